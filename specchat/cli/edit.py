@@ -6,22 +6,31 @@ stdout is the diff, the JSON or the new text; messages go to stderr. Nothing is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from specchat.cli.edit_conversation import context_window, edit_run_for, open_edit_conversation, run_with_progress
-from specchat.cli.edit_files import EditFiles
+from specchat.cli.edit_conversation import (
+    context_window,
+    edit_run_for,
+    open_edit_conversation,
+    resolve_edit_profile,
+    run_with_progress,
+)
+from specchat.cli.edit_files import EditFiles, check_unreviewed
 from specchat.cli.edit_filter import STDIN, EditCommand, run_filter
 from specchat.cli.options import profile_options
 from specchat.cli.session_options import private_option
+from specchat.edit.answer_check import AnswerProblem
 from specchat.edit.edit_plan import parse_line_range
-from specchat.edit.edit_task import EditJob
+from specchat.edit.edit_task import EditJob, describe_way, possible_ways
 from specchat.edit.edit_task import run_edit as edit_source
-from specchat.edit.source_text import make_source
+from specchat.edit.source_text import Source, make_source, read_source
 from specchat.errors import InputError, NoChangeError, UsageError
-from specchat.syntax import language_of
+from specchat.syntax.languages import LANGUAGES, language_of
+from specchat.syntax.sniff import sniff_language
 
 USAGE = 'usage: specchat edit FILE... "INSTRUCTION", or specchat edit - "INSTRUCTION" < text'
 
@@ -32,6 +41,7 @@ USAGE = 'usage: specchat edit FILE... "INSTRUCTION", or specchat edit - "INSTRUC
 @click.option("--check", "checks", multiple=True, help="A command that must pass; {} is the file. May be given again.")
 @click.option("-y", "--yes", is_flag=True, help="Apply without asking.")
 @click.option("--diff", "is_diff", is_flag=True, help="Print the diff and write nothing.")
+@click.option("--plan", "is_plan", is_flag=True, help="Print the ways in which the edit would be tried, and stop.")
 @click.option("--json", "is_json", is_flag=True, help="Print a line of JSON for each file; writes only with -y.")
 @click.option("--commit", "is_commit", is_flag=True, help="Commit the edited files to git, and only them.")
 @click.option(
@@ -40,7 +50,11 @@ USAGE = 'usage: specchat edit FILE... "INSTRUCTION", or specchat edit - "INSTRUC
 @click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Give up on a file after this time."
 )
-@click.option("--allow-shrink", is_flag=True, help="With -y, accept a text that lost comments or many lines.")
+@click.option(
+    "--allow-shrink",
+    is_flag=True,
+    help="With -y or as a filter, accept a text that lost comments or many lines.",
+)
 @click.option("--allow-empty", is_flag=True, help="Exit code 0 when nothing changes.")
 @click.option("--lang", default="", help="Language of a piped text, as a file suffix: py, json, toml...")
 @click.option("--stderr", "writes_stderr", is_flag=True, help="As a filter, report errors on stderr.")
@@ -56,6 +70,8 @@ def edit(words: tuple[str, ...], **options: Any) -> int:
     if STDIN in words:
         return _run_as_filter([word for word in words if word != STDIN], options)
     paths, instruction = split_arguments(words)
+    if options["is_plan"]:
+        return _print_plan(paths, instruction, options)
     command = EditFiles(instruction, options)
     try:
         return command.run(paths)
@@ -78,6 +94,24 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[Path], str]:
     return [Path(word) for word in arguments[:count]], " ".join(rest)
 
 
+def _piped_source(raw: bytes, suffix: str) -> Source:
+    """The piped text, with the name of its language: as given, or as the text shows."""
+    source = make_source(raw, f"stdin.{suffix.removeprefix('.')}" if suffix else "stdin")
+    language = "" if suffix else sniff_language(source.text)
+    return replace(source, name=f"stdin{LANGUAGES[language].suffixes[0]}") if language else source
+
+
+def _print_plan(paths: Sequence[Path], instruction: str, options: dict[str, Any]) -> int:
+    """Print each way to edit a file, in the order in which they are tried. No model is needed."""
+    window = resolve_edit_profile(options).limits.context
+    for path in paths:
+        lines = parse_line_range(options["lines"]) if options["lines"] else None
+        job = EditJob(read_source(path), instruction, window, lines)
+        for number, way in enumerate(possible_ways(job), 1):
+            click.echo(f"{path}: {number}. {describe_way(way)}")
+    return 0
+
+
 def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
     """Edit stdin; --check needs a file and is ignored."""
 
@@ -85,12 +119,14 @@ def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
         instruction = " ".join(words)
         if not instruction.strip():
             raise UsageError(f"an edit needs an instruction; {USAGE}")
-        source = make_source(raw, f"stdin.{options['lang']}" if options["lang"] else "stdin")
+        source = _piped_source(raw, options["lang"])
         lines = parse_line_range(options["lines"]) if options["lines"] else None
         with open_edit_conversation(options, offers_starter=False) as conversation:
             job = EditJob(source, instruction, context_window(options, conversation), lines)
             run = edit_run_for(options, conversation)
-            return source.encode(run_with_progress(job, run, options["timeout"], lambda: edit_source(job, run)).text)
+            result = run_with_progress(job, run, options["timeout"], lambda: edit_source(job, run))
+        check_unreviewed(job, result, ignores=(AnswerProblem.LOST_COMMENTS,), allows_shrink=options["allow_shrink"])
+        return source.encode(result.text)
 
     return run_filter(
         edit_bytes,

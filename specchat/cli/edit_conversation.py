@@ -24,6 +24,7 @@ from specchat.edit.rewrite_alignment import ProgressLine
 from specchat.edit.terminal_review import wants_colours
 from specchat.errors import CancelledError, NoUsableEditError
 from specchat.host.client import Conversation as HostedConversation
+from specchat.profile import Profile
 from specchat.repl.interrupt import interruptible
 
 Result = TypeVar("Result")
@@ -53,7 +54,12 @@ def edit_run_for(options: dict[str, Any], conversation: Conversation) -> EditRun
 def context_window(options: dict[str, Any], conversation: Conversation) -> int:
     """The context window in tokens: as the host reports it, else as the profile limits it."""
     reported = conversation.context_window if isinstance(conversation, HostedConversation) else 0
-    return reported or resolve_profile(_with_edit_profile(options)).limits.context
+    return reported or resolve_edit_profile(options).limits.context
+
+
+def resolve_edit_profile(options: dict[str, Any]) -> Profile:
+    """The profile of the options, by default `edit`."""
+    return resolve_profile(_with_edit_profile(options))
 
 
 def _with_edit_profile(options: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from specchat.chat.turn_summary import summary_line
 from specchat.cli.edit_conversation import context_window, edit_run_for, open_edit_conversation, run_with_progress
-from specchat.edit.answer_check import UnusableAnswerError
+from specchat.edit.answer_check import AnswerProblem, UnusableAnswerError
 from specchat.edit.atomic_write import Replacement, check_writable
 from specchat.edit.check_commands import run_checks, split_check_command
 from specchat.edit.edit_plan import Region, parse_line_range
@@ -180,9 +180,9 @@ class EditFiles:
 
     def _print_or_accept_all(self, path: Path, job: EditJob, result: EditResult, run: EditRun) -> AcceptedEdit:
         """Without a review: print the diff, or accept all hunks."""
-        source, problem = job.source, result.warnings.worst_problem
-        if self.is_writing and problem and not self.options["allow_shrink"]:
-            raise UnusableAnswerError(problem, f"{source.name}: {result.warnings.summary}; --allow-shrink accepts it")
+        source = job.source
+        if self.is_writing:
+            check_unreviewed(job, result, allows_shrink=self.options["allow_shrink"])
         if not self.is_writing and not self.options["is_json"]:
             _print_diff(source, result.text)
             if result.warnings.summary:
@@ -222,6 +222,15 @@ class EditFiles:
         routed = self.accepted[-1].run.route
         totals = sum_totals([finished for each in self.accepted for finished in each.run.finished_turns])
         return summary_line(routed, totals) if routed else ""
+
+
+def check_unreviewed(
+    job: EditJob, result: EditResult, *, allows_shrink: bool, ignores: Sequence[AnswerProblem] = ()
+) -> None:
+    """UnusableAnswerError for a text that a person should see before it is used."""
+    warnings, problem = result.warnings, result.warnings.worst_problem
+    if problem and problem not in ignores and not allows_shrink:
+        raise UnusableAnswerError(problem, f"{job.source.name}: {warnings.summary}; --allow-shrink accepts it")
 
 
 def _print_note(message: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from threading import Event as Flag
 from typing import Self
 
-from specchat.chat.events import Event
+from specchat.chat.events import Event, Notice
 from specchat.chat.turn_summary import summary_line
 from specchat.commands.code_blocks import CodeBlock, find_code_blocks
 from specchat.commands.command_registry import COMMAND_PATTERN, ChatState
@@ -99,6 +99,7 @@ class EditSession:
         self._chat, self._ui = chat, ui
         self._conversation: Conversation | None = None
         self._edit_run: EditRun | None = None
+        self._shown_notices = set[str]()
 
     def __enter__(self) -> Self:
         return self
@@ -123,6 +124,9 @@ class EditSession:
         conversation, progress = self._open_conversation(), ProgressLine(source.text, self._ui.show_progress)
 
         def on_event(event: Event) -> None:
+            if isinstance(event, Notice) and event.text not in self._shown_notices:
+                self._shown_notices.add(event.text)  # each session may repeat what it says about the models
+                self._ui.show_message(event.text)
             progress.on_event(event)
             self._ui.on_event(event)
 

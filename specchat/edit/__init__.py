@@ -3,13 +3,16 @@
 source_text.py                    a file as text, and its encoding
 edit_intent.py                    "/edit" and plain sentences -> file, instruction
 workspace_roots.py                the folders that an editor session may change
-edit_plan.py                      the whole file, or regions that fit the window
-edit_task.py                      prompts, retries: EditJob -> EditResult
+edit_plan.py                      the ways: the whole file, regions, search/replace blocks
+edit_task.py                      prompts, ways, retries: EditJob -> EditResult
 edit_turn.py                      one request to the model and its events
+answer_watch.py                   ends an answer that cannot become the file
 rewrite_alignment.py              the position of the streamed text in the original, also as a status line
-answer_blocks.py                  the code block of an answer that is the new text, and the talk around it
-answer_check.py                   refusals, omissions, prose, loops, lost comments
-syntax_check.py                   whether the new text still parses
+answer_blocks.py                  the part of an answer that is the new text, and the talk around it
+answer_patches.py                 an answer that is a diff or search/replace blocks, applied exactly or refused
+excerpt.py                        an answer with some functions only: they take the place of the old ones
+answer_check.py                   refusals, omissions, prose, loops, lost functions and comments
+syntax_check.py, python_names.py  whether the new text still parses and defines what it uses
 check_commands.py                 --check, in a copy of the project
 hunks.py                          the differences as hunks and as a unified diff
 hunk_prompt.py                    decisions about hunks; their keys, until the accepted text passes the checks

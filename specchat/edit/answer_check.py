@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from enum import StrEnum
 
-from specchat.edit.answer_blocks import FENCE_LINE, ChosenText, choose_text
+from specchat.edit.answer_blocks import FENCE_LINE, ChosenText
+from specchat.edit.excerpt import lines_outside_definitions, replace_definitions
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import PARSERS, parses
 from specchat.errors import NoChangeError, NoUsableEditError
@@ -18,6 +19,8 @@ PREAMBLE = re.compile(
     r"|I have |I've |Okay[,!.]|To \w+ (this|the) )",
     re.IGNORECASE,
 )
+# "You should rename the function in your editor": words and spaces, as code never has them
+SENTENCE = re.compile(r"[A-Z][\w'’]*,?(?: [\w'’`*-]+,?){5,}")
 # "# … rest of the code", "// ... existing code ...", "<!-- remaining unchanged -->": the file is not complete
 OMISSION = re.compile(
     r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…|\[|\()?\s*(the |your )?"
@@ -35,10 +38,19 @@ DEFINITION_REMOVAL = re.compile(
     r"\b(?:remov|delet|drop|inlin|merg|combin|simplif)\w*\b.*\b(function|method|class|code|definition|helper|test)",
     re.IGNORECASE,
 )
+COMMENT_REMOVAL = re.compile(r"\b(?:remov|delet|drop|strip)\w*\b.*\b(?:comment|docstring)", re.IGNORECASE)
 DEFINITION_ADDITION = re.compile(r"\b(?:add|insert|write|create|new)\b", re.IGNORECASE)
+# the new text may have few of the old words
+OTHER_WORDS = re.compile(
+    r"\b(?:translat|rewrit|rephras|paraphras|reword|summari[sz]|convert|generat|replac|port)\w*|\b(?:write|turn)\b",
+    re.IGNORECASE,
+)
+PROSE_LANGUAGES = (PLAIN_TEXT, "markdown", "html")
+LENIENT_LANGUAGES = ("bash", "yaml")  # in which a sentence has no syntax error
 MIN_WORDS = 8  # with fewer words the comparison means nothing
 MIN_KNOWN_WORD_FRACTION = 0.2  # of the old words: a rewritten file keeps more of them, prose about it fewer
 MIN_KEPT_WORD_FRACTION = 0.4  # in order, of the shorter of two texts: a new version keeps more, talk about it less
+MIN_KEPT_CODE_FRACTION = 0.2  # of a text that is code: real edits of single functions keep more
 MAX_ADDED_WORDS = 4  # to a text that has too few words to compare, or as many as it has
 MAX_LOST_LINE_FRACTION = 0.4
 EXCERPT_CHARS = 80
@@ -48,88 +60,139 @@ class AnswerProblem(StrEnum):
     EMPTY = "no text"
     REFUSAL = "refusal"
     PROSE = "prose instead of the text"
+    OTHER_LANGUAGE = "another language"
+    UNLIKE = "unlike the file"
     OMISSION = "omission"
     CUT_OFF = "cut off"
     LOOP = "repetition loop"
     EXCERPT = "only a part of the text"
+    PATCH = "changes that do not apply"
     MUCH_SHORTER = "much shorter"
+    LOST_DEFINITIONS = "lost definitions"
     LOST_COMMENTS = "lost comments"
 
 
 # a second attempt may succeed
-RETRYABLE_PROBLEMS = (AnswerProblem.EMPTY, AnswerProblem.PROSE, AnswerProblem.OMISSION, AnswerProblem.EXCERPT)
+RETRYABLE_PROBLEMS = (
+    AnswerProblem.EMPTY, AnswerProblem.PROSE, AnswerProblem.OMISSION, AnswerProblem.EXCERPT, AnswerProblem.PATCH,
+)  # fmt: skip
 
 
 class UnusableAnswerError(NoUsableEditError):
-    """The answer is not a new text; `problem` says why."""
+    """The answer is not a new text; `problem` says why. `was_ended`: before the model ended it."""
 
-    def __init__(self, problem: AnswerProblem, message: str) -> None:
+    def __init__(self, problem: AnswerProblem, message: str, *, was_ended: bool = False) -> None:
         super().__init__(message)
-        self.problem = problem
+        self.problem, self.was_ended = problem, was_ended
 
 
 @dataclass(frozen=True)
 class EditWarnings:
-    """What the user should check before accepting: lost comments, and whether the text is much shorter."""
+    """What the user should check before accepting: what is missing, and whether the text is much shorter."""
 
     lost_comments: tuple[str, ...] = ()
     is_much_shorter: bool = False
+    lost_definitions: tuple[str, ...] = ()
+    is_unlike: bool = False
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
+        if self.is_unlike:
+            return AnswerProblem.UNLIKE
         if self.is_much_shorter:
             return AnswerProblem.MUCH_SHORTER
+        if self.lost_definitions:
+            return AnswerProblem.LOST_DEFINITIONS
         return AnswerProblem.LOST_COMMENTS if self.lost_comments else None
 
     @property
     def summary(self) -> str:
-        warnings = [f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"] if self.is_much_shorter else []
+        warnings = ["almost nothing of the old text is left"] if self.is_unlike else []
+        if self.is_much_shorter:
+            warnings.append(f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing")
+        if self.lost_definitions:
+            warnings.append(f"definitions lost: {', '.join(self.lost_definitions)}"[:EXCERPT_CHARS])
         if self.lost_comments:
             first = self.lost_comments[0].partition("\n")[0][:EXCERPT_CHARS]
             warnings.append(f"comments lost: {len(self.lost_comments)} ({first})")
         return "; ".join(warnings)
 
 
-def extract_new_text(source: Source, answer: str, instruction: str = "") -> str:
-    """Return the complete new text in an answer to an instruction.
+def check_chosen_text(
+    source: Source, chosen: ChosenText, instruction: str = "", *, is_excerpt_meant: bool = False
+) -> str:
+    """The complete new text that an answer to an instruction holds.
 
-    UnusableAnswerError when the answer holds none, NoChangeError when the text is unchanged.
+    UnusableAnswerError when it holds none, NoChangeError when the text is unchanged. An answer that consists of some
+    functions and classes of the file takes their place in it. `is_excerpt_meant`: the model was told which definitions
+    are missing, and insists; with few lines left, it is not believed.
     """
-    chosen = choose_text(source, answer)
-    if problem := find_problem(source, chosen.text) or _find_problem_of_form(source, chosen, instruction):
-        excerpt = _problem_excerpt(source, chosen.text, problem)
+    if chosen.patch_problem:
+        message = f"{source.name}: unusable answer ({AnswerProblem.PATCH}): {chosen.patch_problem}"
+        raise UnusableAnswerError(AnswerProblem.PATCH, message)
+    text, problem = chosen.text, find_problem(source, chosen.text)
+    is_removal = bool(DEFINITION_REMOVAL.search(instruction))
+    is_excerpt_meant = is_excerpt_meant and (is_removal or not _is_much_shorter(source.text, text))
+    if not (problem or chosen.is_patched or is_excerpt_meant) and _is_excerpt(source, chosen, instruction):
+        is_piece = not is_removal and _is_elsewhere(source.text, text)
+        spliced = replace_definitions(source, text) if is_piece else None
+        text, problem = (text, AnswerProblem.EXCERPT) if spliced is None else (spliced, None)
+    if problem or (problem := None if chosen.is_patched else _find_talk(source, text, instruction)):
+        excerpt = _problem_excerpt(source, text, problem)
         raise UnusableAnswerError(problem, f"{source.name}: unusable answer ({problem}): {excerpt}")
-    text = source.with_original_ending(_restore_indent(source, chosen.text))
+    text = source.with_original_ending(_restore_indent(source, text))
     if text == source.text:
         raise NoChangeError(f"{source.name}: the model changed nothing")
     return text
 
 
-def _find_problem_of_form(source: Source, chosen: ChosenText, instruction: str) -> AnswerProblem | None:
-    """Problems that depend on where the text stood in the answer.
+def _find_talk(source: Source, text: str, instruction: str) -> AnswerProblem | None:
+    """Whether a text of an unknown language is unlike the old one: a filter would put talk into the user's buffer.
 
-    A block amid talk may be an example, or only the changed part. Without a block, a text of an unknown language that
-    is unlike the old one may be talk: a filter would put it into the user's buffer.
+    An instruction that asks for other words, as a translation does, has to be believed.
     """
-    if chosen.is_excerpt_likely and _is_excerpt(source, chosen.text, instruction):
-        return AnswerProblem.EXCERPT
     is_new = not source.text.strip()
-    if is_new or chosen.is_fenced or language_of(source.name, source.text) != PLAIN_TEXT:
+    if is_new or language_of(source.name, source.text) != PLAIN_TEXT:
         return None
-    is_talk = _no_longer_parses(source.text, chosen.text) or _is_unlike(source.text, chosen.text)
-    return AnswerProblem.PROSE if is_talk else None
+    if _no_longer_parses(source.text, text) or _has_new_fence(source, text):
+        return AnswerProblem.PROSE
+    is_unlike = not OTHER_WORDS.search(instruction) and _is_unlike(source.text, text, MIN_KEPT_WORD_FRACTION)
+    return AnswerProblem.PROSE if is_unlike else None
 
 
-def _is_excerpt(source: Source, text: str, instruction: str) -> bool:
-    """Whether many lines are missing, or functions and classes that the instruction does not concern."""
-    if _is_much_shorter(source.text, text):
-        return True
-    if DEFINITION_REMOVAL.search(instruction):
-        return False
+def _is_excerpt(source: Source, chosen: ChosenText, instruction: str) -> bool:
+    """Whether functions and classes are missing that the instruction does not concern, or many lines amid talk.
+
+    A function may become much shorter: then only the lines outside of functions and classes count.
+    """
+    if chosen.talk and _is_much_shorter(source.text, chosen.text):
+        language = language_of(source.name, source.text)
+        outside = [lines_outside_definitions(text, language) for text in (source.text, chosen.text)]
+        if _lost_definitions(source, chosen.text) or _is_much_shorter(*outside):
+            return True
+    return bool(missing_definitions(source, chosen.text, instruction))
+
+
+def missing_definitions(source: Source, text: str, instruction: str) -> set[str]:
+    """The functions and classes that a new text lost and the instruction does not concern; empty if it renames them."""
+    if DEFINITION_REMOVAL.search(instruction) or _is_broken(source, text):
+        return set()
     lost, added = _lost_definitions(source, text), _lost_definitions(source, text, is_reversed=True)
     named = lost & set(ANY_WORD.findall(instruction))
     renamed = 0 if DEFINITION_ADDITION.search(instruction) else max(0, len(added) - len(named))
-    return len(lost - named) > renamed
+    return lost - named if len(lost - named) > renamed else set()
+
+
+def _is_broken(source: Source, text: str) -> bool:
+    """Whether a text has syntax errors that the old one has not; then its definitions cannot be told."""
+    language = language_of(source.name, source.text)
+    return parses(text, language) is False and bool(parses(source.text, language))
+
+
+def _is_elsewhere(old: str, text: str) -> bool:
+    """Whether an excerpt is a piece of the file, and not the file without some of its definitions."""
+    first, old_first = ((each.strip().partition("\n")[0]).strip() for each in (text, old))
+    return first != old_first or _is_much_shorter(old, text)
 
 
 def _lost_definitions(source: Source, text: str, *, is_reversed: bool = False) -> set[str]:
@@ -145,13 +208,13 @@ def _no_longer_parses(old: str, new: str) -> bool:
     return is_long and any(parses(old, language) and not parses(new, language) for language in PARSERS)
 
 
-def _is_unlike(old: str, new: str) -> bool:
+def _is_unlike(old: str, new: str, min_kept_fraction: float) -> bool:
     """Whether a text is no new version of another: few of its words stand there in this order, or too many are new."""
     old_words, new_words = (ANY_WORD.findall(text) for text in (old, new))
     if len(old_words) < MIN_WORDS:
         return (Counter(new_words) - Counter(old_words)).total() > max(MAX_ADDED_WORDS, len(old_words))
     blocks = SequenceMatcher(None, old_words, new_words, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in blocks) < MIN_KEPT_WORD_FRACTION * max(1, min(len(old_words), len(new_words)))
+    return sum(block.size for block in blocks) < min_kept_fraction * max(1, min(len(old_words), len(new_words)))
 
 
 def find_problem(source: Source, text: str) -> AnswerProblem | None:
@@ -176,14 +239,18 @@ def find_omission(source: Source, text: str) -> str:
     return ""
 
 
-def find_warnings(source: Source, text: str) -> EditWarnings:
-    """Lost comments and lost lines. A reworded comment does not count as lost."""
+def find_warnings(source: Source, text: str, instruction: str = "") -> EditWarnings:
+    """What is lost, unless the instruction asks for it. A reworded comment does not count as lost."""
+    missing = tuple(sorted(missing_definitions(source, text, instruction)))
+    is_unlike = not OTHER_WORDS.search(instruction) and _is_unlike(source.text, text, MIN_KEPT_CODE_FRACTION)
+    if COMMENT_REMOVAL.search(instruction):
+        return EditWarnings(lost_definitions=missing, is_unlike=is_unlike)
     language = language_of(source.name, source.text)
     old, new = (Counter(comments(each, language)) for each in (source.text, text))
     added = [comment for comment in new if comment not in old]
-    missing = [comment for comment in old if new[comment] < old[comment]]
-    lost = tuple(comment for comment in missing if not get_close_matches(comment, added, 1, cutoff=0.5))
-    return EditWarnings(lost, _is_much_shorter(source.text, text))
+    fewer = [comment for comment in old if new[comment] < old[comment]]
+    lost = tuple(comment for comment in fewer if not get_close_matches(comment, added, 1, cutoff=0.5))
+    return EditWarnings(lost, _is_much_shorter(source.text, text), missing, is_unlike)
 
 
 def _is_much_shorter(old: str, new: str) -> bool:
@@ -197,18 +264,26 @@ def _is_prose(source: Source, text: str) -> bool:
     If the original is prose itself, only an announcement ("Here is the text:") counts: the text may be a translation.
     """
     language = language_of(source.name, source.text)
-    is_code = language not in ("", "markdown", "html")
+    is_code = language not in PROSE_LANGUAGES
     announces = text.strip().partition("\n")[0].rstrip().endswith(":")
     if (is_code or announces) and PREAMBLE.match(text) and not PREAMBLE.match(source.text):
         return True
-    if not is_code:
+    if not is_code or (language not in LENIENT_LANGUAGES and syntax_diagnostics(text, language) == []):
         return False
-    if FENCE_LINE.search(text) and not FENCE_LINE.search(source.text):
+    if _has_new_fence(source, text) or starts_with_sentence(source, text):
         return True
-    if syntax_diagnostics(text, language) == []:
-        return False
     old_words, new_words = (set(WORD.findall(each)) for each in (source.text, text))
     return len(old_words) >= MIN_WORDS and len(old_words & new_words) < MIN_KNOWN_WORD_FRACTION * len(old_words)
+
+
+def starts_with_sentence(source: Source, text: str) -> bool:
+    """Whether the first line is a sentence that the old text does not have."""
+    first = text.lstrip("\n").partition("\n")[0].strip()
+    return bool(SENTENCE.match(first)) and first not in source.text
+
+
+def _has_new_fence(source: Source, text: str) -> bool:
+    return bool(FENCE_LINE.search(text)) and not FENCE_LINE.search(source.text)
 
 
 def _problem_excerpt(source: Source, text: str, problem: AnswerProblem) -> str:

@@ -1,14 +1,15 @@
-"""Decides whether a file is rewritten as a whole or in regions: the lines that an instruction is about.
+"""The ways to make an edit: the whole file anew, regions of it (the lines that an instruction is about), or changes.
 
 It estimates four bytes per token, more than most tokenizers reach: a text that is too long by this estimate is too
 long. The opposite error shows after prefill, see `edit_turn`. Knows no model.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from specchat.edit.answer_check import DEFINITION_ADDITION
 from specchat.edit.source_text import Source
 from specchat.errors import ContextError, InputError, UsageError
 from specchat.syntax import Definition, definitions, enclosing_definition, language_of
@@ -18,7 +19,9 @@ CODE_IDENTIFIER = re.compile(r"`[^`]+`|\b\w+(?:\.\w+)+\b|\b\w*(?:_\w|[a-z][A-Z]|
 RENAME_INSTRUCTION = re.compile(r"\s*rename\b", re.IGNORECASE)
 OLD_NAME = re.compile(r"(\w+)\W+(?:to|into|as)\b")
 WORD = re.compile(r"\w+")
+CODE_KINDS = ("function", "class", "method")
 MAX_REGIONS = 40  # each one is a request
+MAX_SHOWN_REGIONS = 3
 BYTES_PER_TOKEN = 4
 PROMPT_OVERHEAD_TOKENS = 64  # the system prompt and what the template adds
 GROWTH_FACTOR = 1.1  # an edited text is about this much longer than the original
@@ -87,14 +90,32 @@ def _contains(outer: Definition, inner: Definition) -> bool:
 
 @dataclass(frozen=True)
 class EditPlan:
-    """The regions to rewrite; none: the whole file. `refactoring` describes what the syntax tree does instead."""
+    """One way to make an edit. Without regions it is about the whole text.
+
+    `is_in_blocks`: the model is asked for search/replace blocks instead of the new text. `refactoring` describes what
+    the syntax tree does instead of the model.
+    """
 
     regions: tuple[Region, ...] = ()
+    is_in_blocks: bool = False
     refactoring: str = ""
 
     @property
-    def format(self) -> Literal["refactoring", "whole", "region"]:
-        return "refactoring" if self.refactoring else "region" if self.regions else "whole"
+    def format(self) -> Literal["refactoring", "whole", "region", "blocks"]:
+        if self.refactoring:
+            return "refactoring"
+        return "blocks" if self.is_in_blocks else "region" if self.regions else "whole"
+
+    @property
+    def description(self) -> str:
+        """What is done: "the whole text", "lines 3-9 (total)", "search/replace blocks", or the refactoring."""
+        if self.refactoring:
+            return f"{self.refactoring} (by the syntax tree, without a model)"
+        lines = [f"{each.first}-{each.last}{f' ({each.name})' if each.name else ''}" for each in self.regions]
+        where = f"lines {', '.join(lines[:MAX_SHOWN_REGIONS])}{'…' if len(lines) > MAX_SHOWN_REGIONS else ''}"
+        if self.is_in_blocks:
+            return f"search/replace blocks{f' in {where}' if lines else ''}"
+        return where if lines else "the whole text"
 
 
 def parse_line_range(text: str) -> Region:
@@ -103,6 +124,39 @@ def parse_line_range(text: str) -> Region:
     if not match:
         raise UsageError(f"{text!r} is not a range of lines; write FIRST-LAST, as in -l 10-40")
     return Region(int(match[1]), int(match[2] or match[1]))
+
+
+def possible_plans(
+    source: Source, instruction: str, window_tokens: int, region: Region | None = None
+) -> Iterator[EditPlan | ContextError]:
+    """The ways to make an edit, the most likely one first; a ContextError is one that does not fit the window.
+
+    The whole text, or the chosen lines; then the regions that the instruction names; then search/replace blocks.
+    """
+    try:
+        first = make_plan(source, instruction, window_tokens, region)
+        yield first
+    except ContextError as error:
+        first = EditPlan()
+        yield error
+    if first.format == "whole" and (regions := smaller_scope(source, instruction)):
+        try:
+            yield plan_regions(source, instruction, window_tokens, regions)
+        except ContextError as error:
+            yield error
+    scope = region_source(source, first.regions[0]) if region else source
+    if scope.text.strip() and needed_tokens_of_blocks(scope.text, instruction) <= window_tokens:
+        yield EditPlan(first.regions if region else (), is_in_blocks=True)
+
+
+def smaller_scope(source: Source, instruction: str) -> tuple[Region, ...]:
+    """The regions that an instruction names; the only function or class of a file needs no name."""
+    if named := named_regions(source, instruction):
+        return named
+    outer = [each for each in definitions(source.text, language_of(source.name, source.text)) if not each.container]
+    if len(outer) != 1 or outer[0].kind not in CODE_KINDS or DEFINITION_ADDITION.search(instruction):
+        return ()
+    return (Region(outer[0].first_line, outer[0].last_line, outer[0].qualified_name),)
 
 
 def make_plan(source: Source, instruction: str, window_tokens: int, region: Region | None = None) -> EditPlan:
@@ -133,6 +187,12 @@ def needed_tokens(text: str, instruction: str) -> int:
     """Lower bound of the tokens in the prompt and the answer."""
     text_tokens, instruction_tokens = (len(each.encode()) / BYTES_PER_TOKEN for each in (text, instruction))
     return round(PROMPT_OVERHEAD_TOKENS + instruction_tokens + text_tokens * (1 + GROWTH_FACTOR))
+
+
+def needed_tokens_of_blocks(text: str, instruction: str) -> int:
+    """Lower bound of the tokens of a prompt whose answer holds the changes only."""
+    text_tokens, instruction_tokens = (len(each.encode()) / BYTES_PER_TOKEN for each in (text, instruction))
+    return round(PROMPT_OVERHEAD_TOKENS + 2 * instruction_tokens + text_tokens)
 
 
 def region_source(source: Source, region: Region) -> Source:

@@ -1,42 +1,48 @@
-"""From an instruction to a new text: the prompts, the checks of the answers, and the retries.
+"""From an instruction to a new text: the ways to ask, the prompts, the checks of the answers, and the retries.
 
-Each file or region is one turn and is rewritten completely; prompt lookup copies what stays the same. An unusable
-answer goes back to the model with the reason, at most twice. With --together the first request attaches every file, and
-each answer is one whole file that sees the answers before it, so that a change of a name reaches all of them.
+A way that does not work is followed by another one (`edit_plan.py`), at most three in all: the whole text, a smaller
+scope, search/replace blocks. Each file or region is one turn and is rewritten completely; prompt lookup copies what
+stays the same. An unusable answer goes back to the model with the reason, at most twice in an edit, unless it was
+already ended because it could not become the file (`answer_watch.py`). With --together the first request attaches every
+file, and each answer is one whole file that sees the answers before it, so that a change of a name reaches all of them.
 """
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from specchat.chat.events import Notice
-from specchat.chat.request import Attachment, Request
+from specchat.chat.request import BLOCKS_TASK, EDIT_TASK, Attachment, Request
 from specchat.edit.answer_blocks import choose_text
 from specchat.edit.answer_check import (
     RETRYABLE_PROBLEMS,
     AnswerProblem,
     EditWarnings,
     UnusableAnswerError,
-    extract_new_text,
+    check_chosen_text,
     find_warnings,
 )
+from specchat.edit.answer_watch import AnswerWatch
 from specchat.edit.check_commands import FailedCheckError
 from specchat.edit.edit_plan import (
     EditPlan,
     Region,
-    make_plan,
-    named_regions,
     needed_tokens,
-    plan_regions,
+    possible_plans,
     region_source,
     replace_region,
 )
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, run_turn
-from specchat.edit.refactoring import find_refactoring
+from specchat.edit.refactoring import Refactoring, find_refactoring
 from specchat.edit.source_text import Source
-from specchat.edit.syntax_check import check_syntax
-from specchat.errors import BrokenEditError, ContextError, NoChangeError, UsageError
+from specchat.edit.syntax_check import check_names, check_parses, check_syntax
+from specchat.errors import BrokenEditError, ContextError, NoChangeError, SpecchatError, UsageError
 
 ANSWER_MARGIN_TOKENS = 512
+MAX_WAYS = 3
+WHOLE_TEXT = EditPlan()
 MAX_REPAIRS = 2
 
 
@@ -45,8 +51,7 @@ class EditJob:
     """What to change in which text.
 
     `check` raises BrokenEditError for a text that parses and is still wrong. `first_request` replaces the default
-    prompt
-    when the file is one of several or does not exist yet; it is then rewritten as a whole or not at all.
+    prompt when the file is one of several or does not exist yet; it is then rewritten as a whole or not at all.
     """
 
     source: Source
@@ -59,131 +64,186 @@ class EditJob:
 
 @dataclass(frozen=True)
 class EditResult:
+    """The new text, the way that led to it, and why the ways before it did not."""
+
     text: str
     plan: EditPlan
     warnings: EditWarnings
+    failures: tuple[SpecchatError, ...] = ()
 
 
 def run_edit(job: EditJob, edit_run: EditRun) -> EditResult:
-    """Ask for a new text and check it; an EditError says why there is none.
+    """Ask for a new text and check it; an EditError says why there is none. Of several failures the first is raised."""
+    return _Edit(job, edit_run).run()
+
+
+def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextError]:
+    """The ways to make an edit, in the order in which they are tried; a ContextError is one that does not fit.
 
     An instruction that clearly is a refactoring is carried out by the syntax tree, and the model is not asked.
-    When the whole file turns out too long after prefill, or the model cannot rewrite it as a whole, the regions that
-    the
-    instruction names are tried. Of two failures the first is raised.
     """
     if job.first_request:
-        return _run_plan(job, EditPlan(), edit_run)
-    if refactored := refactor(job, edit_run):
-        return refactored
-    plan = make_plan(job.source, job.instruction, job.window_tokens, job.region)
-    try:
-        return _run_plan(job, plan, edit_run)
-    except (ContextError, UnusableAnswerError, BrokenEditError) as failed:
-        regions = named_regions(job.source, job.instruction)
-        if plan.regions or not regions or not _may_succeed_in_regions(failed):
-            raise
-        first_failure = failed
-    try:
-        return _run_plan(job, plan_regions(job.source, job.instruction, job.window_tokens, regions), edit_run)
-    except (UnusableAnswerError, BrokenEditError):
-        raise first_failure from None
-
-
-def refactor(job: EditJob, edit_run: EditRun) -> EditResult | None:
-    """The edit as a refactoring; None when the instruction is none, or when the tree leaves a doubt."""
+        return iter([WHOLE_TEXT])
     lines = (job.region.first, job.region.last) if job.region else None
-    refactoring = find_refactoring(job.source, job.instruction, lines)
-    if refactoring is None:
-        return None
-    text, summary = refactoring.apply(job.source.text), refactoring.describe()
-    if text == job.source.text:
-        raise NoChangeError(f"{job.source.name}: nothing to change ({summary})")
-    edit_run.on_event(Notice(f"{job.source.name}: {summary} (by the syntax tree, without a model)"))
-    edit_run.candidate = text
-    job.check(text)
-    return EditResult(text, EditPlan(refactoring=summary), EditWarnings())
+    if refactoring := find_refactoring(job.source, job.instruction, lines):
+        return iter([refactoring])
+    return islice(possible_plans(job.source, job.instruction, job.window_tokens, job.region), MAX_WAYS)
+
+
+def describe_way(way: Refactoring | EditPlan | ContextError) -> str:
+    """A way in one line; one that does not fit by its error."""
+    match way:
+        case EditPlan():
+            return way.description
+        case ContextError():
+            return str(way)
+        case _:
+            return EditPlan(refactoring=way.describe()).description
 
 
 def rewrite_region(job: EditJob, region: Region, comment: str, edit_run: EditRun) -> str:
     """New lines for one region, following the user's comment. Only the form of the answer is checked."""
     source = region_source(job.source, region)
-    request = _edit_request(source, f"{job.instruction}\n\n{comment}")
+    request = _first_request(source, f"{job.instruction}\n\n{comment}")
     edit_run.start_new_context()
-    return extract_new_text(source, run_turn(source.name, request, job.window_tokens, edit_run), request.text)
+    answer = run_turn(source.name, request, job.window_tokens, edit_run, AnswerWatch(source, request.text).feed)
+    return check_chosen_text(source, choose_text(source, answer), request.text)
 
 
-def _run_plan(job: EditJob, plan: EditPlan, edit_run: EditRun) -> EditResult:
-    text = job.source.text
-    if not plan.regions:
-        text = _generate_checked_text(job, job.source, lambda new: new, edit_run)
-    for region in sorted(plan.regions, key=lambda each: each.first, reverse=True):
-        text = _rewrite_one_region(job, text, region, edit_run)
-    if text == job.source.text:
-        raise NoChangeError(f"{job.source.name}: the model changed nothing")
-    return EditResult(text, plan, find_warnings(job.source, text))
+class _Edit:
+    """One edit: the ways that failed, and how often an answer may still go back to the model."""
 
+    def __init__(self, job: EditJob, edit_run: EditRun) -> None:
+        self.job, self.edit_run = job, edit_run
+        self.failures: list[SpecchatError] = []
+        self.first_candidate = ""  # the complete text of the first failure
+        self.repairs_left = MAX_REPAIRS
+        self.checked_text = ""  # the last complete text that passed all checks
 
-def _rewrite_one_region(job: EditJob, text: str, region: Region, edit_run: EditRun) -> str:
-    """The whole text with one more region rewritten; regions run bottom up, so line numbers above stay valid."""
-    try:
-        source = region_source(job.source, region)
-        new = _generate_checked_text(job, source, lambda new: replace_region(text, region, new), edit_run)
-        return replace_region(text, region, new)
-    except NoChangeError:
-        return text
+    def run(self) -> EditResult:
+        for way in possible_ways(self.job):
+            if isinstance(way, Refactoring):
+                return self._refactor(way)
+            if isinstance(way, ContextError):
+                self.failures.append(way)
+                continue
+            self._announce(way)
+            try:
+                return self._follow(way)
+            except (ContextError, UnusableAnswerError, BrokenEditError) as failure:
+                self.failures.append(failure)
+                self.first_candidate = self.first_candidate or self.edit_run.candidate
+                if isinstance(failure, FailedCheckError):
+                    break  # the edit is possible, and wrong
+        self.edit_run.candidate = self.first_candidate
+        raise self.failures[0]
 
+    def _refactor(self, refactoring: Refactoring) -> EditResult:
+        source, text = self.job.source, refactoring.apply(self.job.source.text)
+        way = EditPlan(refactoring=refactoring.describe())
+        if text == source.text:
+            raise NoChangeError(f"{source.name}: nothing to change ({way.refactoring})")
+        self.edit_run.on_event(Notice(f"{source.name}: {way.description}"))
+        self.edit_run.candidate = text
+        self.job.check(text)
+        return EditResult(text, way, EditWarnings())
 
-def _generate_checked_text(
-    job: EditJob, region_text: Source, to_whole_text: Callable[[str], str], edit_run: EditRun
-) -> str:
-    """A new text for this region that passes all checks within the whole text; a failure goes back to the model."""
-    request, last_error = job.first_request or _edit_request(region_text, job.instruction), None
-    edit_run.start_new_context()
-    for repairs_left in reversed(range(MAX_REPAIRS + 1)):
+    def _announce(self, way: EditPlan) -> None:
+        """Name a way that follows a failed one."""
+        if self.failures:
+            self.edit_run.on_event(Notice(f"{self.failures[-1]}; now trying {way.description}"))
+
+    def _follow(self, way: EditPlan) -> EditResult:
+        job, text = self.job, self.job.source.text
+        if not way.regions:
+            text = self._ask(way, job.source, lambda new: new, self._check_whole)
+        regions = sorted(way.regions, key=lambda each: each.first, reverse=True)
+        for region in regions:  # bottom up, so that line numbers above stay valid
+            text = self._rewrite_region(way, text, region, is_last=region == regions[-1])
+        if text == job.source.text:
+            raise NoChangeError(f"{job.source.name}: the model changed nothing")
+        if text != self.checked_text:
+            self._check_whole(text)
+        return EditResult(text, way, find_warnings(job.source, text, job.instruction), tuple(self.failures))
+
+    def _rewrite_region(self, way: EditPlan, text: str, region: Region, *, is_last: bool) -> str:
+        """The whole text with one more region rewritten. Before the last one, a name may have its old definition."""
+        check = self._check_whole if is_last else lambda whole: check_parses(self.job.source, whole)
+        source = region_source(self.job.source, region)
         try:
-            answer = run_turn(region_text.name, request, job.window_tokens, edit_run)
-        except ContextError as error:
-            raise last_error or error from None
-        try:
-            edit_run.talk = choose_text(region_text, answer).talk
-            text = extract_new_text(region_text, answer, job.instruction)
-            edit_run.candidate = to_whole_text(text)
-            check_syntax(job.source, edit_run.candidate)
-            job.check(edit_run.candidate)
-        except (UnusableAnswerError, BrokenEditError) as error:
-            if not repairs_left or not _is_retryable(error):
-                raise
-            request, last_error = _repair_request(region_text, job.instruction, error), error
-        else:
+            return replace_region(
+                text, region, self._ask(way, source, lambda new: replace_region(text, region, new), check)
+            )
+        except NoChangeError:
             return text
-    raise AssertionError("the last attempt returns or raises")
+
+    def _check_whole(self, text: str) -> None:
+        job = self.job
+        check_syntax(job.source, text)
+        # what the chosen lines no longer define, the user may define elsewhere
+        check_names(job.source, text, ignored=region_source(job.source, job.region).text if job.region else "")
+        job.check(text)
+        self.checked_text = text
+
+    def _ask(
+        self, way: EditPlan, text: Source, to_whole_text: Callable[[str], str], check: Callable[[str], None]
+    ) -> str:
+        """A new version of this text that passes the check of the whole one; a failure goes back to the model."""
+        job, last_error = self.job, None
+        request = first = job.first_request or _first_request(text, job.instruction, way)
+        self.edit_run.start_new_context()
+        while True:
+            watch = AnswerWatch(text, job.instruction)
+            try:
+                answer = run_turn(text.name, request, job.window_tokens, self.edit_run, watch.feed)
+            except ContextError as error:
+                raise last_error or error from None
+            try:
+                new = self._text_in(text, answer, last_error)
+                self.edit_run.candidate = to_whole_text(new)
+                check(self.edit_run.candidate)
+            except (UnusableAnswerError, BrokenEditError) as error:
+                if not self.repairs_left or not _is_retryable(error):
+                    raise
+                self.repairs_left -= 1
+                request, last_error = _repair_request(first, text, job.instruction, error), error
+            else:
+                return new
+
+    def _text_in(self, text: Source, answer: str, last_error: Exception | None) -> str:
+        """The new version in an answer. An excerpt that the model repeats although it was told so is meant."""
+        chosen = choose_text(text, answer)
+        self.edit_run.talk = chosen.talk
+        try:
+            return check_chosen_text(text, chosen, self.job.instruction)
+        except UnusableAnswerError as error:
+            if error.problem != AnswerProblem.EXCERPT or str(error) != str(last_error):
+                raise
+        return check_chosen_text(text, chosen, self.job.instruction, is_excerpt_meant=True)
 
 
-def _edit_request(region_text: Source, instruction: str) -> Request:
-    file = Attachment(region_text.name, region_text.text)
-    return Request(instruction, (file,), max_answer_tokens(region_text), task="edit", file_to_rewrite=region_text.name)
+def _first_request(text: Source, instruction: str, way: EditPlan = WHOLE_TEXT) -> Request:
+    file, task = Attachment(text.name, text.text), BLOCKS_TASK if way.is_in_blocks else EDIT_TASK
+    return Request(instruction, (file,), max_answer_tokens(text), task=task, file_to_rewrite=text.name)
 
 
-def _repair_request(region_text: Source, instruction: str, error: Exception) -> Request:
+def _repair_request(first: Request, text: Source, instruction: str, error: Exception) -> Request:
     """The same request with the error; the file and the last answer are in the conversation already."""
     why = error.diagnostics if isinstance(error, FailedCheckError) else str(error)
-    text = f"{instruction}\n\nYour last answer cannot be taken: {why}\nWrite the whole text again and nothing else."
-    return Request(text, max_tokens=max_answer_tokens(region_text), task="edit", file_to_rewrite=region_text.name)
+    what = "all search/replace blocks" if first.task == BLOCKS_TASK else "the whole text"
+    question = f"{instruction}\n\nYour last answer cannot be taken: {why}\nWrite {what} again and nothing else."
+    return Request(question, max_tokens=max_answer_tokens(text), task=first.task, file_to_rewrite=text.name)
 
 
-def max_answer_tokens(region_text: Source) -> int:
+def max_answer_tokens(text: Source) -> int:
     """Token limit of the answer: an upper bound for the old text plus a margin for additions."""
-    return len(region_text.text.encode()) // MIN_BYTES_PER_TOKEN + ANSWER_MARGIN_TOKENS
+    return len(text.text.encode()) // MIN_BYTES_PER_TOKEN + ANSWER_MARGIN_TOKENS
 
 
-def _may_succeed_in_regions(failed: Exception) -> bool:
-    """Whether rewriting regions may help. A refusal or a failed --check would repeat."""
-    return not isinstance(failed, FailedCheckError) and getattr(failed, "problem", None) != AnswerProblem.REFUSAL
-
-
-def _is_retryable(error: Exception) -> bool:
-    return not isinstance(error, UnusableAnswerError) or error.problem in RETRYABLE_PROBLEMS
+def _is_retryable(error: UnusableAnswerError | BrokenEditError) -> bool:
+    if isinstance(error, BrokenEditError):
+        return True
+    return error.problem in RETRYABLE_PROBLEMS
 
 
 def multi_file_jobs(sources: Sequence[Source], instruction: str, window_tokens: int) -> list[EditJob]:

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from specchat.chat.events import REPETITION, Event, Failed, Finished, PrefillProgress, Routed, TextDelta, Totals
 from specchat.chat.plain_baseline import PlainEstimate
-from specchat.chat.request import Request
-from specchat.edit.answer_check import AnswerProblem, UnusableAnswerError
+from specchat.chat.request import BLOCKS_TASK, Request
+from specchat.edit.answer_check import EXCERPT_CHARS, AnswerProblem, UnusableAnswerError
 from specchat.edit.edit_plan import GROWTH_FACTOR, PROMPT_OVERHEAD_TOKENS
 from specchat.errors import CancelledError, ContextError, NoUsableEditError, error_with_exit_code
 
@@ -17,6 +17,9 @@ MIN_BYTES_PER_TOKEN = 2  # few tokenizers need more than one token for two bytes
 
 class Conversation(Protocol):
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]: ...
+
+
+Watch = Callable[[str], AnswerProblem | None]  # of each piece of an answer: why it cannot become the new text
 
 
 def ignore_event(_event: Event) -> None:
@@ -67,15 +70,30 @@ def _plain_decoding_of(turns: Sequence[Totals]) -> PlainEstimate:
     return PlainEstimate(seconds, sum(each.plain_decode_error * each.plain_decode_seconds for each in turns) / seconds)
 
 
-def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun) -> str:
-    parts, finished = list[str](), None
+class _EndFlag(Flag):
+    """Set when the user cancels, and when the answer is to be ended."""
+
+    def __init__(self, cancelled: Flag) -> None:
+        super().__init__()
+        self._cancelled = cancelled
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._cancelled.is_set()
+
+
+def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun, watch: Watch) -> str:
+    """The answer to a request. It is ended as soon as `watch` finds a problem in its text."""
+    parts, finished, problem = list[str](), None, None
     edit_run.turn_count += 1
-    request = replace(request, temperature=edit_run.temperature)
-    for event in edit_run.conversation.ask(request, edit_run.cancelled):
+    request, ended = replace(request, temperature=edit_run.temperature), _EndFlag(edit_run.cancelled)
+    for event in edit_run.conversation.ask(request, ended):
         edit_run.on_event(event)
         match event:
             case TextDelta(text=text):
                 parts.append(text)
+                problem = problem or watch(text)
+                if problem:
+                    ended.set()
             case PrefillProgress(prompt_tokens=total):
                 _check_window(name, request, total, window_tokens)
             case Routed():
@@ -89,6 +107,9 @@ def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun)
     if finished is None:
         raise NoUsableEditError(f"{name}: the answer did not end")
     edit_run.finished_turns.append(finished)
+    if problem and not edit_run.cancelled.is_set():
+        beginning = " ".join("".join(parts).split())[:EXCERPT_CHARS]
+        raise UnusableAnswerError(problem, f"{name}: ended the answer ({problem}): {beginning}", was_ended=True)
     _check_finished(name, request, finished)
     return "".join(parts)
 
@@ -96,7 +117,8 @@ def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun)
 def _check_window(name: str, request: Request, prompt_tokens: int, window_tokens: int) -> None:
     """Raise as soon as the prompt's token count shows that prompt and answer cannot fit the window."""
     own = len(request.text.encode()) // MIN_BYTES_PER_TOKEN + PROMPT_OVERHEAD_TOKENS
-    answer = round(GROWTH_FACTOR * (prompt_tokens - own)) if request.files else 0
+    is_whole_text = request.files and request.task != BLOCKS_TASK
+    answer = round(GROWTH_FACTOR * (prompt_tokens - own)) if is_whole_text else 0
     if prompt_tokens + max(0, answer) > window_tokens:
         raise ContextError(
             f"{name}: takes {prompt_tokens} tokens to read and about {answer} to write, and the window holds "

@@ -22,6 +22,8 @@ def file_report(
         "exit": 0,
         "file": source.name,
         "format": result.plan.format,
+        "way": result.plan.description,
+        "failed_ways": [str(failure) for failure in result.failures],
         "hunks": [{"id": number, **_hunk_texts(lines, hunk), "accepted": is_applied} for number, hunk in hunks],
         "warnings": result.warnings.summary,
         "checks": dict.fromkeys(checks, "passed"),

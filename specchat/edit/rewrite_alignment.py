@@ -5,9 +5,10 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
 
-from specchat.chat.events import Event, LoadingProgress, PrefillProgress, StepDone, TextDelta
+from specchat.chat.events import Event, LoadingProgress, PrefillProgress, Routed, StepDone, TextDelta
 
 LOOKAHEAD_LINES = 400  # a block that moved farther is not found
+FENCE = ("```", "~~~")  # the first line of an answer may be the fence around the text
 MIN_DISTINCTIVE_CHARS = 3  # shorter lines (brackets, blank lines) occur everywhere
 REFRESH_SECONDS = 0.1
 
@@ -53,6 +54,8 @@ class RewriteAlignment:
 
     def _advance(self, line: str) -> None:
         found = self._find_line(line)
+        if found is None and not self.lines_done and line.startswith(FENCE):
+            return
         if found is not None:
             if found > self.lines_done and not self._has_diverged:
                 self.hunk_count += 1  # lines were removed
@@ -76,13 +79,15 @@ class ProgressLine:
     """Consumes events and calls `show` with a new line at most every REFRESH_SECONDS."""
 
     def __init__(self, original: str, show: Callable[[str], None]) -> None:
-        self._alignment, self._show = RewriteAlignment(original), show
+        self._original, self._alignment, self._show = original, RewriteAlignment(original), show
         self._tokens, self._started_at, self._shown_at = 0, 0.0, 0.0
 
     def on_event(self, event: Event) -> None:
         match event:
             case LoadingProgress(text=text):
                 self._show(text)
+            case Routed():  # another answer begins
+                self._alignment, self._tokens, self._started_at = RewriteAlignment(self._original), 0, 0.0
             case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
                 self._show(f"prefill: {done} of {total} tokens…")
             case TextDelta(text=text):

@@ -1,12 +1,17 @@
-"""Checks that a new text still parses where the old one did, and runs the checks of plugins. Executes no code."""
+"""Checks that a new text still parses where the old one did and defines what it uses. Executes no code.
+
+Runs the checks of plugins, too.
+"""
 
 import json
+import re
 import tomllib
 import warnings
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import PurePath
 
+from specchat.edit.python_names import newly_undefined_names
 from specchat.edit.source_text import Source
 from specchat.errors import BrokenEditError, PluginError
 from specchat.plugins.discovery import find_extensions, print_warning
@@ -14,17 +19,37 @@ from specchat.plugins.extension import Extension
 from specchat.syntax import language_of, syntax_diagnostics
 
 
+WORD = re.compile(r"\w+")
+
+
 def check_syntax(source: Source, text: str) -> None:
     """BrokenEditError for syntax errors that the old text did not have. Languages without a parser pass."""
+    check_parses(source, text)
+    if check := find_extensions("edit_checks").get(PurePath(source.name).suffix):
+        _run_plugin_check(check, source, text)
+
+
+def check_names(source: Source, text: str, ignored: str = "") -> None:
+    """BrokenEditError for undefined names that the old text did not have; names are known of Python only.
+
+    The words of `ignored` may be undefined.
+    """
+    if language_of(source.name, source.text) != "python":
+        return
+    if names := set(newly_undefined_names(source.text, text)) - set(WORD.findall(ignored)):
+        raise BrokenEditError(f"{source.name}: the new text uses {', '.join(sorted(names))}, which nothing defines")
+
+
+def check_parses(source: Source, text: str) -> None:
+    """BrokenEditError for syntax errors that the old text did not have: all that can be asked of a part of an edit."""
     language = language_of(source.name, source.text)
-    if parse := PARSERS.get(language):
-        error = "" if _parser_error(parse, source.text) else _parser_error(parse, text)
+    parse = PARSERS.get(language)
+    if parse and not _parser_error(parse, source.text):
+        error = _parser_error(parse, text)
     else:
         error = _new_tree_sitter_error(language, source, text)
     if error:
         raise BrokenEditError(f"{source.name}: the new text does not parse: {error}")
-    if check := find_extensions("edit_checks").get(PurePath(source.name).suffix):
-        _run_plugin_check(check, source, text)
 
 
 def parses(text: str, language: str) -> bool | None:

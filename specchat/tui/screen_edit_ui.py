@@ -3,7 +3,7 @@
 from queue import SimpleQueue
 from threading import Event as Flag
 
-from specchat.chat.events import Event, LoadingProgress, PrefillProgress, Routed, StepDone
+from specchat.chat.events import Event, LoadingProgress, Notice, PrefillProgress, Routed, StepDone
 from specchat.commands.file_edits import EditUI
 from specchat.tui.worker_messages import EditProgress, InputKind, InputRequest, MessageQueue
 
@@ -50,6 +50,8 @@ class ScreenEditUI:
         return self._answers.get()
 
     def _on_event(self, event: Event) -> None:
-        """Post what the status bar shows; the text itself appears as hunks."""
+        """Post what the status bar shows, and what is said meanwhile; the text itself appears as hunks."""
+        if isinstance(event, Notice):
+            self._worker_messages.put(EditProgress(event.text))
         if isinstance(event, LoadingProgress | PrefillProgress | Routed | StepDone):
             self._worker_messages.put(event)

@@ -69,6 +69,14 @@ def test_a_no_leaves_the_file_alone(editor, folder, file):
     assert "left as it was" in editor.said()
 
 
+def test_a_way_that_fails_and_the_next_one_are_named(editor, folder, file):
+    editor.ask(editor.new(folder), "/edit a.py write # ... rest of the code")
+
+    assert "(omission): # ... rest of the code; now trying search/replace blocks" in editor.said("agent_thought_chunk")
+    assert "unusable answer (omission)" in editor.said()
+    assert b"total = 1\r\nprint(total)\r\n" == file.read_bytes()
+
+
 def test_an_editor_writes_by_itself_and_we_do_not(full, folder, file):
     full.answers["fs/read_text_file"] = lambda _params: {"content": "total = 2\n"}
     full.answers["fs/write_text_file"] = lambda _params: None

@@ -10,6 +10,9 @@ import pytest
 import tests.front
 from specchat.chat.events import Event
 from specchat.cli.main import run
+from specchat.edit.answer_blocks import choose_text
+from specchat.edit.answer_check import check_chosen_text
+from specchat.edit.source_text import Source
 from tests.front import Ran, command
 from tests.scripted_session import ScriptedSession, scripted_answer
 
@@ -24,6 +27,11 @@ class Said:
     @property
     def asked(self) -> list[str]:
         return [request.text for request in self.session.requests]
+
+
+def new_text(source: Source, answer: str, instruction: str = "", **how: bool) -> str:
+    """The new text in an answer."""
+    return check_chosen_text(source, choose_text(source, answer), instruction, **how)
 
 
 def answers(*texts: str, reason: str = "stop") -> list[list[Event]]:

@@ -8,15 +8,16 @@ from specchat.edit.answer_check import (
     AnswerProblem,
     EditWarnings,
     UnusableAnswerError,
-    extract_new_text,
     find_problem,
     find_warnings,
 )
 from specchat.edit.source_text import make_source
 from specchat.errors import NoChangeError, NoUsableEditError
+from tests.edit.scripted import new_text
 
 CODE = """\
 import os
+from tests.edit.scripted import new_text
 
 # Where the counting begins.
 START = 1
@@ -31,7 +32,7 @@ def count(limit):
 
 def edited(raw: bytes, answer: str, name: str = "a.txt") -> bytes:
     source = make_source(raw, name)
-    return source.encode(extract_new_text(source, answer))
+    return source.encode(new_text(source, answer))
 
 
 def test_the_indentation_of_a_selection_is_kept():
@@ -104,6 +105,19 @@ def test_lost_comments_are_flagged_and_reworded_ones_are_not():
     assert AnswerProblem.LOST_COMMENTS == find_warnings(source, without).worst_problem
 
 
+def test_a_text_with_almost_nothing_of_the_old_one_is_flagged_unless_other_words_are_asked_for():
+    source, new = make_source(CODE.encode(), "a.py"), "class Counter:\n    limits = {}\n    steps = []\n" * 3
+
+    assert AnswerProblem.UNLIKE == find_warnings(source, new, "remove the function count").worst_problem
+    assert AnswerProblem.UNLIKE != find_warnings(source, new, "rewrite it as a class").worst_problem
+
+
+def test_comments_that_are_to_go_are_no_loss():
+    source = make_source(CODE.encode(), "a.py")
+
+    assert EditWarnings() == find_warnings(source, CODE.replace("  # one at a time", ""), "remove all comments")
+
+
 def test_a_text_that_lost_many_lines_is_flagged():
     source = make_source(b"a\n" * 10, "a.txt")
 
@@ -160,10 +174,10 @@ def test_a_block_amid_talk_that_lacks_a_definition_is_an_excerpt(instruction, ol
     source, answer = make_source(SHAPES.encode(), "a.py"), f"Here:\n```python\n{SHAPES.replace(old, new)}\n```\nDone."
 
     if is_taken:
-        assert SHAPES.replace(old, new).strip() == extract_new_text(source, answer, instruction).strip()
+        assert SHAPES.replace(old, new).strip() == new_text(source, answer, instruction).strip()
     else:
         with pytest.raises(UnusableAnswerError, match=r"edge.* missing"):
-            extract_new_text(source, answer, instruction)
+            new_text(source, answer, instruction)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +206,60 @@ def test_a_new_version_in_an_unknown_language_needs_no_fence(old, new):
     assert new.encode() == edited(old.encode(), new, "stdin")
 
 
-def test_a_translation_in_an_unknown_language_needs_a_fence():
-    old, new = "Our rules were always known for being rather strict.\n", "Unsere Regeln waren immer streng.\n"
+def test_a_translation_in_an_unknown_language_has_to_be_asked_for():
+    source = make_source(b"Our rules were always known for being rather strict.\n", "stdin")
+    new = "Unsere Regeln waren immer streng.\n"
 
-    assert new.encode() == edited(old.encode(), f"```\n{new}```", "stdin")
-    with pytest.raises(UnusableAnswerError, match="prose"):
-        edited(old.encode(), new, "stdin")
+    for answer in (new, f"```\n{new}```"):
+        assert new == new_text(source, answer, "translate this to German")
+        with pytest.raises(UnusableAnswerError, match="prose"):
+            new_text(source, answer, "fix the spelling")
+
+
+def test_a_new_code_fence_in_an_unknown_language_is_talk():
+    source = make_source(b"me and him was late\nfor the train again\n", "stdin")
+    answer = "me and him was late\nfor the train again\n```\nx\n"
+
+    with pytest.raises(UnusableAnswerError, match="only a part"):
+        new_text(source, answer, "rewrite it")
+
+
+def test_functions_without_the_rest_of_the_file_take_the_place_of_the_old_ones():
+    source = make_source(f"import os\n\n\n{SHAPES}".encode(), "a.py")
+    edge, area = "def edge(a):\n    return 4.0 * a\n", "@cache\ndef area(a):\n    # squared\n    return a**2\n"
+
+    new = new_text(source, f"Only this changes:\n```python\n{edge}\n{area}```\nNothing else.", "use floats")
+
+    whole = source.text.replace("def edge(a):\n    return 4 * a\n", edge)
+    assert whole.replace("def area(a):\n    return a * a\n", area) == new
+
+
+@pytest.mark.parametrize(
+    "excerpt",
+    [
+        "def corner(a):\n    return 0\n",
+        "def edge(a):\n    return 4.0 * a\n\n\nprint(edge(1))\n",
+        "def edge(a):\n    return 1\n\n\ndef edge(a):\n    return 2\n",
+        "class Box:\n    def open(self):\n        return 1\n",
+    ],
+    ids=["an unknown name", "other lines", "two versions", "a class that lacks a method"],
+)
+def test_an_excerpt_whose_place_is_not_certain_is_refused(excerpt):
+    box = "class Box:\n    def open(self):\n        return 0\n\n    def close(self):\n        return 0\n"
+    source = make_source(f"import os\n\n\n{SHAPES}\n\n{box}".encode(), "a.py")
+
+    with pytest.raises(UnusableAnswerError, match="only a part"):
+        new_text(source, f"Here:\n```python\n{excerpt}```\n", "make it better")
+
+
+def test_a_model_that_was_told_what_is_missing_and_insists_means_it():
+    source, new = make_source(SHAPES.encode(), "a.py"), SHAPES.replace("\n\ndef edge(a):\n    return 4 * a\n", "")
+    with pytest.raises(UnusableAnswerError, match="edge, volume missing"):
+        new_text(source, "def area(a):\n    return a\n\n\nx = 1\n", "tidy up", is_excerpt_meant=True)
+
+    with pytest.raises(UnusableAnswerError, match="edge missing"):
+        new_text(source, new, "tidy up")
+
+    assert new == new_text(source, new, "tidy up", is_excerpt_meant=True)
+    assert ("edge",) == find_warnings(source, new).lost_definitions
+    assert AnswerProblem.LOST_DEFINITIONS == find_warnings(source, new).worst_problem

@@ -80,7 +80,9 @@ def test_every_failure_has_its_exit_code_and_one_line(edit, file, instruction, c
     ran = edit(str(file), instruction, "-y")
 
     assert (code, b"", before) == (ran.code, ran.out, file.read_bytes())
-    assert 1 == ran.err.count("\n")
+    *ways, reason = ran.err.splitlines()
+    assert reason.startswith("specchat: ")
+    assert all("; now trying " in way for way in ways)
 
 
 def test_regions_of_a_long_file_are_requested_one_by_one(edit, tmp_path):

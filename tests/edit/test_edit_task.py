@@ -48,14 +48,14 @@ def file(tmp_path):
 @pytest.mark.parametrize(
     ("script", "code", "questions"),
     [
-        (answers(ELIDED, ELIDED, ELIDED), 3, 3),
-        (answers(TALK, "Change this:\n```python\nSTART = 2\n```", TALK), 3, 3),
-        (answers("", "\n", " "), 3, 3),
-        (answers("I'm sorry, I cannot do that."), 3, 1),
-        (answers(CODE[:70] + "    x = 1\n    y = 2\n" * 40, reason="repetition"), 3, 1),
-        ([[*scripted_answer([CODE[:70]])[:-1], Finished("length", Totals(completion_tokens=10_000))]], 3, 1),
-        (answers(CODE[:70], reason="length"), 6, 1),
-        (answers(NEW[:-2], NEW[:-3], NEW[:-4]), 4, 3),
+        (answers(*[ELIDED] * 4), 3, 4),
+        (answers(TALK, "Change this:\n```python\nSTART = 2\n```", TALK, TALK), 3, 4),
+        (answers("", "\n", " ", ""), 3, 4),
+        (answers(*["I'm sorry, I cannot do that."] * 2), 3, 2),
+        (answers(*[CODE[:70] + "    x = 1\n    y = 2\n" * 40] * 2, reason="repetition"), 3, 2),
+        ([[*scripted_answer([CODE[:70]])[:-1], Finished("length", Totals(completion_tokens=10_000))]] * 2, 3, 2),
+        (answers(*[CODE[:70]] * 2, reason="length"), 6, 2),
+        (answers(NEW[:-2], NEW[:-3], NEW[:-4], NEW[:-2]), 4, 4),
         (answers(CODE), 9, 1),
     ],
     ids=["elided", "talk", "nothing", "refusal", "loop", "cut off", "window full", "broken", "unchanged"],
@@ -65,7 +65,9 @@ def test_a_model_that_does_not_do_it_leaves_the_file_alone(file, monkeypatch, sc
 
     assert (code, b"", CODE) == (said.ran.code, said.ran.out, file.read_text())
     assert questions == len(said.asked)
-    assert 1 == said.ran.err.count("\n")
+    *ways, reason = said.ran.err.splitlines()
+    assert reason.startswith("specchat: ")
+    assert all(way.endswith("; now trying search/replace blocks") for way in ways)
 
 
 def test_a_file_in_a_block_is_taken_and_the_talk_around_it_goes_to_stderr(file, monkeypatch):
@@ -96,7 +98,7 @@ def test_what_was_wrong_goes_back_and_the_next_text_counts(file, monkeypatch):
 
 
 def test_a_broken_text_is_kept_where_a_person_finds_it(file, monkeypatch):
-    said = say(monkeypatch, answers(*[NEW[:-2]] * 3), str(file), "rename it", "-y")
+    said = say(monkeypatch, answers(*[NEW[:-2]] * 3, NEW[:-3]), str(file), "rename it", "-y")
 
     kept = said.ran.err.strip().rpartition(" ")[2]
     assert NEW[:-2] + "\n" == Path(kept).read_text()
@@ -143,9 +145,9 @@ def test_json_reports_proposed_and_applied_changes(file, monkeypatch):
 @pytest.mark.parametrize(
     ("script", "status", "code"),
     [
-        (answers("I cannot do that."), "refusal", 3),
+        (answers(*["I cannot do that, sorry."] * 2), "refusal", 3),
         (answers(CODE), "NoChange", 9),
-        (answers(*[NEW[:-2]] * 3), "BrokenEdit", 4),
+        (answers(*[NEW[:-2]] * 4), "BrokenEdit", 4),
     ],
 )
 def test_json_reports_a_failure(file, monkeypatch, script, status, code):
@@ -155,11 +157,37 @@ def test_json_reports_a_failure(file, monkeypatch, script, status, code):
     assert (status, code, code) == (report["status"], report["exit"], said.ran.code)
 
 
+def test_json_names_the_way_and_those_that_failed(file, monkeypatch):
+    blocks = "<<<<<<< SEARCH\nSTART = 1\n=======\nSTART = 2\n>>>>>>> REPLACE"
+
+    said = say(monkeypatch, answers(*[ELIDED] * 3, blocks), str(file), "begin at two", "--json")
+
+    report = json.loads(said.ran.out)
+    assert ("blocks", "search/replace blocks") == (report["format"], report["way"])
+    (failure,) = report["failed_ways"]
+    assert "omission" in failure
+
+
+def test_a_plan_names_the_ways_and_asks_no_model(file, monkeypatch):
+    said = say(monkeypatch, [], str(file), "simplify total()", "--plan")
+    lines = say(monkeypatch, [], str(file), "simplify it", "--plan", "-l", "8-9")
+
+    assert (0, []) == (said.ran.code, said.asked)
+    assert [f"{file}: 1. the whole text", f"{file}: 2. lines 12-13 (total)", f"{file}: 3. search/replace blocks"] == (
+        said.ran.out.decode().splitlines()
+    )
+    assert [f"{file}: 1. lines 8-9", f"{file}: 2. search/replace blocks in lines 8-9"] == (
+        lines.ran.out.decode().splitlines()
+    )
+    assert CODE == file.read_text()
+
+
 def test_json_reports_applied_only_after_the_write(file, monkeypatch):
     other = file.with_name("b.py")
     other.write_text(CODE)
 
-    said = say(monkeypatch, answers(NEW, "I cannot do that."), str(file), str(other), "rename it", "--json", "-y")
+    refusals = ["I cannot do that, sorry."] * 2
+    said = say(monkeypatch, answers(NEW, *refusals), str(file), str(other), "rename it", "--json", "-y")
 
     reports = [json.loads(line) for line in said.ran.out.splitlines()]
     assert [("proposed", 0), ("refusal", 3)] == [(report["status"], report["exit"]) for report in reports]
@@ -179,7 +207,8 @@ def test_a_concurrent_write_stops_the_edit(file, monkeypatch):
 
 
 def test_a_repair_that_does_not_fit_any_more_leaves_the_first_reason(file, monkeypatch):
-    said = say(monkeypatch, [*answers(ELIDED), [PrefillProgress(0, 99_999)]], str(file), "rename it", "-y")
+    full = [PrefillProgress(0, 99_999)]
+    said = say(monkeypatch, [*answers(ELIDED), full, full], str(file), "rename it", "-y")
 
     assert (3, CODE) == (said.ran.code, file.read_text())
 
@@ -198,7 +227,8 @@ def test_every_part_begins_a_conversation_of_its_own():
 def test_several_files_are_written_together_or_not_at_all(file, monkeypatch):
     other = file.with_name("b.py")
     other.write_text(CODE)
-    refused = say(monkeypatch, answers(NEW, "I cannot do that."), str(file), str(other), "rename count", "-y")
+    refusals = ["I cannot do that, sorry."] * 2
+    refused = say(monkeypatch, answers(NEW, *refusals, *refusals), str(file), str(other), "rename count", "-y")
     assert (3, CODE, CODE) == (refused.ran.code, file.read_text(), other.read_text())
 
     done = say(monkeypatch, answers(NEW, NEW), str(file), str(other), "rename count", "-y")
@@ -268,7 +298,7 @@ def test_an_edit_that_fails_as_a_whole_is_tried_in_regions(file, monkeypatch, wh
 def test_when_the_regions_fail_too_the_first_error_is_reported(file, monkeypatch):
     loop = answers("x = 1\n" * 400, reason="repetition")
 
-    said = say(monkeypatch, [*loop, *answers(*[ELIDED] * 3)], str(file), "rename count to numbers, nothing else", "-y")
+    said = say(monkeypatch, [*loop, *answers(*[ELIDED] * 4)], str(file), "rename count to numbers, nothing else", "-y")
 
     assert (3, CODE) == (said.ran.code, file.read_text())
     assert "the model repeats itself" in said.ran.err
@@ -278,7 +308,7 @@ def test_a_file_that_is_too_long_is_an_error_with_the_numbers():
     job = EditJob(make_source(CODE.encode(), "a.py"), "simplify", window_tokens=1000)
 
     with pytest.raises(ContextError, match=r"takes 900 tokens to read and about .* the window holds 1000"):
-        run_edit(job, EditRun(ScriptedSession([[PrefillProgress(0, 900)]])))
+        run_edit(job, EditRun(ScriptedSession([[PrefillProgress(0, 900)], [PrefillProgress(0, 1100)]])))
 
 
 def test_a_hunk_can_be_rewritten_with_a_comment():

@@ -29,25 +29,66 @@ TEXT = b"\tx = 1\r\n\ty = 2"
     ],
 )
 def test_for_every_bad_answer_the_filter_prints_its_input_and_no_message(monkeypatch, answer, code):
-    said = say(monkeypatch, answers(*[answer] * 3), "-", "--lang", "py", "set x", stdin=b"x = 1\r\ny = 2")
+    said = say(monkeypatch, answers(*[answer] * 5), "-", "--lang", "py", "set x", stdin=b"x = 1\r\ny = 2")
 
     assert (code, b"x = 1\r\ny = 2", "") == (said.ran.code, said.ran.out, said.ran.err)
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "code"),
     [
-        "The code is fine as it is. You could rename x to something longer, so that people understand it.",
-        "1. Open the file.\n2. Rename `x`.\n3. Save the file and run it again.",
-        "I would use an editor for that.\n\n```sh\nsed -i s/x/z/ file\n```\n",
+        ("The code is fine as it is. You could rename x to something longer, so that people understand it.", 3),
+        ("1. Open the file.\n2. Rename `x`.\n3. Save the file and run it again.", 4),
+        ("I would use an editor for that.\n\n```sh\nsed -i s/x/z/ file\n```\n", 3),
+        ("```python\nI renamed the variable as you asked for.\n```", 3),
     ],
 )
-def test_without_a_language_talk_is_never_printed_as_the_text(monkeypatch, answer):
+def test_without_a_language_talk_is_never_printed_as_the_text(monkeypatch, answer, code):
     text = b"x = 1\ny = 2\n\nprint(x + y)\n"
 
-    said = say(monkeypatch, answers(*[answer] * 3), "-", "rename x", stdin=text)
+    said = say(monkeypatch, answers(*[answer] * 5), "-", "rename x", stdin=text)
 
-    assert (3, text, "") == (said.ran.code, said.ran.out, said.ran.err)
+    assert (code, text, "") == (said.ran.code, said.ran.out, said.ran.err)
+
+
+PIPED = b"def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a, a)\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (PIPED.decode().replace("a + b", "(a + b"), 4),
+        (PIPED.decode().replace("add(a, a)", "plus(a, a)"), 4),
+        ("```python\ndef other(x):\n    yield x\n```", 3),
+        ("```python\ndef double(a):\n    return 2 * a\n\n\nprint(1)\n```", 3),
+        ("- a list\n- of words\n- that is valid YAML\n", 4),
+    ],
+    ids=["broken", "an undefined name", "another text", "a part", "another language"],
+)
+def test_without_a_language_the_text_tells_it_and_every_check_applies(monkeypatch, answer, code):
+    said = say(monkeypatch, answers(*[answer] * 5), "-", "make it faster", stdin=PIPED)
+
+    assert (code, PIPED, "") == (said.ran.code, said.ran.out, said.ran.err)
+
+
+def test_the_reason_of_a_failed_filter_is_on_stderr_when_asked_for(monkeypatch):
+    answer = "```python\nYou can make it faster by calling it less often than you do now.\n```"
+
+    said = say(monkeypatch, answers(*[answer] * 2), "-", "make it faster", "--stderr", stdin=PIPED)
+
+    assert (3, PIPED) == (said.ran.code, said.ran.out)
+    assert said.ran.err.splitlines()[0].endswith("; now trying search/replace blocks")
+    assert "prose instead of the text" in said.ran.err.splitlines()[-1]
+
+
+def test_a_text_that_lost_a_function_is_taken_only_if_that_is_allowed(monkeypatch):
+    new = PIPED.decode().replace("\n\ndef double(a):\n    return add(a, a)\n", "\nx = 1\ny = 2\n")
+
+    refused = say(monkeypatch, answers(new, new), "-", "make it faster", stdin=PIPED)
+    allowed = say(monkeypatch, answers(new, new), "-", "make it faster", "--allow-shrink", stdin=PIPED)
+
+    assert (3, PIPED) == (refused.ran.code, refused.ran.out)
+    assert (0, new.encode()) == (allowed.ran.code, allowed.ran.out)
 
 
 @pytest.mark.parametrize("fence", ["{}", "```python\n{}\n```", "```\n{}\n```\n"])

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.edit.answer_check import extract_new_text
 from specchat.edit.source_text import make_source, read_source
 from specchat.errors import InputError, NoUsableEditError
+from tests.edit.scripted import new_text
 
 
 def edited(raw: bytes, answer: str, name: str = "a.txt") -> bytes:
     source = make_source(raw, name)
-    return source.encode(extract_new_text(source, answer))
+    return source.encode(new_text(source, answer))
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])

@@ -6,12 +6,12 @@ The editor writes the file if it can, so that its own review shows the change. O
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from acp.schema import FileEditToolCallContent, PromptResponse, ToolCallStart
 
-from specchat.chat.events import Event, TextDelta
+from specchat.chat.events import Event, Routed, TextDelta
 from specchat.edit.edit_intent import EditIntent
 from specchat.edit.edit_target import EditTarget
 from specchat.edit.edit_task import EditJob, EditResult, run_edit
@@ -41,16 +41,22 @@ class RewriteProgress:
     reporter: TurnReporter
     tool_call_id: str
     title: str
-    alignment: RewriteAlignment
+    original: str
+    _alignment: RewriteAlignment = field(init=False)
     _reported_percent: int = 0
+
+    def __post_init__(self) -> None:
+        self._alignment = RewriteAlignment(self.original)
 
     def on_event(self, event: Event) -> None:
         """Update the progress; the text itself is not sent, the diff will show it."""
+        if isinstance(event, Routed):  # another answer begins
+            self._alignment, self._reported_percent = RewriteAlignment(self.original), 0
         if not isinstance(event, TextDelta):
             self.reporter.on_event(event)
             return
-        self.alignment.feed(event.text)
-        percent = int(100 * self.alignment.fraction_done)
+        self._alignment.feed(event.text)
+        percent = int(100 * self._alignment.fraction_done)
         if percent >= self._reported_percent + MIN_PERCENT_STEP:
             self._reported_percent = percent
             self.reporter.send(tool_call_progress(self.tool_call_id, f"{self.title} ({percent} %)"))
@@ -62,7 +68,7 @@ def rewrite_with_progress(
     """The new text and its run; an EditError says why there is none."""
     tool_call_id = f"writing-{uuid4().hex[:12]}"
     title = f"{'Writing' if job.first_request else 'Rewriting'} {job.source.name}"
-    progress = RewriteProgress(reporter, tool_call_id, title, RewriteAlignment(job.source.text))
+    progress = RewriteProgress(reporter, tool_call_id, title, job.source.text)
     edit_run = EditRun(
         conversation,
         reporter.turn.cancelled,

@@ -14,7 +14,7 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from specchat import __version__
-from specchat.chat.events import Event, PrefillProgress, TextDelta
+from specchat.chat.events import Event, Notice, PrefillProgress, Routed, TextDelta
 from specchat.edit.rewrite_alignment import RewriteAlignment
 from specchat.editors.lsp.code_actions import (
     EDIT_COMMAND,
@@ -240,8 +240,13 @@ class SpecchatLanguageServer:
         progress = await begin_progress(self.server, f"specchat: {title}", cancelled)
 
         def on_event(event: Event) -> None:
+            nonlocal alignment
             if isinstance(event, PrefillProgress):
                 loop.call_soon_threadsafe(progress.report, 0.0, "prefill")
+            elif isinstance(event, Notice):
+                loop.call_soon_threadsafe(progress.report, 0.0, event.text)
+            elif isinstance(event, Routed):  # another answer begins
+                alignment = RewriteAlignment(original or "")
             elif isinstance(event, TextDelta) and original is not None:
                 alignment.feed(event.text)
                 loop.call_soon_threadsafe(progress.report, alignment.fraction_done)
