@@ -25,6 +25,7 @@ from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.errors import HostError, SpecchatError
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
+from specchat.terminal import guarded_terminal
 from specchat.threads import use_passive_waiting
 
 UNEXPECTED_EXIT_CODE = 1
@@ -114,6 +115,11 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
 
     `obj` replaces the function that opens sessions (`cli/session_options.py`).
     """
+    with guarded_terminal():
+        return _run(arguments, obj)
+
+
+def _run(arguments: Sequence[str], obj: object) -> int:
     try:
         with cli.make_context("specchat", with_default_command(arguments, _can_show_screen()), obj=obj) as context:
             code = cli.invoke(context)

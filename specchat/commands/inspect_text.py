@@ -16,6 +16,7 @@ from specchat.chat.step_records import Inspection
 from specchat.errors import UsageError
 from specchat.host.client import Conversation
 from specchat.host.protocol import totals_from_json
+from specchat.terminal import Styled
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ def select_turn(
     return InspectedTurn(number, turn, inspection)
 
 
-def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
+def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> Styled:
     from rich.console import Console
 
-    from specchat.drawing.glyphs import ASCII, UNICODE
+    from specchat.drawing.glyphs import ASCII, UNICODE, printable
     from specchat.drawing.inspector_lines import render_lines, step_lines
     from specchat.drawing.themes import TokenColours, theme_variables
 
@@ -67,13 +68,13 @@ def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> str:
     console = Console(
         file=text, force_terminal=not is_ascii, no_color=True if is_ascii else None, highlight=False, soft_wrap=True
     )
-    console.print(inspected.title, markup=False)
+    console.print(printable(inspected.title), markup=False)
     colours = TokenColours.from_theme(theme_variables())
     for line in render_lines(inspected.inspection, colours, glyphs, inspected.speedup):
         console.print(line.plain if is_ascii else line, markup=False)
     for number in range(len(inspected.inspection.steps)):
         console.print(" ".join(filter(None, step_lines(inspected.inspection, number, glyphs))), markup=False)
-    return text.getvalue()
+    return Styled(text.getvalue())
 
 
 def inspect_answer(conversation: Conversation, argument: str) -> str:
@@ -84,4 +85,4 @@ def inspect_answer(conversation: Conversation, argument: str) -> str:
         return unpack_steps(b64decode(str(conversation.call("inspect", {"turn": turn})["steps"])))
 
     inspected = select_turn("this conversation", conversation.turns(), int(argument) if argument else None, load_steps)
-    return render_text(inspected, is_ascii=not sys.stderr.isatty()).rstrip("\n")
+    return Styled(render_text(inspected, is_ascii=not sys.stderr.isatty()).rstrip("\n"))

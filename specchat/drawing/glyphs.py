@@ -4,13 +4,11 @@ Also `printable`, which makes control characters of a model visible instead of s
 """
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-CONTROL_PICTURES = 0x2400  # the Unicode block of pictures of control characters
-DELETE, PICTURE_OF_DELETE = 0x7F, 0x2421
+from specchat.terminal import printable_with_tabs
+
 TAB_SPACES = "    "
 
 
@@ -55,15 +53,3 @@ def printable(text: str) -> str:
     An escape becomes "␛", so a colour code reads as "␛[31m" and has no effect.
     """
     return printable_with_tabs(text).replace("\t", TAB_SPACES)
-
-
-def printable_with_tabs(text: str) -> str:
-    """The same, with tabs kept, for text that is edited further."""
-    return CONTROL_CHARACTERS.sub(_control_picture, text.replace("\r\n", "\n"))
-
-
-def _control_picture(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x20:
-        return chr(CONTROL_PICTURES + code)
-    return chr(PICTURE_OF_DELETE) if code == DELETE else "\N{REPLACEMENT CHARACTER}"

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from specchat.terminal import Styled, printable_with_tabs
+
 COLOURS = {"-": "\x1b[31m", "+": "\x1b[32m"}
 RESET = "\x1b[0m"
 
@@ -16,9 +18,10 @@ def wants_colours() -> bool:
     return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def colour_hunk(hunk: str) -> str:
-    title, *lines = hunk.split("\n")
-    return "\n".join([title, *(f"{COLOURS[line[0]]}{line}{RESET}" if line[:1] in COLOURS else line for line in lines)])
+def colour_hunk(hunk: str) -> Styled:
+    title, *lines = printable_with_tabs(hunk).split("\n")
+    coloured = (f"{COLOURS[line[0]]}{line}{RESET}" if line[:1] in COLOURS else line for line in lines)
+    return Styled("\n".join([title, *coloured]))
 
 
 def prompt_user(question: str) -> str:

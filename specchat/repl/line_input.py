@@ -11,9 +11,11 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.output import create_output
 
 from specchat.chat.at_names import REPOSITORY
 from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands
+from specchat.terminal import raw_stream
 
 PROMPT = "> "
 BLOCK_QUOTES = '"""'  # start and end of a text of several lines
@@ -61,6 +63,7 @@ def prompt_toolkit_reader(status: Callable[[], str], history_file: Path | None) 
         bottom_toolbar=status,
         key_bindings=key_bindings(),
         prompt_continuation="  ",
+        output=create_output(stdout=raw_stream(sys.stdout)),
     )
     return lambda: session.prompt(PROMPT)
 

@@ -4,7 +4,6 @@ The answer goes to stdout, everything else to stderr. Ctrl-C during an answer st
 the prompt it clears the line, and Ctrl-D quits.
 """
 
-import re
 import sys
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from specchat.errors import SpecchatError
 from specchat.profile import Models
 from specchat.repl.interrupt import interruptible
 from specchat.repl.line_input import is_capable_terminal, plain_line_reader, prompt_toolkit_reader
-
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from specchat.terminal import write_line
 
 
 def run_repl(chat: ChatState, history_file: Path | None) -> int:
@@ -111,10 +109,9 @@ class AnswerPrinter:
     def on_event(self, event: Event) -> None:
         match event:
             case TextDelta(text=text):
-                printed = CONTROL_CHARACTERS.sub("", text)  # a model must not control the terminal
-                sys.stdout.write(printed)
+                sys.stdout.write(text)
                 sys.stdout.flush()
-                self._is_inside_line = not printed.endswith("\n") if printed else self._is_inside_line
+                self._is_inside_line = not text.endswith("\n") if text else self._is_inside_line
             case LoadingProgress(label=label, preparation=preparation) if (label, preparation) != self._loading:
                 self._loading = label, preparation
                 print_notice(f"{preparation}…" if preparation else event.text)
@@ -133,4 +130,4 @@ class AnswerPrinter:
 
 def print_notice(line: str) -> None:
     """Print a line beside the answers, on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    write_line(line, sys.stderr)

@@ -5,6 +5,7 @@ import sys
 from specchat.commands.file_edits import EditUI
 from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
 from specchat.repl.interrupt import InterruptFlag
+from specchat.terminal import Styled, printable_with_tabs
 
 ERASE_LINE = "\r\x1b[K"
 
@@ -27,17 +28,21 @@ def _can_erase_line() -> bool:
 def _show_progress(line: str) -> None:
     """A line that the next one replaces; terminals only."""
     if _can_erase_line():
-        sys.stderr.write(f"{ERASE_LINE}{line}")
+        sys.stderr.write(Styled(f"{ERASE_LINE}{printable_with_tabs(line)}"))
         sys.stderr.flush()
 
 
 def _show_notice(message: str) -> None:
-    print(f"{ERASE_LINE if _can_erase_line() else ''}{message}", file=sys.stderr)
+    _erase_line()
+    print(message, file=sys.stderr)
 
 
 def _show_hunk(hunk: str) -> None:
-    if _can_erase_line():
-        sys.stderr.write(ERASE_LINE)
-        hunk = colour_hunk(hunk)
-    sys.stdout.write(hunk)
+    _erase_line()
+    sys.stdout.write(colour_hunk(hunk) if _can_erase_line() else hunk)
     sys.stdout.flush()
+
+
+def _erase_line() -> None:
+    if _can_erase_line():
+        sys.stderr.write(Styled(ERASE_LINE))

@@ -6,15 +6,18 @@ time and writes the files.
 """
 
 import csv
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
+from specchat.terminal import raw_stream
 from specchat.train.distributed import SINGLE_PROCESS, DistributedContext
 from specchat.train.optimizers import LearningRateSchedule, MuonAdamW
 from specchat.train.training_batches import Batch, BatchPlan, PackedRows
@@ -172,6 +175,7 @@ def progress_bar(*, is_shown: bool) -> Progress:
         BarColumn(),
         TextColumn("{task.percentage:>5.1f} %  loss {task.fields[loss]}"),
         TimeRemainingColumn(),
+        console=Console(file=raw_stream(sys.stderr)),
         refresh_per_second=1,
         disable=not is_shown,
     )
