@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import PurePath
 
-from specchat.edit.python_names import newly_undefined_names
 from specchat.edit.source_text import Source
+from specchat.edit.undefined_names import newly_undefined_names
 from specchat.errors import BrokenEditError, PluginError
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.plugins.extension import Extension
 from specchat.syntax import language_of, syntax_diagnostics
-
 
 WORD = re.compile(r"\w+")
 
