@@ -12,7 +12,9 @@ answer_blocks.py                  the part of an answer that is the new text, an
 answer_patches.py                 an answer that is a diff or search/replace blocks, applied exactly or refused
 excerpt.py                        an answer with some functions only: they take the place of the old ones
 answer_check.py                   refusals, omissions, prose, loops, lost functions and comments
-syntax_check.py, python_names.py  whether the new text still parses and defines what it uses
+syntax_check.py                   whether the new text still parses
+undefined_names.py                names that the new text uses and nothing defines
+refactoring/                      edits that a syntax tree does without a model
 check_commands.py                 --check, in a copy of the project
 hunks.py                          the differences as hunks and as a unified diff
 hunk_prompt.py                    decisions about hunks; their keys, until the accepted text passes the checks
