@@ -7,7 +7,8 @@ grammar.py         masks for constrained output, one for each node of a tree
 model.py           the interface of a target or draft model: prefill and forward
 cache.py           the KV cache, and the pool that allocates it
 device.py          copies to the device that do not wait
-sampling.py        logits to tokens: penalties, truncation, temperature, Gumbel noise
+sampling.py        logits to tokens: penalties, temperature, Gumbel noise
+truncation.py      which tokens top-k, top-p and min-p keep
 accept.py          the argument for losslessness, the rejection-sampling rule and the walk
 hidden_states.py   the target's hidden states, stored for drafters with a head
 stats.py           sums over steps

@@ -11,17 +11,26 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from specchat.engine.accept import rejection_sampling_probabilities
 from specchat.engine.device import copy_to_device
 from specchat.engine.tree import DraftSample, DraftTree
+from specchat.engine.truncation import (
+    MASKED_LOGIT,
+    Blocks,
+    KeptTokens,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    mask_min_p,
+    mask_top_p,
+)
 
-TOP_P_SHORTLISTS = (64, 1024)  # tokens that top-p sorts; more only in rows where these have too little probability
-SUM_BLOCK = 256  # numbers that are summed at once
-MASKED_LOGIT = float("-inf")
+MAX_NOISE = 16.64  # of `gumbel_noise`: -log(-log(1 - 2**-24)), rounded up
 # Noise for other purposes than the target's samples uses positions that no token has.
 STEP_NOISE_POSITION, DRAFTER_NOISE_POSITION = -1, -2
 
@@ -78,6 +87,10 @@ class Sampler:
         return self.repetition_penalty != 1.0
 
     @property
+    def is_truncating(self) -> bool:
+        return bool(self.top_k) or self.top_p < 1 or self.min_p > 0
+
+    @property
     def wants_draft_samples(self) -> bool:
         """Whether drafters with probabilities must sample their tokens; at T = 0 there is nothing to sample."""
         return self.uses_rejection_sampling and self.temperature > 0
@@ -108,8 +121,26 @@ class Sampler:
         """The `count` best tokens of each row, after the rules and the noise. [N, V] -> [N, count]"""
         if self.temperature == 0:
             return _top_tokens(self._penalize_and_mask(logits.float(), rows, seen_tokens), rows.token_ids, count)
-        logits, ids = self.process_logits(logits, rows, seen_tokens)
+        if not (self.is_truncating or rows.draft_samples):
+            return self._rank_all_tokens(self._penalize_and_mask(logits.float(), rows, seen_tokens), rows, count)
+        logits, ids = self.process_logits(logits, rows, seen_tokens, count)
+        if logits.shape[-1] == 1:
+            return Ranking(ids, logits)
         return _top_tokens(logits + gumbel_noise(self.seed, rows.positions, ids), ids, count)
+
+    def _rank_all_tokens(self, logits: Tensor, rows: LogitRows, count: int) -> Ranking:
+        """The best tokens with noise, where the rules exclude none. [N, V] -> [N, count]
+
+        Noise is bounded, so a token far below the most probable ones is not among the best whatever its noise is.
+        """
+        blocks = Blocks(logits)
+        best = blocks.first_highest() if count == 1 else blocks.highest(count)
+        noise = gumbel_noise(self.seed, rows.positions, _ids_of(best.columns, rows.token_ids))
+        lowest = (best.logits / self.temperature + noise).amin(-1, keepdim=True)
+        kept = blocks.at_least((lowest - MAX_NOISE) * self.temperature)
+        ids = _ids_of(kept.columns, rows.token_ids)
+        scores = kept.logits / self.temperature + gumbel_noise(self.seed, rows.positions, ids)
+        return _top_tokens(scores, ids, count)
 
     def sample(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> list[int]:
         """The token after each row. Only here does a step wait for the device."""
@@ -119,23 +150,30 @@ class Sampler:
         """A token sampled with the drafter's own noise under the same rules, and its distribution. One row [1, V]"""
         logits, ids = self.process_logits(logits, rows, seen_tokens)
         noise = gumbel_noise(_splitmix64(self.seed, DRAFTER_NOISE_POSITION), rows.positions, ids)
-        token = int(_top_tokens(logits + noise, ids, 1).token_ids)
-        return DraftSample(token, ids if ids.dim() == 1 else ids[0], logits[0].softmax(-1))
+        token, is_kept = int(_top_tokens(logits + noise, ids, 1).token_ids), logits[0].isfinite()
+        return DraftSample(token, (ids if ids.dim() == 1 else ids[0])[is_kept], logits[0][is_kept].softmax(-1))
 
     def process_logits(
-        self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None
+        self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1
     ) -> tuple[Tensor, Tensor]:
         """The logits after all rules at T > 0, and the token ids of their columns. [N, V] -> [N, C], and [C] or [N, C]
 
-        In a row with a draft sample, they are the logarithms of the rejection-sampling probabilities.
+        There are `count` columns or more, as far as the rules allow; masked ones may repeat a token. In a row with a
+        draft sample, they are the logarithms of the rejection-sampling probabilities.
         """
         size = logits.shape[-1]
         logits = self._penalize_and_mask(logits.float(), rows, seen_tokens)
-        logits, ids = self._truncate(logits / self.temperature, rows.token_ids)
+        if self.is_truncating:
+            kept = self._truncate(logits, count)
+            logits, ids = kept.logits, _ids_of(kept.columns, rows.token_ids)
+        else:
+            logits = logits / self.temperature
+            ids = _all_token_ids(size, logits.device) if rows.token_ids is None else rows.token_ids
         for row, sample in rows.draft_samples.items():
             columns = ids if ids.dim() == 1 else ids[row]
             q = logits.new_zeros(size).index_copy(0, sample.token_ids, sample.probabilities)[columns]
-            logits[row] = rejection_sampling_probabilities(logits[row].softmax(-1), q, columns == sample.token).log()
+            is_draft_token = (columns == sample.token) & logits[row].isfinite()
+            logits[row] = rejection_sampling_probabilities(logits[row].softmax(-1), q, is_draft_token).log()
         return logits, ids
 
     def _penalize_and_mask(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None) -> Tensor:
@@ -156,22 +194,18 @@ class Sampler:
             logits = logits.masked_fill(~rows.allowed_mask[:, : logits.shape[-1]], MASKED_LOGIT)
         return logits
 
-    def _truncate(self, logits: Tensor, token_ids: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mask what top-k, top-p and min-p exclude; and the token ids of the columns: [V], or [N, C] if sorted."""
-        size = logits.shape[-1]
-        if token_ids is None:
-            token_ids = _all_token_ids(size, logits.device)
+    def _truncate(self, logits: Tensor, count: int) -> KeptTokens:
+        """What temperature, top-k, top-p and min-p keep, in this order. [N, V] -> [N, C]"""
         if self.top_k:
-            ranked, order = logits.topk(min(self.top_k, size), sorted=True)
-            logits, token_ids = _apply_top_p(ranked, _log_sum_exp(ranked), self.top_p), token_ids[order]
+            kept = keep_top_k(logits, self.top_k)
+            kept = kept._replace(logits=kept.logits / self.temperature)
+            if self.top_p < 1:
+                kept = kept._replace(logits=mask_top_p(kept.logits.log_softmax(-1), self.top_p))
         elif self.top_p < 1:
-            log_total = _log_sum_exp(logits)
-            ranked, order = _shortlist(logits, log_total, self.top_p)
-            logits, token_ids = _apply_top_p(ranked, log_total, self.top_p), token_ids[order]
-        if self.min_p > 0:
-            floor = logits.amax(-1, keepdim=True) + torch.tensor(self.min_p).log()
-            logits = logits.masked_fill(logits < floor, MASKED_LOGIT)
-        return logits, token_ids
+            kept = keep_top_p(logits / self.temperature, self.top_p, count)
+        else:
+            return keep_min_p(logits / self.temperature, self.min_p)
+        return kept._replace(logits=mask_min_p(kept.logits, self.min_p)) if self.min_p > 0 else kept
 
 
 def gumbel_noise(seed: int, positions: list[int], token_ids: Tensor) -> Tensor:
@@ -180,11 +214,13 @@ def gumbel_noise(seed: int, positions: list[int], token_ids: Tensor) -> Tensor:
     Seed and position give each row two keys; an integer hash of key and token id (two rounds of a 32-bit mixer) gives
     31 uniform bits. The noise is the same on every device, and does not depend on the column of a token.
     """
-    keys = copy_to_device(
-        torch.tensor([_hash_keys(seed, position) for position in positions], dtype=torch.int32), token_ids.device
-    )
-    bits = _hash_bits(_hash_bits(token_ids.to(torch.int32) + keys[:, :1]) ^ keys[:, 1:]) & 0x7FFFFFFF
-    uniform = bits.float().add_(0.5).mul_(2.0**-31).clamp_(max=1 - 2.0**-24)  # small values stay finely spaced
+    keys = torch.tensor([_hash_keys(seed, position) for position in positions], dtype=torch.int32)
+    if token_ids.is_cpu:
+        random_bits = torch.from_numpy(_hash_on_cpu(token_ids.numpy(), keys.numpy()))
+    else:
+        keys = copy_to_device(keys, token_ids.device)
+        random_bits = _hash_bits(_hash_bits(token_ids.to(torch.int32) + keys[:, :1]) ^ keys[:, 1:]) & 0x7FFFFFFF
+    uniform = random_bits.float().add_(0.5).mul_(2.0**-31).clamp_(max=1 - 2.0**-24)  # small values stay finely spaced
     return uniform.neg_().log1p_().neg_().log_().neg_()
 
 
@@ -200,47 +236,28 @@ def _top_tokens(scores: Tensor, token_ids: Tensor | None, count: int) -> Ranking
     return Ranking(order, best)
 
 
-def _log_sum_exp(logits: Tensor) -> Tensor:
-    """The logarithm of the sum of each row, with the same bits for every number of rows. [N, C] -> [N, 1]
-
-    torch divides a single long row among its threads, and rounds its sum differently then; short blocks it does not.
-    """
-    highest = logits.amax(-1, keepdim=True)
-    blocks = functional.pad((logits - highest).exp_(), (0, -logits.shape[-1] % SUM_BLOCK))
-    return highest + blocks.view(len(logits), -1, SUM_BLOCK).sum(-1).sum(-1, keepdim=True).log()
-
-
-def _shortlist(logits: Tensor, log_total: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
-    """The best tokens of each row, at least those that have `top_p` of its probability. -> logits, columns [N, C]
-
-    Each row takes the first length that is enough for itself, whatever the other rows take; shorter ones are padded.
-    """
-    size = logits.shape[-1]
-    length = min(TOP_P_SHORTLISTS[0], size)
-    ranked, order = logits.topk(length, sorted=True)
-    for longer in (*TOP_P_SHORTLISTS[1:], size):
-        is_short = ((_log_sum_exp(ranked) - log_total).exp() < top_p)[:, 0] & (ranked[:, -1] > MASKED_LOGIT)
-        if length >= size or not bool(is_short.any()):
-            break
-        more, more_order = logits[is_short].topk(min(longer, size), sorted=True)
-        added = more.shape[-1] - length
-        ranked, order = functional.pad(ranked, (0, added), value=MASKED_LOGIT), functional.pad(order, (0, added))
-        ranked[is_short], order[is_short] = more, more_order
-        length += added
-    return ranked, order
-
-
-def _apply_top_p(ranked: Tensor, log_total: Tensor, top_p: float) -> Tensor:
-    """Mask the tail that has the last 1 - top_p of the probability. Best first, [N, C] -> [N, C]"""
-    if top_p >= 1:
-        return ranked
-    probabilities = (ranked - log_total).exp()
-    return ranked.masked_fill(probabilities.cumsum(-1) - probabilities >= top_p, MASKED_LOGIT)
+def _ids_of(columns: Tensor, token_ids: Tensor | None) -> Tensor:
+    """The token ids of columns; with a reduced vocabulary they differ. [N, C]"""
+    return columns if token_ids is None else token_ids[columns]
 
 
 @lru_cache(maxsize=8)
 def _all_token_ids(size: int, device: torch.device) -> Tensor:
     return torch.arange(size, device=device)
+
+
+def _hash_on_cpu(token_ids: NDArray[np.int64], keys: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The same 31 bits as on other devices; for small arrays, numpy takes a third of the time of torch."""
+    first, second = np.hsplit(keys.view(np.uint32), 2)
+    bits = _hash_unsigned(_hash_unsigned(token_ids.astype(np.uint32) + first) ^ second)
+    return (bits & 0x7FFFFFFF).view(np.int32)
+
+
+def _hash_unsigned(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """`_hash_bits`, whose shifts are logical here without help."""
+    bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x21F0AAAD)
+    bits = (bits ^ (bits >> np.uint32(15))) * np.uint32(0x735A2D97)
+    return bits ^ (bits >> np.uint32(15))
 
 
 def _hash_bits(bits: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specchat.engine.accept import accept
-from specchat.engine.sampling import LogitRows, Sampler, SeenTokens, gumbel_noise
+from specchat.engine.sampling import LogitRows, Sampler, SeenTokens, _hash_bits, _hash_on_cpu, gumbel_noise
 from specchat.engine.tree import DraftTree
 
 IDS = torch.arange(50)
@@ -97,6 +97,27 @@ def test_the_noise_is_gumbel_distributed():
     assert torch.isfinite(noise).all()
 
 
+def test_the_noise_of_a_seed_never_changes():
+    """Stored seeds give the same answers with every version."""
+    noise = gumbel_noise(3, [1, 2], torch.tensor([0, 5, 49151]))
+
+    expected = torch.tensor(
+        [
+            [-0.8263658285140991, 2.35506010055542, 1.148667573928833],
+            [-1.3625710010528564, 0.11407498270273209, 0.3278922736644745],
+        ]
+    )
+    assert torch.equal(noise, expected)
+
+
+def test_the_hash_is_the_same_on_every_device():
+    ids, keys = torch.arange(3000)[None], torch.tensor([[-5, 2**31 - 1], [7, -(2**31)]], dtype=torch.int32)
+
+    by_torch = _hash_bits(_hash_bits(ids.to(torch.int32) + keys[:, :1]) ^ keys[:, 1:]) & 0x7FFFFFFF
+
+    assert torch.equal(torch.from_numpy(_hash_on_cpu(ids.numpy(), keys.numpy())), by_torch)
+
+
 def test_a_reduced_vocabulary_has_the_same_noise():
     chosen = torch.tensor([40, 3, 17, 8])
 
@@ -165,6 +186,37 @@ def test_the_walk_follows_draft_tokens_that_equal_the_samples():
 
     assert accept(tree, [5, 8, 0, 0, 3]) == [0, 1, 4]
     assert accept(tree, [9, 8, 0, 0, 3]) == [0]
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 5.0, 40.0])
+@pytest.mark.parametrize("count", [1, 6])
+def test_tokens_that_cannot_win_are_skipped_without_an_effect(spread, count):
+    """Without top-k, top-p and min-p, most tokens get no noise: the best are those of all tokens with noise."""
+    logits = torch.randn(5, 5003, generator=torch.Generator().manual_seed(8)) * spread
+    positions = [3, 4, 5, 6, 7]
+
+    ranking = Sampler(0.7, seed=11).rank(logits, LogitRows(positions), count=count)
+
+    scores, ids = (logits / 0.7 + gumbel_noise(11, positions, torch.arange(5003))).topk(count)
+    assert torch.equal(ranking.token_ids, ids)
+    assert torch.equal(ranking.scores, scores)
+
+
+@pytest.mark.parametrize(
+    "sampler", [Sampler(0.7, top_p=0.9), Sampler(0.7, top_k=9), Sampler(0.7, min_p=0.02), Sampler(0.7)], ids=str
+)
+def test_samples_do_not_depend_on_the_number_of_threads(sampler):
+    logits = torch.randn(3, 49152, generator=torch.Generator().manual_seed(9)) * 3
+    threads = torch.get_num_threads()
+
+    def scores(count: int) -> torch.Tensor:
+        torch.set_num_threads(count)
+        return sampler.rank(logits, LogitRows([1, 2, 3]), count=4).scores
+
+    try:
+        assert torch.equal(scores(1), scores(3))
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 0.999])

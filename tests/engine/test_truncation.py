@@ -1,0 +1,79 @@
+"""What top-k, top-p and min-p keep is what a complete sort keeps, in every row and for every size of a vocabulary."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.engine.truncation import Blocks, KeptTokens, keep_min_p, keep_top_k, keep_top_p
+
+SIZES = (7, 32, 33, 1000, 5003)
+SPREADS = torch.tensor([[30.0], [3.0], [1.0], [0.01]])  # one token, dozens, thousands, and nearly all tokens
+
+
+def rows(size: int) -> Tensor:
+    return torch.randn(4, size, generator=torch.Generator().manual_seed(size)) * SPREADS
+
+
+def kept_columns(kept: KeptTokens, row: int) -> list[int]:
+    return kept.columns[row][kept.logits[row].isfinite()].tolist()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_top_k_keeps_the_highest_in_order(size, count):
+    logits = rows(size)
+
+    kept = keep_top_k(logits, count)
+
+    expected = logits.topk(min(count, size))
+    assert torch.equal(kept.logits, expected.values)
+    assert torch.equal(kept.columns, expected.indices)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("min_p", [0.5, 0.02, 1e-6])
+def test_min_p_keeps_all_tokens_with_that_share_of_the_highest(size, min_p):
+    logits = rows(size)
+
+    kept = keep_min_p(logits, min_p)
+
+    probabilities = logits.softmax(-1)
+    for row in range(4):
+        expected = (probabilities[row] >= min_p * probabilities[row].amax()).nonzero()[:, 0].tolist()
+        assert sorted(kept_columns(kept, row)) == expected
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("top_p", [0.2, 0.7, 0.95, 0.9999])
+@pytest.mark.parametrize("count", [1, 8])
+def test_top_p_keeps_the_fewest_tokens_that_are_probable_enough(size, top_p, count):
+    kept = keep_top_p(rows(size), top_p, count)
+
+    assert kept.columns.shape[-1] >= min(count, size)
+    for row in range(4):
+        ranked, order = rows(size)[row].double().softmax(-1).sort(descending=True)
+        expected = order[ranked.cumsum(-1) - ranked < top_p].tolist()
+        found = kept_columns(kept, row)
+        assert len(set(expected) ^ set(found)) <= 1 + len(expected) // 500  # sums are rounded differently
+        assert rows(size)[row][found].diff().amax() <= 1e-5 if len(found) > 1 else True
+
+
+def test_equal_tokens_are_kept_by_their_column_whatever_the_other_rows_are():
+    tied = torch.zeros(1, 400)
+    tied[0, [37, 290]] = 20.0
+    flat = torch.zeros(1, 400)
+
+    alone, among_others = keep_top_p(tied, 0.4), keep_top_p(torch.cat([flat, tied]), 0.4)
+
+    assert kept_columns(alone, 0) == kept_columns(among_others, 1) == [37]
+
+
+def test_the_padding_behind_the_last_column_is_never_kept():
+    logits = torch.full((1, 33), -5.0)
+    logits[0, 32] = 1.0
+
+    kept = Blocks(logits).at_least(torch.tensor([[0.0]]))
+
+    assert kept_columns(kept, 0) == [32]
