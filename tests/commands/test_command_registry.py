@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import partial
 
 import pytest
@@ -13,7 +14,8 @@ from specchat.errors import UsageError
 from specchat.host.client import Conversation
 from specchat.repl import loop
 from specchat.repl.line_input import read_block
-from tests.front import command
+from specchat.terminal import guarded_terminal
+from tests.front import Bytes, command
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -126,12 +128,15 @@ def test_a_block_of_several_lines_is_one_text():
     assert "plain" == read_block("plain\n", lambda: next(lines))
 
 
-def test_control_characters_of_a_model_do_not_reach_the_terminal(capsys):
-    printer = loop.AnswerPrinter()
-    printer.on_event(TextDelta("a\x1b]52;c;x\x07b\r\n"))
-    printer.end_line()
+def test_control_characters_of_a_model_do_not_reach_the_terminal(monkeypatch):
+    terminal = Bytes(is_terminal=True)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with guarded_terminal():
+        printer = loop.AnswerPrinter()
+        printer.on_event(TextDelta("a\x1b]52;c;x\x07b\r\n"))
+        printer.end_line()
 
-    assert "a]52;c;xb\n" == capsys.readouterr().out
+    assert "a␛]52;c;x␇b\n" == terminal.content().decode()
 
 
 def test_the_line_mode_answers_a_pipe(monkeypatch):
