@@ -168,7 +168,7 @@ class Sampler:
             logits, ids = kept.logits, _ids_of(kept.columns, rows.token_ids)
         else:
             logits = logits / self.temperature
-            ids = _all_token_ids(size, logits.device) if rows.token_ids is None else rows.token_ids
+            ids = _all_token_ids(logits.shape[-1], logits.device) if rows.token_ids is None else rows.token_ids
         for row, sample in rows.draft_samples.items():
             columns = ids if ids.dim() == 1 else ids[row]
             q = logits.new_zeros(size).index_copy(0, sample.token_ids, sample.probabilities)[columns]

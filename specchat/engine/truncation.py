@@ -58,8 +58,11 @@ class Blocks:
         return KeptTokens(ranked, columns.gather(-1, order))
 
     def at_least(self, floor: Tensor) -> KeptTokens:
-        """The columns with at least this logit, which some column of each row has. The floor is [N, 1]."""
-        values, columns = self._best_blocks(int((self._maxima >= floor).sum(-1).amax()))
+        """The columns with at least this logit, which some column of each row has. The floor is [N, 1].
+
+        A row of NaN, where nothing is at least anything, keeps some of its columns.
+        """
+        values, columns = self._best_blocks(max(int((self._maxima >= floor).sum(-1).amax()), 1))
         return KeptTokens(values.masked_fill(values < floor, MASKED_LOGIT), columns)
 
     def _best_blocks(self, count: int) -> KeptTokens:
