@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from specchat.chat.events import Failed, Finished, LoadingProgress, TextDelta, Totals
-from specchat.edit.rewrite_alignment import RewriteAlignment
 from specchat.editors.acp.file_edit import RewriteProgress
 from specchat.editors.acp.turn_reporter import TurnReporter, stream_answer
 from specchat.errors import HostError, SpecchatError
@@ -75,7 +74,7 @@ def test_every_finish_reason_has_a_stop_reason(client, reason, stop_reason):
 
 def test_how_far_a_rewrite_is_shows_in_steps_of_ten(client):
     lines = [f"line {number}\n" for number in range(100)]
-    progress = RewriteProgress(TurnReporter(client, None), "work", "Rewriting a.py", RewriteAlignment("".join(lines)))
+    progress = RewriteProgress(TurnReporter(client, None), "work", "Rewriting a.py", "".join(lines))
 
     for line in lines:
         progress.on_event(TextDelta(line))
