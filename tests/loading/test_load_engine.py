@@ -16,10 +16,10 @@ from specchat.loading.load_plan import EMBEDDED_HEADS
 from specchat.models.load_options import EMBEDDED
 from specchat.profile import DRAFTERS, Profile
 from tests import tokenizers_at_hand as at_hand
+from tests.engine_answers import measure_answer
 from tests.gguf_models import write_gguf
 from tests.tiny import SPEAKING, network, speaking
 from tests.tiny_heads import saved_head
-from tools.live_edits import measure_answer
 
 ALONE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix", "recycling", "lookahead"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.live_edits import measure_answer
+from tests.engine_answers import measure_answer
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.loading.load_engine import load_engine

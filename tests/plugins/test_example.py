@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.live_edits import measure_answer
+from tests.engine_answers import measure_answer
 from specchat.chat.request import Attachment, Request
 from specchat.chat.retrieve import ContextBudget, gather_context
 from specchat.cli.main import run

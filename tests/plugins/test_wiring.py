@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tools.live_edits import measure_answer
+from tests.engine_answers import measure_answer
 from specchat.chat.at_names import check_name, find_mentions
 from specchat.chat.request import Request
 from specchat.chat.retrieve import ContextBudget, gather_context
