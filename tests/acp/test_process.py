@@ -114,7 +114,7 @@ def test_long_lines_are_read_and_longer_ones_refused(start, tmp_path):
     session = editor.new(tmp_path)
 
     assert "end_turn" == editor.ask(session, "y" * 20 * 2**20)["stopReason"]
-    assert "the window holds" in editor.said()
+    assert "the context window has 8192" in editor.said()
     editor.write_bytes(b'{"jsonrpc":"2.0","id":5,"method":"' + b"z" * 33 * 2**20 + b'"}\n')
     refused = editor.until(lambda: next((each for each in editor.heard if "error" in each), None))
     assert (-32600, None) == (refused["error"]["code"], refused["id"])
