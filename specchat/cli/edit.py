@@ -15,7 +15,7 @@ import click
 from specchat.cli.edit_conversation import (
     context_window,
     edit_run_for,
-    open_edit_conversation,
+    open_conversation_for,
     resolve_edit_profile,
     run_with_progress,
 )
@@ -121,7 +121,7 @@ def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
             raise UsageError(f"an edit needs an instruction; {USAGE}")
         source = _piped_source(raw, options["lang"])
         lines = parse_line_range(options["lines"]) if options["lines"] else None
-        with open_edit_conversation(options, offers_starter=False) as conversation:
+        with open_conversation_for(source, instruction, lines, options, offers_starter=False) as conversation:
             job = EditJob(source, instruction, context_window(options, conversation), lines)
             run = edit_run_for(options, conversation)
             result = run_with_progress(job, run, options["timeout"], lambda: edit_source(job, run))

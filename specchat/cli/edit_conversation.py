@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache, partial
 from threading import Event as Flag
 from threading import Timer
 from typing import Any, TypeVar
@@ -14,13 +14,16 @@ import click
 from click.core import ParameterSource
 
 from specchat.chat.events import Event, Notice
+from specchat.chat.request import Request
 from specchat.cli.options import resolve_profile
 from specchat.cli.print_turn import TemporaryLine
 from specchat.cli.session_options import open_host_conversation, session_request
 from specchat.cli.starter_offer import offer_starter
-from specchat.edit.edit_task import EditJob
+from specchat.edit.edit_plan import Region
+from specchat.edit.edit_task import EditJob, needs_model
 from specchat.edit.edit_turn import Conversation, EditRun
 from specchat.edit.rewrite_alignment import ProgressLine
+from specchat.edit.source_text import Source
 from specchat.edit.terminal_review import wants_colours
 from specchat.errors import CancelledError, NoUsableEditError
 from specchat.host.client import Conversation as HostedConversation
@@ -28,6 +31,36 @@ from specchat.profile import Profile
 from specchat.repl.interrupt import interruptible
 
 Result = TypeVar("Result")
+
+
+class LateConversation(AbstractContextManager["LateConversation"]):
+    """A conversation that is opened by its first request, for an edit that most likely needs none."""
+
+    def __init__(self, open_conversation: Callable[[], AbstractContextManager[Conversation]]) -> None:
+        self._open_conversation = open_conversation
+        self._opened = ExitStack()
+        self._conversation: Conversation | None = None
+
+    def __exit__(self, *_error: object) -> None:
+        self._opened.close()
+
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
+        if self._conversation is None:
+            self._conversation = self._opened.enter_context(self._open_conversation())
+        return self._conversation.ask(request, cancelled)
+
+    def restart(self) -> None:
+        """Let the next request open another conversation."""
+        self._opened.close()
+        self._conversation = None
+
+
+def open_conversation_for(
+    source: Source, instruction: str, region: Region | None, options: dict[str, Any], *, offers_starter: bool = True
+) -> AbstractContextManager[Conversation]:
+    """A conversation for an edit of one text. An edit without a model starts no engine process."""
+    open_now = partial(open_edit_conversation, options, offers_starter=offers_starter)
+    return open_now() if needs_model(source, instruction, region) else LateConversation(open_now)
 
 
 def open_edit_conversation(
@@ -48,6 +81,8 @@ def edit_run_for(options: dict[str, Any], conversation: Conversation) -> EditRun
     run = EditRun(conversation, temperature=options["temperature"])
     if isinstance(conversation, HostedConversation):
         run.restart_conversation = lambda: conversation.switch_session(conversation.open_new_session())
+    if isinstance(conversation, LateConversation):
+        run.restart_conversation = conversation.restart
     return run
 
 

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from specchat.chat.turn_summary import summary_line
-from specchat.cli.edit_conversation import context_window, edit_run_for, open_edit_conversation, run_with_progress
+from specchat.cli.edit_conversation import (
+    context_window,
+    edit_run_for,
+    open_conversation_for,
+    open_edit_conversation,
+    run_with_progress,
+)
 from specchat.edit.answer_check import AnswerProblem, UnusableAnswerError
 from specchat.edit.atomic_write import Replacement, check_writable
 from specchat.edit.check_commands import run_checks, split_check_command
@@ -124,7 +130,7 @@ class EditFiles:
             run_checks(self.options["checks"], target, {**earlier, target: source.encode(text)})
 
         lines = parse_line_range(self.options["lines"]) if self.options["lines"] else None
-        with open_edit_conversation(self.options) as conversation:
+        with open_conversation_for(source, self.instruction, lines, self.options) as conversation:
             job = EditJob(source, self.instruction, context_window(self.options, conversation), lines, check)
             run = edit_run_for(self.options, conversation)
             self._decide(path, job, self._generate(job, run), run)

@@ -166,6 +166,10 @@ def _blocks(answer: str) -> Iterator[_Block]:
     for number, opening in enumerate(fences if len(fences) <= MAX_PAIRED_FENCES else ()):
         for closing in (each for each in fences[number + 1 :] if _closes(each, opening)):
             yield _block(answer, opening, closing.start(), closing.end())
+    if fences and not fences[-1]["info"] and not answer[fences[-1].end() :].strip():
+        # a model that closes a long fence with the usual three characters
+        for opening in (each for each in fences[:-1] if not _closes(fences[-1], each)):
+            yield _block(answer, opening, fences[-1].start(), fences[-1].end())
     for opening in fences:
         yield replace(_block(answer, opening, len(answer), len(answer)), is_closed=False)
 

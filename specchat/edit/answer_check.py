@@ -10,6 +10,7 @@ from specchat.edit.answer_blocks import FENCE_LINE, ChosenText
 from specchat.edit.excerpt import lines_outside_definitions, replace_definitions
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import PARSERS, parses
+from specchat.edit.undefined_names import global_names, newly_undefined_names
 from specchat.errors import NoChangeError, NoUsableEditError
 from specchat.syntax import PLAIN_TEXT, comments, definitions, language_of, syntax_diagnostics
 
@@ -123,9 +124,10 @@ def check_chosen_text(
 ) -> str:
     """The complete new text that an answer to an instruction holds.
 
-    UnusableAnswerError when it holds none, NoChangeError when the text is unchanged. An answer that consists of some
-    functions and classes of the file takes their place in it. `is_excerpt_meant`: the model was told which definitions
-    are missing, and insists; with few lines left, it is not believed.
+    UnusableAnswerError when it holds none, NoChangeError when the text is unchanged. An answer that consists of
+    functions and classes of the file, without the others or without the imports that they use, takes their place in it.
+    `is_excerpt_meant`: the model was told which definitions are missing, and insists; with few lines left, it is not
+    believed.
     """
     if chosen.patch_problem:
         message = f"{source.name}: unusable answer ({AnswerProblem.PATCH}): {chosen.patch_problem}"
@@ -133,10 +135,11 @@ def check_chosen_text(
     text, problem = chosen.text, find_problem(source, chosen.text)
     is_removal = bool(DEFINITION_REMOVAL.search(instruction))
     is_excerpt_meant = is_excerpt_meant and (is_removal or not _is_much_shorter(source.text, text))
-    if not (problem or chosen.is_patched or is_excerpt_meant) and _is_excerpt(source, chosen, instruction):
-        is_piece = not is_removal and _is_elsewhere(source.text, text)
-        spliced = replace_definitions(source, text) if is_piece else None
-        text, problem = (text, AnswerProblem.EXCERPT) if spliced is None else (spliced, None)
+    if not (problem or chosen.is_patched):
+        is_excerpt = not is_excerpt_meant and _is_excerpt(source, chosen, instruction)
+        is_piece = (is_excerpt or _lacks_used_names(source, text)) and _is_elsewhere(source.text, text)
+        spliced = replace_definitions(source, text) if is_piece and not is_removal else None
+        text, problem = spliced or text, AnswerProblem.EXCERPT if is_excerpt and spliced is None else None
     if problem or (problem := None if chosen.is_patched else _find_talk(source, text, instruction)):
         excerpt = _problem_excerpt(source, text, problem)
         raise UnusableAnswerError(problem, f"{source.name}: unusable answer ({problem}): {excerpt}")
@@ -187,6 +190,14 @@ def _is_broken(source: Source, text: str) -> bool:
     """Whether a text has syntax errors that the old one has not; then its definitions cannot be told."""
     language = language_of(source.name, source.text)
     return parses(text, language) is False and bool(parses(source.text, language))
+
+
+def _lacks_used_names(source: Source, text: str) -> bool:
+    """Whether a text of Python uses names that only the old one defines, such as those of its imports."""
+    if language_of(source.name, source.text) != "python":
+        return False
+    old = global_names(source.text)
+    return bool(old and set(newly_undefined_names(source.text, text)) & old.defined)
 
 
 def _is_elsewhere(old: str, text: str) -> bool:

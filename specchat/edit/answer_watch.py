@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from specchat.chat.edit_contract import DIVIDER, SEARCH_MARKER
 from specchat.edit.answer_check import (
     DEFINITION_ADDITION,
     OTHER_WORDS,
@@ -30,6 +31,7 @@ MAX_FOREIGN_SHARE = 0.5  # of known words, in another language
 MIN_KNOWN_SHARE = 0.15
 MIN_LINE_CHARACTERS = 4  # shorter lines stand in every file
 WORD = re.compile(r"[^\W\d_]\w+")
+SEARCHED_LINES = re.compile(rf"^{SEARCH_MARKER}[^\n]*\n(.*?\n)?{DIVIDER}", re.MULTILINE | re.DOTALL)
 OPENING_FENCE = re.compile(r"\s*(?:`{3,}|~{3,})[^\n]*\n")
 
 
@@ -46,9 +48,12 @@ class AnswerWatch:
 
     def feed(self, text: str) -> AnswerProblem | None:
         """The problem that this piece makes certain, if any."""
+        self._text += text
+        is_divided = DIVIDER in self._text[-len(text) - len(DIVIDER) :]
+        if is_divided and not has_search_blocks(self._source.text) and (problem := self._problem_of_blocks()):
+            return problem
         if self._is_done:
             return None
-        self._text += text
         self._is_done = len(self._text) > MAX_WATCHED_CHARACTERS
         fence = OPENING_FENCE.match(self._text)
         inside = self._text[fence.end() :] if fence else self._text
@@ -57,6 +62,16 @@ class AnswerWatch:
         if fence is None or starts_changes(inside) or has_search_blocks(self._source.text):
             return None  # talk may come before the code, and changes are compared with the file when they are applied
         return self._problem_of_code(inside)
+
+    def _problem_of_blocks(self) -> AnswerProblem | None:
+        """Whether the lines that a search/replace block searches cannot stand in the file, or were searched before.
+
+        A later block may search what an earlier one writes; none can search the same lines twice.
+        """
+        searched = SEARCHED_LINES.findall(self._text)
+        if len(searched) == 1 and f"\n{searched[0]}" not in f"\n{self._source.text}\n":
+            return AnswerProblem.PATCH
+        return AnswerProblem.LOOP if searched and searched[-1] in searched[:-1] else None
 
     def _is_refusal(self, text: str) -> bool:
         is_long_enough = len(text.strip()) >= MIN_REFUSAL_CHARACTERS

@@ -84,10 +84,18 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
     """
     if job.first_request:
         return iter([WHOLE_TEXT])
-    lines = (job.region.first, job.region.last) if job.region else None
-    if refactoring := find_refactoring(job.source, job.instruction, lines):
+    if refactoring := _refactoring(job.source, job.instruction, job.region):
         return iter([refactoring])
     return islice(possible_plans(job.source, job.instruction, job.window_tokens, job.region), MAX_WAYS)
+
+
+def needs_model(source: Source, instruction: str, region: Region | None = None) -> bool:
+    """Whether an edit is made by a model, and not by the syntax tree."""
+    return _refactoring(source, instruction, region) is None
+
+
+def _refactoring(source: Source, instruction: str, region: Region | None) -> Refactoring | None:
+    return find_refactoring(source, instruction, (region.first, region.last) if region else None)
 
 
 def describe_way(way: Refactoring | EditPlan | ContextError) -> str:

@@ -66,6 +66,25 @@ def test_a_block_that_is_not_closed_ends_with_the_answer():
     assert NEW == chosen(f"Here it is:\n```python\n{NEW}").text
 
 
+GUIDE = "# Guide\n\n```sh\nrun it\n```\n\nThat is all.\n"
+ENDS_IN_CODE = "# Guide\n\n```sh\nrun it\n```\n"
+
+
+@pytest.mark.parametrize("old", [GUIDE, ENDS_IN_CODE])
+@pytest.mark.parametrize("end", ["````", "```", ""])
+def test_a_text_with_fences_ends_where_the_file_says(old, end):
+    new = old.replace("run it", "run it twice")
+
+    assert new == chosen(f"````markdown\n{new}{end}", old, "a.md").text
+
+
+@pytest.mark.parametrize("talk", ["", "Here is the guide:\n\n"])
+def test_a_text_with_fences_may_stand_in_a_fence_as_short_as_they_are(talk):
+    new = GUIDE.replace("run it", "run it twice")
+
+    assert new == chosen(f"{talk}```markdown\n{new}```", GUIDE, "a.md").text
+
+
 def test_two_blocks_are_not_one_with_talk_inside():
     taken = chosen(f"{block(CODE)}\nbecomes\n{block(NEW)}")
 

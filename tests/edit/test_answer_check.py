@@ -234,6 +234,18 @@ def test_functions_without_the_rest_of_the_file_take_the_place_of_the_old_ones()
     assert whole.replace("def area(a):\n    return a * a\n", area) == new
 
 
+def test_a_function_without_the_imports_that_it_uses_takes_the_place_of_the_old_one():
+    old = "import math\nfrom typing import List\n\n\ndef norm(a: List[float]) -> float:\n    return math.hypot(*a)\n"
+    source, new = (
+        make_source(old.encode(), "a.py"),
+        "def norm(a: List[float]) -> float:\n    return math.hypot(*a, 1)\n",
+    )
+
+    for answer in (new, f"```python\n{new}", f"Here:\n```python\n{new}```"):
+        assert old.replace("*a", "*a, 1") == new_text(source, answer, "make it one longer")
+    assert new_text(source, f"{new}\n\nLIMIT = 3\n", "make it one longer").startswith("def norm")  # not this alone
+
+
 @pytest.mark.parametrize(
     "excerpt",
     [

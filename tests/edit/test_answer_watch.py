@@ -76,6 +76,31 @@ def test_an_answer_that_cannot_become_the_file_is_ended_at_its_beginning(answer,
     assert len(read.split()) <= 30
 
 
+BLOCK = "<<<<<<< SEARCH\nSTART = 1\n=======\nSTART = 2\n>>>>>>> REPLACE\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (BLOCK.replace("SEARCH\nSTART = 1", "SEARCH\nSTART = 0"), AnswerProblem.PATCH),
+        (f"I change the start:\n{BLOCK}{BLOCK}", AnswerProblem.LOOP),
+        (BLOCK + BLOCK.replace("START = 1", "def total(limit):") * 2, AnswerProblem.LOOP),
+    ],
+    ids=["other lines", "twice the same", "twice the second"],
+)
+def test_search_blocks_that_cannot_apply_are_ended_where_it_shows(answer, problem):
+    found, read = ended_at(f"{answer}\n{BLOCK * 9}")
+
+    assert problem == found
+    assert read.count("=======") == answer.count("=======")
+
+
+def test_search_blocks_that_follow_from_one_another_are_read_to_their_end():
+    again = BLOCK.replace("START = 2", "START = 3").replace("START = 1", "START = 2")
+
+    assert ended_at(f"```\n{BLOCK}\n{again}```\nDone.") is None
+
+
 @pytest.mark.parametrize("style", STYLES)
 def test_a_right_answer_in_any_style_is_read_to_its_end(style):
     assert ended_at(STYLES[style]("a.py", CODE, NEW)) is None

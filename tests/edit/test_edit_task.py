@@ -14,6 +14,7 @@ from specchat.edit.edit_turn import EditRun
 from specchat.edit.source_text import make_source
 from specchat.errors import ContextError
 from tests.edit.scripted import ScriptedSession, answers, say
+from tests.front import command
 from tests.scripted_session import scripted_answer
 
 pytestmark = pytest.mark.usefixtures("runtime")
@@ -155,6 +156,33 @@ def test_json_reports_a_failure(file, monkeypatch, script, status, code):
 
     report = json.loads(said.ran.out)
     assert (status, code, code) == (report["status"], report["exit"], said.ran.code)
+
+
+def test_an_edit_by_the_syntax_tree_starts_no_engine(file, monkeypatch):
+    def start(_session_request):
+        raise AssertionError("no engine is needed")
+
+    monkeypatch.setattr("specchat.cli.edit_conversation.open_host_conversation", start)
+
+    ran = command(monkeypatch, "edit", str(file), "rename the function count to numbers", "-y")
+    piped = command(monkeypatch, "edit", "-", "rename the function count to numbers", stdin=CODE.encode())
+
+    assert (0, NEW) == (ran.code, file.read_text())
+    assert (0, NEW.encode()) == (piped.code, piped.out)
+
+
+def test_a_comment_in_the_review_of_such_an_edit_opens_a_conversation(file, monkeypatch):
+    said = say(
+        monkeypatch,
+        answers("\n# Where the counting begins.\nSTART = 2\n\n\n"),
+        str(file),
+        "change START to 3",
+        on_terminal=True,
+        stdin=b"c\nuse two\ny\n",
+    )
+
+    assert (0, CODE.replace("START = 1", "START = 2")) == (said.ran.code, file.read_text())
+    assert 1 == len(said.asked)
 
 
 def test_json_names_the_way_and_those_that_failed(file, monkeypatch):
