@@ -28,8 +28,8 @@ class KindDefaults:
 COPYING_DRAFTERS = ("lookup", "suffix")
 MODEL_DRAFTERS = ("eagle3", "mtp", "eagle", "dflash", "draft", "medusa", "exit")
 LEARNING_DRAFTERS = ("recycling", "lookahead")
-COPYING_FIRST = (*COPYING_DRAFTERS, *MODEL_DRAFTERS, *LEARNING_DRAFTERS, "plain")
-MODELS_FIRST = (*MODEL_DRAFTERS, *COPYING_DRAFTERS, *LEARNING_DRAFTERS, "plain")
+COPYING_FIRST = (*COPYING_DRAFTERS, *MODEL_DRAFTERS, "plain", *LEARNING_DRAFTERS)
+MODELS_FIRST = (*MODEL_DRAFTERS, *COPYING_DRAFTERS, "plain", *LEARNING_DRAFTERS)
 PLAIN_FIRST = ("plain", *MODEL_DRAFTERS, *COPYING_DRAFTERS, *LEARNING_DRAFTERS)
 KIND_DEFAULTS: Mapping[str, KindDefaults] = {
     "edit": KindDefaults("an edit repeats most of its text", COPYING_FIRST),
