@@ -12,7 +12,9 @@ repetition.py                          an answer that repeats itself word for wo
 fim_request.py, fim_tokens.py          fill-in-the-middle: the request, the control tokens of each model family
 fim_completer.py                       fill-in-the-middle: prefill, decode, events
 events.py, transcript.py               the events of an answer, and the stored turns
-turn_summary.py, step_records.py       a turn in one line, and its steps for display
+turn_summary.py, drafter_report.py     a turn in one line, and what each drafter did in it
+plain_baseline.py                      how long plain decoding would have taken: the baseline of "x plain"
+step_records.py                        the steps of a turn, for display
 step_encoding.py                       the steps of an answer as bytes
 history.py, history_schema.py          stored conversations, also as texts to copy; the tables of their database
 """

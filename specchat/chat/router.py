@@ -28,8 +28,8 @@ class KindDefaults:
 COPYING_DRAFTERS = ("lookup", "suffix")
 MODEL_DRAFTERS = ("eagle3", "mtp", "eagle", "dflash", "draft", "medusa", "exit")
 LEARNING_DRAFTERS = ("recycling", "lookahead")
-COPYING_FIRST = (*COPYING_DRAFTERS, *MODEL_DRAFTERS, *LEARNING_DRAFTERS, "plain")
-MODELS_FIRST = (*MODEL_DRAFTERS, *COPYING_DRAFTERS, *LEARNING_DRAFTERS, "plain")
+COPYING_FIRST = (*COPYING_DRAFTERS, *MODEL_DRAFTERS, "plain", *LEARNING_DRAFTERS)
+MODELS_FIRST = (*MODEL_DRAFTERS, *COPYING_DRAFTERS, "plain", *LEARNING_DRAFTERS)
 PLAIN_FIRST = ("plain", *MODEL_DRAFTERS, *COPYING_DRAFTERS, *LEARNING_DRAFTERS)
 KIND_DEFAULTS: Mapping[str, KindDefaults] = {
     "edit": KindDefaults("an edit repeats most of its text", COPYING_FIRST),
@@ -81,6 +81,16 @@ def choose_route(
     return Route(rule.kind, first, _budget(first, budget), f"the profile sets {first} for {rule.kind}", (first,))
 
 
+def check_routes(profile: Profile, available: frozenset[str]) -> None:
+    """Raise ProfileError for a route that names drafters of which none can run; the message begins with its place."""
+    for rule in profile.routes:
+        named = [variant for variant in rule.variants if variant != "auto"]
+        if named and not any(variant in available for variant in named):
+            where = f"{rule.location}: " if rule.location else ""
+            fault = _fault_text(named[0], available)
+            raise ProfileError(f"{where}the route for {rule.kind} names {named[0]}, which {fault}")
+
+
 def check_available(variant: str, available: frozenset[str]) -> None:
     """Raise ProfileError unless this variant is known and can run; the message names what it needs."""
     drafters = all_drafters()
@@ -88,10 +98,15 @@ def check_available(variant: str, available: frozenset[str]) -> None:
         raise ProfileError(f"unknown variant {variant!r}; known are {', '.join(drafters)}")
     if variant in available:
         return
-    needs = drafters[variant].needs
+    raise ProfileError(f"variant {variant!r} {_fault_text(variant, available)}")
+
+
+def _fault_text(variant: str, available: frozenset[str]) -> str:
+    """Why this drafter cannot run: "needs a Medusa head trained for this target; available are auto, plain"."""
+    drafters = all_drafters()
+    needs = drafters[variant].needs if variant in drafters else ""
     fault = f"needs {needs}" if needs else "cannot run with the loaded models"
-    names = ", ".join(_only_available(tuple(drafters), available))
-    raise ProfileError(f"variant {variant!r} {fault}; available are {names}")
+    return f"{fault}; available are {', '.join(_only_available(tuple(drafters), available))}"
 
 
 def _auto_route(

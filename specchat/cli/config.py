@@ -16,7 +16,7 @@ from specchat.errors import InputError
 from specchat.profile import Profile
 from specchat.profile.profile_files import configuration_folder, profile_names, user_config_file
 from specchat.profile.project_file import PROJECT_FILE, find_project_file, read_project_file
-from specchat.profile.validation import MergedSettings
+from specchat.profile.validation import MergedSettings, key_info
 
 TABLE_LIST_KEYS = ("routes", "drafter_orders")  # keys that hold tables
 TRUST_STATES = {True: "trusted", False: "refused", None: "not decided yet"}
@@ -100,8 +100,8 @@ def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator
     for name in TABLE_LIST_KEYS:
         for number, table in enumerate(getattr(profile, name)):
             yield from ("", f"[[{name}]]{origin_comment(name, number)}")
-            defaults = {each.name: each.default for each in fields(table)}
-            changed = {key: value for key, value in asdict(table).items() if value != defaults[key]}
+            defaults = {each.name: each.default for each in fields(table) if each.name in key_info(type(table))}
+            changed = {key: value for key in defaults if (value := getattr(table, key)) != defaults[key]}
             yield from (f"{key} = {_toml_value(value)}" for key, value in changed.items())
 
 

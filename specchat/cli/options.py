@@ -21,7 +21,7 @@ from specchat.profile import ACCEPTANCE_TESTS, DRAFTER_NAMES, DRAFTERS, DTYPES, 
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
 from specchat.profile.profile_files import ProfileChain, read_profile_chain
-from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, merge_sources
+from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, merge_sources, with_locations
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 MODEL_KEYS = ("models.target", "models.draft")
@@ -176,7 +176,7 @@ class ProfileLayers:
     def overrides(self) -> dict[str, Any]:
         """What is sent to the engine process beside the profile's name: flat keys, and rules as a list."""
         self.checked_profile()
-        return reduce(_merge_tables, (source.tables for source in self.override_sources), {})
+        return reduce(_merge_tables, (with_locations(source, Profile) for source in self.override_sources), {})
 
 
 def read_profile_layers(options: Mapping[str, Any], project_folder: Path | None = None) -> ProfileLayers:

@@ -21,7 +21,7 @@ from specchat.engine.tree import ROOT, DraftTree
 MAX_NGRAM_TOKENS = 5  # with the first token
 NGRAMS_PER_TOKEN = 7  # n-grams stored for each first token, newest first
 MAX_FIRST_TOKENS = 20_000  # stored first tokens
-MAX_PENDING_OUTCOMES = 64  # outcomes that are stored until the next proposal
+MAX_PENDING_OUTCOMES = 16  # outcomes that are stored until the next proposal
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ rejected ones. The draft follows them breadth-first through a tree of a fixed sh
 ranked with the shared noise. It knows logits and token ids, and of the text only the last token.
 """
 
+from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
@@ -15,21 +16,21 @@ from torch import Tensor
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
+from specchat.engine.truncation import keep_top_k
 
 CANDIDATES_PER_TOKEN = 8
 # Acceptance probability of the candidate of each rank, which gives the shape of the tree.
 RANK_PROBABILITIES = (0.5, 0.15, 0.08, 0.05, 0.04, 0.03, 0.025, 0.02)
 MAX_TOKEN_ID = 2**31  # above every token id
-MAX_PENDING_OUTCOMES = 64  # outcomes that are stored until the next proposal
+MAX_PENDING_OUTCOMES = 8  # the latest outcomes, whose logits are kept until the next proposal
 
 
 @dataclass(frozen=True)
-class PendingCandidates:
-    """The best candidates after some tokens, still on the device."""
+class PendingOutcome:
+    """The target's logits after some tokens, still on the device."""
 
     tokens: list[int]
-    logits: Tensor  # [N, CANDIDATES]
-    token_ids: Tensor  # [N, CANDIDATES]
+    logits: Tensor  # [N, V]
 
 
 @lru_cache
@@ -57,7 +58,7 @@ class TokenRecycling(Drafter):
 
     def __init__(self) -> None:
         self._candidates: dict[int, list[tuple[int, float]]] = {}  # token -> candidates with logits, best first
-        self._pending: list[PendingCandidates] = []
+        self._pending: deque[PendingOutcome] = deque(maxlen=MAX_PENDING_OUTCOMES)
 
     def propose(self, context: DraftContext) -> DraftTree:
         """The candidates of the last token, then those of the candidates, and so on."""
@@ -76,18 +77,14 @@ class TokenRecycling(Drafter):
         return tree
 
     def observe(self, outcome: Outcome) -> None:
-        """Store the best candidates at every node; all logits would take megabytes for each step."""
-        if outcome.logits is None:
-            return
-        best = outcome.logits.topk(min(CANDIDATES_PER_TOKEN, outcome.logits.shape[-1]))
-        self._pending = [
-            *self._pending[1 - MAX_PENDING_OUTCOMES :],
-            PendingCandidates(list(outcome.tree.tokens), best.values, best.indices),
-        ]
+        """Keep the logits at every node. What is best among them is computed when the drafter is asked."""
+        if outcome.logits is not None:
+            self._pending.append(PendingOutcome(list(outcome.tree.tokens), outcome.logits))
 
     def _store_pending(self) -> None:
         for pending in self._pending:
-            rows = zip(pending.tokens, pending.token_ids.tolist(), pending.logits.tolist(), strict=True)
+            best = keep_top_k(pending.logits.float(), CANDIDATES_PER_TOKEN)
+            rows = zip(pending.tokens, best.columns.tolist(), best.logits.tolist(), strict=True)
             for token, ids, logits in rows:
                 self._candidates[token] = list(zip(ids, logits, strict=True))
         self._pending.clear()

@@ -16,6 +16,7 @@ import torch
 from specchat.chat.events import Event
 from specchat.chat.events import LoadingProgress as LoadingEvent
 from specchat.chat.reference_corpus import ReferenceCorpus, read_reference_corpus
+from specchat.chat.router import check_routes
 from specchat.chat.session import LoadedModels, Session, WatchdogSession
 from specchat.chat.transcript import Turn
 from specchat.chooser.chooser import Chooser, ChooserState
@@ -67,6 +68,7 @@ class Engine:
         if resources.past_texts is not None:
             resources.past_texts.refresh()
         built = build_drafters(resources)
+        check_routes(models.profile, frozenset({*built.drafters, Chooser.name}))
         chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
         return WatchdogSession(self.watchdog, models, {**built.drafters, chooser.name: chooser}, chooser, turns)
 

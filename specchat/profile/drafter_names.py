@@ -17,22 +17,23 @@ class DrafterInfo:
     description: str
     needs: str = ""  # the required model or head, for error messages
     builder: str = ""  # "module:function", called by drafters/registry.py
-    is_auto_candidate: bool = False  # whether `auto` may choose it; the others are variants of a candidate
+    is_auto_candidate: bool = True  # whether `auto` may choose it
 
 
 AUTO, PLAIN = "auto", "plain"
 DRAFTERS: Mapping[str, DrafterInfo] = {
-    AUTO: DrafterInfo("the drafter that is fastest on this machine, or none"),
+    AUTO: DrafterInfo("the drafter that is fastest on this machine, or none", is_auto_candidate=False),
     PLAIN: DrafterInfo(
         "no drafter (plain decoding): one token per step",
-        builder="specchat.drafters.registry:build_plain", is_auto_candidate=True,
+        builder="specchat.drafters.registry:build_plain",
     ),
     "lookup": DrafterInfo(
-        "copies repeats of the text (prompt lookup)", builder="specchat.drafters.prompt_lookup:build"
+        "copies repeats of the text (prompt lookup)", builder="specchat.drafters.prompt_lookup:build",
+        is_auto_candidate=False,  # `suffix` finds the same repeats, and more
     ),
     "suffix": DrafterInfo(
         "copies the longest repeats, from files and earlier answers too (suffix decoding)",
-        builder="specchat.drafters.combined:build_suffix", is_auto_candidate=True,
+        builder="specchat.drafters.combined:build_suffix",
     ),
     "recycling": DrafterInfo(
         "proposes the model's top candidates of earlier steps (token recycling)",
@@ -44,11 +45,11 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     ),
     "draft": DrafterInfo(
         "a small draft model", "a draft model; name one with --draft or under models.draft",
-        builder="specchat.drafters.draft_model:build", is_auto_candidate=True,
+        builder="specchat.drafters.draft_model:build",
     ),
     "exit": DrafterInfo(
         "the first layers of the model itself (early exit)", "a target that was trained to exit early",
-        builder="specchat.drafters.early_exit:build", is_auto_candidate=True,
+        builder="specchat.drafters.early_exit:build",
     ),
     "medusa": DrafterInfo(
         "one extra head for each position ahead", "a Medusa head trained for this target",
@@ -56,15 +57,15 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     ),
     "eagle": DrafterInfo(
         "a head that continues the last hidden states", "an EAGLE head trained for this target",
-        builder="specchat.drafters.eagle:build_eagle", is_auto_candidate=True,
+        builder="specchat.drafters.eagle:build_eagle",
     ),
     "eagle3": DrafterInfo(
         "a head that reads the hidden states of three layers", "an EAGLE-3 head trained for this target",
-        builder="specchat.drafters.eagle:build_eagle3", is_auto_candidate=True,
+        builder="specchat.drafters.eagle:build_eagle3",
     ),
     "mtp": DrafterInfo(
         "multi-token prediction layers of the model", "a target whose checkpoint has MTP layers",
-        builder="specchat.drafters.eagle:build_mtp", is_auto_candidate=True,
+        builder="specchat.drafters.eagle:build_mtp",
     ),
     "dflash": DrafterInfo(
         "a head that proposes a block at once", "a DFlash head trained for this target",

@@ -11,7 +11,15 @@ from typing import Any
 
 from specchat.plugins.discovery import find_extensions
 from specchat.profile.drafter_names import DRAFTER_NAMES, plugin_drafters
-from specchat.profile.validation import InvalidValueError, KeyPath, SettingsSource, check_values, key, merge_sources
+from specchat.profile.validation import (
+    InvalidValueError,
+    KeyPath,
+    SettingsSource,
+    check_values,
+    key,
+    location_field,
+    merge_sources,
+)
 
 DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
@@ -202,6 +210,7 @@ class RouteRule:
     budget: int | None = key(
         None, "Maximum number of draft tokens per step for such requests.", minimum=1, maximum=MAX_DRAFT_TOKENS
     )
+    location: str = location_field("variants")
 
     def __post_init__(self) -> None:
         if not self.kind:

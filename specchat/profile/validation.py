@@ -7,7 +7,7 @@ own because importing pydantic takes longer than everything else that a thin cli
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from types import NoneType, UnionType
@@ -17,6 +17,7 @@ from specchat.errors import ProfileError
 
 Value = TypeVar("Value")
 KeyPath = tuple[str | int, ...]  # ("sampling", "top_p"), or ("routes", 2, "kind")
+LOCATION_OF = "location_of"  # metadata of a field that `location_field` made
 TYPE_NAMES: Mapping[Any, str] = {
     bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes",
 }  # fmt: skip
@@ -58,8 +59,17 @@ def key(
     return field(default=default, metadata={"info": info})
 
 
+def location_field(key_name: str) -> str:
+    """A field, and no key: where the table sets this key, or stands itself ("cpu.toml:7"); "" for no file."""
+    return field(default="", compare=False, repr=False, metadata={LOCATION_OF: key_name})
+
+
 def key_info(kind: type) -> dict[str, KeyInfo]:
-    return {each.name: each.metadata.get("info", KeyInfo("")) for each in fields(kind)}
+    return {each.name: each.metadata.get("info", KeyInfo("")) for each in _key_fields(kind)}
+
+
+def _key_fields(kind: type) -> list[Field[Any]]:
+    return [each for each in fields(kind) if LOCATION_OF not in each.metadata]
 
 
 def check_values(table: Any, name: str) -> None:
@@ -183,12 +193,34 @@ def _tables(source: SettingsSource, name: str, value: Any, kind: type) -> Iterat
         raise ProfileError(f"{source.location_of((name,))}: {name} must be a list of tables, [[{name}]], not {value!r}")
     item: Any = get_args(key_types(kind)[name])[0]
     for number, table in enumerate(cast("Sequence[Any]", value)):
-        checked = _typed_table(source, (name, number), table, f"[[{name}]]", item, kind)
+        keys, locations = _split_locations(source, (name, number), table, item)
+        checked = _typed_table(source, (name, number), keys, f"[[{name}]]", item, kind)
         try:
-            yield (name, number), item(**checked)
+            yield (name, number), item(**checked, **locations)
         except InvalidValueError as error:
             key = error.keys[0][-1] if error.keys else ""
             raise ProfileError(f"{source.location_of((name, number, key))}: {error}") from error
+
+
+def _split_locations(source: SettingsSource, path: KeyPath, table: Any, kind: type) -> tuple[Any, dict[str, str]]:
+    """The keys of a table, and its locations: those that it was sent with, or else those in this source."""
+    places = {each.name: each.metadata[LOCATION_OF] for each in fields(kind) if LOCATION_OF in each.metadata}
+    if not places or not isinstance(table, Mapping):
+        return table, {}
+    values = cast("Mapping[str, Any]", table)
+    locations = {name: str(values.get(name) or source.location_of((*path, key))) for name, key in places.items()}
+    return {name: value for name, value in values.items() if name not in places}, locations
+
+
+def with_locations(source: SettingsSource, kind: type) -> Mapping[str, Any]:
+    """The tables of a source, to be read as those of another one: lists of tables keep their locations."""
+    tables = dict(source.tables)
+    for name, hint in key_types(kind).items():
+        if name in tables and is_table_list(hint) and isinstance(tables[name], list | tuple):
+            rows = enumerate(cast("Sequence[Any]", tables[name]))
+            split = (_split_locations(source, (name, number), row, get_args(hint)[0]) for number, row in rows)
+            tables[name] = [{**keys, **locations} if locations else keys for keys, locations in split]
+    return tables
 
 
 def _typed_table(
@@ -252,7 +284,7 @@ def _check_type(source: SettingsSource, path: KeyPath, value: Any, hint: Any) ->
 def key_types(kind: type) -> dict[str, Any]:
     """The keys of a table and their types: `{"context": int, "contains": tuple[str, ...]}`."""
     hints = get_type_hints(kind)
-    return {each.name: _without_none(hints[each.name]) for each in fields(kind)}
+    return {each.name: _without_none(hints[each.name]) for each in _key_fields(kind)}
 
 
 def is_table_list(hint: Any) -> bool:

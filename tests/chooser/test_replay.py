@@ -231,6 +231,53 @@ def test_it_switches_within_twenty_steps_when_the_text_changes():
     assert sum(step.draft_tokens > 0 for step in late[20:]) <= len(late[20:]) // 10
 
 
+OTHERS = {
+    "recycling": (0.02, 0.0), "lookahead": (0.02, 0.0), "medusa": (0.15, 0.0), "dflash": (0.3, 0.0),
+    "plug": (0.1, 0.05),
+}  # fmt: skip
+
+
+def with_others(table: CostTable) -> CostTable:
+    """The same machine with five more drafters loaded; their costs are in plain passes."""
+    plain = table.pass_seconds_by_rows[1]
+    others = {name: (plain * once, plain * each) for name, (once, each) in OTHERS.items()}
+    return CostTable(table.name, table.pass_seconds_by_rows, {**table.draft_costs, **others})
+
+
+def crowded(trace: Trace, holds: float, seed: int) -> Trace:
+    """The same answer, with five more drafters of this acceptance rate."""
+    trees = {name: imagined("x", holds, tokens=trace.tokens, seed=seed + n) for n, name in enumerate(OTHERS)}
+    others = {name: each.trees_by_drafter["eagle3"] for name, each in trees.items()}
+    return Trace(trace.kind, trace.temperature, {**trace.trees_by_drafter, **others})
+
+
+@pytest.mark.parametrize("table", ["cpu", "steep"])
+def test_many_loaded_drafters_that_never_pay_cost_less_than_two_percent(table):
+    answers = [crowded(each, 0.1, seed=10 * n) for n, each in enumerate(traces()["never"])]
+
+    seconds = seconds_per_token(played(Replayer(with_others(TABLES[table])), answers))
+
+    assert TABLES[table].pass_seconds_by_rows[1] / seconds >= 0.98
+
+
+@pytest.mark.parametrize("table", ["cpu", "steep"])
+def test_many_loaded_drafters_leave_the_best_one_its_place(table):
+    answers = [crowded(each, 0.1, seed=10 * n) for n, each in enumerate(traces()["mostly"])]
+
+    seconds = seconds_per_token(played(Replayer(with_others(TABLES[table])), answers))
+
+    assert of_auto(table, "mostly") / seconds >= 0.97
+
+
+@pytest.mark.parametrize("table", ["cpu", "steep"])
+def test_a_drafter_of_the_crowd_is_found_when_it_is_the_best(table):
+    answers = [crowded(each, 0.85, seed=10 * n) for n, each in enumerate(traces()["never"])]
+
+    steps = played(Replayer(with_others(TABLES[table])), answers)
+
+    assert sum(step.drafter in OTHERS for step in steps[STEPS // 2 :]) > len(steps) // 4
+
+
 @pytest.mark.parametrize("table", ["flat-dear-draft", "steep-dear-draft"])
 def test_a_slow_drafter_is_rarely_used(table):
     player = Replayer(TABLES[table])

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from specchat.drafters.token_recycling import CANDIDATES_PER_TOKEN, TokenRecycling, tree_template
+from specchat.drafters.token_recycling import CANDIDATES_PER_TOKEN, MAX_PENDING_OUTCOMES, TokenRecycling, tree_template
 from specchat.engine.accept import accept
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Outcome
@@ -21,7 +21,20 @@ def with_candidates(*followers: tuple[int, list[int]]) -> TokenRecycling:
         logits = torch.full((1, VOCABULARY), -9.0)
         logits[0, best] = torch.arange(len(best), 0, -1).float()
         drafter.observe(Outcome(DraftTree(token), [0], best[:1], 0, logits=logits))
+        drafter.propose(DraftContext([token], Sampler(), 1))
     return drafter
+
+
+def test_only_the_latest_outcomes_are_kept_until_it_is_asked():
+    """While it is not asked, it costs no time, and the logits of a few steps only."""
+    drafter = TokenRecycling()
+    for token in range(MAX_PENDING_OUTCOMES + 1):
+        logits = torch.zeros(1, VOCABULARY)
+        logits[0, 40] = 5.0
+        drafter.observe(Outcome(DraftTree(token), [0], [40], 0, logits=logits))
+
+    assert len(drafter.propose(DraftContext([0], Sampler(), 1))) == 1
+    assert drafter.propose(DraftContext([1], Sampler(), 1)).tokens == [1, 40]
 
 
 def test_the_most_probable_nodes_of_the_template_come_first():
