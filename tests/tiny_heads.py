@@ -75,7 +75,7 @@ def writing_of(target: Model, drafter: Drafter) -> Generation:
 
 def tiny_head(kind: str, target: Model) -> LoadedHead:
     """A random head for a target of `tests.tiny`, which rarely agrees with it."""
-    return load_head(inspect_head(saved_head(kind)), target, None, CPU)
+    return load_head(inspect_head(saved_head(kind)), target, None, target.pool.layout.device)
 
 
 @lru_cache

@@ -15,7 +15,6 @@ This file knows drafters by name only, and no text.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from time import perf_counter
 
 from specchat.chooser.acceptance import (
     PLAIN,
@@ -27,6 +26,7 @@ from specchat.chooser.acceptance import (
 )
 from specchat.chooser.costs import Costs
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.pass_clock import pass_seconds
 from specchat.engine.tree import DraftTree
 
 FIRST_PRIOR_RATE = 0.85  # prior acceptance rate of the first drafter of the order
@@ -127,7 +127,7 @@ class Chooser(Drafter):
         drafters: Mapping[str, Drafter],
         costs: Costs,
         state: ChooserState | None = None,
-        clock: Callable[[], float] = perf_counter,
+        clock: Callable[[], float] = pass_seconds,
     ) -> None:
         self.drafters = {name: drafter for name, drafter in drafters.items() if name != PLAIN}
         self.costs, self.state, self.clock = costs, state or ChooserState(), clock

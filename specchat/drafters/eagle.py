@@ -159,7 +159,8 @@ class _TreeBuilder:
                 break
             parents = [expanded.index(self.nodes[node_id].parent) for node_id in best]
             mask = torch.cat((mask[parents], torch.eye(len(best), dtype=torch.bool)), dim=1)
-            head_output = self._forward_level(hidden[parents], best, mask, depth)
+            rows = hidden.index_select(0, copy_to_device(parents, hidden.device))
+            head_output = self._forward_level(rows, best, mask, depth)
             expanded, hidden = best, head_output.hidden_states
             level = self._add_level(head_output.logits, expanded, depth)
         return self._to_draft_tree()
@@ -181,13 +182,15 @@ class _TreeBuilder:
         if sampler.wants_draft_samples:
             return self._add_sample(sampler.sample_draft(logits, rows, self.context.seen_tokens), parents[0])
         best = sampler.rank(logits, rows, self.context.seen_tokens, count=SHORTLIST)
-        tokens = best.token_ids[:, : self.tree_config.width].tolist()
-        log_probabilities = best.scores.log_softmax(-1)[:, : self.tree_config.width].clamp_(max=0.0).tolist()
+        children = torch.stack((best.token_ids, best.scores.log_softmax(-1).clamp_(max=0.0)))
+        tokens, log_probabilities = children[
+            :, :, : self.tree_config.width
+        ].tolist()  # one wait; token ids are exact as floats
         first = len(self.nodes)
-        for parent, children, child_log_probabilities in zip(parents, tokens, log_probabilities, strict=True):
+        for parent, row, row_log_probabilities in zip(parents, tokens, log_probabilities, strict=True):
             above = self.nodes[parent].log_probability
-            for token, log_probability in zip(children, child_log_probabilities, strict=True):
-                self.nodes.append(_DraftNode(token, parent, above + log_probability))
+            for token, log_probability in zip(row, row_log_probabilities, strict=True):
+                self.nodes.append(_DraftNode(int(token), parent, above + log_probability))
         return list(range(first, len(self.nodes)))
 
     def _add_sample(self, sample: DraftSample, parent: int) -> list[int]:

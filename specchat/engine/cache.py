@@ -4,7 +4,7 @@ A cache knows rows, not tokens. Rows past `length` are scratch rows: a pass writ
 accepted nodes and closes the gaps, and the next pass overwrites the others.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -54,7 +54,7 @@ class Slot:
     def bytes(self) -> int:
         return self.rows * self.layout.bytes_per_row
 
-    def copy_from(self, stacks: dict[tuple[int, int], Tensor], length: int) -> None:
+    def copy_from(self, stacks: Mapping[tuple[int, int], Tensor], length: int) -> None:
         for shape, stack in self.stacks.items():
             stack[:, :, :length] = stacks[shape][:, :, :length]
 
@@ -180,34 +180,47 @@ class KVPool:
         elif entry.pins:
             raise CacheError("the KV cache cannot grow in the middle of a turn")
         self._fits_or_raise(rows, excluded_slot=old)
-        try:
-            slot = Slot(self.layout, rows)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            raise CacheError(f"no memory for {rows} rows of KV cache; lower limits.context") from error
+        slot = self._try_slot(cache, rows)
+        if slot is None and old is not None:  # the old rows wait in host memory while the device has no room for both
+            entry.offloaded, cache.slot = _rows_in_host_memory(old, cache.length), None
+            old = None
+            slot = self._try_slot(cache, rows)
+        if slot is None:
+            raise CacheError(f"no memory for {rows} rows of KV cache; lower limits.context")
         stacks = old.stacks if old is not None else entry.offloaded
         if stacks is not None:
             slot.copy_from(stacks, cache.length)
         entry.offloaded, cache.slot = None, slot
 
+    def _try_slot(self, cache: KVCache, rows: int) -> Slot | None:
+        """A slot, for which idle caches are offloaded until the device has the memory; None if that is not enough."""
+        while True:
+            try:
+                return Slot(self.layout, rows)
+            except (torch.OutOfMemoryError, MemoryError, RuntimeError):
+                idle = [each for each in self._idle() if each is not cache]
+            if not idle:
+                return None
+            self._offload(idle[0])
+
+    def _idle(self) -> list[KVCache]:
+        """The caches with a slot that no turn uses, the least recently used first."""
+        idle = (cache for cache, entry in self._entries.items() if cache.slot and not entry.pins)
+        return sorted(idle, key=lambda cache: self._entries[cache].last_used)
+
     def _evict_idle(self, rows: int) -> None:
         """Free one slot if none is free, and more if the byte budget requires it."""
-        allocated = sorted(
-            (cache for cache in self._entries if cache.slot), key=lambda cache: self._entries[cache].last_used
-        )
-        idle = [cache for cache in allocated if not self._entries[cache].pins]
-        while idle and (len(allocated) >= self.slots or not self._fits(rows)):
-            self._offload(idle[0])
-            allocated.remove(idle.pop(0))
-        if len(allocated) >= self.slots:
+        allocated, idle = sum(cache.slot is not None for cache in self._entries), self._idle()
+        while idle and (allocated >= self.slots or not self._fits(rows)):
+            self._offload(idle.pop(0))
+            allocated -= 1
+        if allocated >= self.slots:
             raise CacheError(f"all {self.slots} slots of the KV cache are busy; wait for a turn to end")
 
     def _offload(self, cache: KVCache) -> None:
         offloaded = sum(other.length for other, entry in self._entries.items() if entry.offloaded is not None)
         if (offloaded + cache.length) * self.layout.bytes_per_row <= self.offload_bytes:
-            self._entries[cache].offloaded = {
-                shape: stack[:, :, : cache.length].to("cpu", copy=True)
-                for shape, stack in cache.require_slot().stacks.items()
-            }
+            self._entries[cache].offloaded = _rows_in_host_memory(cache.require_slot(), cache.length)
         else:
             cache.length = 0
         cache.slot = None
@@ -223,3 +236,7 @@ class KVPool:
                 f"a KV cache of {rows} rows takes {required:.0f} MiB, more than is left of {budget:.0f} MiB; "
                 "lower limits.context or close a session"
             )
+
+
+def _rows_in_host_memory(slot: Slot, length: int) -> dict[tuple[int, int], Tensor]:
+    return {shape: stack[:, :, :length].to("cpu", copy=True) for shape, stack in slot.stacks.items()}

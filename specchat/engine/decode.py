@@ -6,16 +6,18 @@ truncates them, so that after a stop, a cancel or an edit they all describe the 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import perf_counter
 
+import torch
 from torch import Tensor
 
 from specchat.engine.accept import accept
 from specchat.engine.cache import SCRATCH_ROWS, KVCache
+from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.grammar import Grammar, advance_all, constrain_tree
 from specchat.engine.model import MAX_PROMPT_HIDDEN_STATES, Model
-from specchat.engine.sampling import Sampler
+from specchat.engine.pass_clock import pass_seconds
+from specchat.engine.sampling import Ranking, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 
@@ -105,25 +107,27 @@ class Generation:
         remaining = config.max_new_tokens
         seen = config.sampler.make_seen_tokens(self.tokens, self.target.vocab_size, self.target.pool.layout.device)
         while remaining > 0:
-            started_at = perf_counter()
+            started_at = pass_seconds()
             sampler = config.sampler.at_step(len(self.tokens))
             budget = min(config.max_draft_tokens, remaining - 1, self.target.max_rows - 1)
             context = DraftContext(self.tokens, sampler, budget, seen, self.cache)
             tree = config.drafter.propose(context) if budget > 0 else DraftTree(self.tokens[-1])
             if not self.target.supports_trees:
                 tree = tree.first_chain(budget)
-            drafted_at = perf_counter()
+            drafted_at = pass_seconds()
             tree, allowed = (tree, None) if config.grammar is None else constrain_tree(tree, config.grammar, budget)
             output = self.target.forward(tree, self.cache)
             ranking = sampler.rank(output.logits, sampler.rows_of_tree(tree, len(self.tokens), allowed), seen)
-            sampled = ranking.token_ids[:, 0].tolist()
+            sampled, finite = _wait_for(ranking)
             path = _truncate_at_stop(tree, accept(tree, sampled), config.stop_token_ids)[:remaining]
-            _check_numbers(ranking.scores[path, 0])
+            _check_numbers([finite[node] for node in path])
             self.cache.commit(path)
-            hidden_states = output.hidden_states[path] if output.hidden_states is not None else None
+            hidden_states = output.hidden_states
+            if hidden_states is not None:
+                hidden_states = hidden_states.index_select(0, copy_to_device(path, hidden_states.device))
             outcome = Outcome(
                 tree, path, sampled, len(self.tokens) - 1, hidden_states, output.logits,
-                draft_seconds=drafted_at - started_at, verify_seconds=perf_counter() - drafted_at,
+                draft_seconds=drafted_at - started_at, verify_seconds=pass_seconds() - drafted_at,
             )  # fmt: skip
             for drafter in self.drafters:
                 drafter.observe(outcome)
@@ -133,7 +137,7 @@ class Generation:
             if config.grammar is not None:
                 advance_all(config.grammar, outcome.committed_tokens)
             remaining -= len(outcome.committed_tokens)
-            yield Step(tree, path, outcome.committed_tokens, drafted_at - started_at, perf_counter() - drafted_at)
+            yield Step(tree, path, outcome.committed_tokens, drafted_at - started_at, pass_seconds() - drafted_at)
             if outcome.committed_tokens[-1] in config.stop_token_ids:
                 return
 
@@ -142,10 +146,10 @@ class Generation:
         tree = DraftTree(self.tokens[-1])
         tree.add_chain([self.tokens[-1]] * (row_count - 1))
         seen = sampler.make_seen_tokens(self.tokens, self.target.vocab_size, self.target.pool.layout.device)
-        started_at = perf_counter()
+        started_at = pass_seconds()
         output = self.target.forward(tree, self.cache)
         sampler.sample(output.logits, sampler.rows_of_tree(tree, len(self.tokens)), seen)
-        return perf_counter() - started_at
+        return pass_seconds() - started_at
 
     def add_drafter(self, drafter: Drafter) -> None:
         self.drafters = (*self.drafters, drafter)
@@ -170,9 +174,15 @@ class Generation:
             drafter.observe(outcome)
 
 
-def _check_numbers(scores: Tensor) -> None:
-    """ModelError when the logits of the sampled tokens are not finite: the answer would be noise."""
-    if not bool(scores.isfinite().all()):
+def _wait_for(ranking: Ranking) -> tuple[list[int], list[int]]:
+    """The best token of each row, and whether its score is a finite number: here a step waits for the device, once."""
+    rows: list[list[int]] = torch.cat((ranking.token_ids[:, :1], ranking.scores[:, :1].isfinite()), dim=1).tolist()
+    return [token for token, _ in rows], [is_finite for _, is_finite in rows]
+
+
+def _check_numbers(finite: list[int]) -> None:
+    """ModelError when the logits of a sampled token are not finite: the answer would be noise."""
+    if not all(finite):
         raise ModelError(
             "the model computes numbers that are not finite: its weights are damaged, or too large for their dtype; "
             "try --dtype float32"

@@ -121,7 +121,7 @@ class Sampler:
         """The `count` best tokens of each row, after the rules and the noise. [N, V] -> [N, count]"""
         if self.temperature == 0:
             return _top_tokens(self._penalize_and_mask(logits.float(), rows, seen_tokens), rows.token_ids, count)
-        if not (self.is_truncating or rows.draft_samples):
+        if logits.is_cpu and not (self.is_truncating or rows.draft_samples):
             return self._rank_all_tokens(self._penalize_and_mask(logits.float(), rows, seen_tokens), rows, count)
         logits, ids = self.process_logits(logits, rows, seen_tokens, count)
         if logits.shape[-1] == 1:
@@ -129,7 +129,7 @@ class Sampler:
         return _top_tokens(logits + gumbel_noise(self.seed, rows.positions, ids), ids, count)
 
     def _rank_all_tokens(self, logits: Tensor, rows: LogitRows, count: int) -> Ranking:
-        """The best tokens with noise, where the rules exclude none. [N, V] -> [N, count]
+        """The best tokens with noise, where the rules exclude none, without noise for a whole row. [N, V] -> [N, count]
 
         Noise is bounded, so a token far below the most probable ones is not among the best whatever its noise is.
         """
@@ -171,7 +171,9 @@ class Sampler:
             ids = _all_token_ids(logits.shape[-1], logits.device) if rows.token_ids is None else rows.token_ids
         for row, sample in rows.draft_samples.items():
             columns = ids if ids.dim() == 1 else ids[row]
-            q = logits.new_zeros(size).index_copy(0, sample.token_ids, sample.probabilities)[columns]
+            # a draft model may compute on another device
+            drafted, probabilities = (each.to(logits.device) for each in (sample.token_ids, sample.probabilities))
+            q = logits.new_zeros(size).index_copy(0, drafted, probabilities)[columns]
             is_draft_token = (columns == sample.token) & logits[row].isfinite()
             logits[row] = rejection_sampling_probabilities(logits[row].softmax(-1), q, is_draft_token).log()
         return logits, ids
@@ -191,7 +193,8 @@ class Sampler:
         if self.vocab_size is not None and rows.token_ids is None:
             logits = logits[:, : self.vocab_size]
         if rows.allowed_mask is not None:
-            logits = logits.masked_fill(~rows.allowed_mask[:, : logits.shape[-1]], MASKED_LOGIT)
+            is_forbidden = ~rows.allowed_mask[:, : logits.shape[-1]]
+            logits = logits.masked_fill(copy_to_device(is_forbidden, logits.device), MASKED_LOGIT)
         return logits
 
     def _truncate(self, logits: Tensor, count: int) -> KeptTokens:

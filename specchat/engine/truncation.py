@@ -1,8 +1,10 @@
 """The tokens that top-k, top-p and min-p keep, found without sorting a vocabulary.
 
 Rows of logits are divided into blocks. A pass over a row for the maxima of its blocks takes a small part of the time of
-a partial sort, and only the blocks with the highest maxima are looked at then. The result is exact, and that of a row
-does not depend on the other rows. Knows no noise and no token ids, only columns.
+a partial sort, and only the blocks with the highest maxima are looked at then. On a GPU, where a sort costs less than
+the host's wait for the number of tokens, whole rows are sorted or masked. The result is exact, and that of a row does
+not depend on the other rows: sums of probabilities are sums of integers, which no order of summation changes. Knows no
+noise and no token ids, only columns.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from torch.nn import functional
 BLOCK_SIZE = 32  # columns
 SHORTLISTS = (64, 1024)  # tokens that top-p looks at; all of them only in rows where these have too little probability
 MASKED_LOGIT = float("-inf")
+PROBABILITY_UNIT = 2.0**-40
 
 
 class KeptTokens(NamedTuple):
@@ -84,6 +87,9 @@ def keep_top_p(logits: Tensor, top_p: float, count: int = 1) -> KeptTokens:
     There are at least `count` columns; masked ones follow. Each row takes the first shortlist that is enough for
     itself, whatever the other rows take.
     """
+    if not logits.is_cpu:
+        ranked, columns = logits.log_softmax(-1).sort(dim=-1, descending=True, stable=True)
+        return KeptTokens(mask_top_p(ranked, top_p), columns)
     blocks = Blocks(logits.log_softmax(-1))
     first = blocks.first_highest()
     is_peaked = first.logits >= log(top_p)  # one token is enough [N, 1]
@@ -103,14 +109,17 @@ def keep_top_p(logits: Tensor, top_p: float, count: int = 1) -> KeptTokens:
 
 def keep_min_p(logits: Tensor, min_p: float) -> KeptTokens:
     """The tokens with at least this share of the highest probability."""
+    if not logits.is_cpu:
+        columns = torch.arange(logits.shape[-1], device=logits.device)
+        return KeptTokens(mask_min_p(logits, min_p), columns.expand_as(logits))
     blocks = Blocks(logits)
     return blocks.at_least(blocks.maximum() + log(min_p))
 
 
 def mask_top_p(ranked: Tensor, top_p: float) -> Tensor:
     """Mask the tail that has the last 1 - top_p of the probability. Log-probabilities, best first. [N, C] -> [N, C]"""
-    probabilities = ranked.exp()
-    return ranked.masked_fill(probabilities.cumsum(-1) - probabilities >= top_p, MASKED_LOGIT)
+    before, _total = _sums_before(ranked)
+    return ranked.masked_fill(before >= round(top_p / PROBABILITY_UNIT), MASKED_LOGIT)
 
 
 def mask_min_p(logits: Tensor, min_p: float) -> Tensor:
@@ -119,12 +128,19 @@ def mask_min_p(logits: Tensor, min_p: float) -> Tensor:
 
 def _nucleus(shortlist: KeptTokens, top_p: float, count: int) -> tuple[KeptTokens, Tensor]:
     """The nucleus as far as it lies in these tokens, the highest first; and where they may be too few. bool [N]"""
-    probabilities = shortlist.logits.exp()
-    sums = probabilities.cumsum(-1)
-    is_short = (sums[:, -1] < top_p) & (shortlist.logits[:, -1] > MASKED_LOGIT)
-    logits = shortlist.logits.masked_fill(sums - probabilities >= top_p, MASKED_LOGIT)
+    before, total = _sums_before(shortlist.logits)
+    limit = round(top_p / PROBABILITY_UNIT)
+    is_short = (total < limit) & (shortlist.logits[:, -1] > MASKED_LOGIT)
+    logits = shortlist.logits.masked_fill(before >= limit, MASKED_LOGIT)
     width = max(int(logits.isfinite().sum(-1).amax()), count)
     return KeptTokens(logits[:, :width], shortlist.columns[:, :width]), is_short
+
+
+def _sums_before(ranked: Tensor) -> tuple[Tensor, Tensor]:
+    """The probability before each column, and that of the row, in integer units. [N, C] -> [N, C], [N]"""
+    units = (ranked.exp() / PROBABILITY_UNIT).long()
+    sums = units.cumsum(-1)
+    return sums - units, sums[:, -1]
 
 
 def _replace_rows(kept: KeptTokens, rows: Tensor, more: KeptTokens) -> KeptTokens:

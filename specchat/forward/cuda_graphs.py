@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cache import KVCache, Slot
+from specchat.engine.pass_clock import paused_clock
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, Nodes
 
@@ -30,7 +31,7 @@ CAPTURE_SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)  # rows
 MIN_KV_BUCKET = 256  # rows of keys
 MAX_GRAPHS_PER_SLOT = 48  # the least recently used one is dropped
 
-Capture = Callable[[Callable[[], None]], Callable[[], None]]  # runs a function once, and returns its replay
+Capture = Callable[[Callable[[], None]], Callable[[], None]]  # prepares a function, and returns its replay
 ForwardFunction = Callable[[ForwardBatch, ForwardDepth], HiddenStates]
 LayerKV = list[tuple[Tensor, Tensor]]  # keys and values of a slot [1, H, rows, size]
 ChainStep = Callable[[ForwardBatch], Tensor]  # a pass over one token -> the token that follows it [1]
@@ -52,7 +53,7 @@ class CudaGraphs:
     def run(
         self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, compute: ForwardFunction, exact: bool = False
     ) -> HiddenStates | None:
-        """The states of these nodes; None when they are too many for a graph, or when memory for graphs ran out."""
+        """The states of these nodes; None when they are too many for a graph, or when none can be captured."""
         count, slot = len(nodes.depths), cache.require_slot()
         width = next((size for size in CAPTURE_SIZES if size >= count), None)
         if self.is_disabled or width is None or cache.length + width > slot.rows:
@@ -104,13 +105,19 @@ class CudaGraphs:
     def _replay(
         self, slot: Slot, key: Hashable, inputs: Tensor, tokens: list[int] | Tensor, compute: Callable[[Tensor], Result]
     ) -> Result | None:
-        """The result for these inputs, in which `tokens` follow the first number; None when memory ran out."""
+        """The result for these inputs, in which `tokens` follow the first number; None if none can be captured."""
         try:
             return self._graph(slot, key, len(inputs), compute).replay(inputs, tokens)
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
             self.is_disabled = True
             self._graphs_by_slot.clear()
-            log.warning("no GPU memory left for CUDA graphs: kernels are launched one by one, which is slower")
+            has_no_memory = isinstance(error, torch.OutOfMemoryError)
+            reason = (
+                "no GPU memory is left for CUDA graphs"
+                if has_no_memory
+                else f"no CUDA graph can be captured ({str(error).partition(chr(10))[0]})"
+            )
+            log.warning("%s; kernels are launched one by one, which is slower", reason)
             return None
 
     def _graph(
@@ -168,9 +175,9 @@ class _CapturedGraph(Generic[Result]):
         if isinstance(tokens, Tensor):
             self.inputs[1 : 1 + len(tokens)] = tokens
         if self._replay is None:
-            self._replay = self._capture(self._run)
-        else:
-            self._replay()
+            with paused_clock():
+                self._replay = self._capture(self._run)
+        self._replay()
         return self._outputs[-1]
 
     def _run(self) -> None:
@@ -195,20 +202,28 @@ def kv_bucket(rows: int) -> int:
     return between if MIN_KV_BUCKET < between and rows <= between else power
 
 
-def cuda_graph_capture(device: torch.device) -> Capture:
-    """Captures CUDA graphs that share one memory pool, because no two of them run at the same time."""
-    pool = torch.cuda.graph_pool_handle()
+class CudaGraphCapture:
+    """Captures the graphs of one model, which share a memory pool because no two of them run at the same time.
 
-    def capture(run: Callable[[], None]) -> Callable[[], None]:
-        warm_up = torch.cuda.Stream(device)
-        warm_up.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(warm_up):  # libraries choose kernels and allocate workspaces in their first run
+    The pool lives as long as any of its graphs, and nothing can be captured into a dead pool, so one small graph is
+    kept for life. All captures use one stream, because cuBLAS allocates a workspace for every stream that it meets.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._pool, self._stream = device, torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
+        self._keeper: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, run: Callable[[], None]) -> Callable[[], None]:
+        self._keeper = self._keeper or self._capture(lambda: torch.zeros(1, device=self._device))
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):  # libraries choose kernels and allocate workspaces in their first run
             run()
-        torch.cuda.current_stream(device).wait_stream(warm_up)
+        self._stream.synchronize()  # so that no pass is timed with it
+        return self._capture(run).replay
+
+    def _capture(self, run: Callable[[], object]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             run()
-        graph.replay()
-        return graph.replay
-
-    return capture
+        return graph

@@ -13,7 +13,7 @@ import torch
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.model import limit_context_window
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cuda_graphs import Capture, cuda_graph_capture
+from specchat.forward.cuda_graphs import Capture, CudaGraphCapture
 from specchat.forward.decoder_layer import Attention, DecoderLayer, SwiGluMlp
 from specchat.forward.llama import Dimensions, LlamaModel, Weights
 from specchat.forward.rope import Rope, cos_sin
@@ -63,7 +63,7 @@ def load_llama(
         files = replace(files, dtype=dtype)
     loader = WeightLoader(files, dtype, device, quant_format)
     if device.type == "cuda" and embedding_device in (None, device):
-        capture = capture or cuda_graph_capture(device)
+        capture = capture or CudaGraphCapture(device)
     weights = _weights(loader, config, sizes, embedding_device or device, context_window)
     return LlamaModel(sizes, weights, context_window, limits, capture)
 

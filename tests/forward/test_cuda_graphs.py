@@ -105,7 +105,7 @@ def test_without_memory_for_graphs_decoding_continues(caplog):
 
     assert answer(model, Drafter(), TEXT, Sampler()) == expected
     assert len(calls) == 1
-    assert "no GPU memory left" in caplog.text
+    assert "no GPU memory is left" in caplog.text
 
 
 def test_exact_mode_has_one_graph_over_all_rows_of_the_slot():

@@ -1,0 +1,467 @@
+"""A GPU that is none: tensors that say `cuda:0` and lie in main memory, for tests on machines without a GPU.
+
+It refuses what a GPU refuses: operations that mix devices, waits and copies from the host while a CUDA graph is
+captured, captures into a memory pool whose graphs are all gone, and more bytes than it has. It counts the waits of the
+host, launched kernels, captures, replays and the bytes that tensors hold. It cannot know which kernel a library
+chooses, the numbers of low precision, or speed. Knows nothing of specchat but its folder, to say where a wait is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, ClassVar, Self
+from weakref import WeakSet, WeakValueDictionary
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+SOURCES = str(Path(__file__).parents[1] / "specchat")
+NAME, MEMORY_BYTES = "Fake GPU", 2**40
+# operations that launch no kernel unless they have to copy
+VIEWS = frozenset((
+    "view", "_unsafe_view", "expand", "slice", "select", "permute", "transpose", "t", "unsqueeze", "squeeze",
+    "split", "split_with_sizes", "chunk", "detach", "alias", "as_strided", "unbind", "unflatten", "numpy_T", "mT",
+    "narrow", "diagonal", "empty", "empty_like", "new_empty", "empty_strided", "expand_as", "view_as", "lift_fresh",
+    "is_same_size", "movedim", "swapaxes", "_reshape_alias", "positive", "to", "contiguous", "reshape", "flatten",
+    "ravel", "resolve_conj", "resolve_neg", "_lazy_clone",
+))  # fmt: skip
+WAITING = frozenset(["_local_scalar_dense", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "equal"])
+INDEXING = frozenset(["index", "index_put", "index_put_", "_index_put_impl_"])
+
+
+class MixedDevicesError(RuntimeError):
+    """An operation on tensors of the GPU and of the host."""
+
+
+class CaptureError(RuntimeError):
+    """What a CUDA graph cannot capture, or where it cannot be captured."""
+
+
+class GpuTensor(Tensor):
+    """A tensor that says `cuda:0`; `inner` holds its numbers."""
+
+    inner: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> Self:
+        with torch.inference_mode(False):
+            made = torch.Tensor._make_wrapper_subclass(
+                cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype,
+                device=GPU, layout=inner.layout, requires_grad=False,
+            )  # fmt: skip
+        made.inner = inner
+        FakeGpu.current().hold(inner)
+        return made
+
+    def __init__(self, inner: Tensor) -> None:
+        pass
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return FakeGpu.current().__torch_dispatch__(func, types, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"GpuTensor({tuple(self.shape)}, {self.dtype})"
+
+    # methods that torch's C++ would look up on a device that does not exist
+
+    def data_ptr(self) -> int:
+        return self.inner.data_ptr()
+
+    def cpu(self) -> Tensor:
+        return self.to(CPU)
+
+    def bool(self) -> Tensor:
+        return self.to(torch.bool)
+
+    def int(self) -> Tensor:
+        return self.to(torch.int32)
+
+    def long(self) -> Tensor:
+        return self.to(torch.int64)
+
+    def float(self) -> Tensor:
+        return self.to(torch.float32)
+
+    def double(self) -> Tensor:
+        return self.to(torch.float64)
+
+    def half(self) -> Tensor:
+        return self.to(torch.float16)
+
+    def bfloat16(self) -> Tensor:
+        return self.to(torch.bfloat16)
+
+    def __invert__(self) -> Tensor:
+        return torch.bitwise_not(self)
+
+    def tolist(self) -> Any:
+        FakeGpu.current().wait("tolist")
+        return self.inner.tolist()
+
+    def item(self) -> Any:
+        FakeGpu.current().wait("item")
+        return 0 if self.inner.is_meta else self.inner.item()
+
+    def nonzero(self) -> Tensor:
+        FakeGpu.current().wait("nonzero")
+        return GpuTensor(self.inner.nonzero())
+
+    def __bool__(self) -> Any:
+        return bool(self.item())
+
+    def __int__(self) -> Any:
+        return int(self.item())
+
+    def __index__(self) -> Any:
+        return int(self.item())
+
+    def __float__(self) -> Any:
+        return float(self.item())
+
+    def __contains__(self, element: Any) -> Any:
+        return bool((self == element).any())
+
+    def copy_(self, source: Tensor, non_blocking: Any = False) -> Tensor:
+        gpu = FakeGpu.current()
+        if not isinstance(source, GpuTensor):
+            gpu.upload(waits=not non_blocking)
+            if not self.inner.is_meta:
+                self.inner.copy_(source)
+        else:
+            gpu.launch(torch.ops.aten.copy_.default, (self.inner, source.inner), {}, None)
+        return self
+
+    def __getitem__(self, key: Any) -> Tensor:
+        gpu, inner_key = FakeGpu.current(), _inner_key(key, self.inner.is_meta)
+        if inner_key.gathers:
+            return GpuTensor(gpu.launch(Tensor.__getitem__, (self.inner, inner_key.key), {}, None))
+        return GpuTensor(self.inner[inner_key.key])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        gpu, inner_key = FakeGpu.current(), _inner_key(key, self.inner.is_meta)
+        if isinstance(value, Tensor) and not isinstance(value, GpuTensor):
+            if value.dim():
+                gpu.upload(waits=True)
+            value = value.to(self.inner.device)
+        value = value.inner if isinstance(value, GpuTensor) else value
+        gpu.launch(Tensor.__setitem__, (self.inner, inner_key.key, value), {}, None)
+
+
+class _InnerKey:
+    """An index for the inner tensor, and whether the operation is a gather and not a view."""
+
+    def __init__(self) -> None:
+        self.key: Any = None
+        self.gathers = False
+
+
+def _inner_key(key: Any, is_meta: bool) -> _InnerKey:
+    gpu, found, parts = FakeGpu.current(), _InnerKey(), list(key) if isinstance(key, tuple) else [key]
+    for place, part in enumerate(parts):
+        if isinstance(part, GpuTensor):
+            if part.dtype == torch.bool or part.dim() == 0:
+                gpu.wait("index by a mask or a number of the GPU")
+            found.gathers = True
+            parts[place] = part.inner
+        elif isinstance(part, (list, Tensor)) and not (isinstance(part, Tensor) and part.dim() == 0):
+            gpu.upload(waits=True)
+            found.gathers = True
+            numbers = torch.tensor(part, dtype=torch.long) if isinstance(part, list) else part
+            parts[place] = numbers.to("meta") if is_meta else numbers
+    found.key = tuple(parts) if isinstance(key, tuple) else parts[0]
+    return found
+
+
+class _DeviceNumbers(TorchFunctionMode):
+    """Gives `cuda` its number, which torch would look up in a driver."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
+        if name in {"tensor", "as_tensor"} and _is_gpu(kwargs.get("device")):
+            del kwargs["device"]
+            return func(*args, **kwargs).to(GPU)
+        if name == "to" or "device" in kwargs:
+            args, kwargs = tree_map(lambda each: GPU if _is_gpu(each) else each, (tuple(args), kwargs))
+        return func(*args, **kwargs)
+
+
+def _is_gpu(device: object) -> bool:
+    return (isinstance(device, torch.device) and device.type == "cuda") or device in ("cuda", "cuda:0")
+
+
+class FakeGpu(TorchDispatchMode):
+    """The device while it is entered. With `has_numbers` False, its tensors have shapes only."""
+
+    _entered: ClassVar[list[FakeGpu]] = []
+
+    def __init__(self, *, has_numbers: bool = True, memory_bytes: int = MEMORY_BYTES) -> None:
+        super().__init__()
+        self.has_numbers, self.memory_bytes = has_numbers, memory_bytes
+        self.waits, self.launches, self.captures, self.replays = Counter[str](), 0, 0, 0
+        self.captured: list[Call] | None = None  # while a graph is captured
+        self.pools: dict[object, WeakSet[FakeGraph]] = {}
+        self._inner_tensors: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+
+    @classmethod
+    def current(cls) -> FakeGpu:
+        if not cls._entered:
+            raise RuntimeError("a tensor of the fake GPU is used after its test")
+        return cls._entered[-1]
+
+    def __enter__(self) -> Self:
+        self._numbers = _DeviceNumbers()
+        self._numbers.__enter__()
+        self._lifted = torch._C._only_lift_cpu_tensors()
+        torch._C._set_only_lift_cpu_tensors(True)
+        self._entered.append(self)
+        return super().__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        self._entered.pop()
+        torch._C._set_only_lift_cpu_tensors(self._lifted)
+        self._numbers.__exit__(*raised)
+
+    def reset(self) -> None:
+        """Count from zero."""
+        self.waits, self.launches, self.captures, self.replays = Counter(), 0, 0, 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all tensors that are alive, each storage once."""
+        storages = [each.untyped_storage() for each in list(self._inner_tensors.values())]
+        return sum({each._cdata: each.nbytes() for each in storages}.values())
+
+    def hold(self, inner: Tensor) -> None:
+        """Count the bytes of this tensor while it lives; torch.OutOfMemoryError when there are too many."""
+        if id(inner) not in self._inner_tensors:
+            self._inner_tensors[id(inner)] = inner
+            if self.memory_bytes < MEMORY_BYTES and self.held_bytes > self.memory_bytes:
+                del self._inner_tensors[id(inner)]
+                raise torch.OutOfMemoryError("the fake GPU is out of memory")
+
+    def wait(self, reason: str) -> None:
+        """The host waits until the device has computed."""
+        if self.captured is not None:
+            raise CaptureError(f"{reason} in {_place()} while a graph is captured")
+        self.waits[f"{reason} in {_place()}"] += 1
+
+    def upload(self, *, waits: bool) -> None:
+        """Numbers are copied from the host."""
+        if self.captured is not None:
+            raise CaptureError(f"numbers copied from the host in {_place()} while a graph is captured")
+        if waits:
+            self.wait("copy from the host")
+
+    def launch(self, func: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> Any:
+        """Compute and count a kernel, and keep it for the graph that is captured."""
+        result = func(*args, **kwargs) if result is None else result
+        if self.captured is None:
+            self.launches += 1
+        else:
+            self.captured.append((func, args, kwargs, result))
+        return result
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = dict(kwargs or {}), func._schema.name.split("::")[1]
+        flat, _ = tree_flatten((args, kwargs))
+        tensors = [each for each in flat if isinstance(each, Tensor)]
+        ours = [each for each in tensors if isinstance(each, GpuTensor)]
+        device = next((each for each in flat if isinstance(each, torch.device)), None)
+        if not ours and not _is_gpu(device):
+            return func(*args, **kwargs)
+        if name in {"_to_copy", "to"} and (moved := self._moved(name, tensors, device, flat, kwargs)) is not None:
+            return moved
+        if name == "copy_":
+            return self._copied(args, kwargs, flat)
+        self._check_devices(name, tensors)
+        is_mask_index = name in INDEXING and any(each.dtype in (torch.bool, torch.uint8) for each in tensors[1:])
+        if name in WAITING or is_mask_index or (name == "where" and len(tensors) == 1):
+            self.wait(name)
+        if name == "_local_scalar_dense" and ours[0].inner.is_meta:
+            return 0
+        return self._computed(func, name, args, kwargs, ours)
+
+    def _computed(self, func: Any, name: str, args: Any, kwargs: Any, ours: list[GpuTensor]) -> Any:
+        inner_device = CPU if self.has_numbers else torch.device("meta")
+
+        def inner(each: Any) -> Any:
+            if isinstance(each, GpuTensor):
+                return each.inner
+            if isinstance(each, Tensor) and each.dim() and not self.has_numbers:
+                return each.to("meta")
+            return inner_device if _is_gpu(each) else each
+
+        inner_args, inner_kwargs = tree_map(inner, (args, kwargs))
+        result = func(*inner_args, **inner_kwargs)
+        known = {id(each.inner): each for each in ours}
+        storages = {each.inner.untyped_storage()._cdata for each in ours}
+        is_view = all(
+            each.untyped_storage()._cdata in storages for each in tree_leaves(result) if isinstance(each, Tensor)
+        )
+        allocates_only = name.startswith(("empty", "new_empty"))
+        if self.captured is not None:
+            self.captured.append((func, inner_args, inner_kwargs, result))
+        elif not (name in VIEWS and (is_view or allocates_only)):
+            returns = func._schema.returns
+            alias = returns[0].alias_info if returns else None
+            self.launches += alias is None or alias.is_write
+
+        def outer(each: Any) -> Any:
+            found = known.get(id(each))
+            return (
+                GpuTensor(each) if found is None and isinstance(each, Tensor) else found if found is not None else each
+            )
+
+        return tree_map(outer, result)
+
+    def _moved(
+        self, name: str, tensors: list[Tensor], device: torch.device | None, flat: list[Any], kwargs: dict[str, Any]
+    ) -> Tensor | None:
+        """The tensor on the other device; None if this is no move between devices."""
+        source, dtype = tensors[0], next((each for each in flat if isinstance(each, torch.dtype)), tensors[0].dtype)
+        if name == "to" and len(tensors) > 1:
+            device, dtype = tensors[1].device, tensors[1].dtype
+        if device is None or _is_gpu(device) == isinstance(source, GpuTensor):
+            return None
+        if isinstance(source, GpuTensor):
+            self.wait("copy to the host")
+            return torch.zeros(source.shape, dtype=dtype) if source.inner.is_meta else source.inner.clone().to(dtype)
+        self.upload(waits=not (kwargs.get("non_blocking") or (name == "to" and any(each is True for each in flat))))
+        if self.has_numbers:
+            return GpuTensor(source.detach().clone().to(dtype))
+        return GpuTensor(torch.empty_strided(source.shape, source.stride(), dtype=dtype, device="meta"))
+
+    def _copied(self, args: Any, kwargs: dict[str, Any], flat: list[Any]) -> Tensor:
+        """What `copy_` does between devices, below Python's methods."""
+        into, source = args[0], args[1]
+        if isinstance(into, GpuTensor):
+            return into.copy_(source, bool(kwargs.get("non_blocking")) or any(each is True for each in flat))
+        self.wait("copy to the host")
+        return into if source.inner.is_meta else into.copy_(source.inner)
+
+    def _check_devices(self, name: str, tensors: list[Tensor]) -> None:
+        foreign = [each for each in tensors if not isinstance(each, GpuTensor) and each.dim() > 0]
+        if foreign and name in INDEXING:
+            self.upload(waits=True)
+        elif foreign and len(foreign) < len(tensors):
+            shapes = [(tuple(each.shape), str(each.device)) for each in tensors]
+            raise MixedDevicesError(f"{name} of {shapes} in {_place()}")
+
+
+Call = tuple[Callable[..., Any], Any, Any, Any]
+
+
+def _place() -> str:
+    """The innermost line of specchat."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if (file := frame.f_code.co_filename).startswith(SOURCES):
+            return f"{file.removeprefix(SOURCES).lstrip('/')}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "a test"
+
+
+class FakeGraph:
+    """A captured CUDA graph: its calls, and the tensors that they wrote to."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    @torch.inference_mode()
+    def replay(self) -> None:
+        """Compute again, at the same addresses."""
+        FakeGpu.current().replays += 1
+        for func, args, kwargs, result in self.calls:
+            again = func(*args, **kwargs)
+            for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
+                if isinstance(old, Tensor) and not old.is_meta and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+class FakeStream:
+    """A queue of the device. Everything is computed at once, so nothing has to be waited for."""
+
+    def __init__(self, *_arguments: object) -> None:
+        pass
+
+    def wait_stream(self, other: FakeStream) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        FakeGpu.current().wait("synchronize a stream")
+
+
+@contextlib.contextmanager
+def _capture(graph: FakeGraph, pool: object = None, **_options: object) -> Generator[None]:
+    """Like torch: a memory pool dies with its last graph, and nothing can be captured into a dead one."""
+    gpu = FakeGpu.current()
+    graphs = gpu.pools.get(pool)
+    if graphs is not None and not len(graphs):
+        raise CaptureError("use_count > 0: all graphs of this memory pool are gone")
+    gpu.pools.setdefault(pool, WeakSet()).add(graph)
+    gpu.captures += 1
+    gpu.captured = []
+    try:
+        yield
+        graph.calls = gpu.captured
+    finally:
+        gpu.captured = None
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let torch find the fake GPU."""
+    import bitsandbytes  # noqa: F401 - it looks for a GPU when it is imported
+
+    torch._C._ensureCUDADeviceGuardSet()
+    pools = iter(range(1, 10**9))
+    substitutes: dict[str, Any] = {
+        "_lazy_init": lambda: None,
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "get_device_name": lambda *_: NAME,
+        "get_device_capability": lambda *_: (9, 0),
+        "mem_get_info": lambda *_: _memory(),
+        "synchronize": lambda *_: FakeGpu.current().wait("synchronize"),
+        "empty_cache": lambda: None,
+        "graph_pool_handle": lambda: (0, next(pools)),
+        "Stream": FakeStream,
+        "current_stream": lambda *_: FakeStream(),
+        "stream": lambda _stream: contextlib.nullcontext(),
+        "CUDAGraph": FakeGraph,
+        "graph": _capture,
+    }
+    for name, substitute in substitutes.items():
+        monkeypatch.setattr(torch.cuda, name, substitute)
+    monkeypatch.setattr(Tensor, "cuda", lambda tensor, *_: tensor.to(GPU))
+
+
+def _memory() -> tuple[int, int]:
+    gpu = FakeGpu.current()
+    return gpu.memory_bytes - gpu.held_bytes, gpu.memory_bytes
+
+
+@contextlib.contextmanager
+def fake_gpu(*, has_numbers: bool = True, memory_bytes: int = MEMORY_BYTES) -> Generator[FakeGpu]:
+    """A machine with a fake GPU."""
+    overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        install(monkeypatch)
+        try:
+            with FakeGpu(has_numbers=has_numbers, memory_bytes=memory_bytes) as gpu:
+                yield gpu
+        finally:
+            torch.__future__.set_overwrite_module_params_on_conversion(overwrites)

@@ -1,0 +1,230 @@
+"""Answers on the fake GPU: what fails on the first day on a real one, and how often the host waits for the device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specchat.drafters.draft_model import DraftModelDrafter
+from specchat.engine import cache as engine_cache
+from specchat.engine import pass_clock
+from specchat.engine.cache import Slot
+from specchat.engine.decode import Generation, GenerationConfig, Step
+from specchat.engine.drafter import Drafter
+from specchat.engine.model import Model
+from specchat.engine.sampling import Sampler
+from tests.engine.test_grammar import Counting
+from tests.fake_gpu import CaptureError, FakeGpu, fake_gpu
+from tests.tiny import target, write
+from tests.tiny_heads import drafter_of
+
+TEXT = list(range(5, 45))
+SAMPLERS = {
+    "greedy": Sampler(),
+    "T0.8": Sampler(0.8, seed=1),
+    "top-p": Sampler(0.8, top_p=0.9, seed=1),
+    "top-k": Sampler(0.8, top_k=20, seed=1),
+    "min-p": Sampler(0.8, min_p=0.05, seed=1),
+}
+
+
+@pytest.fixture(autouse=True)
+def gpu():
+    with fake_gpu() as fake:
+        yield fake
+
+
+def gpu_model() -> Model:
+    return target("dense-qwen3", device="cuda")
+
+
+def generation(model: Model, drafter: Drafter | None = None, text: list[int] = TEXT) -> Generation:
+    started = Generation(model, () if drafter is None else (drafter,))
+    started.replace_tokens(text)
+    return started
+
+
+def config(drafter: Drafter | None = None, sampler: Sampler | None = None, limit: int = 12) -> GenerationConfig:
+    drafted = 0 if drafter is None else 8
+    return GenerationConfig(drafter or Drafter(), sampler or Sampler(), drafted, limit)
+
+
+def waits_per_step(gpu: FakeGpu, model: Model, drafter: Drafter | None, sampler: Sampler) -> float:
+    """After the first steps, which capture."""
+    started, steps = generation(model, drafter), list[Step]()
+    with model.pool.acquire_slot(started.cache, started.rows_needed(100)):
+        list(started.prefill())
+        for step in started.decode(config(drafter, sampler, 60)):
+            steps.append(step)
+            if len(steps) == 6:
+                gpu.reset()
+            if len(steps) == 14:
+                break
+    captures = sum(count for reason, count in gpu.waits.items() if "synchronize" in reason)
+    return (gpu.waits.total() - captures) / (len(steps) - 6)
+
+
+def test_a_conversation_follows_one_that_was_closed(gpu):
+    model = gpu_model()
+    first = generation(model)
+    write(first, config())
+    first.close()
+
+    second = generation(model)
+
+    assert len(write(second, config())) == 12
+    assert gpu.replays > 12
+
+
+def test_a_text_that_outgrows_its_slot_goes_on():
+    model = gpu_model()
+    growing = generation(model)
+    write(growing, config())
+    rows = growing.cache.require_slot().rows
+
+    growing.replace_tokens(growing.tokens + TEXT * 40)
+
+    assert len(write(growing, config())) == 12
+    assert growing.cache.require_slot().rows > rows
+
+
+def test_a_capture_that_fails_costs_the_graphs_and_not_the_answer(caplog, monkeypatch):
+    expected = generation(gpu_model())
+    write(expected, config())
+    model = gpu_model()
+
+    def refuse(*_arguments: object, **_options: object) -> object:
+        raise CaptureError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    answered = generation(model)
+    write(answered, config())
+
+    assert answered.tokens == expected.tokens
+    assert caplog.text.count("not permitted") == 1
+
+
+def test_the_time_of_a_capture_is_not_that_of_a_pass(monkeypatch: pytest.MonkeyPatch):
+    seconds = [0.0]
+    capture = torch.cuda.graph
+
+    def slow_capture(*arguments: object, **options: object) -> object:
+        seconds[0] += 100.0
+        return capture(*arguments, **options)
+
+    def tick() -> float:
+        seconds[0] += 0.001
+        return seconds[0]
+
+    monkeypatch.setattr(torch.cuda, "graph", slow_capture)
+    monkeypatch.setattr(pass_clock, "perf_counter", tick)
+
+    steps = write(generation(gpu_model()), config())
+
+    assert seconds[0] > 100
+    assert max(step.verify_seconds for step in steps) < 1
+    assert max(step.draft_seconds for step in steps) < 1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_grammar_masks_logits_on_the_device(temperature):
+    sampler, on_cpu = Sampler(temperature, seed=3), target("dense-qwen3")
+    texts = list[list[int]]()
+    for model in (on_cpu, gpu_model()):
+        answered = generation(model)
+        write(answered, GenerationConfig(Drafter(), sampler, 4, 8, grammar=Counting()))
+        texts.append(answered.tokens)
+
+    assert texts[0] == texts[1]
+
+
+def test_rejection_sampling_takes_a_draft_model_on_the_cpu():
+    model, drafter = gpu_model(), DraftModelDrafter(target("dense-qwen3"))
+    sampler = Sampler(0.8, seed=1, uses_rejection_sampling=True)
+
+    steps = write(generation(model, drafter), config(drafter, sampler))
+
+    assert sum(step.accepted for step in steps) > 0
+
+
+def test_an_idle_conversation_makes_room_for_another(monkeypatch):
+    model, alive = gpu_model(), list[Slot]()
+    first, second = generation(model), generation(model)
+    write(first, config())
+    text = list(first.tokens)
+
+    class Tight(Slot):
+        """The device has room for one slot."""
+
+        def __init__(self, *arguments: object) -> None:
+            alive[:] = [each for each in (first.cache.slot, second.cache.slot) if each is not None]
+            if alive:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(engine_cache, "Slot", Tight)
+
+    assert len(write(second, config())) == 12
+    assert first.cache.slot is None
+    write(first, config())
+
+    assert first.tokens[: len(text)] == text
+    assert second.cache.slot is None
+
+
+def test_a_slot_grows_where_old_and_new_do_not_fit_together(monkeypatch):
+    model = gpu_model()
+    expected = generation(gpu_model())
+    growing = generation(model)
+    write(growing, config())
+
+    class Tight(Slot):
+        """The device has room for one slot."""
+
+        def __init__(self, *arguments: object) -> None:
+            if growing.cache.slot is not None:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            super().__init__(*arguments)
+
+    longer = growing.tokens + TEXT * 40
+    with monkeypatch.context() as tight:
+        tight.setattr(engine_cache, "Slot", Tight)
+        growing.replace_tokens(longer)
+        write(growing, config())
+    expected.replace_tokens(longer)
+    write(expected, config())
+
+    assert growing.tokens == expected.tokens
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_plain_decoding_waits_once_a_step(gpu, sampler):
+    assert waits_per_step(gpu, gpu_model(), None, SAMPLERS[sampler]) == 1
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "T0.8"])
+def test_a_chain_of_a_draft_model_waits_twice_a_step(gpu, sampler):
+    model = gpu_model()
+    drafter = DraftModelDrafter(gpu_model())
+
+    assert waits_per_step(gpu, model, drafter, SAMPLERS[sampler]) <= 2
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+def test_a_tree_of_a_head_waits_once_a_level_and_once_for_the_pass(gpu, kind):
+    model = gpu_model()
+    drafter = drafter_of(kind, model)
+
+    assert waits_per_step(gpu, model, drafter, Sampler()) <= drafter.tree_config.depth + 1
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_row_is_sampled_the_same_alone_and_among_others(sampler):
+    rules = SAMPLERS[sampler]
+    model, texts = gpu_model(), list[list[int]]()
+    for drafter in (None, drafter_of("eagle3", model), DraftModelDrafter(gpu_model())):
+        answered = generation(model, drafter)
+        write(answered, config(drafter, rules, 24))
+        texts.append(answered.tokens[: len(TEXT) + 24])
+
+    assert texts[0] == texts[1] == texts[2]
