@@ -52,6 +52,7 @@ class EditJob:
 
     `check` raises BrokenEditError for a text that parses and is still wrong. `first_request` replaces the default
     prompt when the file is one of several or does not exist yet; it is then rewritten as a whole or not at all.
+    `refactoring` is this text's part of one that is about several.
     """
 
     source: Source
@@ -60,6 +61,7 @@ class EditJob:
     region: Region | None = None
     check: Callable[[str], None] = lambda _text: None
     first_request: Request | None = None
+    refactoring: Refactoring | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
     """
     if job.first_request:
         return iter([WHOLE_TEXT])
-    if refactoring := _refactoring(job.source, job.instruction, job.region):
+    if refactoring := job.refactoring or _refactoring(job.source, job.instruction, job.region):
         return iter([refactoring])
     return islice(possible_plans(job.source, job.instruction, job.window_tokens, job.region), MAX_WAYS)
 
