@@ -19,7 +19,7 @@ from specchat.cli.edit_conversation import (
     open_edit_conversation,
     run_with_progress,
 )
-from specchat.edit.answer_check import AnswerProblem, UnusableAnswerError
+from specchat.edit.answer_check import UnusableAnswerError
 from specchat.edit.atomic_write import Replacement, check_writable
 from specchat.edit.check_commands import run_checks, split_check_command
 from specchat.edit.edit_plan import Region, parse_line_range
@@ -239,12 +239,10 @@ class EditFiles:
         return summary_line(routed, totals) if routed else ""
 
 
-def check_unreviewed(
-    job: EditJob, result: EditResult, *, allows_shrink: bool, ignores: Sequence[AnswerProblem] = ()
-) -> None:
+def check_unreviewed(job: EditJob, result: EditResult, *, allows_shrink: bool) -> None:
     """UnusableAnswerError for a text that a person should see before it is used."""
     warnings, problem = result.warnings, result.warnings.worst_problem
-    if problem and problem not in ignores and not allows_shrink:
+    if problem and not allows_shrink:
         raise UnusableAnswerError(problem, f"{job.source.name}: {warnings.summary}; --allow-shrink accepts it")
 
 
