@@ -236,7 +236,10 @@ def measure(case: MeasuredCase, make_edit: Callable[[MeasuredCase, Path], Outcom
     is_taken = not outcome.is_failure and outcome.text != case.text
     is_right = is_taken and case.is_right(outcome.text)
     return Result(
-        is_taken, is_right, _is_python(outcome.text), outcome.is_failure and outcome.text == case.text
+        is_taken,
+        is_right,
+        _is_python(outcome.text) or not _is_python(case.text),
+        outcome.is_failure and outcome.text == case.text,
     ), outcome
 
 

@@ -45,6 +45,12 @@ COMMENT_CHANGE = re.compile(
     r"|without|no)\b.*\b(?:comment|docstring|documentation)",
     re.IGNORECASE,
 )
+# what the instruction may want to have other names, or to be something else
+NAMING = re.compile(
+    r"\b(?:renam|nam|call|snake|camel|pascal|convert|replac|rewrit|translat|turn|generator|operator|class|object)\w*"
+    r"|case\b",
+    re.IGNORECASE,
+)
 DEFINITION_ADDITION = re.compile(r"\b(?:add|insert|write|create|new)\b", re.IGNORECASE)
 # the new text may have few of the old words
 OTHER_WORDS = re.compile(
@@ -182,12 +188,16 @@ def _is_excerpt(source: Source, chosen: ChosenText, instruction: str) -> bool:
 
 
 def missing_definitions(source: Source, text: str, instruction: str) -> set[str]:
-    """The functions and classes that a new text lost and the instruction does not concern; empty if it renames them."""
+    """The functions and classes that a new text lost and the instruction does not concern.
+
+    Empty if it renames them: it gives the new names, or speaks of names or of something else that they become.
+    """
     if DEFINITION_REMOVAL.search(instruction) or _is_broken(source, text):
         return set()
     lost, added = _lost_definitions(source, text), _lost_definitions(source, text, is_reversed=True)
-    named = lost & set(ANY_WORD.findall(instruction))
-    renamed = 0 if DEFINITION_ADDITION.search(instruction) else max(0, len(added) - len(named))
+    words = set(ANY_WORD.findall(instruction))
+    named, meant = lost & words, added if not words or NAMING.search(instruction) else added & words
+    renamed = 0 if DEFINITION_ADDITION.search(instruction) else max(0, len(meant) - len(named))
     return lost - named if len(lost - named) > renamed else set()
 
 
