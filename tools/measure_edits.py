@@ -13,6 +13,8 @@ the settings of the caller:
 byte, and the reason was given. *wrong*: taken and not right. *no Python*: taken, and not even Python any more.
 The tests of EditEval run what the model wrote, each in a process of its own with a limit of some seconds.
 
+`--save FILE` keeps every new text, as JSON lines, so that a wrong one can be looked at.
+
     python -m tools.measure_edits --editeval editeval.jsonl --files specchat --count 20
 """
 
@@ -234,7 +236,10 @@ def measure(case: MeasuredCase, make_edit: Callable[[MeasuredCase, Path], Outcom
     is_taken = not outcome.is_failure and outcome.text != case.text
     is_right = is_taken and case.is_right(outcome.text)
     return Result(
-        is_taken, is_right, _is_python(outcome.text), outcome.is_failure and outcome.text == case.text
+        is_taken,
+        is_right,
+        _is_python(outcome.text) or not _is_python(case.text),
+        outcome.is_failure and outcome.text == case.text,
     ), outcome
 
 
@@ -261,6 +266,13 @@ def as_table(results: Mapping[tuple[str, str], Sequence[Result]]) -> str:
     return markdown_table(["front end", "edits", "asked", "taken", "right", "refused", "wrong", "no Python"], rows)
 
 
+def _append(saved: Path, front_end: str, case: MeasuredCase, outcome: Outcome, words: Sequence[str]) -> None:
+    """Add one edit to the file of all new texts."""
+    edit = {"front_end": front_end, "name": case.name, "instruction": case.instruction, "result": words}
+    with saved.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**edit, "before": case.text, "after": outcome.text, "reason": outcome.reason}) + "\n")
+
+
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.option(
     "--editeval", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="EditEval, as JSON lines"
@@ -269,7 +281,10 @@ def as_table(results: Mapping[tuple[str, str], Sequence[Result]]) -> str:
 @click.option("--count", default=20, show_default=True, help="the number of edits of each sort")
 @click.option("--front-end", "front_ends", type=click.Choice([*FRONT_ENDS]), multiple=True, help="all by default")
 @click.option("--seed", default=1, show_default=True)
-def main(editeval: Path | None, files: Path | None, count: int, front_ends: Sequence[str], seed: int) -> None:
+@click.option("--save", "saved", type=click.Path(dir_okay=False, path_type=Path), help="a file for the new texts")
+def main(
+    editeval: Path | None, files: Path | None, count: int, front_ends: Sequence[str], seed: int, saved: Path | None
+) -> None:
     """Print each edit with its result on stderr, then the table."""
     groups = {
         "editeval": list(editeval_cases(editeval, count, seed)) if editeval else [],
@@ -284,6 +299,8 @@ def main(editeval: Path | None, files: Path | None, count: int, front_ends: Sequ
                 words = [word for word in ("taken", "right", "refused", "wrong") if getattr(result, f"is_{word}")]
                 line = f"{front_end}: {case.kind} {case.name}: {case.instruction}: {', '.join(words)}: {outcome.reason}"
                 click.echo(line.replace("\n", " "), err=True)
+                if saved:
+                    _append(saved, front_end, case, outcome, words)
     click.echo(as_table(results))
 
 

@@ -83,6 +83,8 @@ def _rename_targets(tree: ast.Module) -> dict[str, list[tuple[ast.AST, str, str]
             targets["class"].append((node, node.name, "class {}"))
             methods = [each for each in node.body if isinstance(each, FUNCTIONS)]
             targets["method"] += [(each, each.name, f"method {{}} of `{node.name}`") for each in methods]
+            fields = [each for each in ast.walk(node) if isinstance(each, ast.Attribute) and _is_own(each)]
+            targets["attribute"] += [(each, each.attr, f"attribute {{}} of `{node.name}`") for each in fields]
         if isinstance(node, FUNCTIONS) and functions[node.name] == 1:
             arguments = [each for each in (*node.args.args, *node.args.kwonlyargs) if each.arg not in ("self", "cls")]
             targets["parameter"] += [(each, each.arg, f"parameter {{}} of `{node.name}`") for each in arguments]
@@ -95,6 +97,11 @@ def _rename_targets(tree: ast.Module) -> dict[str, list[tuple[ast.AST, str, str]
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             targets["global variable"].append((node.targets[0], node.targets[0].id, "global variable {}"))
     return {kind: [each for each in found if not each[1].startswith("__")] for kind, found in targets.items()}
+
+
+def _is_own(node: ast.Attribute) -> bool:
+    """Whether `self.x` is assigned there."""
+    return isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def _own_locals(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Name]:
@@ -135,7 +142,7 @@ def _renaming_problem(text: str, target: ast.AST, old: str, new: str, kind: str)
         ]
         if is_target[:1] != [new]:
             return f"the name that was meant is {is_target}"
-        if kind == "method":
+        if kind in ("method", "attribute"):
             return _attribute_problem(pairs, old, new)
         return compare_programs(text, new_text, old, new)
 
@@ -147,15 +154,15 @@ def _walk_pairs(one: ast.AST, other: ast.AST) -> list[tuple[ast.AST, ast.AST]]:
 
 
 def _name_of(node: ast.AST) -> str:
-    return getattr(node, "name", "") or getattr(node, "id", "") or getattr(node, "arg", "")
+    return next(filter(None, (getattr(node, field, "") for field in ("name", "id", "arg", "attr"))), "")
 
 
 def _attribute_problem(pairs: Sequence[tuple[ast.AST, ast.AST]], old: str, new: str) -> str:
-    """Only names of definitions, attributes and names in class bodies may differ, and only from old to new."""
+    """Only the name may differ. Which attributes are meant is not checked: Python does not know it either."""
     for one, other in pairs:
         for field in ("id", "attr", "name", "arg"):
             before, after = getattr(one, field, None), getattr(other, field, None)
-            if before != after and not (before == old and after == new and field in ("id", "attr", "name")):
+            if before != after and (before, after) != (old, new):
                 return f"{before} became {after}"
     return ""
 

@@ -23,10 +23,10 @@ from specchat.cli.edit_files import EditFiles, check_unreviewed
 from specchat.cli.edit_filter import STDIN, EditCommand, run_filter
 from specchat.cli.options import profile_options
 from specchat.cli.session_options import private_option
-from specchat.edit.answer_check import AnswerProblem
 from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_task import EditJob, describe_way, possible_ways
 from specchat.edit.edit_task import run_edit as edit_source
+from specchat.edit.refactoring.joint_rename import joint_refactorings
 from specchat.edit.source_text import Source, make_source, read_source
 from specchat.errors import InputError, NoChangeError, UsageError
 from specchat.syntax.languages import LANGUAGES, language_of
@@ -104,9 +104,11 @@ def _piped_source(raw: bytes, suffix: str) -> Source:
 def _print_plan(paths: Sequence[Path], instruction: str, options: dict[str, Any]) -> int:
     """Print each way to edit a file, in the order in which they are tried. No model is needed."""
     window = resolve_edit_profile(options).limits.context
-    for path in paths:
-        lines = parse_line_range(options["lines"]) if options["lines"] else None
-        job = EditJob(read_source(path), instruction, window, lines)
+    lines = parse_line_range(options["lines"]) if options["lines"] else None
+    sources = [read_source(path) for path in paths]
+    renamings = joint_refactorings(sources, instruction) or [None] * len(sources)
+    for path, source, renaming in zip(paths, sources, renamings, strict=True):
+        job = EditJob(source, instruction, window, lines, refactoring=renaming)
         for number, way in enumerate(possible_ways(job), 1):
             click.echo(f"{path}: {number}. {describe_way(way)}")
     return 0
@@ -125,7 +127,7 @@ def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
             job = EditJob(source, instruction, context_window(options, conversation), lines)
             run = edit_run_for(options, conversation)
             result = run_with_progress(job, run, options["timeout"], lambda: edit_source(job, run))
-        check_unreviewed(job, result, ignores=(AnswerProblem.LOST_COMMENTS,), allows_shrink=options["allow_shrink"])
+        check_unreviewed(job, result, allows_shrink=options["allow_shrink"])
         return source.encode(result.text)
 
     return run_filter(

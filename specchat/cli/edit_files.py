@@ -12,13 +12,14 @@ from typing import Any
 
 from specchat.chat.turn_summary import summary_line
 from specchat.cli.edit_conversation import (
+    LateConversation,
     context_window,
     edit_run_for,
     open_conversation_for,
     open_edit_conversation,
     run_with_progress,
 )
-from specchat.edit.answer_check import AnswerProblem, UnusableAnswerError
+from specchat.edit.answer_check import UnusableAnswerError
 from specchat.edit.atomic_write import Replacement, check_writable
 from specchat.edit.check_commands import run_checks, split_check_command
 from specchat.edit.edit_plan import Region, parse_line_range
@@ -28,6 +29,8 @@ from specchat.edit.git_commit import check_repository, commit_files, has_other_c
 from specchat.edit.hunk_prompt import ReviewUI, review_edit
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.json_report import failure_report, file_report
+from specchat.edit.refactoring import Refactoring
+from specchat.edit.refactoring.joint_rename import joint_refactorings
 from specchat.edit.source_text import Source, read_source, source_diff
 from specchat.edit.syntax_check import check_syntax
 from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
@@ -73,8 +76,9 @@ class EditFiles:
 
     def run(self, paths: Sequence[Path]) -> int:
         sources = self._read_sources(paths)
-        if self.options["is_together"]:
-            self._edit_together(paths, sources)
+        renamings = joint_refactorings(sources, self.instruction)
+        if renamings or self.options["is_together"]:
+            self._edit_together(paths, sources, renamings)
         else:
             for path, source in zip(paths, sources, strict=True):
                 self._edit_or_report(source, partial(self._edit, path, source))
@@ -135,16 +139,21 @@ class EditFiles:
             run = edit_run_for(self.options, conversation)
             self._decide(path, job, self._generate(job, run), run)
 
-    def _edit_together(self, paths: Sequence[Path], sources: Sequence[Source]) -> None:
-        """Edit all files in one conversation, then decide on all, then run the checks on all."""
+    def _edit_together(
+        self, paths: Sequence[Path], sources: Sequence[Source], renamings: Sequence[Refactoring]
+    ) -> None:
+        """Edit all files in one conversation, or by the tree, then decide on all, then run the checks on all."""
         edits: list[tuple[Path, EditJob, EditResult, EditRun]] = []
-        with open_edit_conversation(self.options) as conversation:
+        open_now = partial(open_edit_conversation, self.options)
+        with LateConversation(open_now) if renamings else open_now() as conversation:
 
             def generate(path: Path, job: EditJob) -> None:
                 run = EditRun(conversation, temperature=self.options["temperature"])
                 edits.append((path, job, self._generate(job, run), run))
 
-            jobs = multi_file_jobs(sources, self.instruction, context_window(self.options, conversation))
+            window = context_window(self.options, conversation)
+            jobs = [EditJob(each.source, self.instruction, window, refactoring=each) for each in renamings]
+            jobs = jobs or multi_file_jobs(sources, self.instruction, window)
             for path, job in zip(paths, jobs, strict=True):
                 self._edit_or_report(job.source, partial(generate, path, job))
             for path, job, result, run in edits:
@@ -230,12 +239,10 @@ class EditFiles:
         return summary_line(routed, totals) if routed else ""
 
 
-def check_unreviewed(
-    job: EditJob, result: EditResult, *, allows_shrink: bool, ignores: Sequence[AnswerProblem] = ()
-) -> None:
+def check_unreviewed(job: EditJob, result: EditResult, *, allows_shrink: bool) -> None:
     """UnusableAnswerError for a text that a person should see before it is used."""
     warnings, problem = result.warnings, result.warnings.worst_problem
-    if problem and problem not in ignores and not allows_shrink:
+    if problem and not allows_shrink:
         raise UnusableAnswerError(problem, f"{job.source.name}: {warnings.summary}; --allow-shrink accepts it")
 
 

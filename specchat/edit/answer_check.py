@@ -39,7 +39,18 @@ DEFINITION_REMOVAL = re.compile(
     r"\b(?:remov|delet|drop|inlin|merg|combin|simplif)\w*\b.*\b(function|method|class|code|definition|helper|test)",
     re.IGNORECASE,
 )
-COMMENT_REMOVAL = re.compile(r"\b(?:remov|delet|drop|strip)\w*\b.*\b(?:comment|docstring)", re.IGNORECASE)
+# "remove the comments", "without docstrings", "translate the comments": these may be others than before
+COMMENT_CHANGE = re.compile(
+    r"\b(?:(?:remov|delet|drop|strip|translat|rewrit|rephras|reword|replac|convert|shorten|simplif|summari[sz])\w*"
+    r"|without|no)\b.*\b(?:comment|docstring|documentation)",
+    re.IGNORECASE,
+)
+# what the instruction may want to have other names, or to be something else
+NAMING = re.compile(
+    r"\b(?:renam|nam|call|snake|camel|pascal|convert|replac|rewrit|translat|turn|generator|operator|class|object)\w*"
+    r"|case\b",
+    re.IGNORECASE,
+)
 DEFINITION_ADDITION = re.compile(r"\b(?:add|insert|write|create|new)\b", re.IGNORECASE)
 # the new text may have few of the old words
 OTHER_WORDS = re.compile(
@@ -177,12 +188,16 @@ def _is_excerpt(source: Source, chosen: ChosenText, instruction: str) -> bool:
 
 
 def missing_definitions(source: Source, text: str, instruction: str) -> set[str]:
-    """The functions and classes that a new text lost and the instruction does not concern; empty if it renames them."""
+    """The functions and classes that a new text lost and the instruction does not concern.
+
+    Empty if it renames them: it gives the new names, or speaks of names or of something else that they become.
+    """
     if DEFINITION_REMOVAL.search(instruction) or _is_broken(source, text):
         return set()
     lost, added = _lost_definitions(source, text), _lost_definitions(source, text, is_reversed=True)
-    named = lost & set(ANY_WORD.findall(instruction))
-    renamed = 0 if DEFINITION_ADDITION.search(instruction) else max(0, len(added) - len(named))
+    words = set(ANY_WORD.findall(instruction))
+    named, meant = lost & words, added if not words or NAMING.search(instruction) else added & words
+    renamed = 0 if DEFINITION_ADDITION.search(instruction) else max(0, len(meant) - len(named))
     return lost - named if len(lost - named) > renamed else set()
 
 
@@ -251,15 +266,20 @@ def find_omission(source: Source, text: str) -> str:
 
 
 def find_warnings(source: Source, text: str, instruction: str = "") -> EditWarnings:
-    """What is lost, unless the instruction asks for it. A reworded comment does not count as lost."""
+    """What is lost, unless the instruction asks for it.
+
+    A reworded comment does not count as lost, nor does one whose code is gone.
+    """
     missing = tuple(sorted(missing_definitions(source, text, instruction)))
     is_unlike = not OTHER_WORDS.search(instruction) and _is_unlike(source.text, text, MIN_KEPT_CODE_FRACTION)
-    if COMMENT_REMOVAL.search(instruction):
+    if COMMENT_CHANGE.search(instruction):
         return EditWarnings(lost_definitions=missing, is_unlike=is_unlike)
     language = language_of(source.name, source.text)
-    old, new = (Counter(comments(each, language)) for each in (source.text, text))
+    old_comments = comments(source.text, language)
+    old, new = Counter(each.text for each in old_comments), Counter(each.text for each in comments(text, language))
     added = [comment for comment in new if comment not in old]
-    fewer = [comment for comment in old if new[comment] < old[comment]]
+    with_code = {each.text for each in old_comments if each.code in text}
+    fewer = [comment for comment in old if new[comment] < old[comment] and comment in with_code]
     lost = tuple(comment for comment in fewer if not get_close_matches(comment, added, 1, cutoff=0.5))
     return EditWarnings(lost, _is_much_shorter(source.text, text), missing, is_unlike)
 

@@ -1,6 +1,6 @@
 """Finds the file and the instruction of an edit: in the `/edit` command, or in a plain sentence.
 
-The first word separates an instruction from a question. A mistake leads to an answer instead of an edit, never to a
+The first words separate an instruction from a question. A mistake leads to an answer instead of an edit, never to a
 changed file.
 """
 
@@ -31,6 +31,42 @@ NEW_FILE_INSTRUCTION = re.compile(
     r"(?P<quote>[`\"']?)(?P<file>[\w./-]+\.\w+)(?P=quote)(?=[\s,:]|\Z)",
     re.IGNORECASE,
 )
+
+# A question begins with one of these, after politeness. The weaker ones need a question mark.
+QUESTION_OPENING = re.compile(
+    r"\W*(?:(?:please|kindly|can you|could you|would you|now|bitte|kannst du|s'il te plaît|por favor)\W+)*"
+    r"(?:explain|describe|clarify|what|why|how(?! about)|tell me|show me (?:how|why|what|where)|walk me through"
+    r"|help me (?:to )?understand|i (?:do not|don't|don’t) understand"
+    r"|erklär\w*|beschreib\w*|warum|wieso|weshalb|wie|was"
+    r"|expli(?:que|quez|ca|came)|décri(?:s|vez)|pourquoi|comment (?:fonctionne|marche|ça)|que|qu'est-ce"
+    r"|por qué|qué|cómo|describe)(?!\w)",
+    re.IGNORECASE,
+)
+WEAK_OPENING = re.compile(
+    r"\W*(?:is|are|was|were|does|do|did|should|who|which|where|when|ist|sind|macht|est-ce|es)\b", re.IGNORECASE
+)
+# A word that may ask for a change, in any place. A question that has one is an instruction, too.
+CHANGE_WORDS = re.compile(
+    rf"\b(?:{'|'.join(EDIT_VERBS)}|allow|append|apply|avoid|combine|complete|create|define|disable|enable|ensure|expand"
+    r"|extend|generate|handle|implement|introduce|merge|put|raise|reduce|reverse|set|speed|support|swap|transform|try"
+    r"|undo|write|instead|\w*(?:comment|docstring|documentation|annotation)s?|type hints?"
+    r"|kommentar\w*|mache?|ändere?|füge?|schreibe?|ersetze?|entferne?|benenne?|übersetze?|verbessere?|nutze?|verwende?"
+    r"|commentaires?|ajoute\w*|change\w*|supprime\w*|remplace\w*|corrige\w*|écri\w+|traduis\w*|améliore\w*|renomme\w*"
+    r"|comentarios?|añad\w+|cambia\w*|elimina\w*|reemplaza\w*|escrib\w+|traduc\w+|mejora\w*|renombra\w*)\b",
+    re.IGNORECASE,
+)
+
+
+def is_question(instruction: str) -> bool:
+    """Whether an instruction asks for an explanation and names no change: then no text may change.
+
+    >>> is_question("explain this"), is_question("explain this in a comment")
+    (True, False)
+    """
+    opening = QUESTION_OPENING.match(instruction)
+    if not opening and not (WEAK_OPENING.match(instruction) and instruction.rstrip().endswith("?")):
+        return False
+    return not CHANGE_WORDS.search(instruction, opening.end() if opening else 0)
 
 
 @dataclass(frozen=True)

@@ -93,12 +93,13 @@ class EditPlan:
     """One way to make an edit. Without regions it is about the whole text.
 
     `is_in_blocks`: the model is asked for search/replace blocks instead of the new text. `refactoring` describes what
-    the syntax tree does instead of the model.
+    the syntax tree does instead of the model. `is_answer`: the instruction is a question, and the text stays.
     """
 
     regions: tuple[Region, ...] = ()
     is_in_blocks: bool = False
     refactoring: str = ""
+    is_answer: bool = False
 
     @property
     def format(self) -> Literal["refactoring", "whole", "region", "blocks"]:
@@ -111,6 +112,8 @@ class EditPlan:
         """What is done: "the whole text", "lines 3-9 (total)", "search/replace blocks", or the refactoring."""
         if self.refactoring:
             return f"{self.refactoring} (by the syntax tree, without a model)"
+        if self.is_answer:
+            return "an answer to the question, and no new text"
         lines = [f"{each.first}-{each.last}{f' ({each.name})' if each.name else ''}" for each in self.regions]
         where = f"lines {', '.join(lines[:MAX_SHOWN_REGIONS])}{'…' if len(lines) > MAX_SHOWN_REGIONS else ''}"
         if self.is_in_blocks:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NoReturn
 
 from specchat.chat.events import Notice
 from specchat.chat.request import BLOCKS_TASK, EDIT_TASK, Attachment, Request
@@ -26,6 +27,7 @@ from specchat.edit.answer_check import (
 )
 from specchat.edit.answer_watch import AnswerWatch
 from specchat.edit.check_commands import FailedCheckError
+from specchat.edit.edit_intent import is_question
 from specchat.edit.edit_plan import (
     EditPlan,
     Region,
@@ -34,7 +36,7 @@ from specchat.edit.edit_plan import (
     region_source,
     replace_region,
 )
-from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, run_turn
+from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, Watch, run_turn
 from specchat.edit.refactoring import Refactoring, find_refactoring
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_names, check_parses, check_syntax
@@ -42,7 +44,7 @@ from specchat.errors import BrokenEditError, ContextError, NoChangeError, Specch
 
 ANSWER_MARGIN_TOKENS = 512
 MAX_WAYS = 3
-WHOLE_TEXT = EditPlan()
+WHOLE_TEXT, ANSWER = EditPlan(), EditPlan(is_answer=True)
 MAX_REPAIRS = 2
 
 
@@ -52,6 +54,7 @@ class EditJob:
 
     `check` raises BrokenEditError for a text that parses and is still wrong. `first_request` replaces the default
     prompt when the file is one of several or does not exist yet; it is then rewritten as a whole or not at all.
+    `refactoring` is this text's part of one that is about several.
     """
 
     source: Source
@@ -60,6 +63,7 @@ class EditJob:
     region: Region | None = None
     check: Callable[[str], None] = lambda _text: None
     first_request: Request | None = None
+    refactoring: Refactoring | None = None
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,10 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
     """
     if job.first_request:
         return iter([WHOLE_TEXT])
-    if refactoring := _refactoring(job.source, job.instruction, job.region):
+    if refactoring := job.refactoring or _refactoring(job.source, job.instruction, job.region):
         return iter([refactoring])
+    if is_question(job.instruction):
+        return iter([ANSWER])
     return islice(possible_plans(job.source, job.instruction, job.window_tokens, job.region), MAX_WAYS)
 
 
@@ -135,6 +141,8 @@ class _Edit:
             if isinstance(way, ContextError):
                 self.failures.append(way)
                 continue
+            if way.is_answer:
+                self._answer_question()
             self._announce(way)
             try:
                 return self._follow(way)
@@ -155,6 +163,16 @@ class _Edit:
         self.edit_run.candidate = text
         self.job.check(text)
         return EditResult(text, way, EditWarnings())
+
+    def _answer_question(self) -> NoReturn:
+        """Say what the model answers. NoChangeError, because the instruction asks for no change."""
+        job, file = self.job, Attachment(self.job.source.name, self.job.source.text)
+        ignore_talk: Watch = lambda _text: None
+        answer = run_turn(
+            job.source.name, Request(job.instruction, (file,)), job.window_tokens, self.edit_run, ignore_talk
+        )
+        self.edit_run.on_event(Notice(answer.strip()))
+        raise NoChangeError(f"{job.source.name}: the instruction is a question and asks for no change")
 
     def _announce(self, way: EditPlan) -> None:
         """Name a way that follows a failed one."""

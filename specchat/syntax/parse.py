@@ -1,6 +1,6 @@
 """Syntax trees of texts, their syntax errors, and their comments."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node, Parser, Query, QueryCursor
@@ -72,13 +72,45 @@ def _diagnostic(node: Node) -> SyntaxDiagnostic:
     return SyntaxDiagnostic(node.start_point.row + 1, f"syntax error: {shown}" if shown else "syntax error")
 
 
-def comments(text: str, language: str) -> list[str]:
-    """Every comment and docstring in the order of the text, stripped; none for plain text."""
+@dataclass(frozen=True)
+class Comment:
+    """A comment or docstring, stripped, and the beginning of the code that it is about; "" for the whole text."""
+
+    text: str
+    code: str
+
+
+def comments(text: str, language: str) -> list[Comment]:
+    """Every comment and docstring in the order of the text; none for plain text."""
     root = syntax_tree(text, language)
     if root is None:
         return []
     nodes = find_nodes(root, language, (*COMMENT_TYPES, "string") if language == "python" else COMMENT_TYPES)
-    return [node_text(node).strip() for node in nodes if node.type != "string" or _is_docstring(node)]
+    lines = text.encode().split(b"\n")
+    return [
+        Comment(node_text(node).strip(), _code_of_docstring(node) if node.type == "string" else _code_of(node, lines))
+        for node in nodes
+        if node.type != "string" or _is_docstring(node)
+    ]
+
+
+def _code_of(comment: Node, lines: Sequence[bytes]) -> str:
+    """The code before a comment in its line; else the line of the code that follows it."""
+    before = lines[comment.start_point.row][: comment.start_point.column].strip()
+    following = comment.next_named_sibling
+    while following is not None and following.type in COMMENT_TYPES:
+        following = following.next_named_sibling
+    code = before or (lines[following.start_point.row].strip() if following is not None else b"")
+    return code.decode(errors="replace")
+
+
+def _code_of_docstring(docstring: Node) -> str:
+    """`def add` for the docstring of this function."""
+    definition = docstring.parent and docstring.parent.parent and docstring.parent.parent.parent
+    name = definition.child_by_field_name("name") if definition else None
+    if definition is None or name is None:
+        return ""
+    return (definition.text or b"")[: name.end_byte - definition.start_byte].decode(errors="replace")
 
 
 def _is_docstring(node: Node) -> bool:

@@ -112,6 +112,23 @@ def test_a_text_with_almost_nothing_of_the_old_one_is_flagged_unless_other_words
     assert AnswerProblem.UNLIKE != find_warnings(source, new, "rewrite it as a class").worst_problem
 
 
+@pytest.mark.parametrize(
+    ("instruction", "lost"),
+    [
+        ("make it faster", ("count",)),
+        ("Count the words instead", ("count",)),
+        ("let it be called count_all", ()),
+        ("it should be count_all", ()),
+        ("use names that say what they are", ()),
+        ("turn it into something better", ()),
+    ],
+)
+def test_a_function_under_a_name_that_nobody_asked_for_is_lost(instruction, lost):
+    source = make_source(CODE.encode(), "a.py")
+
+    assert lost == find_warnings(source, CODE.replace("count(", "count_all("), instruction).lost_definitions
+
+
 def test_comments_that_are_to_go_are_no_loss():
     source = make_source(CODE.encode(), "a.py")
 

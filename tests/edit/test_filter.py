@@ -91,6 +91,37 @@ def test_a_text_that_lost_a_function_is_taken_only_if_that_is_allowed(monkeypatc
     assert (0, new.encode()) == (allowed.ran.code, allowed.ran.out)
 
 
+ADD = b'def add(a, b):\n    """The sum."""\n    # both are numbers\n    return a + b\n'
+DOCUMENTED = ADD + b"\n\ndef half(a):\n    return a / 2\n"
+WITHOUT_DOCSTRING = DOCUMENTED.replace(b'    """The sum."""\n', b"").decode()
+
+
+def test_a_question_is_answered_on_stderr_and_the_text_comes_back(monkeypatch):
+    said = say(monkeypatch, answers("It adds two numbers."), "-", "explain this", "--stderr", stdin=DOCUMENTED)
+    silent = say(monkeypatch, answers("It adds two numbers."), "-", "explain this", stdin=DOCUMENTED)
+
+    assert (9, DOCUMENTED) == (said.ran.code, said.ran.out)
+    assert "It adds two numbers." in said.ran.err
+    assert "asks for no change" in said.ran.err
+    assert (9, DOCUMENTED, "") == (silent.ran.code, silent.ran.out, silent.ran.err)
+
+
+@pytest.mark.parametrize(
+    ("new", "instruction", "code"),
+    [
+        (WITHOUT_DOCSTRING.replace("a / 2", "a // 2"), "use integer division in half", 3),
+        (DOCUMENTED.decode().replace("    # both are numbers\n", ""), "make add faster", 3),
+        (WITHOUT_DOCSTRING.replace("a / 2", "a // 2"), "use integer division in half, without docstrings", 0),
+        (WITHOUT_DOCSTRING, "delete the docstring of add, nothing else", 0),
+        (DOCUMENTED.decode().replace("# both are numbers", "# zwei Zahlen"), "translate the comments to German", 0),
+    ],
+)
+def test_a_docstring_or_comment_goes_only_when_the_instruction_says_so(monkeypatch, new, instruction, code):
+    said = say(monkeypatch, answers(*[new] * 5), "-", instruction, stdin=DOCUMENTED)
+
+    assert (code, DOCUMENTED if code else new.encode()) == (said.ran.code, said.ran.out)
+
+
 @pytest.mark.parametrize("fence", ["{}", "```python\n{}\n```", "```\n{}\n```\n"])
 def test_a_good_answer_keeps_the_format_of_the_text(monkeypatch, fence):
     said = say(monkeypatch, answers(fence.format("x = 3\n\ty = 4")), "-", "--lang", "py", "set both", stdin=TEXT)

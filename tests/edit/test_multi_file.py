@@ -25,7 +25,9 @@ def files(tmp_path):
 @pytest.fixture
 def rename(files, monkeypatch):
     def rename(*texts: str, flags: tuple[str, ...] = (), **how: object) -> Said:
-        return say(monkeypatch, answers(*texts), *map(str, files), "rename old to new", "--together", *flags, **how)
+        return say(
+            monkeypatch, answers(*texts), *map(str, files), "say new wherever it says old", "--together", *flags, **how
+        )
 
     return rename
 
@@ -34,7 +36,7 @@ def new(text: str) -> str:
     return text.replace("old", "new")
 
 
-def test_a_renaming_spans_files_that_are_shown_once_and_answered_one_by_one(files, rename):
+def test_an_edit_spans_files_that_are_shown_once_and_answered_one_by_one(files, rename):
     said = rename(new(DEFINES), new(USES), flags=("-y",))
 
     assert (0, [new(DEFINES), new(USES)]) == (said.ran.code, [file.read_text() for file in files])

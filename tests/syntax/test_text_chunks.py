@@ -60,4 +60,4 @@ def test_chunks_are_short_in_order_and_lose_only_blank_lines(lines, ends, most, 
     ],
 )  # fmt: skip
 def test_comments_and_docstrings_are_found(language, text, expected):
-    assert expected == comments(text, language)
+    assert expected == [each.text for each in comments(text, language)]

@@ -7,6 +7,8 @@ splices.py                           changes by position; all else stays byte fo
 python_names.py, python_members.py   what every name and attribute of a Python text refers to
 python_symbols.py                    what a name in an instruction means
 python_rename.py, python_keywords.py, docstring_names.py    renaming in Python
+identifier_rename.py, language_rules.py    renaming in other languages
+joint_rename.py                      renaming in several files
 python_imports.py, import_sections.py    imports, sorted or removed
 removals.py                          prints, logging calls, comments, docstrings
 values.py, literals.py               constants, defaults, new parameters

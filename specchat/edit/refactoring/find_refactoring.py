@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specchat.edit.refactoring.identifier_rename import rename_identifier
 from specchat.edit.refactoring.import_sections import ImportSections
 from specchat.edit.refactoring.operations import (
     AddParameter,
@@ -31,6 +32,8 @@ from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
 from specchat.errors import BrokenEditError
 from specchat.syntax import language_of
+
+HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx")
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,22 @@ def make_refactoring(
             new_text = step.apply(text)
             lines = lines and (lines[0], lines[1] + new_text.count("\n") - text.count("\n"))
             text = new_text
-        if text != source.text:
-            check_syntax(source, text)
-    except (RefusedError, BrokenEditError) as refused:
+    except RefusedError as refused:
         return Refusal(str(refused))
-    return Refactoring(source, tuple(steps))
+    refactoring = Refactoring(source, tuple(steps))
+    reason = find_refusal(refactoring)
+    return Refusal(reason) if reason else refactoring
+
+
+def find_refusal(refactoring: Refactoring) -> str:
+    """What is wrong with the new text; "" when nothing is."""
+    text = refactoring.apply(refactoring.source.text)
+    try:
+        if text != refactoring.source.text:
+            check_syntax(refactoring.source, text)
+    except BrokenEditError as broken:
+        return str(broken)
+    return ""
 
 
 def _make_step(source: Source, text: str, operation: Operation, area: Area) -> Step:
@@ -100,8 +114,10 @@ def _make_step(source: Source, text: str, operation: Operation, area: Area) -> S
     match operation:
         case Rename() if language == PYTHON:
             return rename_in_python(text, operation, area)
+        case Rename() if Path(source.name).suffix in HEADER_SUFFIXES:
+            raise RefusedError("other files include a header")
         case Rename():
-            raise RefusedError("names are known in Python only")
+            return rename_identifier(text, language, operation, area)
         case Remove(what=Removable.UNUSED_IMPORTS) | SortImports() if language != PYTHON:
             raise RefusedError("only imports of Python are known")
         case Remove(what=Removable.UNUSED_IMPORTS):

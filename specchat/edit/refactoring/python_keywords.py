@@ -28,7 +28,7 @@ VALUE_FREE_PARENTS = frozenset(
     ("type", "class_definition", "except_clause", "decorator", "class_pattern", "dotted_name")
 )
 
-Places = set[tuple[int, int]]
+Places = set[tuple[int, int]]  # ranges of bytes
 
 
 class KeywordArguments:
@@ -200,7 +200,7 @@ class _Constructor(_Calls):
         if called.type == "attribute" and name is not None and node_text(name) in CONSTRUCTORS:
             return self._is_meant_by_name(called, scope)
         found = self.index.type_of(called, scope)
-        is_class = called.type == "identifier" or node_text(called).endswith("__class__") or called.type == "call"
+        is_class = called.type in ("identifier", "call", "subscript") or node_text(called).endswith("__class__")
         if isinstance(found, PythonClass) and is_class:
             return found in self.constructed
         return self.other_call(called, call)

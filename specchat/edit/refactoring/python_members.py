@@ -247,7 +247,10 @@ class ClassIndex:
                 found = self._common(sides, scope, depth)
                 return found if node.type == "boolean_operator" or found is Foreign.SCALAR else None
             case "subscript":
-                value = self.type_of(node.child_by_field_name("value"), scope, depth + 1)
+                base = node.child_by_field_name("value")
+                if generic := self.class_of(self.names.binding_at(base)):
+                    return generic  # `C[int]`
+                value = self.type_of(base, scope, depth + 1)
                 return value if value in (Foreign.SCALAR, Foreign.IMPORTED) else None
         return None
 

@@ -479,8 +479,10 @@ class _Analysis:
 
     def assign(self, node: Node, scope: Scope) -> None:
         self._later(_Analysis.store, node.child_by_field_name("left"), scope)
-        self._later(_Analysis.annotation, node.child_by_field_name("type"), scope)
-        self._later(_Analysis.load, node.child_by_field_name("right"), scope)
+        annotation, right = node.child_by_field_name("type"), node.child_by_field_name("right")
+        self._later(_Analysis.annotation, annotation, scope)
+        is_type = annotation is not None and node_text(annotation).rpartition(".")[2] == "TypeAlias"
+        self._later(_Analysis.annotation if is_type else _Analysis.load, right, scope)
 
     def walrus(self, node: Node, scope: Scope) -> None:
         outer = scope

@@ -29,6 +29,7 @@ from specchat.edit.refactoring.python_symbols import (
 from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text, whole_area
 from specchat.syntax.parse import find_nodes, node_text, syntax_tree
 
+Places = set[tuple[int, int]]  # ranges of bytes
 # Builtins that read names from strings or from the running program.
 DYNAMIC_BUILTINS = frozenset(("locals", "vars", "eval", "exec"))
 ATTRIBUTE_FUNCTIONS = frozenset(("getattr", "setattr", "hasattr", "delattr", "attrgetter", "methodcaller", "object"))
@@ -72,7 +73,7 @@ def check_new_name(old: str, new: str) -> None:
         raise RefusedError("the new name is the old one")
 
 
-def find_places(file: PythonFile, symbol: Symbol, new: str) -> set[tuple[int, int]]:
+def find_places(file: PythonFile, symbol: Symbol, new: str) -> Places:
     """Every place that is to be changed, as a range of bytes."""
     if isinstance(symbol, MemberSymbol):
         return _member_places(file, symbol, new)
@@ -83,7 +84,7 @@ def find_places(file: PythonFile, symbol: Symbol, new: str) -> set[tuple[int, in
         places |= KeywordArguments(file).of_parameter(binding)
         places |= _docstring_places(file, binding)
     if symbol.scope.kind is ScopeKind.MODULE:
-        places |= _exported_places(file, binding.name)
+        places |= exported_places(file, binding.name)
     return places | _declared_places(binding)
 
 
@@ -101,8 +102,8 @@ def check_same_meaning(old_names: PythonNames, new_text: str, rename: Rename) ->
             raise RefusedError(f"`{rename.new}` is in use where `{rename.old}` is")
 
 
-def _occurrence_places(names: PythonNames, binding: Binding) -> set[tuple[int, int]]:
-    places: set[tuple[int, int]] = set()
+def _occurrence_places(names: PythonNames, binding: Binding) -> Places:
+    places = Places()
     for each in names.by_binding.get(binding, []):
         parent = each.node.parent
         if each.bound_by is BoundBy.IMPORT and (parent is None or parent.type != "aliased_import"):
@@ -140,9 +141,9 @@ def _check_fixed_name(file: PythonFile, symbol: NameSymbol) -> None:
         raise RefusedError(f"a type comment names `{binding.name}`")
 
 
-def _exported_places(file: PythonFile, name: str) -> set[tuple[int, int]]:
+def exported_places(file: PythonFile, name: str) -> Places:
     """The strings in statements about `__all__`."""
-    places: set[tuple[int, int]] = set()
+    places = Places()
     for node, scope in file.names.strings:
         content = string_content(node)
         if scope.kind is not ScopeKind.MODULE or content is None or node_text(content) != name:
@@ -155,9 +156,9 @@ def _exported_places(file: PythonFile, name: str) -> set[tuple[int, int]]:
     return places
 
 
-def _declared_places(binding: Binding) -> set[tuple[int, int]]:
+def _declared_places(binding: Binding) -> Places:
     """The name as a string in `T = TypeVar("T")` and the like."""
-    places: set[tuple[int, int]] = set()
+    places = Places()
     for _kind, node in binding.bound_by:
         statement = node.parent
         call = statement.child_by_field_name("right") if statement and statement.type == "assignment" else None
@@ -171,14 +172,14 @@ def _declared_places(binding: Binding) -> set[tuple[int, int]]:
     return places
 
 
-def _docstring_places(file: PythonFile, binding: Binding) -> set[tuple[int, int]]:
+def _docstring_places(file: PythonFile, binding: Binding) -> Places:
     """Where the docstring of the function documents the parameter; for `__init__` also that of the class."""
     assert binding.scope is not None
     scopes = [binding.scope]
     owner = file.index.method_class(binding.scope)
     if owner is not None and binding.scope.name == "__init__":
         scopes.append(owner.scope)
-    places: set[tuple[int, int]] = set()
+    places = Places()
     for scope in scopes:
         content = docstring_content(scope.node)
         if content is not None:
@@ -205,9 +206,9 @@ def string_content(node: Node) -> Node | None:
     return contents[0] if len(contents) == 1 and len(node.children) == 3 else None
 
 
-def _member_places(file: PythonFile, symbol: MemberSymbol, new: str) -> set[tuple[int, int]]:
+def _member_places(file: PythonFile, symbol: MemberSymbol, new: str) -> Places:
     _check_member(file, symbol, new)
-    places: set[tuple[int, int]] = set()
+    places = Places()
     for binding in symbol.bindings:
         if binding.is_ambiguous or BoundBy.IMPORT in binding.kinds:
             raise RefusedError(f"`{symbol.name}` also means something else in a place")

@@ -64,6 +64,10 @@ def test_annotations_in_quotes_hold_names_but_literals_do_not():
     names = analyse_names('class C: ...\ndef f(a: "C", b: "list[C]", c: Literal["C"], d: Annotated["C", "C"]): ...\n')
     assert names is not None
 
+    alias = analyse_names('class C: ...\nA: TypeAlias = "list[C]"\n')
+    assert alias is not None
+
+    assert ["C", "list", "C"] == [each.binding.name for each in alias.occurrences if each.binding.name in ("C", "list")]
     assert 3 == sum(each.is_quoted and each.binding.name == "C" for each in names.occurrences)
 
 

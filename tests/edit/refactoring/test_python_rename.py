@@ -146,19 +146,19 @@ class A:
     def __init__(self, old):
         self.x = old
 
-class B(A): ...
+class B(A, Generic[T]): ...
 
 class C(A):
     def __init__(self, old):
         super().__init__(old=old)
 
-A(old=1), B(old=1), C(old=1)
+A(old=1), B[int](old=1), C(old=1)
 """
     changed = renamed(text, "old", "new", NameKind.PARAMETER, "A.__init__")
 
     assert "self, new):\n        self.x = new" in changed
     assert "super().__init__(new=old)" in changed
-    assert changed.endswith("A(new=1), B(new=1), C(old=1)\n")
+    assert changed.endswith("A(new=1), B[int](new=1), C(old=1)\n")
 
 
 @pytest.mark.parametrize(

@@ -101,3 +101,17 @@ def test_a_renaming_beyond_the_lines_is_left_to_the_model(file, monkeypatch):
     said = say(monkeypatch, answers("def total(limit):\n"), str(file), "rename count to total", "-l", "2-2", "-y")
 
     assert (0, 1) == (said.ran.code, len(said.asked))
+
+
+def test_names_in_other_languages_are_renamed_but_none_of_a_header(tmp_path, monkeypatch):
+    text = "int twice(int a) { return 2 * a; }\n"
+    for name in ("a.c", "a.h"):
+        (tmp_path / name).write_text(text)
+
+    source = say(monkeypatch, [], str(tmp_path / "a.c"), "rename twice to double_of", "-y")
+    header = say(monkeypatch, answers(text), str(tmp_path / "a.h"), "rename twice to double_of", "-y")
+
+    assert (0, text.replace("twice", "double_of"), []) == (
+        source.ran.code, (tmp_path / "a.c").read_text(), source.asked
+    )  # fmt: skip
+    assert header.asked

@@ -1,0 +1,348 @@
+"""Renames a name in a language other than Python, where the tree alone decides what it refers to.
+
+Every place of the name is sorted into the scopes that declare it. Whatever may be something else (a macro, a key, an
+import, a second declaration) refuses the renaming, and so does a new name that the file has already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from specchat.edit.refactoring.language_rules import ANY_FIELD, RULES, Declares, LanguageRules
+from specchat.edit.refactoring.operations import NameKind, Rename
+from specchat.edit.refactoring.removals import find_area
+from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, count_of
+from specchat.syntax.parse import find_nodes, node_text, syntax_tree
+
+NAME = re.compile(r"[^\W\d][\w$]*")
+SPECIAL_NAMES = frozenset(
+    ("arguments", "eval", "undefined", "NaN", "Infinity", "self", "Self", "super", "this", "main", "init", "_",
+     "constructor", "async", "await", "let", "static", "yield", "of", "get", "set", "var", "record", "nil", "iota",
+     "true", "false")
+)  # fmt: skip
+# Types of nodes that name members; a member with the new name does no harm.
+MEMBER_TYPES = ("property_identifier", "field_identifier", "private_property_identifier")
+# What a word may mean here, the strict sense first; a looser one counts where nothing has the strict one.
+KINDS: Mapping[NameKind, tuple[NameKind, ...]] = {
+    NameKind.FUNCTION: (NameKind.FUNCTION,),
+    NameKind.CLASS: (NameKind.CLASS, NameKind.TYPE),
+    NameKind.TYPE: (NameKind.TYPE, NameKind.CLASS),
+    NameKind.VARIABLE: (NameKind.VARIABLE, NameKind.PARAMETER, NameKind.CONSTANT),
+    NameKind.PARAMETER: (NameKind.PARAMETER,),
+    NameKind.CONSTANT: (NameKind.CONSTANT, NameKind.VARIABLE),
+    NameKind.IMPORT: (NameKind.IMPORT,),
+    NameKind.METHOD: (),
+    NameKind.ATTRIBUTE: (),
+}
+# What may stand around a function that a comment documents.
+AROUND_FUNCTIONS = (
+    "variable_declarator", "lexical_declaration", "variable_declaration", "export_statement", "assignment_expression",
+    "expression_statement", "pair",
+)  # fmt: skip
+# Macros of Rust whose arguments are expressions.
+KNOWN_MACROS = frozenset(
+    ("println", "print", "eprintln", "eprint", "format", "write", "writeln", "assert", "assert_eq", "assert_ne",
+     "panic", "debug_assert", "debug_assert_eq", "debug_assert_ne", "vec", "dbg", "todo", "unreachable",
+     "unimplemented")
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """Where a name is declared, what it is, and the node in which it counts."""
+
+    name: Node
+    statement: Node
+    scope: Node
+    kind: NameKind
+
+
+@dataclass(frozen=True)
+class NameUse:
+    """The places of one name, each with the declaration that it refers to, and the declarations."""
+
+    declarations: tuple[Declaration, ...]
+    places: tuple[tuple[Node, Declaration], ...]
+
+    def of(self, chosen: Declaration) -> list[Node]:
+        return [node for node, declaration in self.places if declaration.scope == chosen.scope]
+
+
+def rename_identifier(text: str, language: str, rename: Rename, area: Area) -> Step:
+    """The renaming as changes of the text. RefusedError says why it is not certain."""
+    rules, root = RULES.get(language), syntax_tree(text, language)
+    if rules is None or root is None:
+        raise RefusedError(f"names of {language or 'plain text'} are not known")
+    _check_text(text, root, language, rules, rename)
+    found = find_uses(root, language, rules, rename.old)
+    chosen = _choose(root, found, rules, rename, (area, find_area(text, language, rename.scope)))
+    nodes = found.of(chosen)
+    _check_exports(nodes, chosen, rename)
+    splices = tuple(_splice(node, rules, rename) for node in nodes)
+    if chosen.kind is NameKind.PARAMETER:
+        splices += tuple(_documented_splices(chosen, rename))
+    step = Step(f"rename {chosen.kind} `{rename.old}` to `{rename.new}`: {count_of(splices, 'place')}", splices)
+    _check_same(step.apply(text), language, rules, rename, len(nodes), chosen.kind)
+    return step
+
+
+def find_uses(root: Node, language: str, rules: LanguageRules, name: str) -> NameUse:
+    """Every place of a name with what it refers to. RefusedError for a place that may be something else."""
+    nodes = [each for each in find_nodes(root, language, rules.name_types) if node_text(each) == name]
+    nodes = [each for each in nodes if not _is_in(each, rules.foreign)]
+    declarations: list[Declaration] = []
+    for node in nodes:
+        around = {each.type for each in _ancestors(node)}
+        if _is_in(node, rules.refused) or any(kind in around for kind, part in rules.refused if part == ANY_FIELD):
+            raise RefusedError(f"`{name}` in line {_line(node)} may be something else")
+        if language == "rust":
+            _check_macro(node)
+        if declaration := _declaration(node, rules):
+            declarations.append(declaration)
+    _check_repeated(declarations, rules, name)
+    places: list[tuple[Node, Declaration]] = []
+    for node in nodes:
+        containing = [each for each in declarations if _contains(each.scope, node)]
+        if containing:
+            places.append((node, min(containing, key=lambda each: each.scope.end_byte - each.scope.start_byte)))
+    _check_order(places, declarations, rules, name)
+    return NameUse(tuple(declarations), tuple(places))
+
+
+def _check_text(text: str, root: Node, language: str, rules: LanguageRules, rename: Rename) -> None:
+    if root.has_error:
+        raise RefusedError("the file does not parse")
+    for name in (rename.old, rename.new):
+        has_dollar = "$" in name and language not in ("javascript", "typescript", "tsx")
+        if not NAME.fullmatch(name) or name in SPECIAL_NAMES or has_dollar:
+            raise RefusedError(f"`{name}` is no name, or a special one")
+    if rename.old == rename.new or (language == "go" and rename.old[0].isupper() != rename.new[0].isupper()):
+        raise RefusedError("the new name means something else")
+    if rules.unsafe_text and re.search(rules.unsafe_text, text):
+        raise RefusedError("the file may find names in other ways")
+    if rename.new in _names(root):
+        raise RefusedError(f"`{rename.new}` is in use")
+    word = re.compile(rf"(?<!\w){re.escape(rename.old)}(?!\w)")
+    if any(word.search(node_text(each)) for each in find_nodes(root, language, ("preproc_arg",))):
+        raise RefusedError(f"a macro names `{rename.old}`")
+    strings = find_nodes(root, language, ("string_content",)) if language == "rust" else []
+    if any(re.search(rf"\{{{re.escape(rename.old)}[:}}]", node_text(each)) for each in strings):
+        raise RefusedError(f"a format string names `{rename.old}`")
+
+
+def _names(root: Node) -> set[str]:
+    """Every identifier of the text but the names of members."""
+    found: set[str] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        stack.extend(node.children)
+        if node.type.endswith(("identifier", "identifier_pattern", "label_name")) and node.type not in MEMBER_TYPES:
+            found.add(node_text(node))
+    return found
+
+
+def _choose(root: Node, found: NameUse, rules: LanguageRules, rename: Rename, areas: Sequence[Area]) -> Declaration:
+    """The one declaration that the instruction means."""
+    here = [
+        each
+        for each in found.declarations
+        if all(part.holds(each.name.start_byte, each.name.end_byte) for part in areas)
+    ]
+    if rename.kind:
+        by_kind = ([each for each in here if each.kind is kind] for kind in KINDS[rename.kind])
+        here = next(filter(None, by_kind), [])
+    fitting = {each.scope.id: each for each in reversed(here)}
+    if len(fitting) != 1:
+        described = " ".join(filter(None, [rename.kind, f"`{rename.old}`"]))
+        raise RefusedError(f"the file declares {described} in {count_of(len(fitting), 'place')}")
+    chosen = next(iter(fitting.values()))
+    is_member = chosen.scope.type in rules.member_scopes
+    is_conditional = chosen.statement.type.startswith("preproc") and (chosen.statement.parent or root).type != root.type
+    if chosen.kind not in rules.renamed_kinds or is_member or is_conditional:
+        raise RefusedError(f"`{rename.old}` may be in use elsewhere")
+    if chosen.scope.parent is None and any(_may_use(each, chosen) for each in root.named_children):
+        raise RefusedError(f"a header may name `{rename.old}`")
+    return chosen
+
+
+def _may_use(include: Node, declaration: Declaration) -> bool:
+    """Whether an included file of C may name what this one declares: a prototype, or a macro that sets it up."""
+    if include.type != "preproc_include":
+        return False
+    if declaration.statement.type.startswith("preproc"):
+        return include.start_byte > declaration.statement.start_byte
+    is_own = (path := include.child_by_field_name("path")) is not None and path.type == "string_literal"
+    is_static = any(node_text(each) == "static" for each in declaration.statement.children)
+    return is_own and not is_static
+
+
+def _splice(node: Node, rules: LanguageRules, rename: Rename) -> Splice:
+    is_shorthand = node.type in rules.shorthands or (node.parent and node.parent.type == "shorthand_field_initializer")
+    new = f"{rename.old}: {rename.new}" if is_shorthand else rename.new
+    return Splice(node.start_byte, node.end_byte, new)
+
+
+def _check_exports(nodes: Sequence[Node], chosen: Declaration, rename: Rename) -> None:
+    """RefusedError when the name means something outside, or as a tag of JSX."""
+    is_first_changed = rename.old[0].isupper() != rename.new[0].isupper()
+    for node in nodes:
+        around = node.parent.type if node.parent else ""
+        is_exported = around == "export_specifier" and chosen.kind is NameKind.IMPORT
+        if is_exported or (around.startswith("jsx_") and is_first_changed):
+            raise RefusedError(f"`{rename.old}` in line {_line(node)} means something outside")
+
+
+def _documented_splices(chosen: Declaration, rename: Rename) -> Iterator[Splice]:
+    """`@param name` in the comment directly above the function."""
+    function = chosen.scope
+    while function.parent is not None and function.parent.type in AROUND_FUNCTIONS:
+        function = function.parent
+    comment = function.prev_named_sibling
+    if comment is None or not comment.type.endswith("comment") or not node_text(comment).startswith("/**"):
+        return
+    pattern = rf"[@\\]param(?:\[[\w,]+\])?\s+(?:\{{[^}}\n]*\}}\s+)?\[?({re.escape(rename.old)})(?![\w.])"
+    for match in re.finditer(pattern.encode(), comment.text or b""):
+        yield Splice(comment.start_byte + match.start(1), comment.start_byte + match.end(1), rename.new)
+
+
+def _check_same(new_text: str, language: str, rules: LanguageRules, rename: Rename, count: int, kind: NameKind) -> None:
+    """RefusedError unless the new name has the places that the old one had."""
+    root = syntax_tree(new_text, language)
+    if root is None or root.has_error:
+        raise RefusedError("the new text would not parse")
+    found = find_uses(root, language, rules, rename.new)
+    scopes = {each.scope.id for each in found.declarations}
+    if len(scopes) != 1 or len(found.places) != count or kind not in {each.kind for each in found.declarations}:
+        raise RefusedError(f"`{rename.new}` would be something else")
+
+
+def _declaration(node: Node, rules: LanguageRules) -> Declaration | None:
+    """What a name declares in its place; None for a use."""
+    child, parent = node, node.parent
+    while parent is not None and (parent.type, _field_of(child)) in rules.wrappers:
+        child, parent = parent, parent.parent
+    if parent is None:
+        return None
+    declares = rules.declarations.get((parent.type, _field_of(child)))
+    if declares is None or not _is_new_variable(parent):
+        return None
+    is_function = node.parent is not None and node.parent.type == "function_declarator"
+    if is_function and declares.kind is NameKind.VARIABLE:
+        declares = Declares(NameKind.FUNCTION, is_outer=True)
+    scope = _scope_of(parent, declares, rules)
+    return Declaration(node, parent, scope, declares.kind) if scope else None
+
+
+def _is_new_variable(statement: Node) -> bool:
+    """Whether a loop or `range` declares its variable, and does not assign to one that is there."""
+    if statement.type == "for_in_statement":
+        return statement.child_by_field_name("kind") is not None
+    if statement.type in ("range_clause", "receive_statement"):
+        return any(each.type == ":=" for each in statement.children)
+    return True
+
+
+def _scope_of(statement: Node, declares: Declares, rules: LanguageRules) -> Node | None:
+    if statement.type in ("preproc_def", "preproc_function_def"):
+        return next((each for each in _ancestors(statement) if each.parent is None), None)
+    is_var = statement.parent is not None and statement.parent.type == "variable_declaration"
+    scopes = rules.function_scopes if is_var and rules.function_scopes else rules.scopes
+    scope = statement.parent if declares.is_outer else statement
+    while scope is not None and scope.type not in scopes:
+        scope = scope.parent
+    if scope is not None and scope.type == "parameter_list":  # of C: those of a definition count in its body
+        outer = scope.parent
+        while outer is not None and outer.type.endswith("_declarator"):
+            outer = outer.parent
+        return outer if outer is not None and outer.type == "function_definition" else scope
+    return scope
+
+
+def _check_repeated(declarations: Sequence[Declaration], rules: LanguageRules, name: str) -> None:
+    """RefusedError for a name that one scope declares more than once, if that may be two things."""
+    by_scope: dict[int, list[Declaration]] = {}
+    for each in declarations:
+        by_scope.setdefault(each.scope.id, []).append(each)
+    for group in by_scope.values():
+        kinds = {each.kind for each in group}
+        if len(group) > 1 and (len(kinds) > 1 or not kinds <= rules.repeatable):
+            raise RefusedError(f"`{name}` is declared again in line {_line(group[1].name)}")
+        bodies = [each for each in group if each.statement.type == "function_definition"]
+        if len(bodies) > 1:
+            raise RefusedError(f"`{name}` is defined again in line {_line(bodies[1].name)}")
+
+
+def _check_order(
+    places: Sequence[tuple[Node, Declaration]], declarations: Sequence[Declaration], rules: LanguageRules, name: str
+) -> None:
+    """RefusedError for a place before a declaration, or in its value, that may refer to an outer one."""
+    first: dict[int, Declaration] = {}
+    for each in declarations:
+        if each.scope.id not in first or each.name.start_byte < first[each.scope.id].name.start_byte:
+            first[each.scope.id] = each
+    for node, declaration in places:
+        if not rules.ordered or declaration.kind not in (NameKind.VARIABLE, NameKind.CONSTANT):
+            continue
+        earliest = first[declaration.scope.id]
+        is_early = node.start_byte < earliest.name.start_byte and declaration.scope.parent is not None
+        is_nested = any(each.scope != declaration.scope and _contains(each.scope, node) for each in declarations)
+        own = [each for each in declarations if each.scope == declaration.scope]
+        is_in_value = node not in [each.name for each in own] and any(
+            _contains(each.statement, node) and not _is_loop(each.statement) for each in own
+        )
+        if is_early or (is_nested and is_in_value):
+            raise RefusedError(f"`{name}` in line {_line(node)} may be another one")
+
+
+def _is_loop(statement: Node) -> bool:
+    """Loops and cases declare a name for their whole body."""
+    return statement.type in ("for_expression", "match_arm", "enhanced_for_statement", "for_range_loop")
+
+
+def _check_macro(node: Node) -> None:
+    """RefusedError for a name in a macro of Rust that may not be an expression there."""
+    outer, inner = node.parent, node
+    while outer is not None and outer.type == "token_tree":
+        before = inner.prev_sibling
+        if before is not None and node_text(before) in (".", "::", "$"):
+            raise RefusedError(f"a macro names `{node_text(node)}` in line {_line(node)}")
+        outer, inner = outer.parent, outer
+    if outer is not None and inner is not node:
+        named = outer.child_by_field_name("macro")
+        if named is None or node_text(named) not in KNOWN_MACROS:
+            raise RefusedError(f"a macro names `{node_text(node)}` in line {_line(node)}")
+
+
+def _is_in(node: Node, contexts: frozenset[tuple[str, str]]) -> bool:
+    if node.parent is None:
+        return False
+    return (node.parent.type, _field_of(node)) in contexts or (node.parent.type, ANY_FIELD) in contexts
+
+
+def _ancestors(node: Node) -> Iterator[Node]:
+    outer = node.parent
+    while outer is not None:
+        yield outer
+        outer = outer.parent
+
+
+def _field_of(node: Node) -> str:
+    """The field of the parent in which a node stands; "" for none."""
+    parent = node.parent
+    if parent is None:
+        return ""
+    index = next(index for index, each in enumerate(parent.children) if each == node)
+    return parent.field_name_for_child(index) or ""
+
+
+def _contains(outer: Node, inner: Node) -> bool:
+    return outer.start_byte <= inner.start_byte and inner.end_byte <= outer.end_byte
+
+
+def _line(node: Node) -> int:
+    return node.start_point.row + 1
