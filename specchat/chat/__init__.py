@@ -10,7 +10,8 @@ edit_contract.py                       the form of an answer that is a whole fil
 session.py                             one conversation: prefill, decode, events
 repetition.py                          an answer that repeats itself word for word
 fim_request.py, fim_tokens.py          fill-in-the-middle: the request, the control tokens of each model family
-fim_completer.py                       fill-in-the-middle: prefill, decode, events
+continuation.py                        completion by models without those tokens: the text before the gap
+fim_completer.py                       completions: prefill, decode, events
 events.py, transcript.py               the events of an answer, and the stored turns
 turn_summary.py, drafter_report.py     a turn in one line, and what each drafter did in it
 plain_baseline.py                      how long plain decoding would have taken: the baseline of "x plain"

@@ -1,7 +1,8 @@
-"""Fill-in-the-middle (FIM) completion: no conversation, no chat template, greedy decoding, and suffix drafts.
+"""Completion of a gap: no conversation, no chat template, greedy decoding, and suffix drafts.
 
-Successive requests are mostly about the same file, so one generation stays and only its tokens are replaced: the text
-before the cursor is prefilled once. Drafts come from the text around the gap, without a model.
+A model with fill-in-the-middle (FIM) tokens fills the gap; any other model continues the text before it. Successive
+requests are mostly about the same file, so one generation stays and only its tokens are replaced: the text before the
+cursor is prefilled once. Drafts come from the prompt, without a model.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections.abc import Generator, Iterator
 from threading import Event as Flag
 from time import perf_counter
 
+from specchat.chat.continuation import Continuation, ContinuationPrompt, is_at_line_end, is_block_over
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.fim_tokens import FimTokens, find_fim_tokens
+from specchat.chat.fim_tokens import find_fim_tokens
 from specchat.chat.session import LoadedModels, with_stats
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import Generation, GenerationConfig
@@ -20,7 +22,10 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.stats import DecodingStats
 from specchat.models.detokenize import Detokenizer
 
-UNSUPPORTED = "unsupported"  # the finish reason when the model was not trained for FIM
+INSIDE_LINE = "inside_line"  # the finish reason where a model without FIM tokens has nothing to say
+NO_FIM_TOKENS = (
+    "the model has no fill-in-the-middle tokens: completions continue the text before the cursor, at line ends"
+)
 
 
 class FimCompleter:
@@ -29,55 +34,83 @@ class FimCompleter:
     def __init__(self, models: LoadedModels) -> None:
         self.models = models
         self.fim_tokens = find_fim_tokens(models.tokenizer)
+        self.continuation = Continuation(models.tokenizer)
         self.drafter = SuffixDecoding()
         self.generation = Generation(models.target, (self.drafter,))
 
+    @property
+    def explanation(self) -> str:
+        """What the user should know about these completions; "" for a model that fills gaps."""
+        return "" if self.fim_tokens else NO_FIM_TOKENS
+
     def complete(self, request: FimRequest, cancelled: Flag) -> Iterator[Event]:
         """Fill the gap, one event at a time. Set `cancelled` from any thread to end within a step."""
-        if self.fim_tokens is None:
-            yield Finished(UNSUPPORTED, Totals())
-            return
         models, started_at, deadline = self.models, perf_counter(), _Deadline(request.timeout_seconds, cancelled)
         window = min(models.profile.limits.context, models.target.context_window)
         limit = min(request.max_tokens, window // 2)
-        prompt = self.fim_tokens.build_prompt(request, window - limit)
-        cached = self.generation.replace_tokens(prompt)
+        if self.fim_tokens is None and not is_at_line_end(request):
+            yield Finished(INSIDE_LINE, Totals(), self.explanation)
+            return
+        prompt = self._build_prompt(request, window - limit)
+        if not prompt.token_ids:
+            yield Finished("stop", Totals(), self.explanation)
+            return
+        prompt_tokens = len(prompt.token_ids)
+        cached = self.generation.replace_tokens(prompt.token_ids)
         with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
             for processed in self.generation.prefill():
-                yield PrefillProgress(processed + 1, len(prompt), cached)
+                yield PrefillProgress(processed + 1, prompt_tokens, cached)
                 if reason := deadline.end_reason():
-                    yield Finished(reason, Totals())
+                    yield Finished(reason, Totals(), self.explanation)
                     return
-            totals, stats = Totals(len(prompt), cached, prefill_seconds=perf_counter() - started_at), DecodingStats()
-            reason = yield from self._decode(self.fim_tokens, request, limit, stats, deadline)
-            yield Finished(reason, with_stats(totals, stats))
+            totals, stats = Totals(prompt_tokens, cached, prefill_seconds=perf_counter() - started_at), DecodingStats()
+            reason = yield from self._decode(prompt, request, limit, stats, deadline)
+            yield Finished(reason, with_stats(totals, stats), self.explanation)
+
+    def _build_prompt(self, request: FimRequest, max_tokens: int) -> ContinuationPrompt:
+        if self.fim_tokens is None:
+            return self.continuation.build_prompt(request, max_tokens)
+        return ContinuationPrompt(self.fim_tokens.build_prompt(request, max_tokens), "")
 
     def close(self) -> None:
         self.generation.close()
 
     def _decode(
-        self, fim_tokens: FimTokens, request: FimRequest, limit: int, stats: DecodingStats, deadline: _Deadline
+        self, prompt: ContinuationPrompt, request: FimRequest, limit: int, stats: DecodingStats, deadline: _Deadline
     ) -> Generator[Event, None, str]:
         """Yield the events; return the finish reason."""
-        end_token_ids, text = fim_tokens.end_token_ids, ""
-        stream = Detokenizer(lambda token: b"" if token in end_token_ids else fim_tokens.tokenizer.token_bytes(token))
-        vocabulary = min(fim_tokens.tokenizer.vocab_size, self.models.target.vocab_size)
+        tokenizer, text = self.models.tokenizer, ""
+        end_token_ids = (self.fim_tokens or self.continuation).end_token_ids
+        stream = Detokenizer(lambda token: b"" if token in end_token_ids else tokenizer.token_bytes(token))
+        vocabulary = min(tokenizer.vocab_size, self.models.target.vocab_size)
         sampler = Sampler(temperature=0.0, seed=0, vocab_size=vocabulary)
+        to_repeat = prompt.repeated_text
         for step in self.generation.decode(
             GenerationConfig(self.drafter, sampler, self.models.profile.speculation.budget, limit, end_token_ids)
         ):
             piece = stream.push(step.committed_tokens)
             stats.add(step, piece.token_count)
-            text += piece.text
-            if piece.text:
-                yield TextDelta(piece.text)
-            if step.committed_tokens[-1] in end_token_ids:
-                return "stop"
-            if request.max_lines and text.lstrip("\n").count("\n") >= request.max_lines:
-                return "lines"
-            if reason := deadline.end_reason():
+            new_text = piece.text
+            if to_repeat and new_text:
+                if not new_text.startswith(to_repeat):
+                    return "stop"  # the text before the gap is not continued
+                new_text, to_repeat = new_text.removeprefix(to_repeat), ""
+            text += new_text
+            if new_text:
+                yield TextDelta(new_text)
+            if reason := self._end_reason(step.committed_tokens[-1] in end_token_ids, text, request) or (
+                deadline.end_reason()
+            ):
                 return reason
         return "length"
+
+    def _end_reason(self, is_ended: bool, text: str, request: FimRequest) -> str:
+        """The finish reason; "" to continue."""
+        if is_ended:
+            return "stop"
+        if request.max_lines and text.lstrip("\n").count("\n") >= request.max_lines:
+            return "lines"
+        return "block" if self.fim_tokens is None and is_block_over(request.prefix, text) else ""
 
 
 class _Deadline:

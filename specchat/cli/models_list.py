@@ -36,7 +36,8 @@ def list_models(*, is_here: bool, is_json: bool) -> None:
 
     On this disk are the downloaded models, and those of Ollama and LM Studio; give the printed name to --target. Sizes
     in the catalog are those of the weights in bf16 and 4 bits (nf4-double); "fits GB" lists GPU sizes for a context of
-    8k. "fits" is the most precise weight format with which a model and 8k tokens fit the memory that is free now.
+    8k. A model that fills gaps completes in editors what stands between the text before and after the cursor. "fits"
+    is the most precise weight format with which a model and 8k tokens fit the memory that is free now.
     """
     device = detect_machine().best_device
     listed = [_listed(each, device) for each in (*local_models(), *models_of_other_programs())]
@@ -60,7 +61,7 @@ def _listed(model: LocalModel, device: Device) -> _Listed:
 
 def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
     sizes = f"{'params':>8}{'bf16':>10}{'4 bits':>10}"
-    yield f"  {'in the catalog':<42}{sizes}  {'fits GB':<16}{'drafters':<21}licence"
+    yield f"  {'in the catalog':<42}{sizes}  {'fits GB':<16}{'drafters':<21}{'gaps':<7}licence"
     for entry in catalog().values():
         architecture = entry.architecture
         sizes = "".join(f"{format_gib(weight_bytes(architecture, each)):>10}" for each in ("bf16", "nf4-double"))
@@ -68,7 +69,8 @@ def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
         gpu_sizes = " ".join(map(str, fitting_gpu_sizes(entry, entry.purposes[0]))) or "none"
         mark = "*" if entry.id in downloaded_ids else " "
         line = f"{mark} {entry.id:<42}{architecture.parameters / 1e9:>6.1f} B{sizes}  {gpu_sizes:<16}"
-        yield f"{line}{' '.join(drafters) or '-':<21}{entry.licence}{' (gated)' * entry.is_gated}"
+        gaps = "fills" if entry.is_fim else "-"
+        yield f"{line}{' '.join(drafters) or '-':<21}{gaps:<7}{entry.licence}{' (gated)' * entry.is_gated}"
     if downloaded_ids & catalog().keys():
         yield "* is on this disk"
 
@@ -114,6 +116,7 @@ def _as_json(entry: CatalogEntry) -> dict[str, object]:
         "purposes": entry.purposes,
         "licence": entry.licence,
         "gated": entry.is_gated,
+        "fills_gaps": entry.is_fim,
         "heads": [{"kind": head.kind, "id": head.id} for head in entry.heads],
         "drafts": entry.draft_models,
         "same_weights_as": entry.same_shape_models,

@@ -201,11 +201,16 @@ def _profile_for_host(name: str) -> str:
 
 @dataclass(frozen=True)
 class CompletionResult:
-    """The completion of a gap. `finish_reason`: stop, lines, length, timeout, cancelled, model_loading, unsupported."""
+    """The completion of a gap.
+
+    `finish_reason`: stop, lines, block, inside_line, length, timeout, cancelled, model_loading. `explanation` says what
+    the user should know about completions of this model; "" for one that fills gaps.
+    """
 
     text: str
     finish_reason: str
     totals: Totals = Totals()
+    explanation: str = ""
 
 
 class Conversation(AbstractContextManager["Conversation"]):
@@ -319,7 +324,8 @@ class Conversation(AbstractContextManager["Conversation"]):
                 raise message.to_exception()
             if isinstance(message, RpcResponse) and message.id == request_id:
                 text, finish_reason = str(message.result["text"]), str(message.result["finish_reason"])
-                return CompletionResult(text, finish_reason, totals_from_json(message.result["totals"]))
+                totals, explanation = totals_from_json(message.result["totals"]), message.result.get("explanation")
+                return CompletionResult(text, finish_reason, totals, str(explanation or ""))
         self._connection.send("cancel", {"turn": turn_id})
         return CompletionResult("", "cancelled")
 

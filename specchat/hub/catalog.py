@@ -58,6 +58,7 @@ class CatalogEntry:
     purposes: tuple[str, ...]  # best first
     config: Mapping[str, Any]
     is_gated: bool = False
+    is_fim: bool = False  # trained for fill-in-the-middle
     same_shape_models: tuple[str, ...] = ()
     heads: tuple[PublishedHead, ...] = ()
     draft_models: tuple[str, ...] = ()
@@ -100,6 +101,11 @@ def find_entry(name: str) -> CatalogEntry | None:
     return None
 
 
+def fim_models() -> list[CatalogEntry]:
+    """The models that fill gaps in an editor."""
+    return [entry for entry in catalog().values() if entry.is_fim]
+
+
 def did_you_mean(name: str) -> str:
     """Return " did you mean …?", or "" when no known name is similar."""
     names = {known.lower(): entry.id for entry in catalog().values() for known in (entry.name, entry.id)}
@@ -134,6 +140,7 @@ def _entry(table: Mapping[str, Any]) -> CatalogEntry:
     return CatalogEntry(
         id=table["id"], token_family=table["token_family"], licence=table["licence"], year=table["year"],
         purposes=tuple(table["purposes"]), config=table["config"], is_gated=table.get("gated", False),
+        is_fim=table.get("fim", False),
         same_shape_models=tuple(table.get("same_shape", ())),
         heads=tuple(PublishedHead(**head) for head in table.get("heads", ())),
         draft_models=tuple(table.get("draft_models", ())),

@@ -144,6 +144,15 @@ class Tokenizer:
         return self._encode("\n", parse_special=False)
 
     @cached_property
+    def start_token_ids(self) -> list[int]:
+        """The tokens with which the model expects every text to begin, for example "<s>"; none for most models."""
+        with self._backend_lock:
+            ids = self._backend.encode("x", add_special_tokens=True).ids
+            text_ids = self._backend.encode("x", add_special_tokens=False).ids
+        count = next((start for start in range(len(ids)) if ids[start : start + len(text_ids)] == text_ids), 0)
+        return ids[:count]
+
+    @cached_property
     def _pieces(self) -> list[str]:
         """The piece of every token; "" for ids that the vocabulary leaves out."""
         pieces = [""] * self.vocab_size

@@ -8,7 +8,7 @@ from threading import Event as Flag
 import pytest
 
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
-from specchat.chat.fim_completer import FimCompleter
+from specchat.chat.fim_completer import NO_FIM_TOKENS, FimCompleter
 from specchat.chat.fim_request import FimRequest
 from specchat.engine.drafter import Drafter
 from specchat.loading.load_engine import Engine, load_engine
@@ -89,8 +89,38 @@ def test_a_cancelled_prefill_leaves_a_valid_cache(completer):
     assert again == expected
 
 
-def test_a_model_without_fim_training_is_unsupported():
-    untrained = load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""}))
-    completer = FimCompleter(untrained.models)
+@pytest.fixture
+def continuing():
+    """A completer with a model that has no fill-in-the-middle tokens."""
+    completer = FimCompleter(
+        load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""})).models
+    )
+    yield completer
+    completer.close()
 
-    assert list(completer.complete(FimRequest("x = "), Flag())) == [Finished("unsupported", Totals())]
+
+def test_a_model_without_fim_tokens_continues_the_text_and_says_so(continuing):
+    *events, finished = continuing.complete(FimRequest("x = ", "\ny = 2\n", 12), Flag())
+    without_suffix = list(continuing.complete(FimRequest("x = ", "", 12), Flag()))
+
+    assert text_of(events)
+    assert text_of(events) == text_of(without_suffix)
+    assert finished.explanation == NO_FIM_TOKENS
+    assert finished.totals.prompt_tokens == len("x = ")
+
+
+@pytest.mark.parametrize(("suffix", "reason"), [(" + 1\n", "inside_line"), (")\n", "length"), ('"):\n', "length")])
+def test_it_continues_at_line_ends_only(continuing, suffix, reason):
+    finished = list(continuing.complete(FimRequest("x = (", suffix, 3), Flag()))[-1]
+
+    assert finished.finish_reason == reason
+
+
+def test_without_a_text_before_the_gap_there_is_nothing_to_continue(continuing):
+    (finished,) = continuing.complete(FimRequest("", "\nx = 1\n"), Flag())
+
+    assert finished == Finished("stop", Totals(), NO_FIM_TOKENS)
+
+
+def test_a_model_with_fim_tokens_needs_no_explanation(completer):
+    assert list(completer.complete(FimRequest(BEFORE, "", 2), Flag()))[-1].explanation == ""

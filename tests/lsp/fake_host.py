@@ -2,6 +2,8 @@
 
 "# fill: x = 1"     that text at once; "\\n" in it is a newline
 "# slowly: abc"     one character every few milliseconds, until it is cancelled
+"# cut: abc"        that text, ended by the limit
+"# continue: abc"   that text, by a model that does not fill gaps
 "# crash"           an error
 anything else       "filled"
 """
@@ -34,7 +36,7 @@ class FakeCompleter:
         if verb == "crash":
             raise RuntimeError("out of memory")
         note(f"asked {gap.prefix[-12:]!r} {gap.suffix[:12]!r} {gap.max_tokens} {gap.max_lines}")
-        for letter in text.replace("\\n", "\n") if verb == "fill" else text * 1000:
+        for letter in text.replace("\\n", "\n") if verb != "slowly" else text * 1000:
             yield TextDelta(letter)
             if verb == "slowly":
                 time.sleep(PAUSE_SECONDS)
@@ -42,7 +44,8 @@ class FakeCompleter:
                 note("cancelled")
                 yield Finished("cancelled", Totals())
                 return
-        yield Finished("stop", Totals())
+        explanation = "the model continues" if verb == "continue" else ""
+        yield Finished("length" if verb == "cut" else "stop", Totals(), explanation)
 
     def close(self) -> None:
         pass

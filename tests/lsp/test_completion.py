@@ -160,6 +160,12 @@ def test_an_automatic_completion_has_at_most_three_lines(editor, asked):
     assert asked()[-1].endswith(" 64 3")
 
 
+def test_a_completion_that_the_limit_cuts_has_no_half_name(editor):
+    editor.open("# cut: compute(first, second_val\nx = \n")
+
+    assert only_item(editor, at(1, 4))["insertText"] == "compute(first"
+
+
 def test_a_selected_entry_of_the_editors_list_is_continued(editor):
     editor.open("# fill: _all()\n\nfo\n")
     span = {"start": {"line": 2, "character": 0}, "end": {"line": 2, "character": 2}}
@@ -205,4 +211,22 @@ def test_an_editor_without_grey_text_may_have_it_in_its_list(start):
 
     assert "completionProvider" in capabilities
     assert [item["textEdit"]["newText"] for item in items] == ["count = 1"]
+    assert editor.close() == 0
+
+
+def test_the_editor_is_told_once_that_a_model_does_not_fill_gaps(start):
+    editor = start()
+    editor.begin({"debounceMs": 0})
+    editor.is_loaded()
+    editor.open("# continue: 1\nx = \n\n")
+    for line in (1, 2, 1):
+        editor.result(INLINE, at(line, 0))
+
+    log = editor.wait_for("window/logMessage")["message"]
+    told = [each["params"]["message"] for each in editor.notices if each["method"] == "window/showMessage"]
+    assert "fills the gap" in log
+    assert len(told) == 1
+    assert told[0].startswith(
+        "specchat: the model continues; models such as Qwen/Qwen2.5-Coder-0.5B-Instruct fill gaps"
+    )
     assert editor.close() == 0

@@ -8,9 +8,9 @@ from specchat.editors.lsp.text_documents import Document
 
 
 def place(text: str):
-    """The place that a `|` marks."""
+    """The place that a `|` marks, in Python, or in JavaScript where a function is declared with that word."""
     offset = text.index("|")
-    document = Document("file:///a.py", text.replace("|", "", 1), 1)
+    document = Document(f"file:///a.{'js' if text.startswith('function') else 'py'}", text.replace("|", "", 1), 1)
     return cursor_context(document, document.position(offset))
 
 
@@ -60,3 +60,50 @@ def test_a_column_counts_what_the_editor_counts(encoding, column):
     assert document.offset(types.Position(2, 99)) == len(document.text)
     assert document.offset(types.Position(9, 0)) == len(document.text)
     assert document.line(1) == "😀x\ftwo\u2028"
+
+
+@pytest.mark.parametrize(
+    ("text", "filled", "left"),
+    [
+        ("x = |\n", "compute(first, second_val", "compute(first"),
+        ("x = |\n", "compute(first, order.pri", "compute(first"),
+        ("x = |\n", "compute(first, order.price", "compute(first"),
+        ("x = |\n", "first + ", "first"),
+        ("x = sel|\n", "f.wid", ""),
+        ("x = coun|\n", "t", ""),
+        ("x = |\n", 'show("one", "two thr', 'show("one"'),
+        ("x = |\n", "f(a)", "f(a)"),
+        ("x = |\n", "a if b el", "a"),
+        ("def f(|)\n", "first: int, sec", "first: int"),
+        ("def f():\n    |\n", "\n        a = 1\n    retu", "\n        a = 1"),
+    ],
+)
+def test_a_line_that_the_limit_cuts_ends_with_a_whole_group_of_tokens(text, filled, left):
+    for reason in ("length", "timeout"):
+        assert trim_completion(filled, reason, place(text)) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "filled", "left"),
+    [
+        ("def f(a):\n    |\n", "total = (a +\n    b = 2\n    c = = 3", ""),
+        ("function|\n", " f(a) {\n  return a\n}\n = =", " f(a) {\n  return a\n}"),
+        ("def f(a):\n    |\n", "b = 2\n    c = = 3\n    d = 4", "b = 2"),
+        ("def f(a):\n    |\n", "if a:\n        b = [1,\n            2,", "if a:\n        b = [1,\n            2,"),
+        ("def f(a):\n    |\n", '"""Return it.\n\n    a: a number', '"""Return it.\n\n    a: a number'),
+        ("def f(a):\n    |\n", "The function returns a.\n    It adds.", ""),
+        ("x = = 1\nb = |\n", "c d e\nf g", "c d e\nf g"),
+    ],
+)
+def test_whole_lines_that_do_not_parse_are_left_out(text, filled, left):
+    assert trim_completion(filled, "lines", place(text)) == left
+
+
+def test_a_text_that_ends_by_itself_is_not_parsed():
+    assert trim_completion("c d e", "stop", place("b = |\n")) == "c d e"
+
+
+def test_without_a_grammar_a_cut_line_loses_its_last_word_only():
+    document = Document("file:///notes.txt", "one ", 1)
+
+    assert trim_completion("two thr", "length", cursor_context(document, types.Position(0, 4))) == "two"

@@ -6,6 +6,7 @@ server.py                  the methods of the protocol
 initialization_options.py  options of the client
 text_documents.py          open documents; positions <-> offsets
 cursor_context.py          the text around the cursor -> fill-in-the-middle request; what of its completion to show
+syntax_trim.py             where a completion that was cut may end
 inline_completion.py       debounce, request, timeout; the last suggestion
 code_actions.py            the code actions for a selection
 rewrite_edits.py           a rewrite as text edits, an explanation as a Markdown page

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from lsprotocol import types
 
 from specchat.chat.fim_request import FimRequest
+from specchat.editors.lsp.syntax_trim import Surroundings, trim_to_syntax
 from specchat.editors.lsp.text_documents import Document
+from specchat.syntax import language_of
 
 MAX_PREFIX_CHARS, MAX_SUFFIX_CHARS = 12_000, 4_000
 PREFIX_STEP_CHARS = 3_000  # the prefix is cut in steps, so that the KV cache of its start stays valid
@@ -23,7 +25,8 @@ CONTROL_TOKENS = re.compile(
 LOOP = re.compile(r"(.{1,40}?)\1{4,}", re.DOTALL)  # five repeats
 MAX_RULE_LINE_CHARS = 100  # a longer one is a loop
 MIN_DISTINCTIVE_CHARS = 3  # shorter lines (brackets) occur everywhere
-UNFINISHED_REASONS = ("length", "timeout")
+CUT_REASONS = ("length", "timeout")  # the text ends anywhere
+WHOLE_LINE_REASONS = ("lines", "block")  # the text ends after a line, and perhaps before the end of what it began
 TAB_WIDTH = 4
 
 
@@ -52,6 +55,13 @@ class CursorContext:
     @property
     def line_suffix(self) -> str:
         return self.suffix.partition("\n")[0]
+
+    @property
+    def surroundings(self) -> Surroundings:
+        above, newline, line_prefix = self.prefix.rpartition("\n")
+        below = self.suffix.partition("\n")[2]
+        language = language_of(self.document.name) or self.document.language
+        return Surroundings(above + newline, line_prefix, below, language)
 
     @property
     def is_suggestible(self) -> bool:
@@ -101,12 +111,14 @@ def _normalize_newlines(text: str) -> str:
 def trim_completion(text: str, reason: str, context: CursorContext, max_lines: int = 0) -> str:
     """The text to insert, with the newlines and indentation of the document; "" for nothing."""
     text = CONTROL_TOKENS.split(text.replace("\r\n", "\n"), maxsplit=1)[0]
-    if reason in UNFINISHED_REASONS and "\n" in text:
-        text = text.rpartition("\n")[0]
+    if reason in CUT_REASONS:
+        text = trim_to_syntax(text, context.surroundings, is_cut=True)
     text = _without_loop(text)
     lines = _current_block(text.split("\n"), context)
     lines = _drop_repeated_lines(lines, context)[: max_lines or None]
     text = _drop_suffix_overlap("\n".join(lines).rstrip(), context)
+    if reason in WHOLE_LINE_REASONS:
+        text = trim_to_syntax(text, context.surroundings, is_cut=False)
     return _match_document_style(context, text) if text.strip() else ""
 
 

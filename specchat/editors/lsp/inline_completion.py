@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 MIN_DEBOUNCE_SECONDS, MAX_DEBOUNCE_SECONDS = 0.15, 0.4  # of the automatic delay
 ENGINE_TIMEOUT_SECONDS, ANSWER_TIMEOUT_SECONDS = 1.7, 2.0
 AUTOMATIC_MAX_TOKENS, INVOKED_MAX_TOKENS = 64, 256
-UNSUPPORTED = "unsupported"  # finish reason of a model without fill-in-the-middle tokens
+ANSWERED_REASONS = ("stop", "lines", "block", "inside_line", "length", "timeout")
 
 
 class EngineConnection:
@@ -129,8 +129,8 @@ class Suggestion:
 class Suggester:
     def __init__(self, engine: EngineConnection, options: InitializationOptions) -> None:
         self.engine, self.options = engine, options
-        self.can_fill = True
         self.is_waiting_for_models = False
+        self.kind_explanation: str | None = None  # of the completions of this model, once it has answered
         self._pending: PendingSuggestion | None = None
         self._cached: CachedSuggestion | None = None
         self._last_answer_seconds = MAX_DEBOUNCE_SECONDS
@@ -146,7 +146,7 @@ class Suggester:
         self.cancel()
         if text := self._cached.remaining_at(context) if self._cached else "":
             return Suggestion(context, text, overlapping_chars(text, context))
-        if not self.can_fill or not (is_invoked or context.is_suggestible):
+        if not (is_invoked or context.is_suggestible):
             return None
         pending = self._pending = PendingSuggestion()
         try:
@@ -179,7 +179,8 @@ class Suggester:
         return result
 
     def _make_suggestion(self, context: CursorContext, result: CompletionResult, lines: int) -> Suggestion | None:
-        self.can_fill = self.can_fill and result.finish_reason != UNSUPPORTED
+        if result.finish_reason in ANSWERED_REASONS:
+            self.kind_explanation = result.explanation
         self.is_waiting_for_models = result.finish_reason in ("model_loading", UNREACHABLE)
         text = trim_completion(result.text, result.finish_reason, context, lines)
         if not text:

@@ -34,6 +34,7 @@ from specchat.editors.lsp.text_documents import Documents
 from specchat.editors.lsp.work_done_progress import WorkDoneProgress, begin_progress
 from specchat.errors import CancelledError, NoChangeError, SpecchatError
 from specchat.host.client import SessionRequest
+from specchat.hub.catalog import fim_models
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class SpecchatLanguageServer:
         self._engine: EngineConnection | None = None
         self._edit_executor = ThreadPoolExecutor(1, "lsp-edit")
         self._loading_task: asyncio.Task[None] | None = None
+        self._announced_kind: str | None = None
         self._register_handlers()
 
     def stop(self) -> None:
@@ -150,7 +152,19 @@ class SpecchatLanguageServer:
         suggestion = await self.suggester.suggest(context, is_invoked=is_invoked)
         if self.suggester.is_waiting_for_models:
             self._watch_models()
+        self._announce_kind(self.suggester.kind_explanation)
         return suggestion
+
+    def _announce_kind(self, explanation: str | None) -> None:
+        """Say how the model completes: in the log where it fills gaps, else to the user, once."""
+        if explanation is None or explanation == self._announced_kind:
+            return
+        self._announced_kind = explanation
+        if explanation:
+            self._show_message(types.MessageType.Info, f"{explanation}; {_gap_filling_models()}")
+        else:
+            message = "specchat: the model fills the gap at the cursor (fill-in-the-middle)"
+            self.server.window_log_message(types.LogMessageParams(types.MessageType.Info, message))
 
     def _watch_models(self) -> None:
         if self._loading_task is None or self._loading_task.done():
@@ -285,6 +299,11 @@ class SpecchatLanguageServer:
     def _supports_versioned_edits(self) -> bool:
         workspace = self.server.client_capabilities.workspace
         return bool(workspace and workspace.workspace_edit and workspace.workspace_edit.document_changes)
+
+
+def _gap_filling_models() -> str:
+    smallest = min(fim_models(), key=lambda entry: entry.architecture.parameters)
+    return f"models such as {smallest.id} fill gaps (`specchat models list` marks them)"
 
 
 async def _with_timeout(seconds: float, client_request: Coroutine[Any, Any, Any]) -> Any:
