@@ -72,6 +72,8 @@ class HostConnection:
             message = self.next_message(deadline - time.monotonic())
             if message is None:
                 raise no_answer_error(timeout_seconds)
+            if isinstance(message, RpcError) and message.id is None:
+                raise message.to_exception()  # about the connection: the host sends it and disconnects
             if isinstance(message, RpcNotification) or message.id != request_id:
                 others.append(message)
                 continue

@@ -25,6 +25,7 @@ from specchat.host.engine_interface import Completer, Engine, EngineLoader, Engi
 log = logging.getLogger(__name__)
 
 COMPLETION_STEPS_PER_ROUND = 4  # a turn takes one
+ENGINE_DIED = Failed("the engine stopped unexpectedly and starts again; ask again (its log has the reason)", 7)
 MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a loaded model
 
 
@@ -155,6 +156,23 @@ class TurnQueue:
         with self._changed:
             self._is_unload_requested = True
             self._changed.notify()
+
+    def reset(self) -> None:
+        """End all turns and completions with an error and forget the models, after the engine thread has died."""
+        with self._changed:
+            sessions, completions = list(self._sessions.values()), list(self._waiting_completions)
+            ended: list[QueuedTurn | QueuedCompletion] = [each for each in completions if each]
+            ended += [self._running_completion] if self._running_completion else []
+            for session in sessions:
+                ended += [*([session.running_turn] if session.running_turn else []), *session.waiting_turns]
+                session.running_turn, session.engine_session, session.events = None, None, iter(())
+                session.waiting_turns.clear()
+            self._waiting_completions.clear()
+            self._running_completion, self._completion_events, self._completer = None, iter(()), None
+            self._engine, self._engine_key, self._profile_to_preload, self.state = None, None, None, "unloaded"
+            self._sessions_to_close.clear()
+        for each in ended:
+            self._emit(TurnEvent(each.session_id, each.id, ENGINE_DIED))
 
     def stop(self) -> None:
         """Stop the thread within one step."""
