@@ -81,6 +81,9 @@ class FixedRateEngine:
         """No model."""
         return {}
 
+    def activate(self) -> None:
+        """No threads to set."""
+
     def close(self) -> None:
         """Nothing to free."""
 

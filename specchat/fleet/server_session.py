@@ -66,6 +66,9 @@ class ServerEngine:
     def memory_bytes(self) -> dict[str, int]:
         return {}
 
+    def activate(self) -> None:
+        """Nothing to prepare: the server computes."""
+
     def close(self) -> None:
         self.client.close()
 

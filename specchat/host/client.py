@@ -211,11 +211,15 @@ def _profile_for_host(name: str) -> str:
 
 @dataclass(frozen=True)
 class CompletionResult:
-    """The completion of a gap. `finish_reason`: stop, lines, length, timeout, cancelled, model_loading, unsupported."""
+    """The completion of a gap. `finish_reason`: stop, lines, length, timeout, cancelled, model_loading, unsupported.
+
+    `explanation` says what a model waits for that cannot be loaded yet.
+    """
 
     text: str
     finish_reason: str
     totals: Totals = Totals()
+    explanation: str = ""
 
 
 class Conversation(AbstractContextManager["Conversation"]):
@@ -329,7 +333,8 @@ class Conversation(AbstractContextManager["Conversation"]):
                 raise message.to_exception()
             if isinstance(message, RpcResponse) and message.id == request_id:
                 text, finish_reason = str(message.result["text"]), str(message.result["finish_reason"])
-                return CompletionResult(text, finish_reason, totals_from_json(message.result["totals"]))
+                totals, explanation = message.result["totals"], str(message.result.get("explanation", ""))
+                return CompletionResult(text, finish_reason, totals_from_json(totals), explanation)
         self._connection.send("cancel", {"turn": turn_id})
         return CompletionResult("", "cancelled")
 

@@ -186,6 +186,9 @@ class FakeEngine:
     def memory_bytes(self) -> dict[str, int]:
         return {"target": 1000}
 
+    def activate(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

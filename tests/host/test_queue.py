@@ -25,6 +25,9 @@ class Narrow:
     def memory_bytes(self):
         return {}
 
+    def activate(self):
+        pass
+
     def close(self):
         pass
 
