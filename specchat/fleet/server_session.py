@@ -118,6 +118,10 @@ class ServerSession:
         except SpecchatError as error:
             yield Failed.from_error(error)
 
+    def memory_bytes(self) -> dict[str, int]:
+        """Nothing: the server holds the conversation."""
+        return {}
+
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         """Has no effect: the server schedules its requests."""
 

@@ -22,6 +22,10 @@ class EngineSession(Protocol):
         """Set how many other requests wait for their next step."""
         ...
 
+    def memory_bytes(self) -> dict[str, int]:
+        """The bytes that this conversation holds: `kv_cache`, which the engine counts, too, and others."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -81,7 +81,7 @@ class LoadedEngines:
         return loaded.completer
 
     def memory_bytes(self) -> dict[str, int]:
-        """Memory use in bytes, by component, of all engines together. Thread-safe."""
+        """Memory use in bytes, by component, of all engines together."""
         total = Counter[str]()
         for loaded in self:
             total.update(loaded.engine.memory_bytes())

@@ -244,7 +244,7 @@ def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -
     sessions = handler.sessions
     return {
         "state": sessions.queue.state,
-        "memory_bytes": sessions.queue.memory_bytes(),
+        "memory_bytes": sessions.memory_bytes(),
         "sessions": len(sessions.by_id),
         "live_turns": sum(len(session.live_turns) for session in sessions.by_id.values()),
         "clients": sorted(client.client_name for client in handler.clients),

@@ -115,6 +115,11 @@ class OpenSessions:
     def is_busy(self) -> bool:
         return bool(self.live_completions) or any(session.live_turns for session in self.by_id.values())
 
+    def memory_bytes(self) -> dict[str, int]:
+        """Memory use in bytes, by component: the models, the conversations, and the events kept for late clients."""
+        events = sum(session.feed.retained_bytes for session in list(self.by_id.values()))
+        return {**self.queue.memory_bytes(), "events": events}
+
     def find(self, session_id: str) -> OpenSession:
         thread = self.thread(session_id)
         return self.by_id.get(thread.id) or self.load_thread(thread)

@@ -13,7 +13,7 @@ an opened session or a completion waits until it is idle, so that two clients do
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -32,8 +32,11 @@ log = logging.getLogger(__name__)
 
 COMPLETION_STEPS_PER_ROUND = 4  # a turn takes one
 MAX_OVERTAKING_TURNS = 4  # that start before an earlier one, which waits for the memory of another engine
+MAX_IDLE_SESSION_BYTES = 512 * 2**20  # what idle conversations may hold; a dropped one is prefilled again
+MEMORY_REFRESH_SECONDS = 1.0
 PRELOAD_IDLE_SECONDS = 60.0  # an engine is not closed for a session without a question before it was idle for so long
 ENGINE_DIED = Failed("the engine stopped unexpectedly and starts again; ask again (its log has the reason)", 7)
+KV_CACHE = "kv_cache"  # a component of memory that the engine counts for all its conversations
 MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a loaded model
 
 
@@ -91,6 +94,7 @@ class SessionState:
     engine_session: EngineSession | None = None
     engine_session_profile: Any = None
     has_rewritten_turns: bool = False  # since the last turn of `engine_session`
+    last_used_at: float = 0.0
     waiting_turns: deque[QueuedTurn] = field(default_factory=deque)
     running_turn: QueuedTurn | None = None
     events: Iterator[Event] = iter(())
@@ -118,6 +122,8 @@ class TurnQueue:
         self._stop_requested = Flag()
         self._changed = Condition()
         self._busy_with, self._busy_since = "", 0.0  # the current step of the engine thread
+        self._memory_bytes: dict[str, int] = {}
+        self._memory_refreshed_at = 0.0
 
     def open_session(self, session_id: str, profile: Any, turns: Sequence[Any]) -> None:
         """Add a session, or change the profile of a known one, and start loading the models."""
@@ -198,7 +204,7 @@ class TurnQueue:
             self._running_completion, self._completion_engine, self._completion_events = None, None, iter(())
             for loaded in self._engines:
                 self._engines.remove(loaded)
-            self.state = "unloaded"
+            self.state, self._memory_bytes = "unloaded", {}
             self._profiles_to_preload.clear()
             self._sessions_to_close.clear()
         for each in ended:
@@ -219,8 +225,8 @@ class TurnQueue:
         return sum(len(session.waiting_turns) for session in list(self._sessions.values()))
 
     def memory_bytes(self) -> dict[str, int]:
-        """Memory use in bytes, by component; empty without loaded models."""
-        return self._engines.memory_bytes()
+        """Memory use in bytes, by component, as of the last second; empty without loaded models. Thread-safe."""
+        return self._memory_bytes
 
     def waiting_reason(self, turn_id: str) -> WaitingReason:
         """Why nothing of this turn comes at the moment. Thread-safe."""
@@ -249,7 +255,27 @@ class TurnQueue:
                 if session.engine_session:
                     session.engine_session.set_load(len(running) - 1, is_urgent=self._running_completion is not None)
                 self._step_turn(session)
+            if time.monotonic() - self._memory_refreshed_at > MEMORY_REFRESH_SECONDS:
+                self._refresh_memory()
         self._close_engines()
+
+    def _refresh_memory(self) -> None:
+        """Add up what engines and conversations hold. On the engine thread, because both change only there."""
+        total = Counter(self._engines.memory_bytes())
+        for session in list(self._sessions.values()):
+            held = session.engine_session.memory_bytes() if session.engine_session else {}
+            total.update({name: count for name, count in held.items() if name != KV_CACHE})
+        self._memory_bytes, self._memory_refreshed_at = dict(total), time.monotonic()
+
+    def _drop_idle_engine_sessions(self) -> None:
+        """Keep the newest idle conversations in memory, up to the limit of bytes, and at least one of them."""
+        held_bytes = 0
+        idle = [each for each in list(self._sessions.values()) if each.engine_session and not each.running_turn]
+        for number, session in enumerate(sorted(idle, key=lambda each: each.last_used_at, reverse=True)):
+            assert session.engine_session is not None
+            held_bytes += sum(session.engine_session.memory_bytes().values())
+            if number and held_bytes > MAX_IDLE_SESSION_BYTES:
+                self._close_engine_session(session)
 
     def _running_sessions(self) -> list[SessionState]:
         return [session for session in list(self._sessions.values()) if session.running_turn]
@@ -423,7 +449,9 @@ class TurnQueue:
             if session.engine_session and len(session.engine_session.turns) > len(session.turns):
                 completed_turn = session.engine_session.turns[-1]
                 session.turns = list(session.engine_session.turns)
-            session.running_turn = None
+            session.running_turn, session.last_used_at = None, time.monotonic()
+        self._drop_idle_engine_sessions()
+        self._refresh_memory()
         self._emit(TurnEvent(turn.session_id, turn.id, event, completed_turn))
 
     def _load_engine(self, profile: Any, to_close: Sequence[LoadedEngine]) -> LoadedEngine | None:
@@ -442,6 +470,7 @@ class TurnQueue:
             log.exception("loading failed")
             self._fail_waiting_turns(profile, Failed(f"the model could not be loaded: {_one_line(error)}", 7))
         self.state = "ready" if len(self._engines) else "unloaded"
+        self._refresh_memory()
         return loaded
 
     def _emit_loading(self, event: Event) -> None:
@@ -494,6 +523,7 @@ class TurnQueue:
         for loaded in self._engines:
             self._close_engine(loaded)
         self.state = "unloaded"
+        self._refresh_memory()
 
 
 @dataclass(frozen=True)

@@ -103,13 +103,14 @@ class Server:
     def _gauges(self) -> list[MetricFamily]:
         queue, sessions, clients = self.queue, list(self.sessions.by_id.values()), self.rpc_handler.clients
         live, waiting = sum(len(session.live_turns) for session in sessions), queue.waiting_count
+        memory = self.sessions.memory_bytes()
         version = {self.rpc_handler.identity.version: 1}
         return [
             metric_family("vllm:num_requests_running", "gauge", "Running requests.", max(0, live - waiting)),
             metric_family("vllm:num_requests_waiting", "gauge", "Waiting requests.", waiting),
             metric_family("specchat:sessions", "gauge", "Sessions in memory.", len(sessions)),
             metric_family("specchat:clients", "gauge", "Connected clients.", len(clients)),
-            metric_family("specchat:memory_bytes", "gauge", "Memory use, by component.", queue.memory_bytes(), "kind"),
+            metric_family("specchat:memory_bytes", "gauge", "Memory use, by component.", memory, "kind"),
             metric_family("specchat:models_loaded", "gauge", "1 with loaded models.", int(queue.state == "ready")),
             metric_family("specchat:host", "info", "The version of the host.", version, "version"),
         ]

@@ -73,6 +73,10 @@ class FakeSession:
         self.turns = list(turns)
         self.fails_in_set_load = False
 
+    def memory_bytes(self) -> dict[str, int]:
+        """A hundred bytes for every turn."""
+        return {"kv_cache": 100 * len(self.turns)}
+
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         if self.fails_in_set_load:
             raise RuntimeError("set_load")

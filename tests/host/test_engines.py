@@ -54,11 +54,14 @@ class Talk:
         self.turns.append(request.text)
         yield Finished("stop", Totals())
 
+    def memory_bytes(self) -> dict[str, int]:
+        return {"kv_cache": GIB * sum(turn.startswith("large") for turn in self.turns), "drafters": 7 * len(self.turns)}
+
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         pass
 
     def close(self) -> None:
-        pass
+        self.engine.machine.closed_talks.append(self.turns)
 
 
 class Filler:
@@ -86,6 +89,7 @@ class Machine:
         self.loaded: list[str] = []
         self.closed: list[str] = []
         self.activated: list[str] = []
+        self.closed_talks: list[list[str]] = []
         self.events: list[TurnEvent] = []
         self.changed = Condition()
         self.on_event = lambda _event: None
@@ -155,7 +159,7 @@ def test_two_models_that_fit_are_loaded_once_however_they_alternate(machine):
         machine.answer("fim 1")
 
     assert machine.loaded == ["chat 5", "fim 1"]
-    assert machine.queue.memory_bytes() == {"target": 6 * GIB}
+    assert machine.queue.memory_bytes()["target"] == 6 * GIB
 
 
 def test_the_engine_that_was_used_longest_ago_goes_first_and_only_as_many_as_needed(machine):
@@ -278,3 +282,29 @@ def test_a_model_whose_memory_cannot_be_planned_fails_its_own_question(machine):
     assert [each.event.message for each in machine.events if each.turn_id == failed] == ["config.json is damaged"]
     machine.answer("a 1")
     assert machine.loaded == ["a 1"]
+
+
+def test_idle_conversations_are_dropped_by_bytes_the_one_used_longest_ago_first(machine, monkeypatch):
+    monkeypatch.setattr(queue_module, "MAX_IDLE_SESSION_BYTES", 2 * GIB + 1000)
+    for session in ("one", "two", "three"):
+        machine.wait(machine.ask("a 1", "large", session))
+    machine.wait(machine.ask("a 1", "small", "four"))
+
+    assert machine.closed_talks == [["large"]]
+    machine.wait(machine.ask("a 1", "again", "one"))
+    assert machine.queue._sessions["one"].engine_session.turns == ["large", "again"]
+
+
+def test_a_conversation_that_is_larger_than_the_limit_is_kept_while_it_is_the_last_one_used(machine, monkeypatch):
+    monkeypatch.setattr(queue_module, "MAX_IDLE_SESSION_BYTES", GIB // 2)
+    machine.wait(machine.ask("a 1", "large", "one"))
+    machine.wait(machine.ask("a 1", "large", "one"))
+
+    assert machine.closed_talks == []
+
+
+def test_the_memory_that_is_shown_includes_what_conversations_hold(machine):
+    machine.answer("a 1")
+    machine.answer("a 1")
+
+    assert machine.queue.memory_bytes() == {"target": GIB, "drafters": 14}

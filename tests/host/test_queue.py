@@ -45,6 +45,9 @@ class Writer:
         self.engine.running -= 1
         yield Finished("stop", Totals())
 
+    def memory_bytes(self) -> dict[str, int]:
+        return {}
+
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         self.engine.waiting.append(waiting_requests)
         self.engine.urgent.append(is_urgent)
