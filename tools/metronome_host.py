@@ -61,6 +61,10 @@ class FixedRateSession:
             yield TextDelta(f"w{number:06d} ")
         yield Finished("cancelled" if cancelled.is_set() else "stop", Totals(completion_tokens=count, steps=steps))
 
+    def memory_bytes(self) -> dict[str, int]:
+        """No text is kept."""
+        return {}
+
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         """Ignore the load; the rate is fixed."""
 
@@ -80,6 +84,9 @@ class FixedRateEngine:
     def memory_bytes(self) -> dict[str, int]:
         """No model."""
         return {}
+
+    def activate(self) -> None:
+        """No threads to set."""
 
     def close(self) -> None:
         """Nothing to free."""

@@ -104,6 +104,10 @@ class HistoryReader:
         )
         return [_to_turn(row) for row in rows]
 
+    def has_turn(self, turn_id: str) -> bool:
+        """Whether any conversation has a turn with this id."""
+        return bool(self._query("SELECT 1 FROM turns WHERE id = ?", [turn_id]))
+
     def packed_steps(self, turn: str) -> bytes:
         """The steps of a turn, packed by `step_encoding.py`; empty for a turn of an old specchat version."""
         rows = self._query("SELECT packed FROM steps WHERE turn_id = ?", [turn])

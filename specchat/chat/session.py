@@ -54,6 +54,7 @@ from specchat.profile import Profile
 from specchat.threads import ThreadWatchdog
 
 SEED_BITS = 31
+INDEX_BYTES_PER_TOKEN = 512  # of the text, for the Python objects in which drafters index it; 450 were measured
 SHORTEN_HINT = "shorten the prompt, or raise limits.context if the model allows more"
 
 
@@ -114,6 +115,13 @@ class Session(AbstractContextManager["Session"]):
 
     def close(self) -> None:
         self.generation.close()
+
+    def memory_bytes(self) -> dict[str, int]:
+        """The bytes that this conversation holds: its KV cache, and what its drafters keep."""
+        own = {id(each): each for each in self.drafters.values() if each is not self.chooser}
+        states = sum(drafter.memory_bytes() for drafter in own.values())
+        indexes = INDEX_BYTES_PER_TOKEN * len(self.generation.tokens)
+        return {"kv_cache": self.models.target.pool.bytes_of(self.generation.cache), "drafters": states + indexes}
 
     def _relative_pass_cost(self, rows: int) -> float:
         return self.models.costs.relative_pass_cost(len(self.generation.tokens), rows)

@@ -58,6 +58,9 @@ class MergedDrafter(Drafter):
         for drafter in self.drafters:
             drafter.forget(length)
 
+    def memory_bytes(self) -> int:
+        return sum(drafter.memory_bytes() for drafter in self.drafters)
+
 
 class SuffixAndRealign(MergedDrafter):
     """Suffix decoding, merged with `Realign` while a text is being rewritten.

@@ -93,6 +93,9 @@ class EagleDrafter(Drafter):
     def observe(self, outcome: Outcome) -> None:
         self.hidden_states.observe(outcome, self.target.hidden_state_layers, self.hidden_state_layers)
 
+    def memory_bytes(self) -> int:
+        return self.hidden_states.bytes
+
     def forget(self, length: int) -> None:
         self.hidden_states.truncate(length)
         self.cache.rollback(max(length - 1 - self._first_position, 0))  # a pair includes the next token

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from torch import Tensor
 
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.hidden_states import storage_bytes
 from specchat.engine.model import FINAL_NORM, Model, select_layers
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
@@ -80,6 +81,9 @@ class Medusa(Drafter):
                 outcome.hidden_states[-1:], self.target.hidden_state_layers, self.hidden_state_layers
             )
             self._hidden_state_end = outcome.root_position + len(outcome.path)
+
+    def memory_bytes(self) -> int:
+        return storage_bytes([self._hidden_state] if self._hidden_state is not None else [])
 
     def forget(self, length: int) -> None:
         if length < self._hidden_state_end:

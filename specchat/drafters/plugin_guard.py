@@ -8,6 +8,7 @@ the conversation, and the answer continues without it. The guard knows no plugin
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
+from operator import index
 from typing import Any
 
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
@@ -49,5 +50,5 @@ class PluginDrafterGuard(Drafter):
         for token, parent in islice(zip(tree.tokens[1:], tree.parents[1:], strict=True), context.max_draft_tokens):
             if not (0 <= token < self.vocab_size and 0 <= parent < len(copy)):
                 raise ValueError(f"it drafted token {token} after node {parent}, and one of them does not exist")
-            copy.add(token, parent, self.name)
+            copy.add(index(token), index(parent), self.name)  # numpy integers are not JSON
         return copy

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.hidden_states import storage_bytes
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.engine.truncation import keep_top_k
@@ -80,6 +81,9 @@ class TokenRecycling(Drafter):
         """Keep the logits at every node. What is best among them is computed when the drafter is asked."""
         if outcome.logits is not None:
             self._pending.append(PendingOutcome(list(outcome.tree.tokens), outcome.logits))
+
+    def memory_bytes(self) -> int:
+        return storage_bytes(outcome.logits for outcome in self._pending)
 
     def _store_pending(self) -> None:
         for pending in self._pending:

@@ -169,7 +169,15 @@ class KVPool:
 
     @property
     def bytes(self) -> int:
-        return sum(cache.slot.bytes for cache in self._entries if cache.slot)
+        """The bytes of all caches, those in slots and the offloaded ones."""
+        return sum(map(self.bytes_of, self._entries))
+
+    def bytes_of(self, cache: KVCache) -> int:
+        """The bytes that a cache holds, in its slot or offloaded."""
+        if cache.slot is not None:
+            return cache.slot.bytes
+        offloaded = self._entries[cache].offloaded if cache in self._entries else None
+        return sum(stack.nbytes for stack in offloaded.values()) if offloaded else 0
 
     def _allocate_slot(self, cache: KVCache, entry: _CacheEntry, rows: int) -> None:
         old = cache.slot
@@ -226,7 +234,8 @@ class KVPool:
         cache.slot = None
 
     def _fits(self, rows: int, excluded_slot: Slot | None = None) -> bool:
-        used = self.bytes - (excluded_slot.bytes if excluded_slot else 0)
+        used = sum(cache.slot.bytes for cache in self._entries if cache.slot)
+        used -= excluded_slot.bytes if excluded_slot else 0
         return self.budget_bytes is None or used + rows * self.layout.bytes_per_row <= self.budget_bytes
 
     def _fits_or_raise(self, rows: int, excluded_slot: Slot | None) -> None:

@@ -64,3 +64,7 @@ class Drafter:
 
     def forget(self, length: int) -> None:
         """Follow a truncation of the text to its first `length` tokens."""
+
+    def memory_bytes(self) -> int:
+        """The bytes of tensors that it keeps for this text, beside KV caches, which the pool counts."""
+        return 0

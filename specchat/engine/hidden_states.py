@@ -4,6 +4,7 @@ It knows positions and tensors, and not which layers they come from.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -11,6 +12,12 @@ from torch import Tensor
 from specchat.engine.cache import KVCache
 from specchat.engine.drafter import Outcome
 from specchat.engine.model import MAX_PROMPT_HIDDEN_STATES, select_layers
+
+
+def storage_bytes(tensors: Iterable[Tensor]) -> int:
+    """The bytes that these tensors keep in memory: a slice keeps all of the tensor that it was cut from."""
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 class HiddenStateBuffer:
@@ -61,6 +68,10 @@ class HiddenStateBuffer:
             if self.end < length:
                 self._chunks.append(last[: length - self.end])
                 self.end = length
+
+    @property
+    def bytes(self) -> int:
+        return storage_bytes(self._chunks)
 
     def slice_from(self, position: int) -> Tensor:
         """The states of the tokens from `position` on. [n, layers * D]"""

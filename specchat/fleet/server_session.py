@@ -66,6 +66,9 @@ class ServerEngine:
     def memory_bytes(self) -> dict[str, int]:
         return {}
 
+    def activate(self) -> None:
+        """Nothing to prepare: the server computes."""
+
     def close(self) -> None:
         self.client.close()
 
@@ -114,6 +117,10 @@ class ServerSession:
             yield from _ServerAnswer(self, request, cancelled or Flag()).events()
         except SpecchatError as error:
             yield Failed.from_error(error)
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Nothing: the server holds the conversation."""
+        return {}
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         """Has no effect: the server schedules its requests."""

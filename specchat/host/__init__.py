@@ -12,6 +12,7 @@ connection.py           one client on the host side: its subscriptions and its s
 methods.py              the methods of the protocol, one function each
 open_sessions.py        the sessions in memory, their turns and their events
 queue.py                the engine thread: turns wait here and run step by step
+loaded_engines.py       the engines in memory, and which one goes when another one needs room
 engine_interface.py     what the host expects of an engine
 event_feed.py           the event log of a session, batched and replayable
 history_writer.py       writes the history database

@@ -11,7 +11,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Event as Flag
@@ -72,6 +72,8 @@ class HostConnection:
             message = self.next_message(deadline - time.monotonic())
             if message is None:
                 raise no_answer_error(timeout_seconds)
+            if isinstance(message, RpcError) and message.id is None:
+                raise message.to_exception()  # about the connection: the host sends it and disconnects
             if isinstance(message, RpcNotification) or message.id != request_id:
                 others.append(message)
                 continue
@@ -93,8 +95,16 @@ class HostConnection:
         except TimeoutError:
             raise no_answer_error(RESPONSE_TIMEOUT_SECONDS) from None
         except BrokenPipeError as error:  # of the socket; one of stdout means something else
+            self._raise_farewell()
             raise ConnectionResetError("the host closed the connection") from error
         return self._last_request_id
+
+    def _raise_farewell(self) -> None:
+        """Raise the reason that the host gave before it closed the connection, if any."""
+        with suppress(ConnectionError):
+            while (message := self.next_message(0.0)) is not None:
+                if isinstance(message, RpcError) and message.id is None:
+                    raise message.to_exception()
 
     def next_message(self, timeout_seconds: float) -> RpcNotification | RpcResponse | RpcError | None:
         deadline = time.monotonic() + timeout_seconds
@@ -204,7 +214,7 @@ class CompletionResult:
     """The completion of a gap.
 
     `finish_reason`: stop, lines, block, inside_line, length, timeout, cancelled, model_loading. `explanation` says what
-    the user should know about completions of this model; "" for one that fills gaps.
+    the user should know about completions of this model, or what it waits for if it cannot be loaded yet.
     """
 
     text: str

@@ -22,6 +22,10 @@ class EngineSession(Protocol):
         """Set how many other requests wait for their next step."""
         ...
 
+    def memory_bytes(self) -> dict[str, int]:
+        """The bytes that this conversation holds: `kv_cache`, which the engine counts, too, and others."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -41,6 +45,10 @@ class Engine(Protocol):
         """Memory use in bytes, by component."""
         ...
 
+    def activate(self) -> None:
+        """Prepare for a step after another engine has computed, for example by setting the number of threads."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -57,9 +65,23 @@ def completion_unsupported(_engine: Any) -> Completer:
 
 
 @dataclass(frozen=True)
+class EngineMemory:
+    """What an engine will hold: on which device, and how many bytes at most; None when this is not known yet."""
+
+    device: str = ""
+    needed_bytes: int | None = 0
+
+
+@dataclass(frozen=True)
 class EngineLoader:
-    """How to load engines. Profiles with equal `engine_key` share one engine."""
+    """How to load engines. Profiles with equal `engine_key` share one engine.
+
+    `memory_of` plans the memory of a profile, `free_bytes` is what a device has left, and `describe` names its models.
+    """
 
     load: Callable[[Any, Callable[[Event], None], Flag], Engine]
     engine_key: Callable[[Any], Any]
     make_completer: Callable[[Any], Completer] = completion_unsupported
+    memory_of: Callable[[Any], EngineMemory] = lambda _profile: EngineMemory()
+    free_bytes: Callable[[str], int] = lambda _device: 0
+    describe: Callable[[Any], str] = str

@@ -133,6 +133,10 @@ class EventFeed:
             del self._lines[:oldest]
 
     @property
+    def retained_bytes(self) -> int:
+        return self.total_bytes - self.bytes_before(self.first_sequence_number)
+
+    @property
     def first_sequence_number(self) -> int:
         return self._lines[0].sequence_number if self._lines else self.next_sequence_number
 

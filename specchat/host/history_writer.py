@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import sqlite3
 import time
@@ -28,6 +29,8 @@ from specchat.chat.history import (
 )
 from specchat.chat.history_schema import MIGRATIONS, migrate
 from specchat.errors import HostError
+
+log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_SECONDS = 1.0
 MAX_SEARCHED_CHARACTERS = 256 * 2**10  # of a text: indexing takes seconds for 30 MB, and every client waits
@@ -76,14 +79,17 @@ class HistoryWriter(HistoryReader):
     def finish_turn(
         self, turn_id: str, answer: StoredAnswer, state: str, totals: dict[str, Any], packed_steps: bytes = b""
     ) -> None:
-        """Store a complete answer; `packed_steps` comes from `chat/step_encoding.py`."""
+        """Store a complete answer, once; `packed_steps` comes from `chat/step_encoding.py`."""
+        columns, totals_json = pack_answer(answer), json.dumps(totals)
         self._snapshots.pop(turn_id, None)
+        if (question := self._running_questions.pop(turn_id, None)) is None:
+            return
         if packed_steps:
             self._add_statement(SET_STEPS, turn_id, packed_steps)
-        self._store_answer(turn_id, *self._running_questions.pop(turn_id), answer.text)
+        self._store_answer(turn_id, *question, answer.text)
         self._add_statement(
             f"UPDATE turns SET partial = NULL, state = ?, totals = ?, ended = ?, {SET_ANSWER} WHERE id = ?",
-            state, json.dumps(totals), time.time(), *pack_answer(answer), turn_id,
+            state, totals_json, time.time(), *columns, turn_id,
         )  # fmt: skip
         self.flush()
 
@@ -151,17 +157,29 @@ class HistoryWriter(HistoryReader):
         self._database.execute("BEGIN IMMEDIATE")
         try:
             for sql, values in self._pending_statements:
-                self._database.execute(sql, values)
+                self._execute_or_skip(sql, values)
             for turn_id, take_snapshot in self._snapshots.items():
-                snapshot = take_snapshot()
-                values = [snapshot.answer.text, *pack_answer(snapshot.answer), turn_id]
-                self._database.execute(f"UPDATE turns SET partial = ?, {SET_ANSWER} WHERE id = ?", values)
+                try:
+                    snapshot = take_snapshot()
+                    packed = pack_answer(snapshot.answer)
+                except (TypeError, ValueError, OverflowError, MemoryError):
+                    log.exception("the partial answer of turn %s cannot be stored", turn_id)
+                    continue
+                values = [snapshot.answer.text, *packed, turn_id]
+                self._execute_or_skip(f"UPDATE turns SET partial = ?, {SET_ANSWER} WHERE id = ?", values)
                 if snapshot.packed_steps:
-                    self._database.execute(SET_STEPS, [turn_id, snapshot.packed_steps])
+                    self._execute_or_skip(SET_STEPS, [turn_id, snapshot.packed_steps])
             self._database.execute("COMMIT")
         finally:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
+
+    def _execute_or_skip(self, sql: str, values: Sequence[Any]) -> None:
+        """Skip a statement with a value that the database has no type for: it would hold up all others for ever."""
+        try:
+            self._database.execute(sql, values)
+        except (sqlite3.ProgrammingError, sqlite3.InterfaceError, TypeError, ValueError, OverflowError):
+            log.exception("not stored: %s", sql)
 
     def _add_statement(self, sql: str, *values: Any) -> None:
         self._pending_statements.append((sql, values))

@@ -75,7 +75,15 @@ class RpcHandler:
             message = f"{rpc_request.method} failed ({type(error).__name__}); see the log of the host"
             response = RpcError(rpc_request.id, INTERNAL_ERROR, message)
         if response is not None and rpc_request.id is not None:
+            self._respond(client, rpc_request.method, response)
+
+    def _respond(self, client: ClientConnection, method: str, response: RpcResponse | RpcError) -> None:
+        try:
             client.queue_message(response)
+        except Exception as error:  # the edge: a result that is not JSON must not end the host
+            log.exception("the response of %s", method)
+            message = f"{method} failed ({type(error).__name__}); see the log of the host"
+            client.queue_message(RpcError(response.id, INTERNAL_ERROR, message))
 
     def _call_method(self, client: ClientConnection, rpc_request: RpcRequest) -> RpcResponse | RpcError | None:
         if rpc_request.method in DEFERRED_METHODS:
@@ -236,7 +244,7 @@ def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -
     sessions = handler.sessions
     return {
         "state": sessions.queue.state,
-        "memory_bytes": sessions.queue.memory_bytes(),
+        "memory_bytes": sessions.memory_bytes(),
         "sessions": len(sessions.by_id),
         "live_turns": sum(len(session.live_turns) for session in sessions.by_id.values()),
         "clients": sorted(client.client_name for client in handler.clients),

@@ -3,6 +3,7 @@
 Runs on the I/O thread; `TurnQueue` passes the turns to the engine thread. Knows no torch and no sockets.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -32,6 +33,8 @@ from specchat.host.protocol import (
     request_to_json,
 )
 from specchat.host.queue import QueuedCompletion, QueuedTurn, TurnEvent, TurnQueue
+
+log = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 30.0
 MAX_IDLE_SESSIONS = 16
@@ -112,6 +115,11 @@ class OpenSessions:
     def is_busy(self) -> bool:
         return bool(self.live_completions) or any(session.live_turns for session in self.by_id.values())
 
+    def memory_bytes(self) -> dict[str, int]:
+        """Memory use in bytes, by component: the models, the conversations, and the events kept for late clients."""
+        events = sum(session.feed.retained_bytes for session in list(self.by_id.values()))
+        return {**self.queue.memory_bytes(), "events": events}
+
     def find(self, session_id: str) -> OpenSession:
         thread = self.thread(session_id)
         return self.by_id.get(thread.id) or self.load_thread(thread)
@@ -143,8 +151,7 @@ class OpenSessions:
             self.by_id[thread.id].thread = thread
 
     def queue_turn(self, session: OpenSession, turn_id: str, request: Request, live: LiveTurn) -> None:
-        if turn_id in session.turns_in_engine:
-            raise UsageError(f"turn {turn_id} exists already")
+        self._check_is_new(turn_id)
         request.check_size(self.callbacks.context_window(session.profile))
         if not session.thread.name:
             session.thread = replace(session.thread, name=short_name(request.text))
@@ -160,12 +167,21 @@ class OpenSessions:
         self, session: OpenSession, completion_id: str, fim_request: FimRequest, live: LiveCompletion
     ) -> None:
         """Queue a completion, and cancel earlier completions of the same client."""
+        self._check_is_new(completion_id)
         for earlier_id, earlier in self.live_completions.items():
             if earlier.owner is live.owner:
                 self.queue.cancel(earlier_id)
         self.live_completions[completion_id] = live
         self.last_used_at = time.monotonic()
         self.queue.enqueue_completion(QueuedCompletion(completion_id, session.thread.id, fim_request))
+
+    def _check_is_new(self, turn_id: str) -> None:
+        """UsageError for an id that any session has: it would take the events of the other turn."""
+        is_in_memory = turn_id in self.live_completions or any(
+            turn_id in session.turns_in_engine for session in self.by_id.values()
+        )
+        if is_in_memory or self.history.has_turn(turn_id):
+            raise UsageError(f"turn {turn_id} exists already")
 
     def rewind(self, session: OpenSession, count: int, replacement_turns: Sequence[Exchange] = ()) -> None:
         """Remove the last turns; the history keeps them as a branch.
@@ -228,18 +244,27 @@ class OpenSessions:
                 turn.owner, turn.disconnected_at = client, None
 
     def on_event(self, turn_event: TurnEvent, now: float) -> None:
-        if completion := self.live_completions.get(turn_event.turn_id or ""):
-            self._on_completion_event(completion, turn_event)
-            return
-        session = self.by_id.get(turn_event.session_id)
-        if session is None:
-            return
+        """Route an event. One that cannot be sent or stored ends its own turn, and no other."""
         self.last_used_at = now
-        turn = session.live_turns.get(turn_event.turn_id or "")
-        if turn is None or turn_event.turn_id is None:
-            event = turn_event.event
-            session.feed.emit(None, RpcNotification(EVENT_METHODS[type(event)], event_to_json(event)))
-            return
+        session = self.by_id.get(turn_event.session_id)
+        try:
+            if completion := self.live_completions.get(turn_event.turn_id or ""):
+                self._on_completion_event(completion, turn_event)
+            elif session is not None and turn_event.turn_id is None:
+                event = turn_event.event
+                session.feed.emit(None, RpcNotification(EVENT_METHODS[type(event)], event_to_json(event)))
+            elif session is not None:
+                self._on_turn_event(session, turn_event, now)
+        except Exception as error:  # noqa: BLE001 - the edge: values of plugins, and memory
+            self._end_broken_turn(session, turn_event.turn_id, error)
+
+    def _on_turn_event(self, session: OpenSession, turn_event: TurnEvent, now: float) -> None:
+        assert turn_event.turn_id is not None
+        turn = session.live_turns.get(turn_event.turn_id)
+        if turn is None:
+            if isinstance(turn_event.event, Finished | Failed) and turn_event.turn_id in session.turns_in_engine:
+                session.turns_in_engine[turn_event.turn_id] = turn_event.completed_turn is not None
+            return  # a turn that was ended because one of its events could not be sent
         turn.partial_answer.on_event(turn_event.event)
         if isinstance(turn_event.event, StepDone):
             turn.steps.add(turn_event.event)
@@ -251,9 +276,30 @@ class OpenSessions:
             session.feed.emit(turn_event.turn_id, notification)
         if isinstance(turn_event.event, Finished | Failed):
             session.turns_in_engine[turn_event.turn_id] = turn_event.completed_turn is not None
+            self._send_final_response(session, turn, turn_event)
             del session.live_turns[turn_event.turn_id]
-            if turn.request_id is not None and turn.owner is not None:
-                session.feed.append(encode(_final_response(turn.request_id, turn_event)), recipient=turn.owner)
+
+    def _end_broken_turn(self, session: OpenSession | None, turn_id: str | None, error: Exception) -> None:
+        """End a turn or a completion with an error, for its client and in the history."""
+        log.error("turn %s cannot be sent or stored", turn_id, exc_info=error)
+        if turn_id is None:
+            return
+        self.queue.cancel(turn_id)
+        failed = Failed(f"the answer could not be sent: {type(error).__name__}: {error}; see the log of the host")
+        if completion := self.live_completions.pop(turn_id, None):
+            completion.owner.queue_message(RpcError(completion.request_id, REQUEST_FAILED, failed.message))
+        turn = session.live_turns.pop(turn_id, None) if session else None
+        if session is None or turn is None:
+            return
+        if session.is_stored:
+            text = "".join(turn.partial_answer.text_parts)
+            self.history.finish_turn(turn_id, StoredAnswer(text), "failed", {"message": failed.message})
+        session.feed.emit(turn_id, RpcNotification(EVENT_METHODS[Failed], event_to_json(failed)))
+        self._send_final_response(session, turn, TurnEvent(session.thread.id, turn_id, failed))
+
+    def _send_final_response(self, session: OpenSession, turn: LiveTurn, turn_event: TurnEvent) -> None:
+        if turn.request_id is not None and turn.owner is not None:
+            session.feed.append(encode(_final_response(turn.request_id, turn_event)), recipient=turn.owner)
 
     def _on_completion_event(self, completion: LiveCompletion, turn_event: TurnEvent) -> None:
         """Collect the text of a completion; its client gets all of it in the final response."""
@@ -274,8 +320,11 @@ class OpenSessions:
         """Emit due notifications, cancel abandoned turns, and flush the history."""
         for session in self.by_id.values():
             for turn_id, turn in list(session.live_turns.items()):
-                for notification in turn.batcher.take_due(now):
-                    session.feed.emit(turn_id, notification)
+                try:
+                    for notification in turn.batcher.take_due(now):
+                        session.feed.emit(turn_id, notification)
+                except Exception as error:  # noqa: BLE001 - the edge: as in on_event
+                    self._end_broken_turn(session, turn_id, error)
                 if turn.disconnected_at is not None and now - turn.disconnected_at > RECONNECT_SECONDS:
                     self.queue.cancel(turn_id)
         if self.history.seconds_until_flush() == 0.0:

@@ -164,6 +164,8 @@ def _parse(line: bytes | None) -> JsonObject | RpcError:
             json.dumps(body, ensure_ascii=False).encode()  # rejects lone surrogates
     except (ValueError, RecursionError):
         return RpcError(None, PARSE_ERROR, "the line is not JSON")
+    except MemoryError:
+        return RpcError(None, INTERNAL_ERROR, "there is no memory to read the line")
     if not isinstance(body, dict):
         return RpcError(None, INVALID_REQUEST, "a line must contain one JSON object; batches are not supported")
     return body

@@ -3,7 +3,9 @@
 engine thread -> EventInbox -> OpenSessions -> EventFeed -> ClientConnection -> clients
 """
 
+import errno
 import logging
+import os
 import selectors
 import signal
 import socket
@@ -21,7 +23,7 @@ from specchat.host.methods import HostIdentity, RpcHandler
 from specchat.host.metrics import HostMetrics, MetricFamily, metric_family, openmetrics_text
 from specchat.host.metrics_server import MetricsServer
 from specchat.host.open_sessions import OpenSessions, SessionCallbacks
-from specchat.host.protocol import RpcRequest, decode_requests
+from specchat.host.protocol import REQUEST_FAILED, RpcError, RpcRequest, decode_requests, encode
 from specchat.host.queue import TurnEvent, TurnQueue
 from specchat.host.spawn import check_same_user
 
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 
 MAX_WAIT_SECONDS = 1.0
 LISTEN_BACKLOG = 64
+ENGINE_RESTART_SECONDS = 1.0  # between two starts of the engine thread
+TOO_MANY_FILES = "the engine process has too many open files for another client; close one, or raise 'ulimit -n'"
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,10 @@ class Server:
         self.timeouts = timeouts
         self.host_metrics = HostMetrics()
         self.inbox = EventInbox()
+        self._spare_descriptor = os.open(os.devnull, os.O_RDONLY)  # to refuse a client when no other is free
+        self._engine_thread = Thread(target=self._run_engine, name="engine", daemon=True)
+        self._engine_started_at = 0.0
+        self._has_refused_clients = False  # since the last one left
         self.queue = TurnQueue(engine_loader, self.inbox.put)
         self.sessions = OpenSessions(session_callbacks, history, self.queue)
         self.rpc_handler = RpcHandler(identity, self.sessions, MetricsServer(self.metrics_page, port_file))
@@ -95,29 +103,47 @@ class Server:
     def _gauges(self) -> list[MetricFamily]:
         queue, sessions, clients = self.queue, list(self.sessions.by_id.values()), self.rpc_handler.clients
         live, waiting = sum(len(session.live_turns) for session in sessions), queue.waiting_count
+        memory = self.sessions.memory_bytes()
         version = {self.rpc_handler.identity.version: 1}
         return [
             metric_family("vllm:num_requests_running", "gauge", "Running requests.", max(0, live - waiting)),
             metric_family("vllm:num_requests_waiting", "gauge", "Waiting requests.", waiting),
             metric_family("specchat:sessions", "gauge", "Sessions in memory.", len(sessions)),
             metric_family("specchat:clients", "gauge", "Connected clients.", len(clients)),
-            metric_family("specchat:memory_bytes", "gauge", "Memory use, by component.", queue.memory_bytes(), "kind"),
+            metric_family("specchat:memory_bytes", "gauge", "Memory use, by component.", memory, "kind"),
             metric_family("specchat:models_loaded", "gauge", "1 with loaded models.", int(queue.state == "ready")),
             metric_family("specchat:host", "info", "The version of the host.", version, "version"),
         ]
 
     def run(self) -> None:
         """Serve until the exit. Sends the last events for up to drain_seconds, and writes the history."""
-        engine_thread = Thread(target=self.queue.run, name="engine", daemon=True)
-        engine_thread.start()
+        self._start_engine_thread()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._exit_on_signal)
         while not self._should_exit():
             self._run_once()
         self._drain()
         self.queue.stop()
-        engine_thread.join(self.timeouts.drain_seconds)
+        self._engine_thread.join(self.timeouts.drain_seconds)
         self.sessions.history.close()
+
+    def _start_engine_thread(self) -> None:
+        self._engine_started_at = time.monotonic()
+        self._engine_thread = Thread(target=self._run_engine, name="engine", daemon=True)
+        self._engine_thread.start()
+
+    def _run_engine(self) -> None:
+        try:
+            self.queue.run()
+        except BaseException:  # the edge: a plugin may raise anything, SystemExit included
+            log.exception("the engine thread ended")
+        self.inbox.wake()
+
+    def _restart_dead_engine(self, now: float) -> None:
+        """End what the engine thread was doing with an error, and start another one with no model loaded."""
+        if not self._engine_thread.is_alive() and now - self._engine_started_at >= ENGINE_RESTART_SECONDS:
+            self.queue.reset()
+            self._start_engine_thread()
 
     def _run_once(self) -> None:
         now = time.monotonic()
@@ -130,9 +156,10 @@ class Server:
                 self._receive(key.data)
         now = time.monotonic()
         for turn_event in self.inbox.take_all():
-            self.host_metrics.on_event(turn_event.event)
+            self._count(turn_event)
             self.sessions.on_event(turn_event, now)
         self.sessions.tick(now)
+        self._restart_dead_engine(now)
         for client in list(self.rpc_handler.clients):
             self._send(client)
         if (
@@ -142,11 +169,20 @@ class Server:
         ):
             self.queue.unload()
 
+    def _count(self, turn_event: TurnEvent) -> None:
+        try:
+            self.host_metrics.on_event(turn_event.event)
+        except Exception:  # the edge: a number that cannot be counted must not end the host
+            log.exception("metrics")
+
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
         except OSError as error:  # already disconnected, or no free descriptors
-            log.warning("accept: %s", error)
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._refuse_client()
+            else:
+                log.warning("accept: %s", error)
             return
         try:
             check_same_user(sock)
@@ -158,7 +194,30 @@ class Server:
         self.rpc_handler.clients.add(client)
         self._selector.register(sock, selectors.EVENT_READ, client)
 
+    def _refuse_client(self) -> None:
+        """Tell a client why it is disconnected. Left waiting, it would wake this thread again and again."""
+        os.close(self._spare_descriptor)
+        try:
+            sock, _ = self._listener.accept()
+            with sock:
+                sock.setblocking(False)
+                sock.send(encode(RpcError(None, REQUEST_FAILED, TOO_MANY_FILES, "HostError")))
+        except OSError:
+            pass  # it has disconnected
+        finally:
+            self._spare_descriptor = os.open(os.devnull, os.O_RDONLY)
+        if not self._has_refused_clients:
+            self._has_refused_clients = True
+            log.warning("refused a client: %s", os.strerror(errno.EMFILE))
+
     def _receive(self, client: ClientConnection) -> None:
+        try:
+            self._handle_input(client)
+        except Exception:  # the edge: what one client sends must not end the host
+            log.exception("disconnected %s", client.client_name)
+            self._disconnect(client, was_slow=False)
+
+    def _handle_input(self, client: ClientConnection) -> None:
         received = client.receive()
         if received is None:
             self._disconnect(client, was_slow=False)
@@ -182,6 +241,7 @@ class Server:
     def _disconnect(self, client: ClientConnection, *, was_slow: bool) -> None:
         self._selector.unregister(client.sock)
         client.close()
+        self._has_refused_clients = False
         self.rpc_handler.clients.discard(client)
         self.sessions.on_disconnect(client, was_slow=was_slow)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from specchat.chat.events import Event
 from specchat.chat.history import StoredTurn, past_texts
 from specchat.errors import ProfileError, UsageError
-from specchat.host.engine_interface import Engine, EngineLoader
+from specchat.host.engine_interface import Engine, EngineLoader, EngineMemory
 from specchat.host.host_process import HostComponents
 from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.protocol import request_from_json
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 def default_components() -> HostComponents:
     callbacks = SessionCallbacks(load_profile, _restore_turn, _profile_to_json, _profile_from_json, _context_window)
-    return HostComponents(callbacks, EngineLoader(_load_engine, _engine_key, _make_completer), configuration_hash)
+    loader = EngineLoader(_load_engine, _engine_key, _make_completer, _memory_of, _free_bytes, _describe)
+    return HostComponents(callbacks, loader, configuration_hash)
 
 
 def _profile_to_json(profile: Profile) -> dict[str, Any]:
@@ -63,6 +64,25 @@ def _context_window(profile: Profile) -> int:
 
 def _engine_key(profile: Profile) -> Any:
     return profile.models, profile.limits.context, profile.speculation.exact
+
+
+def _describe(profile: Profile) -> str:
+    return profile.models.target
+
+
+def _memory_of(profile: Profile) -> EngineMemory:
+    """What the models of a profile need with a full context. It runs while another engine is loaded, so torch is."""
+    if profile.models.backend in SERVER_BACKENDS:
+        return EngineMemory()
+    from specchat.loading.engine_memory import planned_bytes
+
+    return EngineMemory(*planned_bytes(profile))
+
+
+def _free_bytes(device: str) -> int:
+    from specchat.loading.engine_memory import free_bytes
+
+    return free_bytes(device)
 
 
 def _load_engine(profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> Engine:

@@ -28,7 +28,8 @@ from specchat.errors import ModelError
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
-from specchat.loading.load_plan import ComputeFeatures, HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
+from specchat.loading.engine_memory import compute_features
+from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.models.load import load_model
 from specchat.models.load_options import find_model
 from specchat.models.tokenizer import Tokenizer
@@ -50,6 +51,7 @@ class Engine:
     models: LoadedModels
     resources: DraftingResources
     watchdog: ThreadWatchdog
+    threads: int  # of a pass, unless the watchdog may change them
 
     @property
     def draft_model(self) -> Model | None:
@@ -77,6 +79,11 @@ class Engine:
         """The number of answers that can be decoded in turns: each needs a slot of the KV cache."""
         return self.models.target.pool.slots
 
+    def activate(self) -> None:
+        """Compute with the threads of this engine again, after another one has computed with its own."""
+        may_change = self.watchdog.max_threads > 1
+        torch.set_num_threads(self.watchdog.threads if may_change else self.threads)
+
     def close(self) -> None:
         """Free the memory of unused models now, and not at the next allocation."""
         gc.collect()
@@ -102,9 +109,7 @@ def load_engine(
     which answers may copy; it is called from a thread.
     """
     profile = replace(profile, models=with_shipped_drafters(profile.models))
-    has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    features = ComputeFeatures(torch.cuda.is_available(), has_bf16)
-    plan = plan_load(profile, features, partial(_fetch, progress, cancelled))
+    plan = plan_load(profile, compute_features(), partial(_fetch, progress, cancelled))
     tokenizer = Tokenizer(_folder(plan.target))
     resources = DraftingResources(
         _load_and_report("target", plan.target, progress),
@@ -124,7 +129,7 @@ def load_engine(
     corpus = _read_corpus(plan.reference_corpus)
     notices = _notices(plan, tokenizer)
     models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus, notices)
-    return Engine(models, resources, _thread_watchdog(resources.target))
+    return Engine(models, resources, _thread_watchdog(resources.target), torch.get_num_threads())
 
 
 def _notices(plan: LoadPlan, tokenizer: Tokenizer) -> tuple[str, ...]:

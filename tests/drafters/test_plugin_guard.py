@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy
 import pytest
 import torch
 
@@ -111,3 +112,9 @@ def test_outcomes_and_truncations_are_passed_on():
     drafter.observe(outcome)
     drafter.forget(1)
     assert [outcome, 1] == drafter.drafter.calls
+
+
+def test_tokens_of_numpy_become_plain_integers():
+    tree = asked(guarded(chain(numpy.int64(8), numpy.int64(9))))
+
+    assert [int, int] == [type(token) for token in tree.tokens[1:]]

@@ -107,6 +107,7 @@ def test_caches_without_a_slot_are_offloaded_and_restored(pool):
     caches = [filled(pool, float(value)) for value in range(4)]
 
     assert [cache.slot is not None for cache in caches] == [False, False, True, True]
+    assert pool.bytes == 2 * slot_rows(10) * LAYOUT.bytes_per_row + 2 * 2 * LAYOUT.bytes_per_row  # slots, offloaded
     for value, cache in enumerate(caches):
         with pool.acquire_slot(cache, 10):
             assert committed_values(cache) == [value, value]

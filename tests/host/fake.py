@@ -8,17 +8,23 @@
 "read"           a prefill that lasts until it is cancelled
 "crash" "fail"   an unexpected exception, an error of specchat
 "stuck"          a step that never ends
+"int64 5"        this many steps, the last one with a number that JSON does not know; "memory 5": one without memory
+"exit" "load"    the end of the engine thread, in a step and between two steps
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Event as Flag
 from typing import Any
+
+import numpy
 
 from specchat.chat.events import (
     CommittedToken,
@@ -53,12 +59,27 @@ class FakeTurn:
     rendered_prompt: str = "<user>"
 
 
+class NoMemory(dict[str, int]):
+    """A mapping that nobody can copy for lack of memory."""
+
+    def __init__(self, *values: Any) -> None:
+        if values:
+            raise MemoryError
+        super().__init__()
+
+
 class FakeSession:
     def __init__(self, turns: Sequence[FakeTurn] = ()) -> None:
         self.turns = list(turns)
+        self.fails_in_set_load = False
+
+    def memory_bytes(self) -> dict[str, int]:
+        """A hundred bytes for every turn."""
+        return {"kv_cache": 100 * len(self.turns)}
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
-        pass
+        if self.fails_in_set_load:
+            raise RuntimeError("set_load")
 
     def close(self) -> None:
         pass
@@ -90,11 +111,14 @@ class FakeSession:
 
     def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
         verb, _, rest = request.text.partition(" ")
+        self.fails_in_set_load = verb == "load"
         yield PrefillProgress(3, 3)
         if request.answer_prefix:
             yield TextDelta(request.answer_prefix)
-        if verb in ("read", "crash", "fail", "stuck"):
+        if verb in ("read", "crash", "fail", "stuck", "exit", "load"):
             yield from self._go_wrong(verb, cancelled)
+        elif verb in ("int64", "memory"):
+            yield from self._break(verb, int(rest))
         elif verb == "recall":
             yield from self._step("".join(f"{turn.user}={turn.answer};" for turn in self.turns))
         else:
@@ -105,10 +129,19 @@ class FakeSession:
             raise RuntimeError("out of memory\nand more")
         if verb == "fail":
             raise ContextError("too long")
+        if verb == "exit":
+            raise SystemExit
         while verb == "stuck":
             time.sleep(PAUSE_SECONDS)
         while not cancelled.wait(PAUSE_SECONDS):
             yield PrefillProgress(1, 3)
+
+    def _break(self, verb: str, steps: int) -> Iterator[Event]:
+        for number in range(1, steps + 1):
+            token = numpy.int64(1) if verb == "int64" and number == steps else 1
+            yield StepDone((token,), (0,), (CommittedToken(token, b"x", "lookup"),), 0.0, 0.0)
+        if verb == "memory":
+            yield Finished("stop", Totals(accepted_by_drafter=NoMemory()))
 
     def _write(self, verb: str, rest: str, request: Request, seed: int) -> Iterator[Event]:
         file = "".join(file.text for file in request.files)
@@ -157,6 +190,9 @@ class FakeEngine:
     def memory_bytes(self) -> dict[str, int]:
         return {"target": 1000}
 
+    def activate(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -188,7 +224,15 @@ def restore(stored: StoredTurn) -> FakeTurn | None:
 
 
 PATIENCE = HostTimeouts()
-LIBRARY = SessionCallbacks(fake_profile, restore, context_window=lambda profile: 512 if profile == "narrow" else 0)
+
+
+def fake_context_window(profile: str) -> int:
+    if profile == "no descriptors":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) - 1,) * 2)
+    return {"narrow": 512, "numbers": numpy.int64(1)}.get(profile, 0)
+
+
+LIBRARY = SessionCallbacks(fake_profile, restore, context_window=fake_context_window)
 
 
 def fake_parts(patience: HostTimeouts = PATIENCE) -> HostComponents:

@@ -229,9 +229,8 @@ def test_explain_routing_and_stats_answer():
     ask(talk, "hello")
 
     assert "because it is a fake" == talk.call("explain_routing")["reason"]
-    assert ("ready", {"target": 1000}, ["me"]) == tuple(
-        talk.call("stats")[key] for key in ("state", "memory_bytes", "clients")
-    )
+    stats = talk.call("stats")
+    assert ("ready", 1000, ["me"]) == (stats["state"], stats["memory_bytes"]["target"], stats["clients"])
     talk.call("unload")
     assert "stop" == ask(talk, "hello")[-1].finish_reason
 

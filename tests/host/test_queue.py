@@ -25,6 +25,9 @@ class Narrow:
     def memory_bytes(self):
         return {}
 
+    def activate(self):
+        pass
+
     def close(self):
         pass
 
@@ -41,6 +44,9 @@ class Writer:
         yield TextDelta("b")
         self.engine.running -= 1
         yield Finished("stop", Totals())
+
+    def memory_bytes(self) -> dict[str, int]:
+        return {}
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         self.engine.waiting.append(waiting_requests)

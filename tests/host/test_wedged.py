@@ -14,7 +14,7 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.chat.events import Failed, Finished, Notice, TextDelta
+from specchat.chat.events import Failed, Finished, Notice, PrefillProgress, TextDelta
 from specchat.chat.request import Request
 from specchat.errors import HostError
 from specchat.host import client, host_lock, silence, spawn
@@ -136,13 +136,14 @@ def test_who_waits_hears_why_and_what_ends_it(profile, question, reason):
 
 
 def test_who_waits_for_another_answer_hears_that():
-    busy = Conversation()
-    events = busy.ask(Request("read"))
-    next(events)
-    waiting = Conversation(SessionRequest(profile="other"))
+    busy = [Conversation(), Conversation()]  # as many as the engine answers at once
+    events = [each.ask(Request("read")) for each in busy]
+    for each in events:
+        next(event for event in each if isinstance(event, PrefillProgress))
+    waiting = Conversation()
     notice = next(event for event in waiting.ask(Request("hello")) if isinstance(event, Notice))
 
-    assert notice.text.startswith("another answer comes first in the engine process, for")
+    assert notice.text.startswith("2 other answers come first in the engine process, for")
 
 
 def test_an_answer_of_a_host_that_was_suspended_fails_with_its_name():

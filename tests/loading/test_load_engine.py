@@ -1,11 +1,14 @@
 """The engine that a profile loads, and the drafters of its sessions."""
 
+import gc
 import json
 import shutil
 from dataclasses import replace
 from threading import Event as Flag
+from types import FunctionType, MethodType, ModuleType
 
 import pytest
+import torch
 
 from specchat.chat.events import Failed, Notice, Routed, StepDone
 from specchat.chat.request import Request
@@ -225,3 +228,38 @@ def test_a_host_that_stops_ends_a_conversion(tmp_path, monkeypatch):
 
     with pytest.raises(ModelError, match=r"converting tiny\.gguf was stopped"):
         load_engine(profile, cancelled=stopped)
+
+
+def reachable_storages(roots, shared) -> int:
+    """The bytes of all tensors that can be reached from these objects, without going through shared ones."""
+    seen, storages, waiting = {id(each) for each in shared}, dict[int, int](), list(roots)
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen or isinstance(each, type | ModuleType | FunctionType | MethodType):
+            continue
+        seen.add(id(each))
+        if isinstance(each, torch.Tensor):
+            storages[each.untyped_storage().data_ptr()] = each.untyped_storage().nbytes()
+        else:
+            waiting += gc.get_referents(each)
+    return sum(storages.values())
+
+
+def test_a_conversation_knows_the_memory_that_it_holds(embedded):
+    with embedded.create_session() as session:
+        for event in session.ask(Request("Write a text. " + "some words of it " * 60, max_tokens=60)):
+            assert not isinstance(event, Failed)
+        resources, models = embedded.resources, embedded.models
+        shared = [
+            embedded, models, *vars(models).values(), resources, *vars(resources).values(), *resources.heads.values(),
+            *(each.pool for each in (resources.target, resources.draft_model)), resources.heads, embedded.watchdog,
+        ]  # fmt: skip
+        caches = [
+            session.generation.cache,
+            *(each.cache for each in session.drafters.values() if hasattr(each, "cache")),
+        ]
+        held = reachable_storages(drafters, [*shared, *caches, session, session.generation])
+        memory = session.memory_bytes()
+
+    assert memory["drafters"] == pytest.approx(held, rel=0.1)
+    assert memory["kv_cache"] > 2**20

@@ -1,0 +1,135 @@
+"""The engines in memory: several side by side while memory allows; the one that was used longest ago goes first.
+
+Profiles with equal keys share an engine. What an engine needs and what is free come from the loader, so this file knows
+no model and no device. Only the engine thread changes the engines; other threads may ask what is loaded.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specchat.host.engine_interface import Completer, Engine, EngineLoader, EngineMemory
+
+log = logging.getLogger(__name__)
+
+GIB = 2**30
+
+
+@dataclass(eq=False)
+class LoadedEngine:
+    """An engine, with the completer for its models once it is needed."""
+
+    key: Any
+    profile: Any
+    engine: Engine
+    completer: Completer | None = None
+    planned_memory: EngineMemory | None = None  # computed when another engine is to be loaded
+    last_used_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(self.engine.memory_bytes().values())
+
+
+@dataclass(frozen=True)
+class Room:
+    """What must be closed before an engine can be loaded; `missing` says why it cannot be, "" when it can."""
+
+    to_close: Sequence[LoadedEngine] = ()
+    missing: str = ""
+
+
+class LoadedEngines:
+    def __init__(self, loader: EngineLoader) -> None:
+        self.loader = loader
+        self._by_key: dict[Any, LoadedEngine] = {}
+        self._active: LoadedEngine | None = None
+
+    def __iter__(self) -> Iterator[LoadedEngine]:
+        return iter(list(self._by_key.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def find(self, profile: Any) -> LoadedEngine | None:
+        """The engine of a profile. Thread-safe."""
+        return self._by_key.get(self.loader.engine_key(profile))
+
+    def add(self, profile: Any, engine: Engine) -> LoadedEngine:
+        loaded = LoadedEngine(self.loader.engine_key(profile), profile, engine)
+        self._by_key[loaded.key] = loaded
+        return loaded
+
+    def remove(self, loaded: LoadedEngine) -> None:
+        """Forget an engine without closing it."""
+        self._by_key.pop(loaded.key, None)
+        self._active = None if self._active is loaded else self._active
+
+    def use(self, loaded: LoadedEngine) -> None:
+        """Call this before a step: it notes the time, and prepares an engine that is not the last one that computed."""
+        loaded.last_used_at = time.monotonic()
+        if self._active is not loaded:
+            loaded.engine.activate()
+            self._active = loaded
+
+    def completer(self, loaded: LoadedEngine) -> Completer:
+        if loaded.completer is None:
+            loaded.completer = self.loader.make_completer(loaded.engine)
+        return loaded.completer
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Memory use in bytes, by component, of all engines together."""
+        total = Counter[str]()
+        for loaded in self:
+            total.update(loaded.engine.memory_bytes())
+        return dict(total)
+
+    def room_for(self, profile: Any, busy: Collection[LoadedEngine], min_idle_seconds: float = 0.0) -> Room:
+        """What to close for the engine of this profile: as few as possible, the one used longest ago first.
+
+        Busy engines stay, and so do those that were used within `min_idle_seconds`. An engine of unknown size, which is
+        not on this disk yet, gets all the memory of its device.
+        """
+        if not self._by_key:
+            return Room()
+        memory = self.loader.memory_of(profile)
+        others = [each for each in self if self._planned(each).device == memory.device]
+        if not others or memory.needed_bytes == 0:
+            return Room()
+        now = time.monotonic()
+        idle = [each for each in others if each not in busy and now - each.last_used_at >= min_idle_seconds]
+        idle.sort(key=lambda each: each.last_used_at)
+        to_close = list[LoadedEngine]()
+        while not self._fits(memory, [each for each in others if each not in to_close]):
+            if not idle:
+                return Room(missing=self._missing(memory, profile, [each for each in others if each not in to_close]))
+            to_close.append(idle.pop(0))
+        return Room(to_close)
+
+    def _fits(self, memory: EngineMemory, kept: Sequence[LoadedEngine]) -> bool:
+        """Whether an engine fits beside these. Those that stay may still grow to what was planned for them."""
+        if not kept:
+            return True
+        if memory.needed_bytes is None:
+            return False
+        closed = [each for each in self if each not in kept and self._planned(each).device == memory.device]
+        freed = sum(each.held_bytes for each in closed)
+        growth = sum(max((self._planned(each).needed_bytes or 0) - each.held_bytes, 0) for each in kept)
+        return memory.needed_bytes + growth <= self.loader.free_bytes(memory.device) + freed
+
+    def _planned(self, loaded: LoadedEngine) -> EngineMemory:
+        if loaded.planned_memory is None:
+            loaded.planned_memory = self.loader.memory_of(loaded.profile)
+        return loaded.planned_memory
+
+    def _missing(self, memory: EngineMemory, profile: Any, kept: Sequence[LoadedEngine]) -> str:
+        needed = "all memory" if memory.needed_bytes is None else f"{memory.needed_bytes / GIB:.1f} GB"
+        names = " and ".join(self.loader.describe(each.profile) for each in kept)
+        return (
+            f"{self.loader.describe(profile)} needs {needed} and waits for {names}, which "
+            f"{'is' if len(kept) == 1 else 'are'} in use and leave{'s' * (len(kept) == 1)} "
+            f"{self.loader.free_bytes(memory.device) / GIB:.1f} GB"
+        )

@@ -1,0 +1,41 @@
+"""What an engine will hold and what its device has left, so that two engines share a machine only where both fit.
+
+The plan counts weights, drafter, the KV cache of a full context and the workspace, as `specchat vram` shows them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from specchat.hub.machine import main_memory
+from specchat.loading.load_plan import ComputeFeatures, plan_load
+from specchat.profile import Profile
+
+CPU = "cpu"
+SPARE_SHARE = 0.1  # of the free memory, for what no plan knows
+
+
+def compute_features() -> ComputeFeatures:
+    has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    return ComputeFeatures(torch.cuda.is_available(), has_bf16)
+
+
+def planned_bytes(profile: Profile) -> tuple[str, int | None]:
+    """The device of a profile's target, and the bytes that its models take; None when they are not on this disk."""
+    plan = plan_load(profile, compute_features())
+    device = torch.device(plan.target.options.device).type
+    memory = plan.memory()
+    if memory is None or not all(each.is_local for each in (plan.target, *([plan.draft] if plan.draft else []))):
+        return device, None
+    heads = [head.path for head in plan.heads if head.path is not None]
+    files = [file for path in heads for file in ([path] if path.is_file() else path.glob("*.safetensors"))]
+    return device, memory.total_bytes + sum(file.stat().st_size for file in files)
+
+
+def free_bytes(device: str) -> int:
+    """The bytes that a new engine may use on this device."""
+    if device == CPU:
+        return round((1 - SPARE_SHARE) * main_memory().free_bytes)
+    free, _total = torch.cuda.mem_get_info()
+    cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()  # of closed engines
+    return round((1 - SPARE_SHARE) * (free + cached))

@@ -1,0 +1,310 @@
+"""Several engines side by side: which one goes for another, who waits, and nobody for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from threading import Condition, Thread
+from threading import Event as Flag
+
+import pytest
+
+from specchat.chat.events import Event, Finished, Notice, Routed, TextDelta, Totals
+from specchat.chat.fim_request import FimRequest
+from specchat.chat.request import Request
+from specchat.errors import ModelError
+from specchat.host import queue as queue_module
+from specchat.host.engine_interface import EngineLoader, EngineMemory
+from specchat.host.queue import QueuedCompletion, QueuedTurn, TurnEvent, TurnQueue
+
+GIB = 2**30
+
+
+class Sized:
+    """An engine whose profile is its name and its size in GB: `chat 3`."""
+
+    max_concurrent_turns = 2
+
+    def __init__(self, machine: Machine, profile: str) -> None:
+        self.machine, self.profile = machine, profile
+
+    def create_session(self, turns, _profile):
+        return Talk(self, list(turns))
+
+    def memory_bytes(self):
+        return {"target": size_of(self.profile)}
+
+    def activate(self):
+        self.machine.activated.append(self.profile)
+
+    def close(self):
+        self.machine.held.remove(self.profile)
+        self.machine.closed.append(self.profile)
+
+
+class Talk:
+    def __init__(self, engine: Sized, turns: list) -> None:
+        self.engine, self.turns = engine, turns
+
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
+        yield Routed("plain", 0, "a test", 1)
+        while request.text == "until cancelled" and not cancelled.wait(0.001):
+            yield TextDelta(".")
+        yield TextDelta("a")
+        self.turns.append(request.text)
+        yield Finished("stop", Totals())
+
+    def memory_bytes(self) -> dict[str, int]:
+        return {"kv_cache": GIB * sum(turn.startswith("large") for turn in self.turns), "drafters": 7 * len(self.turns)}
+
+    def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
+        pass
+
+    def close(self) -> None:
+        self.engine.machine.closed_talks.append(self.turns)
+
+
+class Filler:
+    def __init__(self, engine: Sized) -> None:
+        self.engine = engine
+
+    def complete(self, _request: FimRequest, _cancelled: Flag) -> Iterator[Event]:
+        yield TextDelta(f"by {self.engine.profile}")
+        yield Finished("stop", Totals())
+
+    def close(self) -> None:
+        pass
+
+
+def size_of(profile: str) -> int:
+    return int(profile.split()[1]) * GIB
+
+
+class Machine:
+    """A machine with so much memory, its queue, and what happened."""
+
+    def __init__(self, gigabytes: int) -> None:
+        self.bytes = gigabytes * GIB
+        self.held: list[str] = []
+        self.loaded: list[str] = []
+        self.closed: list[str] = []
+        self.activated: list[str] = []
+        self.closed_talks: list[list[str]] = []
+        self.events: list[TurnEvent] = []
+        self.changed = Condition()
+        self.on_event = lambda _event: None
+        loader = EngineLoader(
+            self.load, lambda profile: profile, Filler, self.memory_of,
+            lambda _device: self.bytes - sum(map(size_of, self.held)),
+        )  # fmt: skip
+        self.queue = TurnQueue(loader, self.emit)
+        self.turns = 0
+
+    def load(self, profile: str, _progress, _cancelled) -> Sized:
+        self.held.append(profile)
+        self.loaded.append(profile)
+        return Sized(self, profile)
+
+    def memory_of(self, profile: str) -> EngineMemory:
+        if profile.startswith("broken"):
+            raise ModelError("config.json is damaged")
+        return EngineMemory("cpu", None if profile.startswith("unknown") else size_of(profile))
+
+    def emit(self, event: TurnEvent) -> None:
+        self.on_event(event)
+        with self.changed:
+            self.events.append(event)
+            self.changed.notify_all()
+
+    def ask(self, profile: str, text: str = "?", session: str = "") -> str:
+        self.turns += 1
+        session, turn = session or f"session of {profile}", f"turn {self.turns}"
+        self.queue.open_session(session, profile, [])
+        self.queue.enqueue(QueuedTurn(turn, session, Request(text)))
+        return turn
+
+    def complete(self, profile: str) -> str:
+        self.turns += 1
+        self.queue.open_session(f"gap of {profile}", profile, [])
+        self.queue.enqueue_completion(QueuedCompletion(f"gap {self.turns}", f"gap of {profile}", FimRequest("a")))
+        return f"gap {self.turns}"
+
+    def of(self, turn: str, kind: type) -> list:
+        return [each.event for each in self.events if each.turn_id == turn and isinstance(each.event, kind)]
+
+    def wait(self, turn: str, kind: type = Finished) -> Event:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.of(turn, kind), 20), f"no {kind.__name__} of {turn}"
+        return self.of(turn, kind)[0]
+
+    def answer(self, profile: str) -> None:
+        self.wait(self.ask(profile))
+
+
+@pytest.fixture
+def machine():
+    """A machine of 8 GB whose queue runs."""
+    machine = Machine(8)
+    thread = Thread(target=machine.queue.run)
+    thread.start()
+    yield machine
+    machine.queue.stop()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_two_models_that_fit_are_loaded_once_however_they_alternate(machine):
+    for _ in range(5):
+        machine.answer("chat 5")
+        machine.answer("fim 1")
+
+    assert machine.loaded == ["chat 5", "fim 1"]
+    assert machine.queue.memory_bytes()["target"] == 6 * GIB
+
+
+def test_the_engine_that_was_used_longest_ago_goes_first_and_only_as_many_as_needed(machine):
+    for profile in ("a 3", "b 2", "c 2", "a 3", "d 3"):
+        machine.answer(profile)
+
+    assert machine.closed == ["b 2"] or machine.closed == ["b 2", "c 2"]
+    assert "a 3" in machine.held
+
+
+def test_a_model_that_is_not_on_this_disk_gets_all_memory(machine):
+    machine.answer("a 1")
+    machine.answer("unknown 1")
+
+    assert machine.closed == ["a 1"]
+
+
+def test_the_memory_that_a_loaded_engine_may_still_take_counts(machine):
+    machine.memory_of = lambda profile: EngineMemory("cpu", 6 * GIB)
+    machine.queue._engine_loader = machine.queue._engines.loader = EngineLoader(
+        machine.load, str, Filler, machine.memory_of, lambda _device: 7 * GIB
+    )
+    machine.answer("a 1")
+    machine.answer("b 1")
+
+    assert machine.closed == ["a 1"]
+
+
+def test_an_engine_is_prepared_only_after_another_one_has_computed(machine):
+    for profile in ("a 1", "a 1", "b 1", "a 1"):
+        machine.answer(profile)
+
+    assert machine.activated == ["a 1", "b 1", "a 1"]
+
+
+def test_a_question_that_waits_for_memory_says_for_what(machine):
+    busy = machine.ask("a 5", "until cancelled")
+    machine.wait(busy, TextDelta)
+    waiting = machine.ask("b 5")
+
+    notice = machine.wait(waiting, Notice)
+
+    assert notice.text == "b 5 needs 5.0 GB and waits for a 5, which is in use and leaves 3.0 GB"
+    assert machine.queue.waiting_reason(waiting).reason == notice.text
+    machine.queue.cancel(busy)
+    machine.wait(waiting)
+    assert len(machine.of(waiting, Notice)) == 1
+
+
+def test_while_two_clients_keep_a_model_busy_a_question_for_another_is_answered_after_a_few_turns(machine):
+    """Each client of the first model asks again as soon as it is answered."""
+    started, asked = list[str](), list[str]()
+
+    def on_event(event: TurnEvent) -> None:
+        if isinstance(event.event, Routed):
+            started.append(event.session_id)
+            if len(started) == 1:
+                asked.append(machine.ask("b 5", session="other"))
+        if isinstance(event.event, Finished) and event.session_id.startswith("busy") and machine.turns < 60:
+            machine.ask("a 5", session=event.session_id)
+
+    machine.on_event = on_event
+    machine.wait(machine.ask("a 5", session="busy 1"), Routed)
+    machine.ask("a 5", session="busy 2")
+    machine.wait(asked[0])
+
+    assert started.index("other") <= 2 + queue_module.MAX_OVERTAKING_TURNS
+    assert machine.loaded[:2] == ["a 5", "b 5"]
+
+
+def test_turns_start_in_the_order_of_their_arrival(machine):
+    started = []
+    machine.on_event = lambda event: started.append(event.turn_id) if isinstance(event.event, Routed) else None
+    busy = [machine.ask("a 1", "until cancelled", session=name) for name in ("x", "y")]
+    for turn in busy:
+        machine.wait(turn, TextDelta)
+    later = [machine.ask("a 1", session=name) for name in ("z", "x", "y")]
+    machine.queue.cancel(busy[0])
+    machine.wait(later[1])
+    machine.queue.cancel(busy[1])
+    machine.wait(later[2])
+
+    assert started[2:] == later
+
+
+def test_a_completion_loads_its_own_model_beside_the_chat(machine):
+    machine.answer("chat 5")
+    while machine.wait(filled := machine.complete("fim 1")).finish_reason == "model_loading":
+        time.sleep(0.001)
+
+    assert [event.text for event in machine.of(filled, TextDelta)] == ["by fim 1"]
+    assert machine.held == ["chat 5", "fim 1"]
+
+
+def test_a_completion_takes_no_memory_from_a_chat_and_says_that_it_waits(machine):
+    machine.answer("chat 5")
+    while not (end := machine.wait(machine.complete("fim 5"))).explanation:
+        time.sleep(0.001)
+
+    assert end.finish_reason == "model_loading"
+    assert end.explanation == "fim 5 needs 5.0 GB and waits for chat 5, which is in use and leaves 3.0 GB"
+    assert machine.held == ["chat 5"]
+
+
+def test_a_completion_takes_the_memory_of_a_model_that_nobody_has_used_for_a_while(machine, monkeypatch):
+    monkeypatch.setattr(queue_module, "PRELOAD_IDLE_SECONDS", 0.0)
+    machine.answer("chat 5")
+    while machine.wait(machine.complete("fim 5")).finish_reason == "model_loading":
+        time.sleep(0.001)
+
+    assert machine.held == ["fim 5"]
+
+
+def test_a_model_whose_memory_cannot_be_planned_fails_its_own_question(machine):
+    machine.answer("a 1")
+    failed = machine.ask("broken 1")
+    with machine.changed:
+        machine.changed.wait_for(lambda: any(each.turn_id == failed for each in machine.events), 20)
+
+    assert [each.event.message for each in machine.events if each.turn_id == failed] == ["config.json is damaged"]
+    machine.answer("a 1")
+    assert machine.loaded == ["a 1"]
+
+
+def test_idle_conversations_are_dropped_by_bytes_the_one_used_longest_ago_first(machine, monkeypatch):
+    monkeypatch.setattr(queue_module, "MAX_IDLE_SESSION_BYTES", 2 * GIB + 1000)
+    for session in ("one", "two", "three"):
+        machine.wait(machine.ask("a 1", "large", session))
+    machine.wait(machine.ask("a 1", "small", "four"))
+
+    assert machine.closed_talks == [["large"]]
+    machine.wait(machine.ask("a 1", "again", "one"))
+    assert machine.queue._sessions["one"].engine_session.turns == ["large", "again"]
+
+
+def test_a_conversation_that_is_larger_than_the_limit_is_kept_while_it_is_the_last_one_used(machine, monkeypatch):
+    monkeypatch.setattr(queue_module, "MAX_IDLE_SESSION_BYTES", GIB // 2)
+    machine.wait(machine.ask("a 1", "large", "one"))
+    machine.wait(machine.ask("a 1", "large", "one"))
+
+    assert machine.closed_talks == []
+
+
+def test_the_memory_that_is_shown_includes_what_conversations_hold(machine):
+    machine.answer("a 1")
+    machine.answer("a 1")
+
+    assert machine.queue.memory_bytes() == {"target": GIB, "drafters": 14}
