@@ -203,7 +203,7 @@ def _generate(
 
 
 def _start_generation(session: Session, variant: str, prompt: list[int]) -> Generation:
-    session.attach_drafter(variant)
+    session.select_drafters(variant)
     session.generation.replace_tokens(prompt)
     return session.generation
 

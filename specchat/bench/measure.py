@@ -66,7 +66,7 @@ def _session(engine: Engine, combination: Combination) -> Session:
     session = engine.create_session(profile=profile)
     if combination.drafter == session.chooser.name:
         return session
-    session.close()
+    session.generation.close()  # and not its drafters
     drafter = session.drafters[combination.drafter]
     limited = WidthLimitedDrafter(drafter, combination.width) if combination.width else drafter
     # the second name makes the session close the drafter itself

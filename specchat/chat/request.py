@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from specchat.errors import ContextError, UsageError
-from specchat.profile import Sampling
+from specchat.profile import ANSWER_FORMATS, Sampling
 
 EDIT_TASK, BLOCKS_TASK = EDIT_TASKS = ("edit", "edit-blocks")  # the answer is a whole file, or search/replace blocks
-SCHEMA, REGEX, CHOICES, LARK = FORMAT_KINDS = ("schema", "regex", "choices", "lark")
+SCHEMA, REGEX, CHOICES, LARK = FORMAT_KINDS = ANSWER_FORMATS
 MAX_ATTACHED_BYTES = 32 * 2**20
 MAX_CHARACTERS_PER_TOKEN = 128  # the longest token of common vocabularies: so many spaces or dashes
 

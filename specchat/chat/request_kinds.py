@@ -1,7 +1,8 @@
-"""The kind of a request, from its words: the first matching rule of the profile decides.
+"""The kind of a request, from its structure and its words: the first matching rule of the profile decides.
 
-A question is separated from a pasted text, so that a story about a table is not a request for a table. Only the start
-and the end of a long text are read. Knows words, names and lengths, and neither a model nor a drafter.
+Structure works in every language: attached files, code, the format of the answer, a question mark, the length. A
+question is separated from a pasted text, so that a story about a table is not a request for a table. Only the start and
+the end of a long text are read. Knows words, names and lengths, and neither a model nor a drafter.
 """
 
 import re
@@ -25,6 +26,11 @@ QUESTION_START = re.compile(
     re.IGNORECASE,
 )
 INLINE_CODE = re.compile(r"`[^`\n]+`")
+QUESTION_MARKS = "?？؟"
+UNSPACED_CHARACTER = "[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"  # of scripts without spaces
+UNSPACED_TEXT = re.compile(UNSPACED_CHARACTER)
+CHARACTERS_OF_A_WORD = 2  # in such scripts
+MAX_GAP_CHARACTERS = 20  # the most characters that `...` matches before such a script
 PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 CODE_LINE = re.compile(
     r"^\s*(?:(?:async )?def \w+\(|class \w+\s*[:({]|import \w+|from \w+ import |#include\b|(?:let|const|var) \w+ ="
@@ -43,6 +49,8 @@ class Question:
     has_text: bool
     has_files: bool
     has_code: bool
+    is_question: bool
+    answer_format: str  # its kind; "" for free text
     task: str
 
 
@@ -57,12 +65,25 @@ def parse_question(request: Request) -> Question:
     instruction = _extract_instruction(excerpt)
     return Question(
         instruction=instruction,
-        word_count=text.count(" ") + text.count("\n") + 1 if is_long else len(text.split()),
+        word_count=text.count(" ") + text.count("\n") + 1 if is_long else count_words(text),
         has_text=bool(request.files) or instruction != excerpt,
         has_files=bool(request.files),
         has_code="```" in excerpt or bool(CODE_LINE.search(excerpt) or INLINE_CODE.search(excerpt)),
+        is_question=instruction.rstrip(" \n\"'”»）)").endswith(tuple(QUESTION_MARKS)),
+        answer_format=request.answer_format.kind if request.answer_format else "",
         task=EDIT_TASK if request.task in EDIT_TASKS else request.task,
     )
+
+
+def count_words(text: str) -> int:
+    """The words of a text; in scripts without spaces, two characters count as one.
+
+    >>> count_words("What is rain?"), count_words("雨是什么")
+    (3, 2)
+    """
+    unspaced = len(UNSPACED_TEXT.findall(text))
+    spaced = len(UNSPACED_TEXT.sub(" ", text).split()) if unspaced else len(text.split())
+    return spaced + -(-unspaced // CHARACTERS_OF_A_WORD)
 
 
 def _extract_instruction(text: str) -> str:
@@ -84,13 +105,13 @@ def _extract_instruction(text: str) -> str:
 
 def _split_at_colon(text: str) -> tuple[str, str]:
     """The parts before and after the first colon that ends a word, if they are an instruction and its text."""
-    before, colon, after = re.sub(r":(?=\s)", "\0", text, count=1).partition("\0")
-    is_title = len(before.split()) < MIN_WORDS_BEFORE_COLON and len(after.split()) < MIN_WORDS_AFTER_TITLE
+    before, colon, after = re.sub(r":(?=\s)|：", "\0", text, count=1).partition("\0")
+    is_title = count_words(before) < MIN_WORDS_BEFORE_COLON and count_words(after) < MIN_WORDS_AFTER_TITLE
     return (before, after) if colon and not is_title else (text, "")
 
 
 def _is_question(paragraph: str) -> bool:
-    is_asking = paragraph.rstrip().endswith("?") or QUESTION_START.match(paragraph) is not None
+    is_asking = paragraph.rstrip().endswith(tuple(QUESTION_MARKS)) or QUESTION_START.match(paragraph) is not None
     return is_asking and len(paragraph.split()) <= MAX_QUESTION_WORDS
 
 
@@ -102,10 +123,12 @@ def first_matching_rule(rules: Sequence[RouteRule], request: Request, temperatur
 def matches_rule(rule: RouteRule, question: Question, temperature: float) -> bool:
     flags = (
         (rule.has_text, question.has_text), (rule.has_files, question.has_files), (rule.has_code, question.has_code),
+        (rule.is_question, question.is_question),
     )  # fmt: skip
     return (
         all(required is None or required == actual for required, actual in flags)
         and rule.task in ("", question.task)
+        and (not rule.answer_format or question.answer_format in rule.answer_format)
         and rule.min_words <= question.word_count
         and (rule.max_words is None or question.word_count <= rule.max_words)
         and (rule.temperature_above is None or temperature > rule.temperature_above)
@@ -129,14 +152,19 @@ def _any_of(patterns: tuple[str, ...], after: str = "") -> re.Pattern[str]:
 
 
 def _pattern_to_regex(pattern: str) -> str:
-    """`fix ... typo*` as a regular expression: whole words, a gap, any ending."""
-    built, gap = "", ""
+    """`fix ... typo*` as a regular expression: whole words, a gap, any ending. Scripts without spaces have no words."""
+    built, is_gap, was_unspaced = "", False, False
     for word in pattern.split():
         if word == "...":
-            gap = rf"(?:\W+\w+){{0,{MAX_GAP_WORDS}}}?\W+"
+            is_gap = True
             continue
-        ending = r"\w*" if word.endswith("*") else r"(?!\w)"
-        stem = re.escape(word.removesuffix("*"))
-        built += (gap if built else "") + rf"(?<!\w){stem}{ending}"
-        gap = r"\W+"
+        stem = word.removesuffix("*")
+        starts_unspaced, ends_unspaced = (UNSPACED_TEXT.match(each) is not None for each in (stem[0], stem[-1]))
+        if built and (was_unspaced or starts_unspaced):
+            built += rf".{{0,{MAX_GAP_CHARACTERS}}}?" if is_gap else r"\W*"
+        elif built:
+            built += rf"(?:\W+\w+){{0,{MAX_GAP_WORDS}}}?\W+" if is_gap else r"\W+"
+        ending = r"\w*" if word.endswith("*") else "" if ends_unspaced else rf"(?!(?!{UNSPACED_CHARACTER})\w)"
+        start = "" if starts_unspaced else rf"(?<!(?!{UNSPACED_CHARACTER})\w)"
+        built, is_gap, was_unspaced = built + start + re.escape(stem) + ending, False, ends_unspaced
     return built

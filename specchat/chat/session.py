@@ -5,6 +5,7 @@ threads it knows only a watchdog, which may use fewer of them on a busy machine.
 """
 
 import secrets
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser, ChooserState, DeviceLoad
 from specchat.chooser.costs import Costs
 from specchat.drafters.combined import SuffixAndRealign
+from specchat.drafters.plugin_guard import PluginDrafterGuard
 from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import Drafter
@@ -70,14 +72,22 @@ class LoadedModels:
 
 
 class Session(AbstractContextManager["Session"]):
-    """One conversation. `drafters` maps each variant to its drafter; the chooser passes outcomes to all of them."""
+    """One conversation. `drafters` maps each variant to its drafter; the chooser passes outcomes to its own.
+
+    `faults` are those of plugins; they may be added from any thread.
+    """
 
     def __init__(
-        self, models: LoadedModels, drafters: Mapping[str, Drafter], chooser: Chooser, turns: Sequence[Turn] = ()
+        self,
+        models: LoadedModels,
+        drafters: Mapping[str, Drafter],
+        chooser: Chooser,
+        turns: Sequence[Turn] = (),
+        faults: deque[str] | None = None,
     ) -> None:
         self.models, self.drafters, self.chooser = models, drafters, chooser
         self.turns: list[Turn] = list(turns)
-        self._pending_notices = models.notices
+        self._pending_notices, self._faults = models.notices, deque[str]() if faults is None else faults
         self.generation = Generation(models.target, (chooser,))
         self.plain_baseline = PlainBaseline(self._relative_pass_cost)
 
@@ -93,13 +103,17 @@ class Session(AbstractContextManager["Session"]):
             yield Failed.from_error(error)
 
     def take_notices(self) -> tuple[str, ...]:
-        """The notices about the models, once."""
+        """The notices about the models and the faults of plugins, each once."""
         notices, self._pending_notices = self._pending_notices, ()
-        return notices
+        faults = [self._faults.popleft() for _ in range(len(self._faults))]
+        return (*notices, *faults)
 
-    def attach_drafter(self, variant: str) -> None:
-        """Let a drafter observe the text from now on; the drafters of the chooser always do."""
+    def select_drafters(self, variant: str) -> None:
+        """Let a drafter observe the text from now on, as those of the chooser do; other plugins hear nothing of it."""
         drafter = self.drafters[variant]
+        for each in (*self.generation.drafters, *self.chooser.drafters.values(), drafter):
+            if isinstance(each, PluginDrafterGuard):
+                each.set_selected(is_selected=each is drafter or drafter is self.chooser)
         if drafter not in (*self.generation.drafters, *self.chooser.drafters.values()):
             self.generation.add_drafter(drafter)
 
@@ -115,6 +129,9 @@ class Session(AbstractContextManager["Session"]):
 
     def close(self) -> None:
         self.generation.close()
+        for drafter in self.drafters.values():
+            if isinstance(drafter, PluginDrafterGuard):
+                drafter.close()
 
     def memory_bytes(self) -> dict[str, int]:
         """The bytes that this conversation holds: its KV cache, and what its drafters keep."""
@@ -147,7 +164,7 @@ class _RunningTurn:
         yield from map(Notice, session.take_notices())
         candidates = frozenset({PLAIN, *session.chooser.drafters})
         route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
-        session.attach_drafter(route.variant)
+        session.select_drafters(route.variant)
         yield from self._check_length()
         if self.cancelled.is_set():
             yield Finished("cancelled", self._totals())
@@ -164,6 +181,7 @@ class _RunningTurn:
         with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
             reason = yield from self._run_turn(turn, route, limit, cached, prompt.answer_prefix_length)
         explanation = self.repetition.describe() if self.repetition and reason == REPETITION else ""
+        yield from map(Notice, session.take_notices())
         yield Finished(reason, self._totals(), explanation)
 
     def _check_length(self) -> Iterator[Event]:
@@ -366,8 +384,9 @@ class WatchdogSession(Session):
         drafters: Mapping[str, Drafter],
         chooser: Chooser,
         turns: Sequence[Turn] = (),
+        faults: deque[str] | None = None,
     ) -> None:
-        super().__init__(models, drafters, chooser, turns)
+        super().__init__(models, drafters, chooser, turns, faults)
         self.watchdog = watchdog
 
     def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:

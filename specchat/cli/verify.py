@@ -7,21 +7,23 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from specchat.chat.history import HistoryReader
-from specchat.cli.bench import parse_names
+from specchat.cli.bench import PROMPTS, parse_names
 from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import TemporaryLine
-from specchat.errors import InputError, NotLosslessError
+from specchat.errors import InputError, NotLosslessError, UsageError
 from specchat.host.spawn import history_path
 from specchat.profile import DRAFTERS
 
 if TYPE_CHECKING:
     from specchat.bench.lossless_check import Difference, VerifyReport
+    from specchat.chat.request import Request
     from specchat.loading.load_engine import Engine
 
 MAX_LISTED_DIFFERENCES = 5  # of one variant
@@ -30,6 +32,7 @@ MAX_LISTED_DIFFERENCES = 5  # of one variant
 @click.command()
 @click.argument("model", required=False)
 @click.option("--session", "session_id", default="", help="Replay this conversation: its id or the beginning of it.")
+@click.option("--prompts", "prompts_path", type=PROMPTS, help="Prompts as JSON lines, as for 'specchat bench'.")
 @click.option("--variants", "names", default="all", show_default=True, help="Drafters, separated by commas.")
 @click.option("--count", default=6, show_default=True, help="Number of prompts.")
 @click.option("--limit", default=64, show_default=True, help="Most tokens of an answer.")
@@ -39,6 +42,7 @@ MAX_LISTED_DIFFERENCES = 5  # of one variant
 def verify(
     model: str | None,
     session_id: str,
+    prompts_path: Path | None,
     names: str,
     count: int,
     limit: int,
@@ -52,13 +56,19 @@ def verify(
     MODEL is a target as for --target. Exit code 0: decoding is lossless here; 10: it is not, and the report shows
     the differences.
     """
+    if session_id and prompts_path:
+        raise UsageError("--session and --prompts both say what is decoded; name one of them")
     options["target"] = model or options["target"]
     profile = resolve_profile(options)
     variants = parse_names("variant", names, [name for name in DRAFTERS if name != "plain"])
     from specchat.bench.lossless_check import VerifySettings, verify_lossless
 
     engine = load_engine_here(profile)
-    prompts = list(_stored_prompts(session_id, engine)) if session_id else _builtin_prompts(engine, count, limit)
+    prompts = (
+        list(_stored_prompts(session_id, engine))
+        if session_id
+        else _tokenized_prompts(_requests(prompts_path), engine, count, limit)
+    )
     progress_line = TemporaryLine()
     report = verify_lossless(engine, VerifySettings(prompts[:count], variants, limit, draws), progress_line.show)
     progress_line.erase()
@@ -67,13 +77,23 @@ def verify(
         raise NotLosslessError("decoding is not lossless here: drafting changed the text; please report this")
 
 
-def _builtin_prompts(engine: Engine, count: int, limit: int) -> list[list[int]]:
-    """Built-in prompts, one of each kind in turn."""
+def _requests(prompts_path: Path | None) -> Iterator[Request]:
+    """The prompts of a file or folder, or the built-in ones, one of each kind in turn."""
     from specchat.bench.builtin_prompts import BUILTIN_REQUESTS
+    from specchat.bench.prompt_files import read_prompts
+
+    if prompts_path:
+        return read_prompts(prompts_path)
+    by_turns = zip(*(requests[:3] for requests in BUILTIN_REQUESTS.values()), strict=True)
+    return chain.from_iterable(by_turns)
+
+
+def _tokenized_prompts(requests: Iterator[Request], engine: Engine, count: int, limit: int) -> list[list[int]]:
     from specchat.bench.peers import tokenize_prompts
 
-    by_turns = zip(*(requests[:3] for requests in BUILTIN_REQUESTS.values()), strict=True)
-    return list(tokenize_prompts(engine, chain.from_iterable(by_turns), count, limit))
+    if prompts := tokenize_prompts(engine, requests, count, limit):
+        return list(prompts)
+    raise InputError("none of the prompts fits the context window of this model together with its answer")
 
 
 def _stored_prompts(session_id: str, engine: Engine) -> Iterator[list[int]]:

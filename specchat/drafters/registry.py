@@ -7,14 +7,15 @@ file and one new row.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from specchat.drafters.plugin_guard import PluginDrafterGuard
+from specchat.drafters.plugin_guard import PluginDrafterGuard, call_in_time
 from specchat.engine.drafter import Drafter
-from specchat.errors import PluginError
+from specchat.errors import SpecchatError
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.plugins.extension import Extension, error_text
 from specchat.profile import DRAFTERS
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from specchat.engine.model import Model
     from specchat.heads.networks import LoadedHead
     from specchat.models.tokenizer import Tokenizer
+
+
+MAX_BUILD_SECONDS = 30.0  # of a plugin's drafter, which may load a model
 
 
 @dataclass(frozen=True)
@@ -49,15 +53,17 @@ class DraftingResources:
 class BuiltDrafters:
     drafters: Mapping[str, Drafter]
     auto_candidates: Mapping[str, Drafter]  # those that `auto` chooses from; plugins come last
+    faults: deque[str]  # of plugins, for the user; grows during the conversation, in any thread
 
 
 def build_drafters(resources: DraftingResources) -> BuiltDrafters:
-    drafters = {name: build_drafter(name, resources) for name in DRAFTERS}
+    drafters, faults = {name: build_drafter(name, resources) for name in DRAFTERS}, deque[str]()
     extensions = find_extensions("drafters", DRAFTERS)
-    drafters |= {name: _build_plugin_drafter(extension, resources) for name, extension in extensions.items()}
+    drafters |= {name: _build_plugin_drafter(extension, resources, faults) for name, extension in extensions.items()}
     available = {name: drafter for name, drafter in drafters.items() if drafter is not None}
     candidates = [name for name, drafter in DRAFTERS.items() if drafter.is_auto_candidate]
-    return BuiltDrafters(available, {name: available[name] for name in (*candidates, *extensions) if name in available})
+    auto_candidates = {name: available[name] for name in (*candidates, *extensions) if name in available}
+    return BuiltDrafters(available, auto_candidates, faults)
 
 
 def build_plain(_resources: DraftingResources) -> Drafter:
@@ -70,22 +76,24 @@ def build_drafter(name: str, resources: DraftingResources) -> Drafter | None:
     return getattr(import_module(module), function)(resources) if module else None
 
 
-def _build_plugin_drafter(extension: Extension, resources: DraftingResources) -> Drafter | None:
-    """Build a plugin's drafter inside a guard; print a warning if that fails."""
+def _build_plugin_drafter(extension: Extension, resources: DraftingResources, faults: deque[str]) -> Drafter | None:
+    """Build a plugin's drafter inside a guard. A failure is a fault, and the drafter is left out."""
 
-    def warn(error: Exception) -> None:
-        print_warning(
-            f"plugin {extension.plugin_name}: drafter {extension.name!r} is switched off: {error_text(error)}"
-        )
+    def report(fault: str) -> None:
+        faults.append(fault)
+        print_warning(fault)  # into the log of the engine process
+
+    def on_failure(error: BaseException) -> None:
+        report(f"plugin {extension.plugin_name}: drafter {extension.name!r} is switched off: {error_text(error)}")
 
     try:
-        drafter = extension.call(resources)
-    except PluginError as error:
-        print_warning(str(error))
+        drafter = call_in_time(lambda: extension.call(resources), MAX_BUILD_SECONDS)
+        if drafter is not None and not isinstance(drafter, Drafter):
+            raise extension.plugin_error(f"returned a {type(drafter).__name__}, which is not a Drafter")
+    except SpecchatError as error:
+        report(str(error))
         return None
-    if drafter is None:
+    except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
+        report(str(extension.plugin_error("failed", error)))
         return None
-    if not isinstance(drafter, Drafter):
-        print_warning(str(extension.plugin_error(f"returned a {type(drafter).__name__}, which is not a Drafter")))
-        return None
-    return PluginDrafterGuard(extension.name, drafter, resources.target.vocab_size, warn)
+    return PluginDrafterGuard(extension.name, drafter, resources.target.vocab_size, on_failure) if drafter else None

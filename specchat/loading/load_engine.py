@@ -72,7 +72,8 @@ class Engine:
         built = build_drafters(resources)
         check_routes(models.profile, frozenset({*built.drafters, Chooser.name}))
         chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
-        return WatchdogSession(self.watchdog, models, {**built.drafters, chooser.name: chooser}, chooser, turns)
+        drafters = {**built.drafters, chooser.name: chooser}
+        return WatchdogSession(self.watchdog, models, drafters, chooser, turns, built.faults)
 
     @property
     def max_concurrent_turns(self) -> int:

@@ -35,7 +35,7 @@ class Extension:
         module, _, attribute = self.object_reference.partition(":")
         try:
             return getattr(import_module(module), attribute)
-        except Exception as error:  # foreign code may fail in any way
+        except (Exception, SystemExit) as error:  # foreign code may fail in any way
             raise self.plugin_error(f"cannot be loaded from {self.object_reference}", error) from error
 
     def call(self, *arguments: object) -> Any:
@@ -45,10 +45,10 @@ class Extension:
             return function(*arguments)
         except SpecchatError:
             raise
-        except Exception as error:  # foreign code may fail in any way
+        except (Exception, SystemExit) as error:  # foreign code may fail in any way
             raise self.plugin_error("failed", error) from error
 
-    def plugin_error(self, what: str, error: Exception | None = None) -> PluginError:
+    def plugin_error(self, what: str, error: BaseException | None = None) -> PluginError:
         cause = f": {error_text(error)}" if error else ""
         return PluginError(f"plugin {self.plugin_name}: {self.name!r} {what}{cause}")
 

@@ -21,6 +21,7 @@ Knows no model and imports no torch.
 from specchat.profile.drafter_names import DRAFTER_NAMES, DRAFTERS, all_drafters
 from specchat.profile.keys import (
     ACCEPTANCE_TESTS,
+    ANSWER_FORMATS,
     BUILTIN_BACKEND,
     DEVICES,
     DTYPES,
@@ -40,7 +41,8 @@ from specchat.profile.keys import (
 from specchat.profile.profile_files import configuration_folder, load_profile, profile_names
 
 __all__ = [
-    "ACCEPTANCE_TESTS", "BUILTIN_BACKEND", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES", "FREE_ANSWER",
-    "GRAMMAR_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "WEIGHT_FORMATS", "Limits", "Models", "Profile", "Prompt",
-    "RouteRule", "Sampling", "Speculation", "all_drafters", "configuration_folder", "load_profile", "profile_names",
+    "ACCEPTANCE_TESTS", "ANSWER_FORMATS", "BUILTIN_BACKEND", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES",
+    "FREE_ANSWER", "GRAMMAR_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "WEIGHT_FORMATS", "Limits", "Models",
+    "Profile", "Prompt", "RouteRule", "Sampling", "Speculation", "all_drafters", "configuration_folder", "load_profile",
+    "profile_names",
 ]  # fmt: skip

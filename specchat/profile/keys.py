@@ -31,6 +31,7 @@ SERVER_BACKENDS = ("vllm", "sglang", "openai")  # backends that run on a server
 BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
 ACCEPTANCE_TESTS = ("shared_noise", "rejection_sampling")
 PREFILLED_ANSWER, GRAMMAR_ANSWER, FREE_ANSWER = EDIT_ANSWERS = ("prefill", "grammar", "free")
+ANSWER_FORMATS = ("schema", "regex", "choices", "lark")
 REQUEST_KINDS = ("edit", "files", "code", "chat", "structured", "creative", "short")
 MAX_DRAFT_TOKENS = 128  # a forward pass over more rows costs more than it can gain
 MAX_SEED = 2**63 - 1
@@ -197,6 +198,8 @@ class RouteRule:
     also_contains: tuple[str, ...] = key((), "It also contains one of these patterns.")
     excludes: tuple[str, ...] = key((), "The question contains none of these patterns.")
     task: str = key("", 'The command that makes the request, such as "edit".')
+    answer_format: tuple[str, ...] = key((), "The answer is held to one of these formats.", choices=ANSWER_FORMATS)
+    is_question: bool | None = key(None, "The question ends with a question mark, or it does not.")
     has_files: bool | None = key(None, "Files are attached, or no file is.")
     has_text: bool | None = key(None, "The question has a text with it, attached, pasted or quoted; or it has none.")
     has_code: bool | None = key(None, "The question contains lines of code, or it contains none.")

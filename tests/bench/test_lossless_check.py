@@ -163,6 +163,22 @@ def test_a_conversation_that_is_kept_is_replayed(tmp_path, capsys):
     assert "suffix          0  2 of 2" in capsys.readouterr().out
 
 
+def test_prompts_of_a_file_are_decoded(tmp_path, capsys):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in ("one two", "three four", "five")))
+
+    assert run_verify("--prompts", str(file), "--variants", "suffix") == 0
+    assert "suffix          0  2 of 2" in capsys.readouterr().out
+
+
+def test_prompts_that_no_window_holds_are_said(tmp_path, capsys):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(json.dumps({"turns": ["one two " * 20_000]}))
+
+    assert run_verify("--prompts", str(file), "--variants", "suffix") == InputError.exit_code
+    assert "none of the prompts fits the context window" in capsys.readouterr().err
+
+
 def run_verify(*arguments: str) -> int:
     from specchat.cli.main import run
 
@@ -198,6 +214,7 @@ def test_the_command_leaves_with_a_code_of_its_own_when_a_text_changed(monkeypat
     ("arguments", "code", "said"),
     [
         (("--variants", "nobody"), UsageError.exit_code, "unknown variant 'nobody'"),
+        (("--session", "gone", "--prompts", "tests"), UsageError.exit_code, "name one of them"),
         (("--session", "gone"), InputError.exit_code, "gone: no such conversation"),
     ],
 )

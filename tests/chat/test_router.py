@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from specchat.chat.request import Attachment, Request
+from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.chat.request_kinds import HEAD_CHARACTERS, TAIL_CHARACTERS, matches_rule, parse_question
 from specchat.chat.router import KIND_DEFAULTS, Route, choose_route
 from specchat.errors import ProfileError
@@ -17,6 +18,7 @@ from tests.processes import modules_after
 from tools.router_accuracy import as_table, confusion_matrix, main, read_requests
 
 REQUESTS = Path(__file__).with_name("requests.jsonl")
+REQUESTS_IN_LANGUAGES = Path(__file__).with_name("requests_in_languages.jsonl")
 FILE = Attachment("total.py", "def total(xs):\n    return sum(xs)\n")
 WITHOUT_MODELS = frozenset({"auto", "plain", "lookup"})
 DRAFT = WITHOUT_MODELS | {"draft"}
@@ -45,6 +47,38 @@ def test_most_requests_get_the_right_kind():
     assert confusion.total >= 200
     assert confusion.accuracy >= 0.85, as_table(confusion)
     assert all((confusion.recall_of(kind) or 0.0) >= 0.7 for kind in NAMES), as_table(confusion)
+
+
+def test_kinds_do_not_depend_on_english():
+    """German, French, Spanish, Portuguese, Italian, Russian, Chinese and Japanese."""
+    rows = REQUESTS_IN_LANGUAGES.read_text(encoding="utf-8").splitlines()
+    confusion = confusion_matrix(read_requests(REQUESTS_IN_LANGUAGES), load_profile("chat"))
+
+    assert len({json.loads(row)["language"] for row in rows}) == 8
+    assert confusion.accuracy >= 0.9, as_table(confusion)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("schema", '{"type": "object"}', "structured"),
+        ("regex", "[a-z]+", "structured"),
+        ("choices", ["ja", "nein"], "short"),
+    ],
+)
+def test_the_format_of_an_answer_decides_before_any_word(kind, value, expected):
+    request = Request("Ihugla zitu marelo?", answer_format=AnswerFormat.parse(kind, value))
+
+    assert expected == route(request).kind
+
+
+@pytest.mark.parametrize(("mark", "kind"), [("?", "files"), ("？", "files"), ("", "edit"), (".", "edit")])
+def test_a_question_mark_tells_a_question_about_files_from_a_change_in_any_language(mark, kind):
+    assert kind == route(Request(f"Ihugla zitu marelo{mark}", (FILE,))).kind
+
+
+def test_a_fence_is_code_in_any_language():
+    assert "code" == route("Ihugla zitu\n```py\nx = 1\n```\nmarelo?").kind
 
 
 @pytest.mark.parametrize(
@@ -223,6 +257,11 @@ def test_a_request_without_a_matching_rule_is_a_chat():
         (RouteRule(kind="chat", has_text=True), 'Correct "me and him was late"', "Correct me"),
         (RouteRule(kind="chat", has_text=False), 'What does "brave" mean?', "Fix the grammar: me and him was late"),
         (RouteRule(kind="chat", has_code=True), "Why does `x` fail?", "Why does x fail?"),
+        (RouteRule(kind="chat", contains=("翻译",)), "请把它翻译成英文", "请改写它"),
+        (RouteRule(kind="chat", contains=("把 ... 改成",)), "请把函数名改成 b", "改成 b，把它"),
+        (RouteRule(kind="chat", contains=("用 json",)), "用JSON列出", "用 XML 列出"),
+        (RouteRule(kind="chat", max_words=3), "雨是什么", "雨是什么时候开始下的"),
+        (RouteRule(kind="chat", is_question=True), "Quoi ?", "Quoi."),
         (RouteRule(kind="chat", contains=("[a-z]",)), "what is [a-z]?", "what is b?"),
     ],
 )
@@ -249,6 +288,7 @@ def test_conditions_on_files_tasks_and_temperature():
     ("text", "asked"),
     [
         ("Fix the grammar: me and him was late", "Fix the grammar"),
+        ("修正这些错字：昨天我去了市长", "修正这些错字"),
         ("git: how do I undo a commit?", "git: how do I undo a commit?"),
         ("Summarize: " + "word " * 40, "Summarize"),
         ("Summarise this.\n\nA tale of a table.\n\nIt had legs.", "Summarise this."),

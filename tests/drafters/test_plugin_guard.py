@@ -1,17 +1,21 @@
-"""The guard around the drafter of a plugin."""
+"""The guard around the drafter of a plugin: it can be wrong, slow or hostile and changes nothing but the speed."""
 
 from __future__ import annotations
 
-import numpy
+import sys
+from threading import Event as Flag
+
+import numpy as np
 import pytest
 import torch
 
-from specchat.drafters.plugin_guard import PluginDrafterGuard
+from specchat.drafters.plugin_guard import MAX_PENDING_CALLS, PluginDrafterGuard
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
-from specchat.engine.sampling import Sampler
+from specchat.engine.sampling import Sampler, SeenTokens
 from specchat.engine.tree import DraftSample, DraftTree
 
 TEXT = [5, 6, 7]
+CPU = torch.device("cpu")
 
 
 class Theirs(Drafter):
@@ -43,12 +47,23 @@ def chain(*tokens: int, root: int = TEXT[-1]):
     return propose_function
 
 
-def guarded(propose_function, errors=None) -> PluginDrafterGuard:
-    return PluginDrafterGuard("counting", Theirs(propose_function), 100, (errors if errors is not None else []).append)
+def guarded(propose_function, errors=None, seconds: float = 60.0) -> PluginDrafterGuard:
+    on_failure = (errors if errors is not None else []).append
+    return PluginDrafterGuard("counting", Theirs(propose_function), 100, on_failure, seconds)
 
 
 def asked(drafter: Drafter, budget: int = 4) -> DraftTree:
     return drafter.propose(DraftContext(list(TEXT), Sampler(), budget))
+
+
+def heard(drafter: PluginDrafterGuard) -> list[object]:
+    """The outcomes and truncations that reached the plugin so far."""
+    asked(drafter)
+    return [call for call in drafter.drafter.calls if not isinstance(call, DraftContext)]
+
+
+def outcome() -> Outcome:
+    return Outcome(DraftTree(7), [0], [8], 2, logits=torch.zeros(1, 100), verify_seconds=0.5)
 
 
 def test_draft_tokens_have_the_registered_name_as_source():
@@ -57,6 +72,11 @@ def test_draft_tokens_have_the_registered_name_as_source():
     assert [7, 8, 9] == tree.tokens
     assert ["text", "counting", "counting"] == tree.sources
     assert guarded(chain()).is_instant
+
+
+@pytest.mark.parametrize("number", [np.int64(8), np.uint8(8), torch.tensor(8)], ids=lambda number: str(type(number)))
+def test_draft_tokens_become_plain_integers(number):
+    assert [int, int] == [type(token) for token in asked(guarded(chain(number))).tokens]
 
 
 def test_the_budget_is_enforced():
@@ -81,40 +101,135 @@ def test_reported_samples_are_dropped():
     assert {} == asked(guarded(drawn)).samples
 
 
-def test_it_can_change_neither_the_text_nor_the_cache():
-    drafter, text = guarded(chain(8)), list(TEXT)
-    drafter.propose(DraftContext(text, Sampler(), 4, cache="the target's own"))
+def test_it_can_change_neither_the_text_nor_the_cache_nor_the_penalties():
+    drafter, text, seen = guarded(chain(8)), list(TEXT), SeenTokens([5], 100, CPU)
+    drafter.propose(DraftContext(text, Sampler(), 4, seen, cache="the target's own"))
 
     [context] = drafter.drafter.calls
     context.tokens.clear()
+    context.seen_tokens.mask[:] = True
     assert TEXT == text
+    assert [5] == seen.mask.nonzero()[:, 0].tolist()
     assert context.cache is None
+
+
+def test_it_can_change_no_outcome():
+    drafter, own = guarded(chain()), outcome()
+    drafter.observe(own)
+
+    [theirs] = heard(drafter)
+    theirs.tree.add(9)
+    theirs.path.append(9)
+    theirs.sampled_tokens.clear()
+    theirs.logits.fill_(9.0)
+    assert [8] == own.committed_tokens
+    assert 1 == len(own.tree)
+    assert not own.logits.any()
 
 
 @pytest.mark.parametrize(
     "propose_function",
-    [chain(100), chain(-1), chain(8, root=1), lambda _context: [8], lambda _context: None, lambda _context: 1 / 0],
-    ids=["beyond", "negative", "other root", "list", "nothing", "raises"],
-)
+    [
+        chain(100), chain(-1), chain(8.0), chain(8, root=1), lambda _context: [8], lambda _context: None,
+        lambda _context: 1 / 0, lambda _context: sys.exit(3), lambda _context: exec("raise KeyboardInterrupt"),
+    ],
+    ids=["beyond", "negative", "float", "other root", "list", "nothing", "raises", "exits", "interrupts"],
+)  # fmt: skip
 def test_after_an_error_it_is_switched_off_and_reported_once(propose_function):
     errors = []
     drafter = guarded(propose_function, errors)
 
     assert [[7], [7]] == [asked(drafter).tokens, asked(drafter).tokens]
-    drafter.observe(Outcome(DraftTree(7), [0], [8], 2))
+    drafter.observe(outcome())
     drafter.forget(1)
     assert 1 == len(errors)
+    assert 1 == len(drafter.drafter.calls)
 
 
-def test_outcomes_and_truncations_are_passed_on():
-    drafter, outcome = guarded(chain()), Outcome(DraftTree(7), [0], [8], 2)
+def test_an_error_while_it_observes_switches_it_off_too():
+    errors = []
+    drafter = guarded(chain(8), errors)
+    drafter.drafter.observe = lambda _outcome: sys.exit("no")
 
-    drafter.observe(outcome)
+    drafter.observe(outcome())
+
+    assert [7] == asked(drafter).tokens
+    assert ["no"] == [str(error) for error in errors]
+
+
+def test_a_drafter_that_takes_too_long_is_switched_off_and_the_answer_goes_on():
+    errors, released = [], Flag()
+    drafter = guarded(lambda _context: released.wait(), errors, seconds=0.01)
+
+    assert [7] == asked(drafter).tokens
+    released.set()
+    assert [7] == asked(drafter).tokens
+    assert [TimeoutError] == [type(error) for error in errors]
+    assert "longer than 0.01 s" in str(errors[0])
+
+
+def test_a_drafter_that_observes_too_slowly_is_switched_off():
+    errors, released = [], Flag()
+    drafter = guarded(chain(8), errors, seconds=0.01)
+    drafter.drafter.observe = lambda _outcome: released.wait()
+    for _ in range(MAX_PENDING_CALLS + 3):
+        drafter.observe(outcome())
+
+    assert [TimeoutError] == [type(error) for error in errors]
+    released.set()
+
+
+def test_outcomes_and_truncations_are_passed_on_in_order():
+    drafter, own = guarded(chain()), outcome()
+
+    drafter.observe(own)
     drafter.forget(1)
-    assert [outcome, 1] == drafter.drafter.calls
+
+    theirs, length = heard(drafter)
+    assert (own.committed_tokens, own.verify_seconds, 1) == (theirs.committed_tokens, theirs.verify_seconds, length)
 
 
-def test_tokens_of_numpy_become_plain_integers():
-    tree = asked(guarded(chain(numpy.int64(8), numpy.int64(9))))
+def test_a_drafter_that_is_not_selected_hears_nothing_and_then_only_how_much_of_the_text_is_left():
+    drafter = guarded(chain())
+    drafter.set_selected(is_selected=False)
+    for length in (9, 2, 4):
+        drafter.observe(outcome())
+        drafter.forget(length)
+    assert [] == drafter.drafter.calls
 
-    assert [int, int] == [type(token) for token in tree.tokens[1:]]
+    drafter.set_selected(is_selected=True)
+    drafter.observe(outcome())
+
+    assert [2, Outcome] == [call if isinstance(call, int) else type(call) for call in heard(drafter)]
+
+
+def test_its_thread_starts_with_the_first_call_and_ends_when_it_is_closed():
+    drafter = guarded(chain(8))
+    assert drafter._thread is None
+
+    asked(drafter)
+    thread = drafter._thread
+    drafter.close()
+    thread.join(10)
+
+    assert not thread.is_alive()
+    assert [7] == asked(drafter).tokens
+
+
+def test_its_thread_ends_after_an_error():
+    drafter = guarded(lambda _context: 1 / 0)
+
+    asked(drafter)
+    drafter._thread.join(10)
+
+    assert not drafter._thread.is_alive()
+
+
+def test_a_burst_of_outcomes_waits_until_the_drafter_has_taken_some():
+    errors, drafter = [], guarded(chain(8), None)
+    drafter.on_failure = errors.append
+    for _ in range(5 * MAX_PENDING_CALLS):
+        drafter.observe(outcome())
+
+    assert 5 * MAX_PENDING_CALLS == len(heard(drafter))
+    assert [] == errors

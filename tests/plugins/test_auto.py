@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from threading import Event as Flag
+from threading import enumerate as enumerate_threads
+
 import pytest
 
-from tests.engine_answers import measure_answer
+from specchat.bench.combinations import Combination
+from specchat.bench.measure import engine_measurer
+from specchat.chat.events import Finished, Notice
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
+from specchat.drafters import registry
+from specchat.engine.drafter import Drafter
+from specchat.engine.tree import DraftTree
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from tests.engine_answers import measure_answer
 from tests.tiny import speaking
 
 TINY = Profile().override({"models.target": str(speaking()), "models.draft": ""})
@@ -95,3 +105,86 @@ def test_a_failing_drafter_is_reported_once_and_the_answer_continues(drafting, c
     assert 1 == len(texts)
     assert 1 == drafting.calls["raising"]
     assert 1 == capsys.readouterr().err.count("plugin drafting: drafter 'raising' is switched off: ZeroDivisionError")
+
+
+def test_a_fault_is_shown_with_the_answer_once(drafting):
+    with load_engine(TINY).create_session() as session:
+        answers = [list(session.ask(Request(**{**vars(REQUEST), "variant": "raising"}))) for _ in range(2)]
+
+    shown = [[event.text for event in events if isinstance(event, Notice)] for events in answers]
+    assert shown == [["plugin drafting: drafter 'raising' is switched off: ZeroDivisionError: division by zero"], []]
+    assert all(isinstance(events[-1], Finished) for events in answers)
+
+
+def test_a_plugin_that_is_not_selected_is_not_heard(drafting):
+    heard = []
+    drafting.knowing = lambda _parts: Listening(heard)
+    with load_engine(TINY).create_session() as session:
+        for variant in ("suffix", "plain", "wrong"):
+            list(session.ask(Request(**{**vars(REQUEST), "variant": variant})))
+        assert heard == []
+
+        list(session.ask(Request(**{**vars(REQUEST), "variant": "knowing"})))
+        assert {"observe", "propose"} <= set(heard)
+
+
+def drafter_threads():
+    return {thread for thread in enumerate_threads() if thread.name == "drafter knowing"}
+
+
+def test_the_thread_of_a_plugin_ends_with_the_session(drafting):
+    drafting.knowing = lambda _parts: Listening([])
+    with load_engine(TINY).create_session() as session:
+        list(session.ask(Request(**{**vars(REQUEST), "variant": "suffix"})))
+        assert drafter_threads() == set()
+
+        list(session.ask(Request(**{**vars(REQUEST), "variant": "knowing"})))
+        [thread] = drafter_threads()
+
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_plugin_is_measured_with_a_limited_width(drafting):
+    heard = []
+    drafting.knowing = lambda _parts: Listening(heard)
+    combination = Combination("chat", 0.0, "knowing", width=1)
+    engine_measurer(load_engine(TINY))(REQUEST, combination)
+
+    assert {"observe", "propose"} <= set(heard)
+
+
+class Listening(Drafter):
+    """Proposes nothing, and stores that it was called."""
+
+    def __init__(self, heard: list[str]) -> None:
+        self.heard = heard
+
+    def propose(self, context):
+        self.heard.append("propose")
+        return DraftTree(context.tokens[-1])
+
+    def observe(self, _outcome):
+        self.heard.append("observe")
+
+    def forget(self, _length):
+        self.heard.append("forget")
+
+
+@pytest.mark.parametrize(
+    ("build", "fault"),
+    [
+        (lambda _parts: Flag().wait(), "'knowing' failed: TimeoutError: it took longer than 0.2 s"),
+        (lambda _parts: sys.exit(4), "'knowing' failed: SystemExit: 4"),
+        (lambda _parts: 7, "'knowing' returned a int, which is not a Drafter"),
+    ],
+    ids=["hangs", "exits", "no drafter"],
+)
+def test_a_drafter_that_cannot_be_built_in_time_is_left_out_and_said(drafting, monkeypatch, build, fault):
+    monkeypatch.setattr(registry, "MAX_BUILD_SECONDS", 0.2)
+    drafting.knowing = build
+    with load_engine(TINY).create_session() as session:
+        assert "knowing" not in session.drafters
+        notices = [event.text for event in session.ask(REQUEST) if isinstance(event, Notice)]
+
+    assert f"plugin drafting: {fault}" in notices

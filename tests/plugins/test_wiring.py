@@ -219,8 +219,9 @@ def test_a_drafter_that_cannot_be_built_is_reported_and_left_out(capsys):
         assert {"wild", "greedy", "plain"} < set(session.drafters)
         assert not {"stranger", "nobody", "unmade", "missing"} & set(session.drafters)
         assert "wild" in session.chooser.drafters
-        [failed] = session.ask(Request("why", variant="nobody"))
+        *notices, failed = session.ask(Request("why", variant="nobody"))
 
+    assert ["'stranger'", "'unmade'", "'missing'"] == [notice.text.split()[2] for notice in notices]
     assert "'nobody' cannot run with the loaded models" in failed.message
     warnings = capsys.readouterr().err
     assert "'stranger' returned a int, which is not a Drafter" in warnings
