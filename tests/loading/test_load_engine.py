@@ -258,7 +258,7 @@ def test_a_conversation_knows_the_memory_that_it_holds(embedded):
             session.generation.cache,
             *(each.cache for each in session.drafters.values() if hasattr(each, "cache")),
         ]
-        held = reachable_storages(drafters, [*shared, *caches, session, session.generation])
+        held = reachable_storages(list(session.drafters.values()), [*shared, *caches, session, session.generation])
         memory = session.memory_bytes()
 
     assert memory["drafters"] == pytest.approx(held, rel=0.1)
