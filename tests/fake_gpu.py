@@ -423,7 +423,7 @@ def _capture(graph: FakeGraph, pool: object = None, **_options: object) -> Gener
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let torch find the fake GPU."""
-    import bitsandbytes  # noqa: F401 - it looks for a GPU when it is imported
+    import bitsandbytes.functional  # it looks for a GPU when it is imported
 
     torch._C._ensureCUDADeviceGuardSet()
     pools = iter(range(1, 10**9))
@@ -445,6 +445,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for name, substitute in substitutes.items():
         monkeypatch.setattr(torch.cuda, name, substitute)
+    monkeypatch.setattr(bitsandbytes.functional, "name2qmap", {})  # tables on the device that first needed them
     monkeypatch.setattr(Tensor, "cuda", lambda tensor, *_: tensor.to(GPU))
 
 

@@ -2,8 +2,8 @@
 
 Bytes follow from an Architecture and the format of its linear layers. In 8 bits every output has a float32 scale;
 published FP8 experts have one scale per block. NF4 of bitsandbytes has a float32 scale per 64 elements; double
-quantization makes it one byte, plus one float32 per 256 scales (QLoRA, arXiv 2305.14314, section 3). Embeddings, output
-matrices, norms and the stacked weights of experts are not quantized. Imports no torch.
+quantization makes it one byte, plus one float32 per 256 scales (QLoRA, arXiv 2305.14314, section 3). Embeddings, norms
+and stacked weights of experts are not quantized, output matrices only where forward.llama computes. Imports no torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, Architecture, Matrix
+from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OUTPUT, Architecture, Matrix
 
 GIB = 2**30
 BF16_BYTES = 2
@@ -22,6 +22,9 @@ FP8_BLOCK = 128  # rows and columns of an expert that share a scale
 MXFP4_BYTES = 0.5 + 1 / 32  # per element: 32 elements share a scale of one byte
 CUDA_CONTEXT_BYTES = int(0.6 * GIB)  # a CUDA context and its kernels
 PYTHON_BYTES = int(0.5 * GIB)  # a process with torch on a CPU
+GRAPH_BYTES, GRAPHS = 16 * 2**20, 24  # vLLM reports 0.3 to 0.6 GiB for 35 CUDA graphs of a model of 8B
+CUBLAS_WORKSPACE_BYTES, STREAMS = 32 * 2**20, 2  # cuBLAS has a workspace for each stream: computing and capturing
+MASK_BYTES_PER_KEY = 2 * 8  # bf16, repeated for the queries that share a key
 LOGIT_ROWS, LOGIT_COPIES = 128, 4  # float32 logits of the widest pass, and copies during sampling
 PREFILL_CHUNK_TOKENS = 512
 DISPLAY_BYTES = int(0.7 * GIB)  # GPU memory that a display and the driver use
@@ -67,13 +70,14 @@ def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on
     """
     leaves_embeddings = embeddings_on_cpu and not architecture.is_tied
     matrices = [each for each in architecture.matrices if not (leaves_embeddings and each.kind == EMBEDDING)]
-    return round(sum(_matrix_bytes(matrix, quant_format) for matrix in matrices))
+    quantized = (LINEAR, OUTPUT) if architecture.family in LLAMA_LIKE_FAMILIES else (LINEAR,)
+    return round(sum(_matrix_bytes(matrix, quant_format, quantized) for matrix in matrices))
 
 
-def _matrix_bytes(matrix: Matrix, quant_format: str) -> float:
+def _matrix_bytes(matrix: Matrix, quant_format: str, quantized: tuple[str, ...]) -> float:
     if quant_format == "mxfp4" and matrix.kind == EXPERT:
         return MXFP4_BYTES * matrix.parameters
-    if matrix.kind == LINEAR or (matrix.kind == EXPERT and quant_format == "fp8"):
+    if matrix.kind in quantized or (matrix.kind == EXPERT and quant_format == "fp8"):
         return STORAGE_FORMATS[quant_format](matrix)
     return matrix.parameters * (4 if quant_format == "float32" else BF16_BYTES)
 
@@ -116,13 +120,6 @@ def kv_bytes_per_token(architecture: Architecture) -> int:
     return sum(group.layers * group.elements_per_token for group in full) * BF16_BYTES
 
 
-def workspace_bytes(architecture: Architecture, *, on_gpu: bool = True) -> int:
-    """The bytes that a pass needs besides: device context, logits of the widest tree, hidden states of a chunk."""
-    logits = LOGIT_ROWS * LOGIT_COPIES * 4 * architecture.vocab_size
-    hidden_states = PREFILL_CHUNK_TOKENS * 16 * architecture.hidden_size * BF16_BYTES
-    return (CUDA_CONTEXT_BYTES if on_gpu else PYTHON_BYTES) + logits + hidden_states
-
-
 def cache_rows(context_tokens: int) -> int:
     """The KV cache rows of a full context: the next power of two, plus scratch rows."""
     return max(MIN_BUCKET_ROWS, 1 << (context_tokens - 1).bit_length()) + SCRATCH_ROWS
@@ -137,6 +134,30 @@ class QuantizedModel:
     def weight_bytes(self, *, on_gpu: bool = True) -> int:
         weights = weight_bytes(self.architecture, self.quant_format, embeddings_on_cpu=self.embeddings_on_cpu)
         return weights + lm_head_copy_bytes(self.architecture, self.quant_format, on_gpu=on_gpu)
+
+
+def workspace_bytes(model: QuantizedModel, tokens: int, *, on_gpu: bool = True) -> int:
+    """The bytes that a pass needs besides: logits of the widest tree, hidden states of a chunk, and what a device has.
+
+    That is the context of a GPU, CUDA graphs, workspaces of cuBLAS, the mask of a chunk, and the largest layer, which
+    bitsandbytes dequantizes for many rows.
+    """
+    architecture = model.architecture
+    logits = LOGIT_ROWS * LOGIT_COPIES * 4 * architecture.vocab_size
+    rows = logits + PREFILL_CHUNK_TOKENS * 16 * architecture.hidden_size * BF16_BYTES
+    if not on_gpu:
+        return PYTHON_BYTES + rows
+    graphs = GRAPHS * GRAPH_BYTES if architecture.family in LLAMA_LIKE_FAMILIES else 0
+    mask = PREFILL_CHUNK_TOKENS * tokens * MASK_BYTES_PER_KEY
+    return CUDA_CONTEXT_BYTES + rows + graphs + STREAMS * CUBLAS_WORKSPACE_BYTES + mask + _dequantized_bytes(model)
+
+
+def _dequantized_bytes(model: QuantizedModel) -> int:
+    """The bytes of the largest layer in bf16; gate and up are one layer."""
+    if not model.quant_format.startswith("nf4"):
+        return 0
+    layers = [matrix for matrix in model.architecture.matrices if matrix.kind == LINEAR]
+    return max((2 * BF16_BYTES * matrix.rows * matrix.columns for matrix in layers), default=0)
 
 
 @dataclass(frozen=True)
@@ -169,7 +190,7 @@ def plan_memory(
         kv_bytes += kv_cache_bytes(drafter.architecture, tokens, uses_sliding_windows=uses_sliding_windows)
     drafter_bytes = drafter.weight_bytes(on_gpu=on_gpu) if drafter else 0
     return MemoryPlan(
-        target.weight_bytes(on_gpu=on_gpu), drafter_bytes, kv_bytes, workspace_bytes(target.architecture, on_gpu=on_gpu)
+        target.weight_bytes(on_gpu=on_gpu), drafter_bytes, kv_bytes, workspace_bytes(target, tokens, on_gpu=on_gpu)
     )
 
 

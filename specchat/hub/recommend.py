@@ -34,11 +34,11 @@ FORMAT_QUALITY = {"bf16": 1.0, "float32": 1.0, "int8": 0.97, "nf4-double": 0.75}
 SECONDARY_PURPOSE_FACTOR = 0.6  # a model for another purpose is like one of 0.6 times its size
 YEARLY_IMPROVEMENT = 1.25  # of newer models of the same size
 GATED_FACTOR = 0.6  # the user must sign in and accept a licence
-DRAFTER_FACTOR = {"eagle3": 1.15, "dflash": 1.1, "draft": 1.0, "": 0.85}  # a head computes one layer, a draft more
+DRAFTER_FACTOR = {"eagle3": 1.15, "dflash": 1.1, "draft": 1.0, "": 0.7}  # a head computes one layer, a draft more
 SINGLE_LANGUAGE_FACTOR = 0.8  # a head that was trained on one language only
 OVERSIZED_DRAFT_FACTOR = 0.8  # a draft that is too large for its target: below no drafter
 CPU_EMBEDDING_FACTOR = 0.5  # with embeddings on the CPU, there are no CUDA graphs
-GPU_MEMORY_SHARE = 0.98  # of free memory
+GPU_MEMORY_SHARE = 0.95  # of the free memory: the allocator and other programs need some
 MAIN_MEMORY_SHARE = 0.75  # of free memory: the rest is for other programs
 READING_TOKENS_PER_SECOND = 8.0  # a person reads so fast; below, the score falls with the square of the speed
 DEFAULT_BYTES_PER_SECOND = 20e9  # of main memory when it is not measured: two slow channels
@@ -226,24 +226,30 @@ def _fitting_pairs(
     cpu_features: Sequence[str],
     bytes_per_second: float | None,
 ) -> Iterator[ModelPair]:
-    """Every format and drafter of a model that fits, with the required context; the default context may be halved."""
-    can_split = device.is_gpu and entry.architecture.family in LLAMA_LIKE_FAMILIES and not entry.architecture.is_tied
-    embedding_choices = (False, True) if can_split else (False,)
-    contexts = [requirements.context_tokens]
-    contexts += [SHORT_CONTEXT_TOKENS] if contexts == [DEFAULT_CONTEXT_TOKENS] else []
-    for context in contexts:
-        has_fitting = False
+    """Every format and drafter of a model that fits, with the required context.
+
+    The default context is halved where nothing fits, and for a drafter where none fits beside the model.
+    """
+
+    def pairs_with(context: int) -> Iterator[ModelPair]:
         for quant_format in _quant_formats(entry, device, cpu_features):
             for drafter in _drafter_choices(entry, quant_format, on_gpu=device.is_gpu):
-                for embeddings_on_cpu in embedding_choices:
+                for embeddings_on_cpu in (False, True) if can_split else (False,):
                     pair = ModelPair(entry, quant_format, drafter, context, device, embeddings_on_cpu, bytes_per_second)
-                    fits_window = context <= entry.architecture.max_position_embeddings
-                    if fits_window and pair.memory_plan.total_bytes <= _memory_budget(device):
-                        has_fitting = True
+                    if pair.memory_plan.total_bytes <= _memory_budget(device):
                         yield replace(pair, score=_score(pair, requirements))
                         break
-        if has_fitting:
-            return
+
+    can_split = device.is_gpu and entry.architecture.family in LLAMA_LIKE_FAMILIES and not entry.architecture.is_tied
+    contexts = [requirements.context_tokens]
+    contexts += [SHORT_CONTEXT_TOKENS] if contexts == [DEFAULT_CONTEXT_TOKENS] else []
+    fitting = list[ModelPair]()
+    for context in contexts:
+        if context <= entry.architecture.max_position_embeddings:
+            fitting += [pair for pair in pairs_with(context) if pair.drafter.kind or not fitting]
+        if any(pair.drafter.kind and not pair.embeddings_on_cpu for pair in fitting):
+            break
+    yield from fitting
 
 
 def _quant_formats(entry: CatalogEntry, device: Device, cpu_features: Sequence[str]) -> Iterator[str]:

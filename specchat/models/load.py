@@ -39,6 +39,8 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
     if options.backend != BUILTIN_BACKEND:
         return _load_from_plugin(folder, options)
     device = _resolve_device(options.device)
+    if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(enabled=False)  # it makes a plan for every number of keys
     dtype = _resolve_dtype(options.dtype, folder, device)
     shape = BatchLimits(prefill_chunk=512 if device.type == "cuda" else 128, exact=options.exact)
     try:

@@ -37,7 +37,7 @@ from tests.processes import modules_after
 # From published configs, computed by hand: target, its format, drafter, its format, GPU in GB, GiB at 8k tokens.
 PAIRS = [
     ("Qwen2.5-Coder-7B-Instruct", "nf4-double", "Qwen2.5-Coder-0.5B-Instruct", "nf4-double", 8, 7.1),
-    ("Qwen3-4B", "nf4-double", "eagle3", "bf16", 8, 5.0),
+    ("Qwen3-4B", "nf4-double", "eagle3", "bf16", 8, 5.7),
     ("Llama-3.1-8B-Instruct", "nf4-double", "eagle3", "bf16", 8, 8.1),
     ("Qwen3-8B", "nf4-double", "eagle3", "bf16", 12, 8.5),
     ("Qwen2.5-Coder-7B-Instruct", "int8", "Qwen2.5-Coder-0.5B-Instruct", "bf16", 12, 10.5),
@@ -59,13 +59,13 @@ PAIRS = [
 # Parameters in billions; GiB in bf16, INT8, NF4 with double quantization; KiB of KV cache per token.
 MODELS = [
     ("Qwen2.5-Coder-0.5B-Instruct", 0.49, 0.9, 0.6, 0.4, 12),
-    ("Qwen3-8B", 8.19, 15.3, 8.8, 5.7, 144),
-    ("Llama-3.3-70B-Instruct", 70.55, 131.4, 67.7, 36.8, 320),
+    ("Qwen3-8B", 8.19, 15.3, 8.2, 4.8, 144),
+    ("Llama-3.3-70B-Instruct", 70.55, 131.4, 66.7, 35.4, 320),
     ("gemma-2-9b-it", 9.24, 17.2, 9.5, 5.7, 336),
     ("gemma-3-27b-it", 27.01, 50.3, 26.5, 14.9, 496),
-    ("deepseek-coder-6.7b-instruct", 6.74, 12.6, 6.5, 3.6, 512),
+    ("deepseek-coder-6.7b-instruct", 6.74, 12.6, 6.4, 3.4, 512),
     ("phi-4", 14.66, 27.3, 14.6, 8.5, 200),
-    ("Mistral-7B-Instruct-v0.3", 7.25, 13.5, 7.0, 3.9, 128),
+    ("Mistral-7B-Instruct-v0.3", 7.25, 13.5, 6.9, 3.7, 128),
 ]
 CPU_SKILLS = ("AVX2", "AVX512", "VNNI", "BF16")
 
@@ -163,7 +163,7 @@ def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu, purpose
 
 
 @pytest.mark.parametrize(("gpu", "purpose", "target", "quant_format"), [
-    (8, "chat", "Qwen3-4B", "int8"),
+    (8, "chat", "Qwen3-8B", "nf4-double"),
     (8, "code", "Qwen2.5-Coder-7B-Instruct", "nf4-double"),
     (12, "chat", "Qwen3-8B", "nf4-double"),
     (16, "chat", "Qwen3-14B", "nf4-double"),

@@ -188,9 +188,24 @@ def test_embeddings_on_the_cpu_are_not_counted_unless_they_are_tied():
 
 
 def test_a_large_vocabulary_needs_more_workspace():
-    small, large = (architecture_from_config(config_of("llama", {"vocab_size": size})) for size in (32_000, 262_144))
+    small, large = (
+        QuantizedModel(architecture_from_config(config_of("llama", {"vocab_size": size})), "bf16")
+        for size in (32_000, 262_144)
+    )
 
-    assert 0.4 < (workspace_bytes(large) - workspace_bytes(small)) / GIB < 0.5
+    assert 0.4 < (workspace_bytes(large, 8192) - workspace_bytes(small, 8192)) / GIB < 0.5
+
+
+def test_a_gpu_needs_a_mask_and_with_4_bits_a_dequantized_layer_besides():
+    architecture = architecture_from_config(config_of("llama", {}))
+
+    def needed(quant_format: str, tokens: int, *, on_gpu: bool) -> int:
+        return workspace_bytes(QuantizedModel(architecture, quant_format), tokens, on_gpu=on_gpu)
+
+    assert needed("bf16", 8192, on_gpu=False) == needed("nf4", 32768, on_gpu=False)
+    assert needed("bf16", 3072, on_gpu=True) - needed("bf16", 2048, on_gpu=True) == 512 * 1024 * 16
+    largest = 128 * 64  # queries; keys and values are as many together, and one layer with them
+    assert needed("nf4", 2048, on_gpu=True) - needed("bf16", 2048, on_gpu=True) == 2 * 2 * largest
 
 
 def test_kv_rows_are_counted_as_the_engine_allocates_them():

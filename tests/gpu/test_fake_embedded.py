@@ -1,0 +1,66 @@
+"""The embedded models on the fake GPU: every variant with every weight format, through the whole engine."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+
+from specchat.chat.events import Failed, Finished, TextDelta
+from specchat.chat.request import Request
+from specchat.loading.load_engine import Engine, load_engine
+from specchat.profile import Profile
+from tests.fake_gpu import FakeGpu, fake_gpu
+
+VARIANTS = ["lookup", "suffix", "recycling", "lookahead", "draft", "exit", "medusa", "eagle", "eagle3", "mtp", "auto"]
+WEIGHTS = ["float", "int8", "fp8", "nf4", "nf4-double"]
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    with fake_gpu() as fake:
+        yield fake
+
+
+@pytest.fixture(scope="module", params=WEIGHTS)
+def engine(request, gpu: FakeGpu) -> Engine:
+    del gpu
+    keys = {"models.device": "cuda", "models.weights": request.param, "models.dtype": "bfloat16"}
+    return load_engine(Profile().override({**keys, "speculation.exact": True}))
+
+
+def answer(engine: Engine, variant: str, temperature: float) -> str:
+    question = Request("Repeat: one two three, one two three.", variant=variant, max_tokens=12, seed=4)
+    with engine.create_session(
+        profile=engine.models.profile.override({"sampling.temperature": temperature})
+    ) as session:
+        events = list(session.ask(question))
+    assert isinstance(events[-1], Finished), [event for event in events if isinstance(event, Failed)]
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_drafter_changes_the_text(engine, variant):
+    for temperature in (0.0, 0.8):
+        assert answer(engine, variant, temperature) == answer(engine, "plain", temperature)
+
+
+@pytest.mark.full
+def test_the_engine_asks_for_no_kernel_that_plans_for_each_length(engine):
+    assert engine.models.target.pool.layout.device.type == "cuda"
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_an_answer_holds_what_it_held_before(gpu):
+    loaded = load_engine(Profile().override({"models.device": "cuda", "models.heads": (), "models.draft": ""}))
+    answer(loaded, "plain", 0.0)
+    gc.collect()
+    held = gpu.held_bytes
+
+    for _ in range(3):
+        answer(loaded, "plain", 0.0)
+        gc.collect()
+
+    assert gpu.held_bytes == held

@@ -1,0 +1,56 @@
+"""What the planner says before loading, and what the tensors of the fake GPU take afterwards."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from specchat.engine.decode import Generation
+from specchat.forward.batch import BatchLimits
+from specchat.hub.memory_plan import QuantizedModel, cache_rows, kv_cache_bytes
+from specchat.hub.safetensors_headers import read_architecture
+from specchat.models.llama_weights import load_llama
+from tests.fake_gpu import fake_gpu
+
+FORMATS = {"float": "bf16", "int8": "int8", "fp8": "fp8", "nf4": "nf4", "nf4-double": "nf4-double"}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["own output matrix", "tied embeddings"])
+def folder(request, tmp_path_factory) -> Path:
+    """A network large enough that norms and tables do not matter."""
+    folder = tmp_path_factory.mktemp("sized")
+    config = Qwen3Config(
+        vocab_size=8192, hidden_size=256, intermediate_size=768, num_hidden_layers=4, num_attention_heads=8,
+        num_key_value_heads=2, head_dim=32, max_position_embeddings=1024, tie_word_embeddings=request.param,
+    )  # fmt: skip
+    Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("quant_format", FORMATS)
+def test_the_weights_take_what_was_planned(folder, quant_format):
+    planned = QuantizedModel(read_architecture(folder), FORMATS[quant_format]).weight_bytes()
+    with fake_gpu() as gpu:
+        model = load_llama(folder, torch.bfloat16, torch.device("cuda"), None, BatchLimits(), quant_format=quant_format)
+        gc.collect()
+
+        assert gpu.held_bytes == pytest.approx(planned, rel=0.03)
+        assert model.bytes == pytest.approx(planned, rel=0.03)
+
+
+def test_two_conversations_take_the_planned_rows(folder):
+    planned = 2 * kv_cache_bytes(read_architecture(folder), cache_rows(900))
+    with fake_gpu() as gpu:
+        model = load_llama(folder, torch.bfloat16, torch.device("cuda"), None, BatchLimits())
+        gc.collect()
+        before, conversations = gpu.held_bytes, [Generation(model), Generation(model)]
+        for each in conversations:
+            with model.pool.acquire_slot(each.cache, 900):
+                pass
+        gc.collect()
+
+        assert gpu.held_bytes - before == pytest.approx(planned, rel=0.03)
