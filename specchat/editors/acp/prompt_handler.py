@@ -12,7 +12,8 @@ from acp import RequestError
 from acp.schema import PromptResponse
 
 from specchat.chat.events import Event
-from specchat.chat.request import Request
+from specchat.chat.request import Attachment, Request
+from specchat.chat.retrieve import ContextBudget
 from specchat.commands.command_registry import ChatState
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
 from specchat.edit.workspace_roots import WorkspaceRoots
@@ -34,7 +35,13 @@ from specchat.editors.acp.session_config import (
     help_text,
     parse_slash_command,
 )
-from specchat.editors.acp.stored_sessions import LoggedEdit, ReplayUpdate, log_edit, logged_edits
+from specchat.editors.acp.stored_sessions import (
+    LoggedEdit,
+    ReplayUpdate,
+    attached_edits,
+    log_edit,
+    logged_edits,
+)
 from specchat.editors.acp.turn_reporter import TurnReporter, session_title, stream_answer
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest
@@ -194,12 +201,20 @@ class PromptHandler:
         if prompt.notices:
             reporter.send(thought_chunk("\n".join(prompt.notices) + "\n"))
         options = self._chat.options
+        files = (*self._edits_since_last_turn(), *prompt.attachments)
         request = Request(
-            prompt.text, tuple(prompt.attachments), variant=options.variant, temperature=options.temperature,
-            seed=options.seed, answer_format=prompt.structure,
+            prompt.text, files, variant=options.variant, temperature=options.temperature, seed=options.seed,
+            answer_format=prompt.structure,
         )  # fmt: skip
         request.check_size(self._window_tokens)
         return request
+
+    def _edits_since_last_turn(self) -> list[Attachment]:
+        """The edits that the conversation does not hold yet."""
+        edits = logged_edits(self.conversation.session_id)
+        turns = self.conversation.turns() if edits else ()
+        budget = ContextBudget.of_window(self._window_tokens).total_characters // 2
+        return attached_edits(edits, turns[-1].id if turns else "", budget)
 
     @property
     def _window_tokens(self) -> int:
