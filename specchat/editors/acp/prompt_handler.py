@@ -63,9 +63,10 @@ class PromptHandler:
         workspace: WorkspaceRoots,
         client: EditorClient,
         unused_mcp_servers: Sequence[str],
+        config: SessionConfig,
     ) -> None:
         self.workspace, self.client, self.conversation = workspace, client, chat.conversation
-        self.config = SessionConfig(chat.conversation.profile)
+        self.config = config
         self._chat, self._session_request, self._unused_mcp_servers = chat, session_request, unused_mcp_servers
         self._is_named = bool(chat.conversation.name)
 
@@ -73,12 +74,16 @@ class PromptHandler:
         """Send the chosen options to the engine. If it refuses them, the next request reports the error."""
         self._chat.options = replace(self._chat.options, variant=self.config.variant)
         conversation = self.conversation
-        if self.config.profile == conversation.profile:
+        if (
+            self.config.profile == conversation.profile
+            and self.config.overrides.items() <= self._chat.overrides.items()
+        ):
             return
         try:
-            profile = SessionRequest(profile=self.config.profile).to_params()["profile"]
-            conversation.call("set_profile", {"profile": profile})
+            params = SessionRequest(profile=self.config.profile, overrides=self.config.overrides).to_params()
+            conversation.call("set_profile", {key: params[key] for key in ("profile", "overrides") if key in params})
             conversation.profile = self.config.profile
+            self._chat.overrides = {**self._chat.overrides, **self.config.overrides}
         except (SpecchatError, ConnectionError):
             log.warning("the profile could not be changed", exc_info=True)
 
@@ -165,7 +170,10 @@ class PromptHandler:
         # imports the grammars, which most sessions do not need
         from specchat.editors.acp.file_edit import FileEdit, FileEditSettings
 
-        session_request = replace(self._session_request, session_id="", profile="edit", kind="edit")
+        overrides = {**self._session_request.overrides, **self.config.overrides}
+        session_request = replace(
+            self._session_request, session_id="", profile="edit", overrides=overrides, kind="edit"
+        )
         window = load_profile(session_request.profile).limits.context
         settings = FileEditSettings(self.workspace, session_request, window, self.config.mode != AUTO_MODE)
         file_edit = FileEdit(intent, settings, reporter)
