@@ -5,6 +5,7 @@ architecture            a model as a list of matrices and KV layers
 config_architecture     config.json → Architecture
 safetensors_headers     headers of safetensors → Architecture
 local_models            the embedded models, folders and the hub's cache
+runnable_models         those on this disk that fit the free memory
 other_programs          the models of Ollama and LM Studio, and GGUF files in the hub's cache
 machine                 GPUs, main memory and CPU features
 memory_plan             bytes of weights, KV cache and workspace

@@ -9,6 +9,7 @@ import pytest
 from specchat.edit.edit_intent import intent_from_command, intent_from_text
 from specchat.edit.undo_store import undo_edit, user_undo_store
 from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.editors.acp.stored_sessions import LoggedEdit, attached_edits
 from specchat.errors import UsageError
 from tests.acp.test_talk import link, stop
 
@@ -50,6 +51,43 @@ def test_an_edit_is_shown_permitted_and_written(editor, folder, file):
     [question] = asked_of(editor, QUESTION)
     assert offered["content"] == question["toolCall"]["content"]
     assert 1 == end["_meta"]["specchat"]["steps"]
+
+
+def test_the_next_question_knows_what_an_edit_changed(editor, folder, file):
+    session = deciding(editor, ALLOW).new(folder)
+    editor.ask(session, "/edit a.py replace total amount")
+
+    before = len(editor.said())
+    editor.ask(session, "replace nothing nothing")  # says the text of the attached files
+    known = editor.said()[before:]
+    before = len(editor.said())
+    editor.ask(session, "replace nothing nothing")
+
+    assert "-total = 1\n-print(total)\n+amount = 1\n+print(amount)\n" in known
+    assert "replace total amount" in known
+    assert "amount" not in editor.said()[before:]
+
+
+def test_an_edit_that_was_declined_is_not_told(editor, folder, file):
+    session = deciding(editor, REJECT).new(folder)
+    editor.ask(session, "/edit a.py replace total amount")
+
+    before = len(editor.said())
+    editor.ask(session, "replace nothing nothing")
+
+    assert "amount" not in editor.said()[before:]
+
+
+def test_a_change_that_is_too_long_to_show_is_told_without_its_lines():
+    diff = {"type": "diff", "path": "/x/a.py", "oldText": "a\n" * 99, "newText": "b\n" * 99}
+    edit = LoggedEdit("", "say b", "a.py: 1 change written.", {"status": "completed", "content": [diff]})
+
+    [whole], [short] = attached_edits([edit], "", 9999), attached_edits([edit], "", 50)
+
+    assert "+b\n" in whole.text
+    assert "+b\n" not in short.text
+    assert "say b" in short.text
+    assert not attached_edits([edit], "a later turn", 9999)
 
 
 def test_an_edit_written_by_the_agent_can_be_undone(editor, folder, file):

@@ -10,8 +10,10 @@ import pytest
 from specchat.cli.acp import _session_request as session_request_for
 from specchat.cli.options import PROFILE_OPTIONS
 from specchat.cli.project_trust import project_trust
+from specchat.editors.acp.session_config import SessionConfig
 from specchat.editors.acp.stored_sessions import LoggedEdit, _log_path, log_edit, logged_edits
 from specchat.host.client import Conversation, SessionRequest
+from specchat.hub.runnable_models import RunnableModel
 from specchat.profile.project_file import find_project_file
 from tests.acp.conftest import Served
 
@@ -274,7 +276,7 @@ def test_choices_are_offered_as_options_and_modes(editor, folder):
     opened = editor.request("session/new", {"cwd": str(folder), "mcpServers": []})
 
     options = {option["id"]: option for option in opened["configOptions"]}
-    assert ["mode", "profile", "variant"] == list(options)
+    assert ["mode", "model", "profile", "variant"] == list(options)
     assert all("select" == option["type"] for option in options.values())
     assert "chat" == options["profile"]["currentValue"]
     assert "edit" == options["mode"]["currentValue"] == opened["modes"]["currentModeId"]
@@ -311,10 +313,36 @@ def test_a_profile_can_be_chosen_in_a_menu_and_by_a_command(editor, folder):
     assert "profile code;" in editor.said()
     editor.ask(session, "/profile creative")
 
-    assert "creative" == editor.of("config_option_update")[-1]["configOptions"][1]["currentValue"]
+    assert "creative" == editor.of("config_option_update")[-1]["configOptions"][2]["currentValue"]
 
 
-@pytest.mark.parametrize(("option", "value"), [("mode", "wild"), ("profile", "none"), ("variant", "x"), ("x", "y")])
+def test_the_menu_of_models_has_those_that_can_run_here_and_a_choice_holds(editor, folder):
+    session = editor.new(folder)
+    chosen = {"sessionId": session, "configId": "model", "value": "embedded"}
+
+    [_mode, model, *_others] = editor.request("session/set_config_option", chosen)["configOptions"]
+    editor.ask(session, "/profile")
+    resumed = editor.request("session/load", params(session, folder))["configOptions"][1]
+
+    assert ("model", "embedded") == (model["category"], model["currentValue"])
+    assert "embedded" in [each["value"] for each in model["options"]]
+    assert "embedded" == resumed["currentValue"]
+
+
+def test_a_model_that_fits_in_fewer_bits_only_is_chosen_with_them():
+    models = (RunnableModel("org/big", "20 GiB", "nf4"), RunnableModel("org/small", "1 GiB"))
+    config = SessionConfig("chat", runnable=models)
+
+    assert {} == config.overrides
+    assert {"models.target": "org/big", "models.weights": "nf4"} == config.with_option("model", "org/big").overrides
+    assert {"models.target": "org/small", "models.weights": "float"} == config.with_option(
+        "model", "org/small"
+    ).overrides
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("mode", "wild"), ("model", "org/none"), ("profile", "none"), ("variant", "x"), ("x", "y")]
+)
 def test_what_cannot_be_chosen_is_refused(editor, folder, option, value):
     chosen = {"sessionId": editor.new(folder), "configId": option, "value": value}
 

@@ -6,7 +6,7 @@ Everything here runs on the event loop, except `_run_turn`, which runs on that t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -20,8 +20,9 @@ from specchat.editors.acp.client_requests import EditorClient, PromptTurn, promp
 from specchat.editors.acp.prompt_blocks import Prompt, parse_blocks
 from specchat.editors.acp.prompt_handler import CLIENT, PromptHandler
 from specchat.editors.acp.session_config import SessionConfig
-from specchat.editors.acp.stored_sessions import ReplayUpdate
+from specchat.editors.acp.stored_sessions import ReplayUpdate, find_session
 from specchat.host.client import Conversation, SessionRequest
+from specchat.hub.runnable_models import RunnableModel
 
 MAX_QUEUED_PROMPTS = 8
 GRACE_SECONDS = 0.15  # for the engine to end a turn by itself and report its usage
@@ -33,18 +34,27 @@ async def open_session(
     workspace: WorkspaceRoots,
     unused_mcp_servers: Sequence[str],
     client_for: Callable[[str], EditorClient],
+    runnable: Sequence[RunnableModel],
 ) -> AcpSession:
     """Open a conversation in the engine process, which is started if necessary. Loads no model."""
     session_request = replace(session_request, folder=str(workspace.main_root))
     pool = ThreadPoolExecutor(1, thread_name_prefix="acp-session")
     try:
-        opening = asyncio.get_running_loop().run_in_executor(pool, lambda: Conversation(session_request, CLIENT))
-        conversation = await opening
+        opening = asyncio.get_running_loop().run_in_executor(pool, lambda: _open_conversation(session_request))
+        conversation, settings = await opening
     except BaseException:
         pool.shutdown(wait=False)
         raise
     chat, client = ChatState(conversation), client_for(conversation.session_id)
-    return AcpSession(PromptHandler(chat, session_request, workspace, client, unused_mcp_servers), pool)
+    config = SessionConfig(conversation.profile, model=str(settings.get("models.target", "")), runnable=tuple(runnable))
+    return AcpSession(PromptHandler(chat, session_request, workspace, client, unused_mcp_servers, config), pool)
+
+
+def _open_conversation(session_request: SessionRequest) -> tuple[Conversation, Mapping[str, Any]]:
+    """The conversation, and the settings that it has beside its profile."""
+    conversation = Conversation(session_request, CLIENT)
+    stored = find_session(session_request.session_id) if session_request.session_id else None
+    return conversation, stored.settings if stored else session_request.overrides
 
 
 class AcpSession:

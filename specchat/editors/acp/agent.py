@@ -23,6 +23,7 @@ from specchat.editors.acp.session_config import commands_update
 from specchat.editors.stdio import ExitStatus, stop_on_signals
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
+from specchat.hub.runnable_models import RunnableModel, runnable_models
 
 RESOURCE_NOT_FOUND = -32002
 
@@ -41,6 +42,7 @@ CAPABILITIES = schema.AgentCapabilities(
     field_meta={"specchat": {"v": 1}},
 )
 FLUSH_SECONDS = 0.3
+MODEL_LIST_SECONDS = 0.5
 
 
 class Agent:
@@ -51,6 +53,7 @@ class Agent:
         self._after_response: dict[RequestId, Callable[[], None]] = {}  # runs once the response is sent
         self._active_turns: dict[RequestId, tuple[AcpSession, PromptTurn]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._runnable: asyncio.Future[list[RunnableModel]] | None = None
         guard.on_response_sent, guard.on_request_cancelled, guard.on_disconnect = (
             self._on_response_sent,
             self._cancel_request,
@@ -69,6 +72,7 @@ class Agent:
     ) -> schema.InitializeResponse:
         """Answer with our protocol version, whatever version the editor offers."""
         self._capabilities = client_capabilities or self._capabilities
+        self._runnable = self._runnable or asyncio.ensure_future(asyncio.to_thread(lambda: [*runnable_models()]))
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=schema.Implementation(name="specchat", title="specchat", version=__version__),
@@ -194,7 +198,15 @@ class Agent:
         else:
             request = self._make_session_request(workspace.main_root)
         client_for = partial(EditorClient, self._client, self._capabilities, asyncio.get_running_loop())
-        return await open_session(request, workspace, [str(server.name) for server in servers], client_for)
+        names, runnable = [str(server.name) for server in servers], await self._runnable_models()
+        return await open_session(request, workspace, names, client_for, runnable)
+
+    async def _runnable_models(self) -> Sequence[RunnableModel]:
+        """The models for the menu; none where they are not known soon, because a session must open within a second."""
+        if self._runnable is None:
+            return ()
+        await asyncio.wait([self._runnable], timeout=MODEL_LIST_SECONDS)
+        return self._runnable.result() if self._runnable.done() and not self._runnable.exception() else ()
 
     async def _resume_session(
         self, session_id: str, cwd: str, others: Sequence[str] | None, servers: Sequence[Any] | None, id: RequestId

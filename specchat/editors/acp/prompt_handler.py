@@ -12,7 +12,8 @@ from acp import RequestError
 from acp.schema import PromptResponse
 
 from specchat.chat.events import Event
-from specchat.chat.request import Request
+from specchat.chat.request import Attachment, Request
+from specchat.chat.retrieve import ContextBudget
 from specchat.commands.command_registry import ChatState
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
 from specchat.edit.workspace_roots import WorkspaceRoots
@@ -34,7 +35,13 @@ from specchat.editors.acp.session_config import (
     help_text,
     parse_slash_command,
 )
-from specchat.editors.acp.stored_sessions import LoggedEdit, ReplayUpdate, log_edit, logged_edits
+from specchat.editors.acp.stored_sessions import (
+    LoggedEdit,
+    ReplayUpdate,
+    attached_edits,
+    log_edit,
+    logged_edits,
+)
 from specchat.editors.acp.turn_reporter import TurnReporter, session_title, stream_answer
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest
@@ -56,9 +63,10 @@ class PromptHandler:
         workspace: WorkspaceRoots,
         client: EditorClient,
         unused_mcp_servers: Sequence[str],
+        config: SessionConfig,
     ) -> None:
         self.workspace, self.client, self.conversation = workspace, client, chat.conversation
-        self.config = SessionConfig(chat.conversation.profile)
+        self.config = config
         self._chat, self._session_request, self._unused_mcp_servers = chat, session_request, unused_mcp_servers
         self._is_named = bool(chat.conversation.name)
 
@@ -66,12 +74,16 @@ class PromptHandler:
         """Send the chosen options to the engine. If it refuses them, the next request reports the error."""
         self._chat.options = replace(self._chat.options, variant=self.config.variant)
         conversation = self.conversation
-        if self.config.profile == conversation.profile:
+        if (
+            self.config.profile == conversation.profile
+            and self.config.overrides.items() <= self._chat.overrides.items()
+        ):
             return
         try:
-            profile = SessionRequest(profile=self.config.profile).to_params()["profile"]
-            conversation.call("set_profile", {"profile": profile})
+            params = SessionRequest(profile=self.config.profile, overrides=self.config.overrides).to_params()
+            conversation.call("set_profile", {key: params[key] for key in ("profile", "overrides") if key in params})
             conversation.profile = self.config.profile
+            self._chat.overrides = {**self._chat.overrides, **self.config.overrides}
         except (SpecchatError, ConnectionError):
             log.warning("the profile could not be changed", exc_info=True)
 
@@ -158,7 +170,10 @@ class PromptHandler:
         # imports the grammars, which most sessions do not need
         from specchat.editors.acp.file_edit import FileEdit, FileEditSettings
 
-        session_request = replace(self._session_request, session_id="", profile="edit", kind="edit")
+        overrides = {**self._session_request.overrides, **self.config.overrides}
+        session_request = replace(
+            self._session_request, session_id="", profile="edit", overrides=overrides, kind="edit"
+        )
         window = load_profile(session_request.profile).limits.context
         settings = FileEditSettings(self.workspace, session_request, window, self.config.mode != AUTO_MODE)
         file_edit = FileEdit(intent, settings, reporter)
@@ -194,12 +209,20 @@ class PromptHandler:
         if prompt.notices:
             reporter.send(thought_chunk("\n".join(prompt.notices) + "\n"))
         options = self._chat.options
+        files = (*self._edits_since_last_turn(), *prompt.attachments)
         request = Request(
-            prompt.text, tuple(prompt.attachments), variant=options.variant, temperature=options.temperature,
-            seed=options.seed, answer_format=prompt.structure,
+            prompt.text, files, variant=options.variant, temperature=options.temperature, seed=options.seed,
+            answer_format=prompt.structure,
         )  # fmt: skip
         request.check_size(self._window_tokens)
         return request
+
+    def _edits_since_last_turn(self) -> list[Attachment]:
+        """The edits that the conversation does not hold yet."""
+        edits = logged_edits(self.conversation.session_id)
+        turns = self.conversation.turns() if edits else ()
+        budget = ContextBudget.of_window(self._window_tokens).total_characters // 2
+        return attached_edits(edits, turns[-1].id if turns else "", budget)
 
     @property
     def _window_tokens(self) -> int:

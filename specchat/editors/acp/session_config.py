@@ -1,4 +1,4 @@
-"""What the user chooses in the editor's own menus: slash commands, mode, profile, drafter.
+"""What the user chooses in the editor's own menus: slash commands, mode, model, profile, drafter.
 
 Old editors support modes only, new ones options; the mode appears in both. The commands are the shared ones that make
 sense in an editor, and `/edit` and `/fix`. Those that switch the conversation are excluded: the editor does this itself
@@ -15,6 +15,7 @@ from acp.schema import AvailableCommand, AvailableCommandInput, AvailableCommand
 
 from specchat.commands.command_registry import COMMAND_PATTERN, COMMANDS, Command, conversation_commands
 from specchat.errors import UsageError
+from specchat.hub.runnable_models import RunnableModel
 from specchat.profile import all_drafters, load_profile, profile_names
 
 ASK_MODE, EDIT_MODE, AUTO_MODE = "ask", "edit", "auto"
@@ -36,17 +37,22 @@ ATTACHED_CODE = "the attached code"  # the default argument
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """The options of one session. `variant` is None while the profile decides."""
+    """The options of one session. `variant` is None and `model` "" while the profile decides."""
 
     profile: str
     mode: str = EDIT_MODE
     variant: str | None = None
+    model: str = ""
+    runnable: tuple[RunnableModel, ...] = ()  # the models on this disk that can answer here
 
     def with_option(self, option: str, value: str) -> SessionConfig:
         """A copy with one option changed; UsageError for an invalid option or value."""
         match option:
             case "mode":
                 return replace(self, mode=_checked_choice(value, MODES, "mode"))
+            case "model":
+                _checked_choice(value, self._models, "model")
+                return replace(self, model=value)
             case "profile":
                 load_profile(value)
                 return replace(self, profile=value)
@@ -55,6 +61,26 @@ class SessionConfig:
                 return replace(self, variant=None if value == PROFILE_DEFAULT else value)
             case _:
                 raise UsageError(f"there is no option {option!r}")
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """The settings that choose the model; none while the profile decides."""
+        if not self.model:
+            return {}
+        weights = next((each.weights for each in self.runnable if each.name == self.model), "")
+        return {
+            "models.target": self.model,
+            "models.weights": weights or load_profile(self.profile).models.weights,
+        }
+
+    @property
+    def _target(self) -> str:
+        return self.model or load_profile(self.profile).models.target
+
+    @property
+    def _models(self) -> dict[str, str]:
+        """The choices with what they are; the model in use is one of them in any case."""
+        return {self._target: ""} | {each.name: each.description for each in self.runnable}
 
     def updates(self) -> tuple[schema.CurrentModeUpdate, schema.ConfigOptionUpdate]:
         return (
@@ -75,7 +101,8 @@ class SessionConfig:
         variant = self.variant or PROFILE_DEFAULT
         return [
             _select_option("mode", "Mode", "mode", self.mode, MODES),
-            _select_option("profile", "Profile", "model", self.profile, profiles),
+            _select_option("model", "Model", "model", self._target, self._models),
+            _select_option("profile", "Profile", "model_config", self.profile, profiles),
             _select_option("variant", "Drafter", "model_config", variant, variants),
         ]
 

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
 from acp.schema import AgentMessageChunk, ListSessionsResponse, SessionInfo, ToolCallStart, UserMessageChunk
 
 from specchat.chat.history import HistoryReader, StoredTurn, Thread
+from specchat.chat.request import Attachment
 from specchat.editors.acp.client_requests import answer_chunks, user_message_chunk
 from specchat.errors import UsageError
 from specchat.host.client import connect
@@ -29,6 +31,7 @@ OLD_FIELDS = {"after": "after_turn", "asked": "prompt", "said": "answer", "offer
 
 ReplayUpdate = UserMessageChunk | AgentMessageChunk | ToolCallStart
 PAGE_SIZE = 50
+EDIT_OF = "edit of "  # begins the name of an attachment that the user did not attach
 CLIENT = "acp"
 
 
@@ -73,6 +76,34 @@ def logged_edits(session: str) -> Sequence[LoggedEdit]:
     except (OSError, UnicodeDecodeError):
         return []
     return [edit for line in lines if (edit := _parse_record(line))]
+
+
+def attached_edits(edits: Sequence[LoggedEdit], after_turn: str, max_characters: int) -> list[Attachment]:
+    """What the edits after this turn changed, for the next question; of the longest only what was asked and answered.
+
+    An edit runs in a session of its own, so the conversation does not hold it yet.
+    """
+    found = list[Attachment]()
+    for edit in edits:
+        diffs = _written_diffs(edit) if edit.after_turn == after_turn else []
+        for diff in diffs:
+            name = Path(str(diff["path"])).name
+            old, new = (_lines(diff.get(key)) for key in ("oldText", "newText"))
+            changes = "".join(unified_diff(old, new, name, name))
+            max_characters -= len(changes)
+            about = f"You were asked: {edit.prompt}\nYou changed the file {name}: {edit.answer}\n"
+            found.append(Attachment(f"{EDIT_OF}{name}", f"{about}{changes if max_characters >= 0 else ''}"))
+    return found
+
+
+def _written_diffs(edit: LoggedEdit) -> list[dict[str, Any]]:
+    call = edit.tool_call or {}
+    is_written = call.get("status") == "completed"
+    return [each for each in call.get("content") or () if is_written and each.get("type") == "diff"]
+
+
+def _lines(text: str | None) -> list[str]:
+    return [f"{line}\n" for line in (text or "").splitlines()]
 
 
 def _parse_record(line: str) -> LoggedEdit | None:
@@ -139,7 +170,8 @@ def _edits_after(turn: str, edits: Sequence[LoggedEdit]) -> Iterator[ReplayUpdat
 
 
 def _turn_updates(turn: StoredTurn) -> Iterator[ReplayUpdate]:
-    files = [f"`{file.get('name', '')}`" for file in turn.request.get("files") or ()]
+    names = [str(file.get("name", "")) for file in turn.request.get("files") or ()]
+    files = [f"`{name}`" for name in names if not name.startswith(EDIT_OF)]
     question = "\n\n".join(filter(None, [str(turn.request.get("text", "")), " ".join(files)]))
     yield user_message_chunk(question, f"{turn.id}-question")
     yield from answer_chunks(turn.answer.text, turn.id)
