@@ -82,7 +82,7 @@ says why.  Undo reverts an edit in one step, `specchat-stop' ends one."
 (defun specchat-wait ()
   "Wait until the rewrite of this buffer has ended; for scripts."
   (while specchat--process
-    (accept-process-output specchat--process 0.05)))
+    (accept-process-output nil 0.05)))
 
 (defun specchat--sentinel (process _event)
   "Replace the text, or say why not, when PROCESS has ended."

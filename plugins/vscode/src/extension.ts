@@ -27,28 +27,38 @@ function program(): string {
   return vscode.workspace.getConfiguration("specchat").get("command", "specchat");
 }
 
-/** Rewrite the selection, or the whole document when nothing is selected. */
-async function rewrite(editor: vscode.TextEditor): Promise<void> {
-  const instruction = await vscode.window.showInputBox({ prompt: "Rewrite: instruction" });
+/** Rewrite the selection, or the whole document when nothing is selected. A key binding may give the instruction. */
+async function rewrite(editor: vscode.TextEditor, _edit: unknown, given?: string): Promise<void> {
+  const instruction = given ?? (await vscode.window.showInputBox({ prompt: "Rewrite: instruction" }));
   if (!instruction?.trim()) {
     return;
   }
   const { document } = editor;
   const { version } = document;
   const range = editor.selection.isEmpty ? whole(document) : editor.selection;
-  const options = { location: vscode.ProgressLocation.Notification, title: "specchat", cancellable: true };
-  const edited = await vscode.window.withProgress(options, (_progress, token) => {
+  const options = { location: vscode.ProgressLocation.Notification, title: `specchat: ${instruction}`, cancellable: true };
+  const edited = await vscode.window.withProgress(options, async (progress, token) => {
     const stop = new AbortController();
     token.onCancellationRequested(() => stop.abort());
+    const begun = Date.now();
+    let notice = "";
+    const report = () => progress.report({ message: `${notice} ${Math.round((Date.now() - begun) / 1000)} s`.trim() });
+    const timer = setInterval(report, 1000);
     const suffix = extname(document.fileName).slice(1);
-    return edit(program(), document.getText(range), instruction, suffix, stop.signal);
+    const onNotice = (line: string) => {
+      notice = line;
+      report();
+    };
+    return edit(program(), document.getText(range), instruction, suffix, stop.signal, onNotice).finally(() => clearInterval(timer));
   });
   if ("failure" in edited) {
-    void vscode.window.showWarningMessage(edited.failure);
+    void vscode.window.showWarningMessage(`specchat: ${edited.failure}; the text is unchanged`);
   } else if (document.version !== version) {
-    void vscode.window.showWarningMessage("specchat: the text changed in the meantime; nothing was replaced");
+    void vscode.window.showWarningMessage("specchat: the text was changed meanwhile; nothing is replaced");
   } else {
-    await editor.edit((builder) => builder.replace(range, edited.text));
+    const change = new vscode.WorkspaceEdit();
+    change.replace(document.uri, range, edited.text);
+    await vscode.workspace.applyEdit(change);
   }
 }
 

@@ -24,7 +24,7 @@ test("an empty text stays empty", async () => {
 test("a failure has a reason in one line", async () => {
   const edited = await edit("specchat", CODE, " ", "py");
   assert.ok("failure" in edited);
-  assert.match(edited.failure, /^specchat: an edit needs an instruction/);
+  assert.match(edited.failure, /^an edit needs an instruction/);
 });
 
 test("a missing program is reported", async () => {
