@@ -100,8 +100,8 @@ def check_writable(path: Path) -> None:
     mode = status.st_mode
     if status.st_nlink > 1:
         raise SpecchatError(
-            f"{path}: has {status.st_nlink} hard links, and an edit would separate this name from the others; replace it "
-            f"by a copy (cp -p FILE COPY, mv COPY FILE) or by a symbolic link"
+            f"{path}: has {status.st_nlink} hard links, and an edit would separate this name from the others; "
+            "edit a copy, or make this name a symbolic link"
         )
     if not mode & WRITE_PERMISSION_BITS or not os.access(path, os.W_OK):
         raise SpecchatError(f"{path}: is read-only; 'chmod u+w' makes it writable")
