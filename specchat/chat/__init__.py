@@ -1,6 +1,6 @@
 """A conversation: requests in, events out.
 
-request.py                             a request, and the required format of its answer
+request.py, schema_check.py            a request, the required format of its answer, and whether its schema has an end
 at_names.py, file_listing.py           names after an @: files, folders, globs, the repository, texts from plugins
 attachments.py                         attached files in the prompt
 retrieve.py, passages.py, repomap.py   passages of long files, and a map of a repository

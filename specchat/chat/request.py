@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from specchat.chat.schema_check import check_ends, parse_schema
 from specchat.errors import ContextError, UsageError
 from specchat.profile import ANSWER_FORMATS, Sampling
 
@@ -30,9 +31,10 @@ class AnswerFormat:
         """Validate the input of a user, as far as possible without a model; UsageError for invalid input."""
         match kind, value:
             case "schema", dict():
+                check_ends(value)
                 return cls(kind, json.dumps(value))
             case "schema", str():
-                return cls.parse(kind, _parse_schema(value))
+                return cls.parse(kind, parse_schema(value))
             case "regex" | "lark", str() if value:
                 return cls(kind, value)
             case "choices", (list() | tuple()) if value and all(isinstance(text, str) and text for text in value):
@@ -60,16 +62,6 @@ class AnswerFormat:
     @property
     def regex(self) -> str:
         return "|".join(re.escape(choice) for choice in self.value) if self.kind == CHOICES else self.text
-
-
-def _parse_schema(text: str) -> Any:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"the schema is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"the schema is a JSON {type(value).__name__}; a schema is an object")
-    return value
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,8 @@ class EditFiles:
             raise UsageError("two of these names are the same file; name it once")
         for command in self.options["checks"]:
             split_check_command(command)
+        for notice in user_undo_store().notices:  # before the files are read
+            _print_note(notice)
         sources = [read_source(path) for path in paths]
         if self.is_writing:
             for path in paths:

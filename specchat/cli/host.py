@@ -66,6 +66,8 @@ def _print_status(connection: HostConnection) -> None:
     memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory_bytes"].items())
     host_info, models = connection.host_info, memory or "no model loaded"
     print(f"process {host_info['pid']}, version {host_info['version']}, {stats['state']}, {models}")
+    if resident_bytes := stats.get("resident_bytes"):
+        print(f"resident {resident_bytes / 2**20:.0f} MiB, with Python and torch")
     print(f"{stats['sessions']} sessions, {stats['live_turns']} running answers, history {host_info['history_path']}")
     if port := stats.get("metrics_port"):
         print(METRICS_LINE.format(port))

@@ -31,7 +31,7 @@ from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, Tex
 from specchat.chat.request import AnswerFormat, Request
 from specchat.cli.ask import STDIN, check_utf8, read_stdin
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
-from specchat.cli.main import INTERRUPTED_EXIT_CODE
+from specchat.cli.main import CONNECTION_CLOSED, INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.session_options import (
     open_host_conversation,
@@ -40,7 +40,7 @@ from specchat.cli.session_options import (
     resume_request,
     session_request,
 )
-from specchat.errors import ContextError, SpecchatError, UsageError
+from specchat.errors import ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import Conversation
 from specchat.host.protocol import EVENT_METHODS, JsonObject, event_to_json
 from specchat.profile.shipped_drafters import with_shipped_drafters
@@ -96,6 +96,9 @@ def script(text: str, is_json: bool, input_format: str, edits: str, **options: A
     except SpecchatError as error:
         writer.write_error(str(error), error.exit_code)
         return error.exit_code
+    except ConnectionResetError:  # of the engine process; a broken pipe is that of stdout
+        writer.write_error(CONNECTION_CLOSED, HostError.exit_code)
+        return HostError.exit_code
 
 
 def _edit_runner(edits: str, options: dict[str, Any]) -> EditRunner | None:
@@ -148,6 +151,9 @@ class JsonLinesWriter:
         try:
             send_update = lambda update: self.write(_update_line(update))
             outcome = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
+        except ConnectionResetError:  # of the engine process; a broken pipe is that of stdout
+            self.write_error(CONNECTION_CLOSED, HostError.exit_code, milliseconds=_milliseconds_since(started_at))
+            return HostError.exit_code
         except (SpecchatError, OSError) as error:
             code = error.exit_code if isinstance(error, SpecchatError) else 1
             self.write_error(str(error), code, milliseconds=_milliseconds_since(started_at))

@@ -22,6 +22,8 @@ from specchat.errors import SpecchatError
 def undo(which: str, *, is_list: bool, is_diff: bool, force: bool) -> int:
     """Take back the last edit, the edit N, or the last edit of FILE."""
     store = user_undo_store()
+    for notice in store.notices:
+        print(f"specchat: {notice}", file=sys.stderr)
     if is_list:
         _print_list(store.edits())
         return 0

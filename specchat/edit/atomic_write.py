@@ -1,7 +1,9 @@
 """Atomic file writes: a temporary file beside each target, then one rename.
 
 All temporary files are complete before the first rename. When one rename fails, the earlier targets get their old
-content back. A symbolic link stays a link. A killed process may leave a hidden temporary file beside the target.
+content back. A symbolic link stays a link; a hard link is refused, because a rename would separate it from its other
+names. A killed process may leave a part of the files, and hidden temporary files with TEMPORARY_SUFFIX beside them;
+`undo_store.py` puts both right at the next start.
 
 A missing file is a state like any content, so files can also be created and removed, all of them or none.
 """
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from specchat.errors import FileChangedError, SpecchatError, UsageError
 
+TEMPORARY_SUFFIX = ".specchat"
 WRITE_PERMISSION_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -93,7 +96,13 @@ def write_files(replacements: Sequence[Replacement]) -> None:
 
 def check_writable(path: Path) -> None:
     """SpecchatError for a read-only file: a rename would ignore its permissions."""
-    mode = path.stat().st_mode
+    status = path.stat()
+    mode = status.st_mode
+    if status.st_nlink > 1:
+        raise SpecchatError(
+            f"{path}: has {status.st_nlink} hard links, and an edit would separate this name from the others; "
+            "edit a copy, or make this name a symbolic link"
+        )
     if not mode & WRITE_PERMISSION_BITS or not os.access(path, os.W_OK):
         raise SpecchatError(f"{path}: is read-only; 'chmod u+w' makes it writable")
     _check_folder_writable(path, path.resolve().parent)
@@ -132,7 +141,7 @@ def _apply_all(staged: Sequence[_StagedWrite]) -> None:
 
 def _stage(replacement: Replacement) -> _StagedWrite:
     target = replacement.target
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+    descriptor, temporary = tempfile.mkstemp(TEMPORARY_SUFFIX, _temporary_prefix(target), target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(replacement.new or b"")
@@ -146,6 +155,18 @@ def _stage(replacement: Replacement) -> _StagedWrite:
         Path(temporary).unlink(missing_ok=True)
         raise
     return _StagedWrite(replacement, target, Path(temporary))
+
+
+def remove_temporaries(target: Path) -> None:
+    """Remove what a killed process left beside a target. No other process may write it meanwhile."""
+    if target.parent.is_dir():
+        for each in target.parent.iterdir():
+            if each.name.startswith(_temporary_prefix(target)) and each.name.endswith(TEMPORARY_SUFFIX):
+                each.unlink(missing_ok=True)
+
+
+def _temporary_prefix(target: Path) -> str:
+    return f".{target.name[:100]}."
 
 
 def _rename_without_replacing(temporary: Path, target: Path) -> None:

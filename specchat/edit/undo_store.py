@@ -5,7 +5,9 @@ Contents are stored by hash, one JSON record per edit; the oldest are evicted.
     edits/notes/7.json    files with the hashes before and after, time and instruction
     edits/images/ab…      a content under its SHA-256
 
-The record is written before the files are, so every replaced content can be restored. An undo is an edit like any
+The record is written before the files are, so every replaced content can be restored. It is pending until all files are
+written: the next process finds the record of a killed one, and either all files have their new content, or they get the
+old one back. An undo is an edit like any
 other: what it overwrites is stored, and its own number undoes it. Undoing an edit that created a file removes the file.
 """
 
@@ -20,8 +22,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from specchat.edit.atomic_write import Replacement, read_content, write_files
-from specchat.errors import FileChangedError, NoChangeError, UsageError
+from specchat.edit.atomic_write import Replacement, read_content, remove_temporaries, write_files
+from specchat.errors import FileChangedError, NoChangeError, SpecchatError, UsageError
 from specchat.host.spawn import file_lock, history_path
 
 MAX_EDITS = 200
@@ -48,6 +50,7 @@ class StoredEdit:
     files: tuple[StoredFile, ...]
     is_undone: bool = False
     undoes: int = 0
+    is_pending: bool = False  # its files are being written, or its process was killed while it wrote them
 
 
 class UndoStore:
@@ -56,22 +59,63 @@ class UndoStore:
         for each in (self._records_folder, self._blobs_folder):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock_path = folder / "lock"
+        self.notices: list[str] = []  # what was put right after a killed edit
 
     def lock(self) -> AbstractContextManager[None]:
         """Exclusive access, against other processes too."""
         return file_lock(self._lock_path)
 
     def add(self, instruction: str, replacements: Sequence[Replacement], undoes: int = 0) -> StoredEdit:
-        """Store an edit that is about to be applied. The caller holds the `lock`."""
-        edits = self.edits()
+        """Store an edit that is about to be applied, as pending. The caller holds the `lock`."""
+        edits = self._all_edits()
         files = tuple(StoredFile(str(r.target), self._store_blob(r.old), hash_or_none(r.new)) for r in replacements)
         number = 1 + max((edit.number for edit in edits), default=0)
-        edit = StoredEdit(number, time.strftime("%Y-%m-%d %H:%M:%S"), instruction, files, undoes=undoes)
+        edit = StoredEdit(
+            number, time.strftime("%Y-%m-%d %H:%M:%S"), instruction, files, undoes=undoes, is_pending=True
+        )
         self._write_record(edit)
         self._evict_oldest([*edits, edit])
         return edit
 
     def edits(self) -> list[StoredEdit]:
+        """The edits that were applied, in order."""
+        return [edit for edit in self._all_edits() if not edit.is_pending]
+
+    def recover(self) -> None:
+        """Finish or take back the edits whose process was killed while it wrote. The caller holds the `lock`."""
+        for edit in self._all_edits():
+            if edit.is_pending:
+                self._recover(edit)
+
+    def has_pending_edits(self) -> bool:
+        return any(edit.is_pending for edit in self._all_edits())
+
+    def _recover(self, edit: StoredEdit) -> None:
+        """Keep an edit whose files all have their new content; else put those back that have it."""
+        for file in edit.files:
+            remove_temporaries(Path(file.path))
+        written = [file for file in edit.files if file.before != file.after and _content_hash_of(file) == file.after]
+        if len(written) == sum(file.before != file.after for file in edit.files):
+            self.set_applied(edit)
+            return
+        count = f"{len(written)} of {len(edit.files)} files"
+        try:
+            write_files([
+                Replacement(Path(file.path), read_content(Path(file.path)), self.content_before(file))
+                for file in written
+            ])  # fmt: skip
+        except (OSError, SpecchatError) as error:
+            self.notices.append(f"edit {edit.number} was killed after {count}, which cannot be put back: {error}")
+            self.set_applied(edit)  # so that 'specchat undo' can try again
+            return
+        self.remove(edit)
+        if written:
+            self.notices.append(f"an edit was killed after it had written {count}; they have their old content again")
+
+    def set_applied(self, edit: StoredEdit) -> None:
+        self._write_record(replace(edit, is_pending=False))
+
+    def _all_edits(self) -> list[StoredEdit]:
         records = (_read_record(path) for path in self._records_folder.glob("*.json"))
         return sorted((edit for edit in records if edit), key=lambda edit: edit.number)
 
@@ -123,8 +167,12 @@ class UndoStore:
 
 
 def user_undo_store() -> UndoStore:
-    """The store of this user, beside the history."""
-    return UndoStore(history_path().parent / "edits")
+    """The store of this user, beside the history. What a killed edit left is put right; `notices` says so."""
+    store = UndoStore(history_path().parent / "edits")
+    if store.has_pending_edits():  # of a killed process, or of one that writes now and holds the lock
+        with store.lock():
+            store.recover()
+    return store
 
 
 def save_candidate(name: str, content: bytes) -> Path:
@@ -144,6 +192,13 @@ def content_hash(content: bytes) -> str:
 
 def hash_or_none(content: bytes | None) -> str | None:
     return None if content is None else content_hash(content)
+
+
+def _content_hash_of(file: StoredFile) -> str | None:
+    try:
+        return hash_or_none(read_content(Path(file.path)))
+    except OSError:  # unreadable now: neither the old nor the new content
+        return ""
 
 
 def _read_record(path: Path) -> StoredEdit | None:
@@ -172,13 +227,15 @@ def _write_atomically(path: Path, content: bytes) -> None:
 def apply_edit(store: UndoStore, instruction: str, replacements: Sequence[Replacement], undoes: int = 0) -> StoredEdit:
     """Write all files or none, and store their earlier content."""
     with store.lock():
+        store.recover()
         edit = store.add(instruction, replacements, undoes)
         try:
             write_files(replacements)
         except BaseException:
             store.remove(edit)
             raise
-    return edit
+        store.set_applied(edit)
+    return replace(edit, is_pending=False)
 
 
 def find_edit(store: UndoStore, selector: str) -> StoredEdit:

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from specchat.errors import HostError
 from specchat.host.spawn import runtime_folder
+from specchat.log_file import log_to_stderr
 
 MAX_LOG_FILES = 5
 READ_BYTES = 2**18
@@ -80,7 +81,7 @@ def redirect_stdio(log_name: str, *, keeps_stderr: bool = False) -> StdioDescrip
     os.dup2(log, 2)
     for each in (null, log):
         os.close(each)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr(logging.WARNING)
     return descriptors
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.tree import ROOT, DraftTree
+from specchat.errors import ModelError
 
 GRAMMAR_SOURCE = "grammar"  # the source of forced tokens
 
@@ -60,8 +61,8 @@ def constrain_tree(tree: DraftTree, grammar: Grammar, max_draft_tokens: int) -> 
 
 def advance_all(grammar: Grammar, tokens: list[int]) -> None:
     for token in tokens:
-        is_allowed = grammar.advance(token)
-        assert is_allowed, f"token {token} was sampled against the grammar"
+        if not grammar.advance(token):
+            raise ModelError(f"the grammar of the answer cannot be followed past token {token}; simplify the format")
 
 
 def _with_forced_tokens(tree: DraftTree, forced_tokens: list[int], max_draft_tokens: int) -> DraftTree:

@@ -283,7 +283,9 @@ class WriterLocks:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.with_name(path.name + ".writer-locks").open("a+b", buffering=0)
+        locks = path.with_name(path.name + ".writer-locks")
+        _make_private(locks)
+        self._file = locks.open("a+b", buffering=0)
         fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, os.getpid())
 
     def is_alive(self, process_id: int) -> bool:
@@ -302,6 +304,8 @@ class WriterLocks:
 
 
 def _open_writer(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
+    if path != IN_MEMORY:
+        _make_private(path)
     database = sqlite3.connect(path, isolation_level=None)
     try:
         database.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MILLISECONDS}")
@@ -311,6 +315,15 @@ def _open_writer(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _make_private(path: Path) -> None:
+    """Create the file, or make it one that only its user may read. SQLite gives its other files the same mode."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+    except OSError as error:
+        log.warning("%s: %s", path, error)  # SQLite reports what it cannot open
 
 
 def _choose_journal(database: sqlite3.Connection) -> None:

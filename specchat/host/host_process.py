@@ -24,13 +24,14 @@ from specchat.host.spawn import (
     fallback_history_path,
     find_host,
     history_path,
+    history_place_warning,
     metrics_port_path,
     runtime_folder,
 )
+from specchat.log_file import MAX_LOG_BYTES, log_to_stderr
 from specchat.threads import use_passive_waiting
 
 LOCK_TIMEOUT_SECONDS = 5.0
-MAX_LOG_BYTES = 5 * 2**20
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def _run_on_socket(components: HostComponents, ready_fd: int | None) -> int:
             return 0
         write_holder(lock)
         history = HistoryWriter(history_path(), fallback_path=fallback_history_path())
+        history.warning = history.warning or history_place_warning(history.path)
         path, identity = folder / "host.sock", HostIdentity(__version__, components.configuration_hash())
         callbacks, loader, timeouts = components.session_callbacks, components.engine_loader, components.timeouts
         server = Server(listen(path), identity, callbacks, loader, history, timeouts, metrics_port_path())
@@ -93,7 +95,7 @@ def _redirect_output_to_log(path: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr(logging.INFO)
 
 
 def _wait_for_lock(lock: IO[bytes]) -> bool:

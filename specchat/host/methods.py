@@ -16,6 +16,7 @@ from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.host.connection import ClientConnection
 from specchat.host.environment import variable_digests
+from specchat.host.metrics import resident_bytes
 from specchat.host.metrics_server import MetricsServer
 from specchat.host.open_sessions import LiveCompletion, LiveTurn, OpenSession, OpenSessions, short_name
 from specchat.host.protocol import (
@@ -245,6 +246,7 @@ def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -
     return {
         "state": sessions.queue.state,
         "memory_bytes": sessions.memory_bytes(),
+        "resident_bytes": resident_bytes(),
         "sessions": len(sessions.by_id),
         "live_turns": sum(len(session.live_turns) for session in sessions.by_id.values()),
         "clients": sorted(client.client_name for client in handler.clients),

@@ -6,9 +6,11 @@ The counts come from the events that clients receive, and hold no text. Knows no
 https://prometheus.io/docs/specs/om/open_metrics_spec/ and `vllm/v1/spec_decode/metrics.py`
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 
 from specchat.chat.events import TARGET, Event, Failed, Finished, StepDone, Totals, speedup_of_sums
@@ -169,6 +171,14 @@ class HostMetrics:
             yield metric_family(
                 "specchat:speedup_interval", "gauge", "Its 95 % interval.", {"low": low, "high": high}, "bound"
             )
+
+
+def resident_bytes() -> int:
+    """The main memory of this process, with Python and torch; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _escaped(text: str) -> str:

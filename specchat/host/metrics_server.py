@@ -6,10 +6,12 @@ the Host header must name the loopback address. The server handles one reader at
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from socket import SHUT_RDWR
 from socketserver import TCPServer
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any
 
 from specchat.errors import HostError
@@ -20,6 +22,7 @@ log = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 METRICS_PATH = "/metrics"
 READ_TIMEOUT_SECONDS = 2.0
+REQUEST_SECONDS = 5.0  # for a whole request: a byte a second would keep the only thread busy
 MAX_PORT = 65535
 
 
@@ -92,6 +95,22 @@ class _RequestHandler(BaseHTTPRequestHandler):
     sys_version = ""
     allowed_hosts: tuple[str, ...]  # values of the Host header
     render_page: Callable[[], str]
+
+    def handle(self) -> None:
+        """Handle a request, and cut a client that takes longer than REQUEST_SECONDS, however busy it seems."""
+        cut = Timer(REQUEST_SECONDS, self._cut)
+        cut.daemon = True
+        cut.start()
+        try:
+            super().handle()
+        except OSError:
+            pass  # it was cut, or has disconnected
+        finally:
+            cut.cancel()
+
+    def _cut(self) -> None:
+        with suppress(OSError):  # already closed
+            self.connection.shutdown(SHUT_RDWR)
 
     def do_GET(self) -> None:
         if self.headers.get("Host") not in self.allowed_hosts:

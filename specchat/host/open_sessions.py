@@ -116,9 +116,10 @@ class OpenSessions:
         return bool(self.live_completions) or any(session.live_turns for session in self.by_id.values())
 
     def memory_bytes(self) -> dict[str, int]:
-        """Memory use in bytes, by component: the models, the conversations, and the events kept for late clients."""
+        """Memory use in bytes, by component: models, conversations, events for late clients; empty without models."""
+        models = self.queue.memory_bytes()
         events = sum(session.feed.retained_bytes for session in list(self.by_id.values()))
-        return {**self.queue.memory_bytes(), "events": events}
+        return {**models, "events": events} if models else {}
 
     def find(self, session_id: str) -> OpenSession:
         thread = self.thread(session_id)

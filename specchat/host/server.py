@@ -20,7 +20,7 @@ from specchat.host.connection import ClientConnection
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.history_writer import HistoryWriter
 from specchat.host.methods import HostIdentity, RpcHandler
-from specchat.host.metrics import HostMetrics, MetricFamily, metric_family, openmetrics_text
+from specchat.host.metrics import HostMetrics, MetricFamily, metric_family, openmetrics_text, resident_bytes
 from specchat.host.metrics_server import MetricsServer
 from specchat.host.open_sessions import OpenSessions, SessionCallbacks
 from specchat.host.protocol import REQUEST_FAILED, RpcError, RpcRequest, decode_requests, encode
@@ -111,6 +111,7 @@ class Server:
             metric_family("specchat:sessions", "gauge", "Sessions in memory.", len(sessions)),
             metric_family("specchat:clients", "gauge", "Connected clients.", len(clients)),
             metric_family("specchat:memory_bytes", "gauge", "Memory use, by component.", memory, "kind"),
+            metric_family("process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes()),
             metric_family("specchat:models_loaded", "gauge", "1 with loaded models.", int(queue.state == "ready")),
             metric_family("specchat:host", "info", "The version of the host.", version, "version"),
         ]

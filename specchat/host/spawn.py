@@ -78,6 +78,16 @@ def history_path() -> Path:
         return fallback_history_path()
 
 
+def history_place_warning(path: Path) -> str:
+    """What to know about the place of the history; "" where it is the usual one, or one that the user chose."""
+    if os.environ.get("SPECCHAT_RUNTIME") or path.parent == data_folder():
+        return ""
+    return (
+        f"{data_folder()} cannot be written, so conversations are stored in {path}, which a restart of the machine may "
+        "delete; make the folder writable, or set SPECCHAT_RUNTIME to another one"
+    )
+
+
 def fallback_history_path() -> Path:
     """The path of the database when the usual one is not usable: a read-only disk, or the file of a newer specchat."""
     return runtime_folder() / "history.db"

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 RUN_APP_OPTIONS: dict[str, Any] = {
     "access_log": None,
     "shutdown_timeout": 5.0,  # seconds
+    "keepalive_timeout": 30.0,  # seconds until a connection without a next request is closed
     "handler_cancellation": True,  # a disconnected client cancels its answer
 }
 STREAM_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}

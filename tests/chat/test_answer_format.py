@@ -95,3 +95,56 @@ def test_an_invalid_schema_fails_before_the_first_token(engine):
 
     assert isinstance(failed, Failed)
     assert failed.exit_code == UsageError.exit_code
+
+
+def node(*, required: list[str], **child: object) -> dict:
+    """A node with another node as its child."""
+    kind = {"type": "object", "properties": {"name": {"type": "string"}, "child": child}, "required": required}
+    return {"$defs": {"node": kind}, "$ref": "#/$defs/node"}
+
+
+NODE = {"$ref": "#/$defs/node"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"anyOf": [{"$ref": "#"}]},
+        {"type": "array", "items": {"$ref": "#"}, "minItems": 1},
+        node(required=["child"], **NODE),
+        node(required=["child"], allOf=[NODE]),
+        node(required=["child"], type="array", items=NODE, minItems=2),
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+    ],
+)
+def test_a_schema_of_endless_values_is_refused_in_one_line(schema):
+    with pytest.raises(UsageError, match="only values without an end") as refused:
+        AnswerFormat.parse("schema", schema)
+
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        node(required=["name"], **NODE),
+        node(required=["child"], anyOf=[NODE, {"type": "null"}]),
+        node(required=["child"], type="array", items=NODE),
+        {"type": "array", "items": {"$ref": "#"}},
+        {
+            "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}, {"const": 1}]}},
+            "$ref": "#/$defs/a",
+        },
+        {"$ref": "https://example.org/schema.json"},
+        {"type": ["object", "null"], "properties": {"child": {"$ref": "#"}}, "required": ["child"]},
+        {"$ref": "#/nowhere"},
+    ],
+)
+def test_a_recursive_schema_with_an_end_is_taken(schema):
+    assert AnswerFormat.parse("schema", schema).value == schema
+
+
+def test_a_schema_that_is_nested_too_deeply_is_refused_in_one_line():
+    with pytest.raises(UsageError, match="nested too deeply"):
+        AnswerFormat.parse("schema", '{"items":' * 100_000 + "{}" + "}" * 100_000)

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from specchat.errors import HostError
+from specchat.host.client import Conversation
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 
@@ -51,3 +53,18 @@ def test_a_question_beside_lines_of_questions_is_one_too_many(monkeypatch):
 
     assert ran.code == 2
     assert "cannot be combined" in ran.err
+
+
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize("arguments", [("-p", "count 1"), ("-p", "/edit a.txt replace a b", "--edit", "auto")])
+def test_an_engine_that_disconnects_is_an_error_line_with_its_exit_code(monkeypatch, tmp_path, arguments):
+    def disconnect(*_arguments):
+        raise ConnectionResetError("the host closed the connection")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("a\n")
+    monkeypatch.setattr(Conversation, "ask", disconnect)
+    ran = command(monkeypatch, *arguments, "--json")
+
+    assert ran.code == HostError.exit_code
+    assert lines_of(ran)[-1]["error"]["message"].startswith("the engine process closed the connection")

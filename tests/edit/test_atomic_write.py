@@ -227,3 +227,13 @@ def test_when_one_file_cannot_be_put_in_place_new_and_removed_ones_are_as_before
 
     assert [OLD] * 3 == [file.read_bytes() for file in files]
     assert (inode, set(files)) == (files[0].stat().st_ino, set(new.parent.iterdir()))
+
+
+def test_a_file_with_hard_links_is_refused_because_a_rename_would_separate_them(file):
+    (file.parent / "other").hardlink_to(file)
+
+    with pytest.raises(SpecchatError, match="has 2 hard links"):
+        write_files(replacements([file]))
+
+    assert file.samefile(file.parent / "other")
+    assert OLD == file.read_bytes()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.client
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from specchat.chat.events import CommittedToken, Failed, Finished, Routed, StepDone, TextDelta, Totals
 from specchat.errors import HostError
+from specchat.host import metrics_server
 from specchat.host.client import Conversation, connect
 from specchat.host.metrics import CONTENT_TYPE, HostMetrics, metric_family, openmetrics_text
 from specchat.host.metrics_server import MetricsServer
@@ -149,6 +150,22 @@ def test_a_slow_reader_is_disconnected_and_the_next_one_is_served(monkeypatch):
 
     with closing(socket.create_connection(("127.0.0.1", port))) as slow:
         slow.sendall(b"GET /met")
+        assert get_page(port).status == 200
+    server.close()
+
+
+def test_a_client_that_sends_a_byte_at_a_time_is_cut(monkeypatch):
+    monkeypatch.setattr(metrics_server, "REQUEST_SECONDS", 0.2)
+    server = MetricsServer(lambda: "# EOF\n")
+    server.set_port(port := free_port())
+    with closing(socket.create_connection(("127.0.0.1", port))) as slow:
+        slow.settimeout(0.02)
+        with suppress(TimeoutError, ConnectionError):
+            while True:
+                slow.sendall(b"G")
+                with suppress(TimeoutError):
+                    if not slow.recv(1):
+                        break
         assert get_page(port).status == 200
     server.close()
 
