@@ -1,7 +1,12 @@
-"""The folders of cached files and of downloaded models, and how files are read and written there.
+"""The folders of all files that specchat keeps, and how files are read and written there.
 
-Files that front ends and the engine process share must not depend on HOME or XDG variables: the engine process does
-not inherit them. Imports nothing heavy.
+    SPECCHAT_CONFIG, SPECCHAT_CACHE, SPECCHAT_MODELS, SPECCHAT_RUNTIME   one folder each
+    SPECCHAT_HOME                                                        the root of all of them
+    XDG_CONFIG_HOME, XDG_CACHE_HOME, XDG_DATA_HOME, XDG_RUNTIME_DIR      the system's own variables
+    the home folder from the user database                               else
+
+The first one that is set decides. HOME has no effect, because the engine process does not inherit it. Imports nothing
+heavy.
 """
 
 from __future__ import annotations
@@ -10,13 +15,32 @@ import json
 import os
 import pwd
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+HOME_VARIABLE = "SPECCHAT_HOME"
+CONFIG_VARIABLE = "SPECCHAT_CONFIG"
 CACHE_VARIABLE = "SPECCHAT_CACHE"
 MODELS_VARIABLE = "SPECCHAT_MODELS"
 RUNTIME_VARIABLE = "SPECCHAT_RUNTIME"
+XDG_RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
 STARTER_DRAFTERS = Path(__file__).parent / "starter_heads"  # heads and a draft model that are trained for the starter
+
+
+@dataclass(frozen=True)
+class _StateKind:
+    """A kind of state: its name in SPECCHAT_HOME, the variable of the system, and where it lies in the home folder."""
+
+    name: str
+    system_variable: str
+    home_path: str
+    darwin_home_path: str
+
+
+_CONFIG = _StateKind("config", "XDG_CONFIG_HOME", ".config", "Library/Application Support")
+_CACHE = _StateKind("cache", "XDG_CACHE_HOME", ".cache", "Library/Caches")
+_DATA = _StateKind("data", "XDG_DATA_HOME", ".local/share", "Library/Application Support")
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -36,14 +60,39 @@ def write_atomically(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def cache_folder() -> Path:
-    """The folder of measurements and compiled code.
+def isolated_home() -> Path | None:
+    """The root of all state that `SPECCHAT_HOME` names; None when it is not set."""
+    return folder_of_variable(HOME_VARIABLE)
 
-    It is `SPECCHAT_CACHE` if set, else `SPECCHAT_RUNTIME`, else in the home folder.
-    """
-    if folder := os.environ.get(CACHE_VARIABLE) or os.environ.get(RUNTIME_VARIABLE):
-        return Path(folder)
-    return home_folder() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "specchat"
+
+def folder_of_variable(name: str) -> Path | None:
+    """The folder that a variable names; None when it is not set."""
+    return Path(value).expanduser().absolute() if (value := os.environ.get(name)) else None
+
+
+def configuration_folder() -> Path:
+    """The folder of profiles and preferences."""
+    return folder_of_variable(CONFIG_VARIABLE) or _state_folder(_CONFIG)
+
+
+def cache_folder() -> Path:
+    """The folder of measurements and compiled code."""
+    if isolated_home() is None and (runtime := folder_of_variable(RUNTIME_VARIABLE)):
+        return folder_of_variable(CACHE_VARIABLE) or runtime
+    return folder_of_variable(CACHE_VARIABLE) or _state_folder(_CACHE)
+
+
+def _state_folder(kind: _StateKind) -> Path:
+    if home := isolated_home():
+        return home / kind.name
+    system = os.environ.get(kind.system_variable, "")
+    if Path(system).is_absolute():  # the specification: a relative path is ignored
+        return Path(system) / "specchat"
+    return _usual_folder(kind)
+
+
+def _usual_folder(kind: _StateKind) -> Path:
+    return home_folder() / (kind.darwin_home_path if sys.platform == "darwin" else kind.home_path) / "specchat"
 
 
 def home_folder() -> Path:
@@ -55,20 +104,27 @@ def home_folder() -> Path:
 
 
 def data_folder() -> Path:
-    """The folder of the history and of downloaded models, in the home folder."""
-    base = "Library/Application Support" if sys.platform == "darwin" else ".local/share"
-    return home_folder() / base / "specchat"
+    """The folder of the history and of downloaded models."""
+    return _state_folder(_DATA)
 
 
 def models_folder() -> Path:
-    """The folder of models that do not come from a hub, which has its own cache.
+    """The folder of models that do not come from a hub, which has its own cache."""
+    if folder := folder_of_variable(MODELS_VARIABLE):
+        return folder
+    runtime = None if isolated_home() else folder_of_variable(RUNTIME_VARIABLE)
+    return (runtime or data_folder()) / "models"
 
-    It is `SPECCHAT_MODELS` if set, else in `SPECCHAT_RUNTIME` if that is set, else in the home folder.
-    """
-    if folder := os.environ.get(MODELS_VARIABLE):
-        return Path(folder).expanduser().absolute()
-    runtime = os.environ.get(RUNTIME_VARIABLE)
-    return (Path(runtime).absolute() if runtime else data_folder()) / "models"
+
+def state_folders() -> tuple[Path, ...]:
+    """All folders that an engine reads and writes, except that of its socket."""
+    return configuration_folder(), cache_folder(), models_folder(), data_folder()
+
+
+def usual_state_folders() -> tuple[Path, ...]:
+    """The same where no variable is set."""
+    data = _usual_folder(_DATA)
+    return _usual_folder(_CONFIG), _usual_folder(_CACHE), data / "models", data
 
 
 def starter_folder() -> Path:

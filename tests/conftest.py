@@ -6,7 +6,10 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("SPECCHAT_CACHE", tempfile.mkdtemp(prefix="specchat-cache-"))
+os.environ.setdefault("SPECCHAT_CACHE", tempfile.mkdtemp(prefix="specchat-cache-"))  # compiled kernels are shared
+# Nothing of the user is read or written.
+os.environ["SPECCHAT_HOME"] = tempfile.mkdtemp(prefix="specchat-home-")
 # Without the starter model, the embedded model is the default; the starter is declined, so no command offers it.
-os.environ["SPECCHAT_MODELS"] = tempfile.mkdtemp(prefix="specchat-models-")
-(Path(os.environ["SPECCHAT_MODELS"]) / "starter-declined").touch()
+_models = Path(os.environ["SPECCHAT_HOME"], "data", "models")
+_models.mkdir(parents=True)
+(_models / "starter-declined").touch()

@@ -93,6 +93,7 @@ class StepDone:
     draft_token_bytes: tuple[bytes, ...] = ()  # the bytes of each draft token
     draft_sources: tuple[str, ...] = ()  # the drafter of each draft token
     plain_seconds: float = 0.0  # estimated time of plain decoding for the committed tokens; 0 when unknown
+    plain_error: float = 0.0  # half of the 95 % interval of that, relative; steps share it
 
 
 @dataclass(frozen=True)

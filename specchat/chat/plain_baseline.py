@@ -40,6 +40,9 @@ class PlainEstimate:
     error: float
 
 
+UNKNOWN_ESTIMATE = PlainEstimate(0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class _Pass:
     number: int
@@ -124,24 +127,27 @@ class PlainBaseline:
                 return None
         return median_low(widths) if self._recent_passes[-1].is_plain else 1
 
-    def plain_seconds(self, rows: int, tokens: int, seconds: float) -> float | None:
-        """The time of plain decoding for the tokens of such a step, as known so far; None when nothing was compared."""
+    def step_estimate(self, rows: int, tokens: int, seconds: float) -> PlainEstimate | None:
+        """The time of plain decoding for the tokens of such a step, as known so far; None when nothing was compared.
+
+        Its error is that of the comparisons, which all steps share, without the scatter of the step's own pass.
+        """
         if rows == 1:
-            return tokens * seconds
+            return PlainEstimate(tokens * seconds, 0.0)
         if (correction := self._measured_correction()) is None:
             return None
-        return tokens * seconds / (self._relative_cost(rows) * correction.factor)
+        return PlainEstimate(tokens * seconds / (self._relative_cost(rows) * correction.factor), correction.error)
 
     def estimate(self) -> PlainEstimate | None:
         """The time of plain decoding for the answer so far; None without steps, or when nothing was compared."""
         seconds, drafted_seconds, squares = 0.0, 0.0, 0.0
         for step in self._steps:
-            plain_seconds = self.plain_seconds(step.rows, step.tokens, step.seconds)
-            if plain_seconds is None:
+            plain = self.step_estimate(step.rows, step.tokens, step.seconds)
+            if plain is None:
                 return None
-            seconds += plain_seconds
-            squares += plain_seconds**2
-            drafted_seconds += plain_seconds if step.rows > 1 else 0.0
+            seconds += plain.seconds
+            squares += plain.seconds**2
+            drafted_seconds += plain.seconds if step.rows > 1 else 0.0
         if not seconds:
             return None
         correction = self._measured_correction() or _Correction(1.0, 0.0, MIN_SCATTER)

@@ -30,7 +30,7 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
-from specchat.chat.plain_baseline import PlainBaseline, PlainEstimate
+from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainBaseline, PlainEstimate
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.reference_corpus import ReferenceCorpus
 from specchat.chat.repetition import Repetition, RepetitionDetector
@@ -242,9 +242,9 @@ class _RunningTurn:
             kept = self._tokens_before_repetition(step.committed_tokens, detector)
             piece = stream.push(kept)
             self.stats.add(step, piece.token_count)
-            plain_seconds = self._compare_with_plain(step, piece.token_count)
+            plain = self._compare_with_plain(step, piece.token_count)
             yield from self._emit_text(piece.text)
-            yield _step_done(step, piece.token_count, models.tokenizer, plain_seconds)
+            yield _step_done(step, piece.token_count, models.tokenizer, plain)
             if piece.is_stopped:
                 self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + piece.token_count)
                 return "stop"
@@ -297,11 +297,11 @@ class _RunningTurn:
         if session.drafters[route.variant] is session.chooser:
             session.models.costs.calibrate(self.generation)
 
-    def _compare_with_plain(self, step: Step, token_count: int) -> float:
+    def _compare_with_plain(self, step: Step, token_count: int) -> PlainEstimate:
         """The time of plain decoding for the tokens of a step; 0 when unknown."""
         baseline, rows = self.session.plain_baseline, len(step.tree)
         baseline.add_step(rows, token_count, step.verify_seconds)
-        return baseline.plain_seconds(rows, token_count, step.verify_seconds) or 0.0
+        return baseline.step_estimate(rows, token_count, step.verify_seconds) or UNKNOWN_ESTIMATE
 
     def _probe_passes(self) -> None:
         """Measure passes that the comparison with plain decoding lacks; they are not committed."""
@@ -312,7 +312,7 @@ class _RunningTurn:
             costs.learn_pass(length, rows, seconds)
 
     def _totals(self) -> Totals:
-        plain = self.session.plain_baseline.estimate() or PlainEstimate(0.0, 0.0)
+        plain = self.session.plain_baseline.estimate() or UNKNOWN_ESTIMATE
         return replace(
             with_stats(self.totals, self.stats),
             plain_decode_seconds=plain.seconds,
@@ -360,7 +360,7 @@ def _grammar(answer_format: AnswerFormat | None, models: LoadedModels) -> Gramma
     return make_grammar(text, tokenizer.folder, columns, tokenizer.stop_token_ids)
 
 
-def _step_done(step: Step, token_count: int, tokenizer: Tokenizer, plain_seconds: float) -> StepDone:
+def _step_done(step: Step, token_count: int, tokenizer: Tokenizer, plain: PlainEstimate) -> StepDone:
     sources = [*step.accepted_sources, TARGET]
     committed = tuple(
         CommittedToken(token, tokenizer.token_bytes(token), source)
@@ -370,7 +370,7 @@ def _step_done(step: Step, token_count: int, tokenizer: Tokenizer, plain_seconds
     return StepDone(
         draft_tokens, tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds,
         draft_token_bytes=tuple(map(tokenizer.token_bytes, draft_tokens)), draft_sources=tuple(step.tree.sources[1:]),
-        plain_seconds=plain_seconds,
+        plain_seconds=plain.seconds, plain_error=plain.error,
     )  # fmt: skip
 
 

@@ -13,8 +13,9 @@ import click
 from specchat.cli.options import profile_options, read_profile_layers
 from specchat.cli.project_trust import project_trust, summarize_project, validated_tables
 from specchat.errors import InputError
+from specchat.paths import configuration_folder
 from specchat.profile import Profile
-from specchat.profile.profile_files import configuration_folder, profile_names, user_config_file
+from specchat.profile.profile_files import profile_names, user_config_file
 from specchat.profile.project_file import PROJECT_FILE, find_project_file, read_project_file
 from specchat.profile.validation import MergedSettings, key_info
 

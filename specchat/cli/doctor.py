@@ -26,8 +26,8 @@ from specchat.errors import ModelError, SpecchatError
 from specchat.hub.machine import Machine, detect_machine
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import format_gib, reasons, recommend
-from specchat.paths import cache_folder
-from specchat.profile import SERVER_BACKENDS, Profile, configuration_folder, load_profile
+from specchat.paths import cache_folder, configuration_folder
+from specchat.profile import SERVER_BACKENDS, Profile, load_profile
 
 BROKEN_EXIT_CODE = 11
 OK, WARN, FAIL = "ok", "warn", "fail"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat.errors import InputError, ProfileError
-from specchat.profile import configuration_folder, load_profile
+from specchat.paths import configuration_folder
+from specchat.profile import load_profile
 
 if TYPE_CHECKING:
     from specchat.hub.recommend import ModelPair

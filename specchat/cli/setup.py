@@ -28,8 +28,7 @@ from specchat.errors import ModelError
 from specchat.hub.local_models import cached_folder
 from specchat.hub.machine import Machine, simulated_gpu
 from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, ModelPair, PairRequirements, profile_text
-from specchat.paths import starter_file
-from specchat.profile import configuration_folder
+from specchat.paths import configuration_folder, starter_file
 
 CONTEXT_CHOICES = {"4k": 4096, "8k": DEFAULT_CONTEXT_TOKENS, "16k": 16384, "32k": 32768}
 QUIT_ANSWER = "q"

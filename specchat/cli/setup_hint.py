@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specchat.profile.profile_files import configuration_folder, user_config_file
+from specchat.paths import configuration_folder
+from specchat.profile.profile_files import user_config_file
 
 SETUP_HINT = "a small model answers; 'specchat setup' finds a better one for this machine"
 HINT_SHOWN_FILE = "setup-offered"

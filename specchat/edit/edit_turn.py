@@ -6,7 +6,7 @@ from threading import Event as Flag
 from typing import Protocol
 
 from specchat.chat.events import REPETITION, Event, Failed, Finished, PrefillProgress, Routed, TextDelta, Totals
-from specchat.chat.plain_baseline import PlainEstimate
+from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
 from specchat.chat.request import BLOCKS_TASK, Request
 from specchat.edit.answer_check import EXCERPT_CHARS, AnswerProblem, UnusableAnswerError
 from specchat.edit.edit_plan import GROWTH_FACTOR, PROMPT_OVERHEAD_TOKENS
@@ -66,7 +66,7 @@ def _plain_decoding_of(turns: Sequence[Totals]) -> PlainEstimate:
     """What plain decoding would have taken for all turns; 0 when it is unknown for one of them."""
     seconds = sum(each.plain_decode_seconds for each in turns)
     if not seconds or not all(each.plain_decode_seconds for each in turns if each.completion_tokens):
-        return PlainEstimate(0.0, 0.0)
+        return UNKNOWN_ESTIMATE
     return PlainEstimate(seconds, sum(each.plain_decode_error * each.plain_decode_seconds for each in turns) / seconds)
 
 

@@ -42,7 +42,7 @@ from specchat.host.protocol import (
 )
 from specchat.host.silence import SilenceWatch, no_answer_error
 from specchat.host.spawn import configuration_hash, find_host, find_or_start_host
-from specchat.profile import configuration_folder
+from specchat.paths import configuration_folder
 
 POLL_SECONDS = 0.02  # how often a waiting `ask` checks for cancellation
 MIN_POLL_SECONDS = 0.001

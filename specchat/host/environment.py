@@ -8,18 +8,30 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 
-from specchat.paths import CACHE_VARIABLE, MODELS_VARIABLE, RUNTIME_VARIABLE, home_folder
+from specchat.paths import (
+    CACHE_VARIABLE,
+    CONFIG_VARIABLE,
+    HOME_VARIABLE,
+    MODELS_VARIABLE,
+    RUNTIME_VARIABLE,
+    XDG_RUNTIME_VARIABLE,
+    home_folder,
+)
 from specchat.plugins.discovery import PLUGINS_VARIABLE
 
 FOLDER_VARIABLES: Mapping[str, str] = {  # a relative one belongs to the client's folder
+    HOME_VARIABLE: "the root of all its files",
     RUNTIME_VARIABLE: "the folder of its socket, lock, log and history",
-    "SPECCHAT_CONFIG": "the folder of the profiles",
+    CONFIG_VARIABLE: "the folder of the profiles",
     CACHE_VARIABLE: "measurements, compiled kernels and converted models",
     MODELS_VARIABLE: "downloaded models",
     "OLLAMA_MODELS": "models of Ollama",
     "HF_HOME": "the hub's cache and token",
     "HF_HUB_CACHE": "models of the hub",
-    "XDG_CACHE_HOME": "the default of HF_HOME lies in it",
+    "XDG_CACHE_HOME": "the default of HF_HOME and of the cache lies in it",
+    "XDG_CONFIG_HOME": "the default of the folder of the profiles lies in it",
+    "XDG_DATA_HOME": "the default of the history and the downloaded models lies in it",
+    XDG_RUNTIME_VARIABLE: "the default of the folder of its socket lies in it",
     "TMPDIR": "temporary files",
 }
 VALUE_VARIABLES: Mapping[str, str] = {

@@ -229,6 +229,7 @@ def _step_to_json(step: StepDone) -> JsonObject:
         "draft_token_bytes": [word.decode("latin-1") for word in step.draft_token_bytes],
         "draft_sources": step.draft_sources,
         "plain_seconds": step.plain_seconds,
+        "plain_error": step.plain_error,
     }
 
 
@@ -244,6 +245,7 @@ def _step_from_json(step: JsonObject) -> StepDone:
         draft_token_bytes=tuple(word.encode("latin-1") for word in step.get("draft_token_bytes", ())),
         draft_sources=tuple(step.get("draft_sources", ())),
         plain_seconds=step.get("plain_seconds", 0.0),
+        plain_error=step.get("plain_error", 0.0),
     )
 
 

@@ -1,8 +1,8 @@
 """Finds the engine process (the host) or starts it, and defines the paths of its files.
 
-The runtime folder depends on the user and the platform, never on HOME or XDG variables: editors start programs with an
-empty environment, and two sockets would mean two engines in memory. SPECCHAT_RUNTIME selects another folder, with its
-own socket, lock, log and history.
+The runtime folder is SPECCHAT_RUNTIME, or in SPECCHAT_HOME, or that of the system. There its name depends on the
+folders of configuration, cache, models and history: an engine that uses others is never met. It does not depend on
+HOME, because editors start programs with an empty environment, and two sockets would mean two engines in memory.
 
 The host holds `host.lock` while it runs, and only the host removes a stale socket. Clients hold `spawn.lock` while they
 start a host, so that concurrent clients start only one.
@@ -28,7 +28,16 @@ from typing import IO
 
 from specchat.errors import HostError
 from specchat.host.environment import host_environment
-from specchat.paths import data_folder, home_folder
+from specchat.paths import (
+    RUNTIME_VARIABLE,
+    XDG_RUNTIME_VARIABLE,
+    configuration_folder,
+    data_folder,
+    folder_of_variable,
+    isolated_home,
+    state_folders,
+    usual_state_folders,
+)
 from specchat.plugins.discovery import PLUGINS_VARIABLE, entry_point_files
 
 HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")
@@ -42,11 +51,12 @@ MAX_SOCKET_PATH_BYTES = 100  # the smallest limit of the supported platforms is 
 
 def runtime_folder() -> Path:
     """The private folder of the socket; created when missing. HostError when it is not private or not writable."""
-    chosen = os.environ.get("SPECCHAT_RUNTIME")
-    folder = Path(chosen).absolute() if chosen else _default_folder()
+    folder = folder_of_variable(RUNTIME_VARIABLE) or _default_folder()
     if len(os.fsencode(folder / "host.sock")) > MAX_SOCKET_PATH_BYTES:
         raise HostError(f"{folder} is too long a path for a socket; set SPECCHAT_RUNTIME to a shorter one")
     try:
+        if isolated_home():
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
     except OSError as error:
@@ -59,15 +69,31 @@ def runtime_folder() -> Path:
 
 
 def _default_folder() -> Path:
-    private = Path(f"/run/user/{os.getuid()}")
-    if private.is_dir() and private.stat().st_uid == os.getuid():
-        return private / "specchat"
-    return Path(f"/tmp/specchat-{os.getuid()}")  # noqa: S108 (runtime_folder checks its owner and mode)
+    home = isolated_home()
+    if home and _holds_a_socket(home / "run"):
+        return home / "run"
+    name = f"specchat{_state_digest()}"
+    for private in (Path(os.environ.get(XDG_RUNTIME_VARIABLE, "")), Path(f"/run/user/{os.getuid()}")):
+        if private.is_absolute() and private.is_dir() and private.stat().st_uid == os.getuid():
+            return private / name
+    return Path(f"/tmp/{name.replace('specchat', f'specchat-{os.getuid()}')}")  # noqa: S108 (its owner is checked)
+
+
+def _holds_a_socket(folder: Path) -> bool:
+    return len(os.fsencode(folder / "host.sock")) <= MAX_SOCKET_PATH_BYTES
+
+
+def _state_digest() -> str:
+    """A short name for the folders of the state; "" for the usual ones."""
+    folders = state_folders()
+    if folders == usual_state_folders():
+        return ""
+    return f"-{blake2b(repr([*map(str, folders)]).encode(), digest_size=4).hexdigest()}"
 
 
 def history_path() -> Path:
-    """The path of the history database: in the home folder, or in the runtime folder when home is not writable."""
-    if os.environ.get("SPECCHAT_RUNTIME"):
+    """The path of the history database: in the data folder, or in the runtime folder when that is not writable."""
+    if folder_of_variable(RUNTIME_VARIABLE):
         return fallback_history_path()
     folder = data_folder()
     try:
@@ -100,9 +126,7 @@ def metrics_port_path() -> Path:
 
 def configuration_hash() -> str:
     """A hash of the user's configuration, the plugins and the source code. Client and host must agree on it."""
-    chosen = os.environ.get("SPECCHAT_CONFIG")
-    base = "Library/Application Support" if sys.platform == "darwin" else ".config"
-    folder = Path(chosen).absolute() if chosen else home_folder() / base / "specchat"
+    folder = configuration_folder().absolute()
     digest = blake2b(os.fsencode(folder), digest_size=8)
     sources = sorted((str(path), path.stat().st_mtime_ns) for path in Path(__file__).parents[1].rglob("*.py"))
     digest.update(repr(sources).encode())  # another checkout or changed code needs another host

@@ -38,11 +38,11 @@ from specchat.profile.keys import (
     Sampling,
     Speculation,
 )
-from specchat.profile.profile_files import configuration_folder, load_profile, profile_names
+from specchat.profile.profile_files import load_profile, profile_names
 
 __all__ = [
     "ACCEPTANCE_TESTS", "ANSWER_FORMATS", "BUILTIN_BACKEND", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES",
     "FREE_ANSWER", "GRAMMAR_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "WEIGHT_FORMATS", "Limits", "Models",
-    "Profile", "Prompt", "RouteRule", "Sampling", "Speculation", "all_drafters", "configuration_folder", "load_profile",
+    "Profile", "Prompt", "RouteRule", "Sampling", "Speculation", "all_drafters", "load_profile",
     "profile_names",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Profiles on disk: their folders, the profiles that they extend, and the user file that applies to all of them.
 
     shipped profiles   profiles/ of a source checkout, or the copy inside an installed package
-    own profiles       profiles/ in the configuration folder of the user; SPECCHAT_CONFIG names another folder
+    own profiles       profiles/ in the configuration folder of the user (`specchat/paths.py`)
     any file           given by its path
     default target     the starter model if it is on this disk (`shipped_drafters.py`)
     user file          config.toml in the configuration folder: the base of every profile
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import cast
 
 from specchat.errors import ProfileError
+from specchat.paths import configuration_folder
 from specchat.profile.keys import DrafterOrder, Profile, RouteRule, options_source
 from specchat.profile.model_advice import model_sources
 from specchat.profile.shipped_drafters import default_target_source
@@ -79,15 +80,6 @@ def read_settings_file(path: Path, content: bytes) -> TomlFile:
 
 def profile_names() -> tuple[str, ...]:
     return tuple(sorted({file.stem for folder in _folders() for file in folder.glob("*.toml")}))
-
-
-def configuration_folder() -> Path:
-    chosen = os.environ.get("SPECCHAT_CONFIG")
-    if chosen:
-        return Path(chosen).expanduser()
-    from platformdirs import user_config_path
-
-    return user_config_path("specchat", appauthor=False)
 
 
 def user_config_file() -> Path:

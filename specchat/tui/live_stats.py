@@ -28,6 +28,7 @@ from specchat.chat.events import (
     StepDone,
     TextDelta,
     Totals,
+    speedup_of_sums,
 )
 from specchat.host.protocol import totals_from_json
 
@@ -94,6 +95,7 @@ class _Step:
     tokens: int
     seconds: float
     plain_seconds: float  # of plain decoding for the same tokens; 0: unknown
+    plain_error_seconds: float  # half of its 95 % interval
 
 
 @dataclass
@@ -197,7 +199,8 @@ class LiveStats:
         accepted = Counter(token.source for token in step.committed_tokens if token.source != TARGET)
         seconds = step.draft_seconds + step.verify_seconds
         tokens = len(step.committed_tokens)
-        self.steps.append(_Step(len(step.draft_tokens), accepted, tokens, seconds, step.plain_seconds))
+        error_seconds = step.plain_error * step.plain_seconds
+        self.steps.append(_Step(len(step.draft_tokens), accepted, tokens, seconds, step.plain_seconds, error_seconds))
         self.drafted += len(step.draft_tokens)
         self.accepted += accepted.total()
         self.context_tokens = (self.context_tokens or 0) + len(step.committed_tokens)
@@ -279,10 +282,11 @@ def _tokens_per_second(steps: Sequence[_Step]) -> float | None:
 
 
 def _estimated_speedup(steps: Sequence[_Step]) -> Speedup | None:
-    """None without draft tokens, or while it is unknown how long plain decoding takes."""
-    is_known = all(step.plain_seconds for step in steps) and any(step.drafted for step in steps)
-    factor = _ratio(sum(step.plain_seconds for step in steps), sum(step.seconds for step in steps))
-    return Speedup(factor) if is_known and factor else None
+    """None without draft tokens, or while it is unknown, or known too badly, how long plain decoding takes."""
+    if not all(step.plain_seconds for step in steps) or not any(step.drafted for step in steps):
+        return None
+    plain_seconds, error_seconds = sum(step.plain_seconds for step in steps), sum(s.plain_error_seconds for s in steps)
+    return speedup_of_sums(plain_seconds, error_seconds, sum(step.seconds for step in steps))
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -19,7 +19,7 @@ from textual.binding import Binding, BindingType
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
 from specchat.errors import ProfileError
-from specchat.profile import configuration_folder
+from specchat.paths import configuration_folder
 from specchat.profile.toml_lines import TomlFile, read_toml
 from specchat.profile.validation import did_you_mean
 

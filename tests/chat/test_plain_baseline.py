@@ -135,7 +135,18 @@ def test_without_a_pass_over_one_row_nothing_is_claimed():
     baseline.add_step(5, 3, 0.03)
 
     assert baseline.estimate() is None
-    assert baseline.plain_seconds(5, 3, 0.03) is None
+    assert baseline.step_estimate(5, 3, 0.03) is None
+
+
+def test_a_drafted_step_is_as_uncertain_as_its_comparisons_and_a_plain_one_is_certain():
+    baseline, errors = PlainBaseline(relative_cost), list[float]()
+    for _ in range(3):
+        baseline.add_step(1, 1, 0.02)
+        baseline.add_step(5, 3, 0.03)
+        errors.append(baseline.step_estimate(5, 3, 0.03).error)
+
+    assert baseline.step_estimate(1, 1, 0.02) == PlainEstimate(0.02, 0.0)
+    assert errors[0] > errors[1] > errors[2] > 0
 
 
 def test_a_conversation_needs_fewer_probes_from_answer_to_answer():

@@ -58,6 +58,7 @@ EVENTS = [
         (b"\xff", b"a"),
         ("lookup", "draft"),
         plain_seconds=0.5,
+        plain_error=0.25,
     ),
     Finished("stop", Totals(completion_tokens=3, accepted_by_drafter={"lookup": 2}, plain_decode_error=0.1)),
     Failed("no room", 7),

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -19,6 +20,7 @@ from specchat.chat.request import Request
 from specchat.errors import HostError, InputError
 from specchat.host import client, spawn
 from specchat.host.client import Conversation, connect
+from specchat.host.environment import FOLDER_VARIABLES
 from tests.host.conftest import FAKE_HOST
 
 ROOT = Path(__file__).parents[2]
@@ -58,9 +60,16 @@ def test_eight_clients_that_race_start_one_host(runtime):
     assert 1 == len({hello["pid"] for hello in hellos})
 
 
+@pytest.fixture
+def without_variables(monkeypatch):
+    """No variable moves a folder."""
+    for name in FOLDER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("without_variables")
 def test_a_client_with_an_empty_environment_finds_the_same_host(runtime, monkeypatch):
     monkeypatch.setattr(spawn, "_default_folder", lambda: runtime)
-    monkeypatch.delenv("SPECCHAT_RUNTIME")
     monkeypatch.setattr(spawn, "history_path", lambda: runtime / "history.db")
     here = spawn.start_host((*FAKE_HOST[:1], "-c", f"""if True:
         import sys; sys.path.insert(0, {str(ROOT)!r})
@@ -80,12 +89,57 @@ def test_a_client_with_an_empty_environment_finds_the_same_host(runtime, monkeyp
     assert mine.host_info["pid"] == json.loads(found.stdout)["pid"]
 
 
-def test_the_default_folder_does_not_depend_on_the_environment(monkeypatch):
-    before = spawn._default_folder(), spawn.home_folder()
-    for name in ("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "TMPDIR"):
+@pytest.mark.usefixtures("without_variables")
+def test_the_default_folder_does_not_depend_on_variables_that_editors_drop(monkeypatch):
+    before = spawn._default_folder()
+    for name in ("HOME", "XDG_RUNTIME_DIR", "TMPDIR"):
         monkeypatch.setenv(name, "/elsewhere")
 
-    assert before == (spawn._default_folder(), spawn.home_folder())
+    assert before == spawn._default_folder()
+
+
+@pytest.mark.usefixtures("without_variables")
+@pytest.mark.parametrize("name", ["SPECCHAT_CONFIG", "SPECCHAT_CACHE", "SPECCHAT_MODELS", "XDG_DATA_HOME"])
+def test_engines_that_use_other_folders_do_not_meet(name, monkeypatch):
+    before = spawn._default_folder()
+    monkeypatch.setenv(name, "/elsewhere")
+    other = spawn._default_folder()
+    monkeypatch.setenv(name, "/elsewhere/still")
+
+    assert len({before, other, spawn._default_folder()}) == 3
+
+
+@pytest.mark.usefixtures("without_variables")
+def test_the_runtime_folder_of_the_system_is_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    assert spawn._default_folder().parent == tmp_path
+
+
+def test_one_variable_isolates_an_engine(tmp_path_factory, monkeypatch):
+    monkeypatch.delenv("SPECCHAT_RUNTIME", raising=False)
+    homes = [Path(tempfile.mkdtemp(prefix="sc-")) / "home" for _ in range(2)]
+    found = list[Path]()
+    for home in homes:
+        monkeypatch.setenv("SPECCHAT_HOME", str(home))
+        found += [spawn.runtime_folder(), spawn.history_path()]
+        assert spawn.find_host() is None
+
+    assert found == [each for home in homes for each in (home / "run", home / "data" / "history.db")]
+    assert all(home.stat().st_mode & 0o777 == 0o700 for home in homes)
+
+
+def test_a_home_too_long_for_a_socket_has_one_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.delenv("SPECCHAT_RUNTIME", raising=False)
+    folders = set[Path]()
+    for name in ("a" * 100, "b" * 100):
+        monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / name))
+        folders.add(spawn.runtime_folder())
+
+    assert len(folders) == 2
+    assert all(len(str(folder)) < 60 for folder in folders)
+    for folder in folders:
+        folder.rmdir()
 
 
 def test_a_stale_socket_is_no_obstacle(runtime):

