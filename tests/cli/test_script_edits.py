@@ -133,12 +133,12 @@ def test_a_program_that_allows_it_gets_it_written(file):
 
 def test_what_loses_comments_is_not_written_unless_somebody_is_asked(monkeypatch, tmp_path):
     file = tmp_path / "b.py"
-    file.write_text("# why this is so\n# and that\nx = 1\n")
+    file.write_text("# why this is so\nx = 2\n# and that\ny = 1\n")
     edit = "/edit b.py write x = 2"
 
     lines = lines_of(command(monkeypatch, "-p", edit, "--json", "--edit", "auto"))
     assert "comments lost" in lines[-1]["result"]
-    assert file.read_text().endswith("x = 1\n")
+    assert file.read_text().endswith("y = 1\n")
 
     Program([edit], ["allow"]).run()
     assert "x = 2\n" == file.read_text()
