@@ -108,7 +108,7 @@ class TestTheTerminalObeysNothing:
     def test_of_a_conversation_line_by_line(self, monkeypatch):
         monkeypatch.setenv("TERM", "dumb")  # without an input line that prompt_toolkit draws
         lines = f"write {CLIPBOARD}{TITLE}\n/inspect\n/model {TITLE}\n/nothing{CLIPBOARD}\n"
-        ran = command(monkeypatch, "chat", stdin=lines.encode(), on_terminal=True)
+        ran = command(monkeypatch, "chat", "--plain", stdin=lines.encode(), on_terminal=True)
 
         assert "␛]52;c;" in ran.out.decode()
         assert obeyed(ran) == []

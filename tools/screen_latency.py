@@ -34,7 +34,7 @@ SPECCHAT_PROGRAM = """if True:
     from specchat.host import spawn
     spawn.HOST_COMMAND = (sys.executable, "-m", "tools.metronome_host")
     from specchat.cli.main import run
-    sys.exit(run(["tui"]))
+    sys.exit(run(["chat"]))
 """
 BARE_TEXTUAL_PROGRAM = """if True:
     from textual.app import App

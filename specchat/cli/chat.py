@@ -1,7 +1,11 @@
-"""`specchat chat`: a conversation, line by line."""
+"""`specchat chat`: a conversation, on the whole terminal or line by line."""
 
 from __future__ import annotations
 
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,27 +20,65 @@ from specchat.cli.session_options import (
 )
 from specchat.cli.setup_hint import setup_hint
 from specchat.cli.starter_offer import offer_starter
+from specchat.host.client import SessionRequest
+from specchat.host.spawn import history_path
+
+BROWSER_DRIVER = "TEXTUAL_DRIVER"  # set where a browser shows the screen
 
 
 @click.command()
+@click.argument("question", nargs=-1)
 @private_option
 @resume_options
-@click.option("--plain", is_flag=True, help="Line by line (always so here).")
+@click.option("--plain", is_flag=True, help="Line by line, also on a terminal.")
+@click.option("--ascii", "is_ascii", is_flag=True, default=None, help="Draw with ASCII characters only.")
+@click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal, for selecting text.")
 @profile_options
-def chat(plain: bool, **options: Any) -> int:
-    """Chat with the model, line by line. Conversations are stored; `/help` lists the commands."""
-    from specchat.commands.command_registry import ChatState
-    from specchat.host.spawn import history_path
-    from specchat.repl.loop import run_repl
+def chat(question: tuple[str, ...], plain: bool, is_ascii: bool | None, no_mouse: bool, **options: Any) -> int:
+    """Chat with the model; a QUESTION is asked at once.
 
-    del plain  # `chat` has no other mode
+    On a terminal the chat takes the whole of it and shows live numbers: F1 lists the keys, `/help` the commands.
+    Conversations are stored.
+    """
     if not (options["session"] or options["is_last"]):
         offer_starter(options)
     chosen = resume_request(options)
+    if plain or not can_show_screen():
+        return _chat_by_lines(chosen, " ".join(question))
+    return _chat_on_screen(chosen, " ".join(question), is_ascii=is_ascii, captures_mouse=not no_mouse)
+
+
+def can_show_screen() -> bool:
+    """Whether stdin and stdout are a terminal that can move its cursor, or a browser."""
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return is_terminal or BROWSER_DRIVER in os.environ
+
+
+def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
+    from specchat.commands.command_registry import ChatState
+    from specchat.repl.loop import run_repl
+
     if line := setup_hint(history_path().parent):
         click.echo(line, err=True)
     if not chosen.is_stored:
         click.echo(PRIVATE_NOTICE, err=True)
     prompt_history = history_path().with_name("questions") if chosen.is_stored else None
     with open_host_conversation(chosen) as conversation:
-        return run_repl(ChatState(conversation, overrides=chosen.overrides), prompt_history)
+        return run_repl(ChatState(conversation, overrides=chosen.overrides), prompt_history, question)
+
+
+def _chat_on_screen(chosen: SessionRequest, question: str, *, is_ascii: bool | None, captures_mouse: bool) -> int:
+    from specchat.drawing.glyphs import choose_glyphs
+    from specchat.tui.app import ScreenFiles, SpecchatApp, binding_scopes
+    from specchat.tui.preferences import preferences_file, read_preferences
+
+    preferred = read_preferences(preferences_file(), binding_scopes())
+    preferred = replace(preferred, captures_mouse=preferred.captures_mouse and captures_mouse)
+    history = Path(history_path())
+    files = ScreenFiles.next_to(history)
+    greeting = setup_hint(history.parent)
+    if not chosen.is_stored:
+        files, greeting = replace(files, prompt_history=None), PRIVATE_NOTICE
+    app = SpecchatApp(chosen, files, choose_glyphs(is_ascii), preferred, greeting=greeting, question=question)
+    app.run(mouse=app.captures_mouse)
+    return 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from typing import cast
 
@@ -33,6 +34,17 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         command = self.lazy_commands.get(cmd_name) or self.plugin_commands().get(cmd_name)
         return command.load() if command else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The named command; UsageError with the commands of similar names."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            similar = get_close_matches(name, self.list_commands(ctx), cutoff=0.5)
+            meant = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
+            ctx.fail(f"No such command {name!r}.{meant}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""

@@ -31,14 +31,14 @@ from specchat.threads import use_passive_waiting
 UNEXPECTED_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 128 + signal.SIGINT
 BROKEN_PIPE_EXIT_CODE = 128 + 13  # SIGPIPE, which Windows does not name
+GROUP_OPTIONS = ("-h", "--help", "--version")
 COMPLETION_VARIABLE = "_SPECCHAT_COMPLETE"  # set by the shell when it wants a word completed
 CONNECTION_CLOSED = "the engine process closed the connection; run the command again"
 COMMANDS = {
+    "chat": LazyCommand("specchat.cli.chat:chat", "Chat with the model; so does `specchat` alone, or with a question."),
     "ask": LazyCommand("specchat.cli.ask:ask", "Answer one question."),
     "demo": LazyCommand("specchat.cli.demo:demo", "Show speculative decoding: the same answer, faster each time."),
-    "tui": LazyCommand("specchat.cli.tui:tui", "Chat on the whole terminal, with live numbers."),
     "web": LazyCommand("specchat.cli.web:web", "The same screen in a browser on this machine."),
-    "chat": LazyCommand("specchat.cli.chat:chat", "Chat line by line; conversations are stored."),
     "edit": LazyCommand("specchat.cli.edit:edit", "Edit files by an instruction; `-` is a filter."),
     "undo": LazyCommand("specchat.cli.undo:undo", "Take an edit back; without git."),
     "script": LazyCommand(
@@ -67,6 +67,7 @@ COMMANDS = {
     "bench": LazyCommand(
         "specchat.cli.bench:bench", "Measure the drafters, against plain decoding or against other engines."
     ),
+    "help": LazyCommand("specchat.cli.help:help_command", "Show the help of a command, or `help engine`."),
 }
 
 
@@ -98,7 +99,14 @@ class SpecchatGroup(LazyGroup):
 def cli() -> None:
     """Chat with a language model in the terminal, and edit files with it.
 
-    Speculative decoding makes answers faster and never changes their text. Without a command: chat on the terminal.
+    Speculative decoding makes answers faster and never changes their text. Without a command it is a chat:
+
+    \b
+    specchat "What is a coroutine?"   ask, and go on talking
+    specchat -c                       continue the last conversation of this folder; -r ID another one
+    specchat -P code                  with a profile; `specchat help engine` lists more options
+    specchat --plain                  line by line
+    specchat -p "…" --json            for programs
     """
 
 
@@ -122,7 +130,7 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
 
 def _run(arguments: Sequence[str], obj: object) -> int:
     try:
-        with cli.make_context("specchat", with_default_command(arguments, _can_show_screen()), obj=obj) as context:
+        with cli.make_context("specchat", with_default_command(arguments, _is_terminal()), obj=obj) as context:
             code = cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as leaving:
@@ -153,20 +161,22 @@ def _run(arguments: Sequence[str], obj: object) -> int:
 
 
 def with_default_command(arguments: Sequence[str], is_terminal: bool) -> list[str]:
-    """`specchat` alone starts a chat, on the whole terminal if it can; `specchat -p TEXT` answers a program."""
+    """`specchat` alone, its options and a question start a chat; `specchat -p TEXT` answers a program.
+
+    Where no terminal can show a chat, a question is answered once.
+    """
     first = arguments[0] if arguments else ""
     if first in ("-p", "--print", "--json", "--input"):
         return ["script", *arguments]
-    if first == "--plain":
+    if not first or (first.startswith("-") and first not in GROUP_OPTIONS):
         return ["chat", *arguments]
-    if not first or first in ("-c", "--continue", "-r", "--resume", "--private"):
-        return ["tui" if is_terminal else "chat", *arguments]
+    if len(first.split()) > 1:  # more than a word is no command
+        return ["chat" if is_terminal else "ask", *arguments]
     return list(arguments)
 
 
-def _can_show_screen() -> bool:
-    """Whether stdin and stdout are a terminal that can move its cursor."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def print_error(message: str) -> None:

@@ -110,21 +110,44 @@ PROFILE_OPTIONS = (
 FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {"speculation.exact": "--exact"}
 
 
+class EngineOption(click.Option):
+    """An option of all commands that use a model: `specchat help engine` explains it, and not each of them."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        return None
+
+
 def profile_options(command: CommandFunction) -> CommandFunction:
     """Add `--profile` and the options that override it; the command passes them to `resolve_profile`."""
     exact = click.option(
         "--exact",
+        cls=EngineOption,
         is_flag=True,
         default=None,
         help="Bit-identical to plain decoding also where kernels are not batch invariant; slower.",
     )
-    dry_run = click.option("--dry-run", is_flag=True, help="Print which models and formats would be loaded, and stop.")
+    plan_help = "Print which models and formats would be loaded, and stop."
+    dry_run = click.option("--dry-run", cls=EngineOption, is_flag=True, help=plan_help)
     command = dry_run(exact(_or_print_plan(command)))
     for option in reversed(PROFILE_OPTIONS):
         command = click.option(
-            option.flag, option.parameter_name, type=option.type, help=option.help, multiple=option.is_multiple
+            option.flag,
+            option.parameter_name,
+            cls=EngineOption,
+            type=option.type,
+            help=option.help,
+            multiple=option.is_multiple,
         )(command)
-    return click.option("--profile", "-P", default="chat", show_default=True, help="A profile's name or file.")(command)
+    profile_help = (
+        "A profile's name or file. `specchat help engine` lists --target, --temperature and the other options."
+    )
+    return click.option("--profile", "-P", default="chat", show_default=True, help=profile_help)(command)
+
+
+def engine_options() -> list[EngineOption]:
+    """The options that `profile_options` adds and a command does not explain."""
+    command = click.command()(profile_options(lambda **_options: None))
+    return [option for option in command.params if isinstance(option, EngineOption)]
 
 
 def _or_print_plan(command: CommandFunction) -> CommandFunction:

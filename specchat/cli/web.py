@@ -8,22 +8,22 @@ from pathlib import Path
 
 import click
 
-TUI_COMMAND = (sys.executable, "-m", "specchat.web.die_with_parent", "tui")
+CHAT_COMMAND = (sys.executable, "-m", "specchat.web.die_with_parent", "chat")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port; a free one by default.")
 @click.option("--open", "is_opened", is_flag=True, help="Open it in the browser of this desktop.")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF specchat tui]...")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF specchat chat]...")
 def web(port: int, *, is_opened: bool, arguments: tuple[str, ...]) -> None:
-    """Chat in a browser: the same screen and options as `specchat tui`.
+    """Chat in a browser: the same screen and options as `specchat chat`.
 
     Listens on this machine only. The printed address admits one browser, once.
     """
-    from specchat.cli.tui import tui
+    from specchat.cli.chat import chat
     from specchat.web.server import bind_loopback_socket, serve
 
-    tui.make_context("tui", list(arguments))  # a wrong option is an error here, not in the browser
+    chat.make_context("chat", list(arguments))  # a wrong option is an error here, not in the browser
 
     with tempfile.TemporaryDirectory(prefix="specchat-") as folder:
 
@@ -33,7 +33,7 @@ def web(port: int, *, is_opened: bool, arguments: tuple[str, ...]) -> None:
             if is_opened and not webbrowser.open(_redirect_page(Path(folder), address)):
                 click.echo("specchat web: no browser was found; open the address yourself", err=True)
 
-        serve((*TUI_COMMAND, *arguments), bind_loopback_socket(port), announce)
+        serve((*CHAT_COMMAND, *arguments), bind_loopback_socket(port), announce)
     click.echo("specchat web: ended", err=True)
 
 

@@ -18,14 +18,19 @@ from specchat.repl.line_input import is_capable_terminal, plain_line_reader, pro
 from specchat.terminal import write_line
 
 
-def run_repl(chat: ChatState, history_file: Path | None) -> int:
-    """Run until the user quits. Returns the exit code. Without a `history_file`, prompts are not stored."""
+def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> int:
+    """Run until the user quits, the question first. Returns the exit code.
+
+    Without a `history_file`, prompts are not stored.
+    """
     read = (
         prompt_toolkit_reader(lambda: chat.status_line, history_file) if is_capable_terminal() else plain_line_reader()
     )
     if sys.stdin.isatty():
         chat.confirm_load = confirm_load
     print_notice("/help lists the commands; Ctrl-D quits")
+    if question and run_input_line(chat, question).should_quit:
+        return 0
     while True:
         try:
             line = read()

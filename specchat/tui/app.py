@@ -60,9 +60,10 @@ class SpecchatApp(App[None]):
         glyphs: Glyphs = UNICODE,
         preferences: Preferences = DEFAULT_PREFERENCES,
         greeting: str = "",
+        question: str = "",
     ) -> None:
         super().__init__()
-        self._greeting = greeting
+        self._greeting, self._question = greeting, question
         self._files, self._preferences = files, preferences
         self.captures_mouse = preferences.captures_mouse
         self.worker_messages = MessageQueue(self._post_messages_arrived)
@@ -82,6 +83,8 @@ class SpecchatApp(App[None]):
         self.push_screen(self.chat_screen)
         if self._greeting:
             self.notify(self._greeting, markup=False)
+        if self._question:
+            self.call_after_refresh(self.chat_screen.submit, self._question)
 
     def on_unmount(self) -> None:
         """Disconnect; an answer in progress stops, and its partial text is stored."""

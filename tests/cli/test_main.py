@@ -331,10 +331,37 @@ def test_the_demo_takes_a_question(capsys):
 @pytest.mark.parametrize(
     ("arguments", "is_terminal", "command"),
     [
-        ([], True, "tui"), ([], False, "chat"), (["-c"], True, "tui"), (["-r", "x"], False, "chat"),
-        (["--private"], True, "tui"),
+        ([], True, "chat"), ([], False, "chat"), (["-c"], True, "chat"), (["-r", "x"], False, "chat"),
+        (["--private"], True, "chat"), (["-P", "code"], True, "chat"), (["--temperature", "1"], False, "chat"),
         (["--plain"], True, "chat"), (["-p", "x", "--json"], True, "script"), (["ask", "x"], True, "ask"),
+        (["What is a list?"], True, "chat"), (["What is a list?"], False, "ask"), (["What"], True, "What"),
+        (["--help"], True, "--help"), (["--version"], True, "--version"),
     ],
 )  # fmt: skip
 def test_without_a_command_it_talks_as_the_terminal_allows(arguments, is_terminal, command):
     assert with_default_command(arguments, is_terminal)[0] == command
+
+
+@pytest.mark.parametrize(("word", "meant"), [("modls", "'models'"), ("benhc", "'bench'"), ("sesions", "'sessions'")])
+def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
+    assert run([word]) == 2
+    assert f"No such command {word!r}. Did you mean {meant}" in capsys.readouterr().err
+
+
+def test_a_command_explains_its_own_options_and_names_where_the_others_are(capsys):
+    for command in ("chat", "ask", "edit"):
+        assert run([command, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert "specchat help engine" in " ".join(shown.split())
+        assert "--top-k" not in shown
+
+    assert run(["help", "engine"]) == 0
+    shown = capsys.readouterr().out
+    assert all(option in shown for option in ("--target", "--top-k", "--exact", "--dry-run"))
+
+
+def test_help_takes_the_names_of_commands(capsys):
+    assert run(["help", "models", "pull"]) == 0
+    assert "Usage: specchat models pull" in capsys.readouterr().out
+    assert run(["help", "nothing"]) == 2
+    assert "'nothing' is no command" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from urllib.request import url2pathname
 
 import pytest
 
-from specchat.cli.web import TUI_COMMAND
+from specchat.cli.web import CHAT_COMMAND
 from tests.front import command
 from tests.processes import modules_after
 
@@ -26,7 +26,7 @@ def test_options_of_the_screen_reach_every_tab(monkeypatch):
     ran = command(monkeypatch, "web", "--port", "0", "--ascii", "--profile", "plain")
 
     assert ran.code == 0 and ran.err == "specchat web: ended\n"
-    assert served == [(*TUI_COMMAND, "--ascii", "--profile", "plain")]
+    assert served == [(*CHAT_COMMAND, "--ascii", "--profile", "plain")]
 
 
 @pytest.mark.parametrize("is_opened", [False, True])

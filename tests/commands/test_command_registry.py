@@ -139,6 +139,12 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(monkeypatch):
     assert "a␛]52;c;x␇b\n" == terminal.content().decode()
 
 
+def test_a_question_of_the_command_line_comes_first(monkeypatch):
+    ran = command(monkeypatch, "chat", "good", "morning", stdin=b"hello\n")
+
+    assert ran.out.decode().index("you said 'good morning'") < ran.out.decode().index("you said 'hello'")
+
+
 def test_the_line_mode_answers_a_pipe(monkeypatch):
     ran = command(monkeypatch, "chat", "--seed", "3", stdin=b'hello\n/bad\nfail\n"""two\nlines"""\n/quit\nnever\n')
 

@@ -7,7 +7,7 @@ from tests.processes import modules_after
 
 
 def test_the_screen_opens_without_torch():
-    loaded = modules_after("import specchat.tui.app, specchat.cli.tui")
+    loaded = modules_after("import specchat.tui.app, specchat.cli.chat")
 
     assert not {"torch", "transformers", "prompt_toolkit"} & loaded
 

@@ -18,8 +18,8 @@ PROGRAM = """
 import sys
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.main import COMMANDS, run
-COMMANDS["tui"] = LazyCommand("specchat.cli.tui:tui", "")
-sys.exit(run(["tui", *sys.argv[1:]]))
+COMMANDS["chat"] = LazyCommand("specchat.cli.chat:chat", "")
+sys.exit(run(["chat", *sys.argv[1:]]))
 """
 PATIENCE_SECONDS = 90.0
 
