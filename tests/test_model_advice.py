@@ -98,7 +98,8 @@ def test_the_embedded_model_stays_greedy_and_every_value_names_its_origin(tmp_pa
 
 
 def test_an_edit_is_greedy_and_may_copy_unless_the_request_says_otherwise():
-    advised = Sampling(0.6, top_p=0.9, repetition_penalty=1.1, seed=3)
+    penalties = {"repetition_penalty": 1.1, "frequency_penalty": 1.0, "presence_penalty": 1.0}
+    advised = Sampling(0.6, top_p=0.9, seed=3, **penalties)
 
     assert Sampling(0.0, top_p=0.9, repetition_penalty=1.0, seed=3) == Request("x", task="edit").sampling(advised)
     assert 0.5 == Request("x", task="edit", temperature=0.5).sampling(advised).temperature

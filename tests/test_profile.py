@@ -312,6 +312,8 @@ def test_every_value_has_an_origin(own_folder, tmp_path):
         "min_p": f"project file {project}:2",
         "seed": "environment SPECCHAT_SAMPLING_SEED",
         "repetition_penalty": "default",
+        "frequency_penalty": "default",
+        "presence_penalty": "default",
     }
     assert f"project file {project}:4" == str(settled.origin("routes", 0))
 

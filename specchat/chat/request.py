@@ -114,6 +114,9 @@ class Request:
 
     def sampling(self, of_profile: Sampling) -> Sampling:
         """How the answer is sampled: an edit greedily and without a penalty on copies, unless the request says more."""
-        chosen = replace(of_profile, temperature=0.0, repetition_penalty=1.0) if self.task in EDIT_TASKS else of_profile
+        for_copies = replace(
+            of_profile, temperature=0.0, repetition_penalty=1.0, frequency_penalty=0.0, presence_penalty=0.0
+        )
+        chosen = for_copies if self.task in EDIT_TASKS else of_profile
         own = {"temperature": self.temperature, "seed": self.seed}
         return replace(chosen, **{name: value for name, value in own.items() if value is not None})

@@ -339,6 +339,7 @@ def _sampler(request: Request, models: LoadedModels) -> Sampler:
         temperature=sampling.temperature,
         top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p,
         repetition_penalty=sampling.repetition_penalty,
+        frequency_penalty=sampling.frequency_penalty, presence_penalty=sampling.presence_penalty,
         seed=secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed,
         vocab_size=min(models.tokenizer.vocab_size, models.target.vocab_size),
         uses_rejection_sampling=speculation.acceptance_test == "rejection_sampling" and not speculation.exact,

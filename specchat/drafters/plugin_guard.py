@@ -165,7 +165,7 @@ def _copy_seen(context: DraftContext) -> SeenTokens | None:
     if context.seen_tokens is None:
         return None
     seen = copy(context.seen_tokens)
-    seen.mask = seen.mask.clone()
+    seen.mask, seen.counts = seen.mask.clone(), seen.counts.clone()
     return seen
 
 

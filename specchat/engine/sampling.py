@@ -36,14 +36,18 @@ STEP_NOISE_POSITION, DRAFTER_NOISE_POSITION = -1, -2
 
 
 class SeenTokens:
-    """The tokens that occur in the text so far, for the repetition penalty."""
+    """The tokens that occur in the text so far, for the repetition penalty, and those of the answer alone, counted."""
 
-    def __init__(self, tokens: list[int], vocab_size: int, device: torch.device) -> None:
+    def __init__(self, prompt: list[int], vocab_size: int, device: torch.device) -> None:
         self.mask = torch.zeros(vocab_size, dtype=torch.bool, device=device)  # [V]
-        self.extend(tokens)
+        self.mask[copy_to_device(prompt, device)] = True
+        self.counts = torch.zeros(vocab_size, device=device)  # whole numbers [V]
 
     def extend(self, tokens: list[int]) -> None:
-        self.mask[copy_to_device(tokens, self.mask.device)] = True
+        """Add tokens of the answer."""
+        ids = copy_to_device(tokens, self.mask.device)
+        self.mask[ids] = True
+        self.counts.index_put_((ids,), self.counts.new_ones(()), accumulate=True)
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Sampler:
     """Samples tokens from logits. The same seed and position always use the same noise.
 
     The rules and their order are those of transformers: repetition penalty, grammar, temperature, top-k, top-p, min-p.
+    After the repetition penalty come those of OpenAI: a token that occurs `count` times in the answer loses
+    `frequency_penalty` * `count` + `presence_penalty`.
     With `uses_rejection_sampling`, drafters sample their tokens and report the distributions. The text then depends on
     the drafter as well as on the seed, while its distribution stays the same.
     """
@@ -78,13 +84,19 @@ class Sampler:
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
     seed: int = 0
     vocab_size: int | None = None  # token ids from here on are padding and never sampled
     uses_rejection_sampling: bool = False
 
     @property
     def has_penalties(self) -> bool:
-        return self.repetition_penalty != 1.0
+        return self.repetition_penalty != 1.0 or self.counts_tokens
+
+    @property
+    def counts_tokens(self) -> bool:
+        return bool(self.frequency_penalty or self.presence_penalty)
 
     @property
     def is_truncating(self) -> bool:
@@ -190,12 +202,26 @@ class Sampler:
             seen = seen[:, : logits.shape[-1]]
             penalty = self.repetition_penalty
             logits = torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
+            if self.counts_tokens:
+                logits = logits - self._count_penalties(rows, seen_tokens, len(logits))[:, : logits.shape[-1]]
         if self.vocab_size is not None and rows.token_ids is None:
             logits = logits[:, : self.vocab_size]
         if rows.allowed_mask is not None:
             is_forbidden = ~rows.allowed_mask[:, : logits.shape[-1]]
             logits = logits.masked_fill(copy_to_device(is_forbidden, logits.device), MASKED_LOGIT)
         return logits
+
+    def _count_penalties(self, rows: LogitRows, seen_tokens: SeenTokens, row_count: int) -> Tensor:
+        """What every token of a row loses; the draft tokens before the row count as committed. [N, V]"""
+        counts = seen_tokens.counts.expand(row_count, -1)
+        if rows.draft_paths is not None and any(rows.draft_paths):
+            counts = counts.clone()
+            for row, path in enumerate(rows.draft_paths):
+                ids = copy_to_device(path, counts.device)
+                counts[row].index_put_((ids,), counts.new_ones(()), accumulate=True)
+        if rows.token_ids is not None:
+            counts = counts[:, rows.token_ids]
+        return self.frequency_penalty * counts + self.presence_penalty * (counts > 0)
 
     def _truncate(self, logits: Tensor, count: int) -> KeptTokens:
         """What temperature, top-k, top-p and min-p keep, in this order. [N, V] -> [N, C]"""

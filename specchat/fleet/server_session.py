@@ -48,7 +48,9 @@ CONTINUING_BACKENDS = ("vllm", "sglang")  # whose API can continue a given begin
 POLL_SECONDS = 0.02  # how often a waiting answer yields to other sessions
 MAX_CONCURRENT_ANSWERS = 16  # a server has its own queue
 # Values without effect, which the request omits.
-NEUTRAL_SAMPLING: dict[str, Any] = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+NEUTRAL_SAMPLING: dict[str, Any] = {
+    "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0,
+}  # fmt: skip
 
 
 @dataclass(eq=False)

@@ -125,6 +125,12 @@ class Sampling:
     top_p: float = key(1.0, "Keep the likeliest tokens that sum to this probability.", exclusive_minimum=0, maximum=1)
     min_p: float = key(0.0, "Keep tokens above this share of the highest probability.", minimum=0, maximum=1)
     repetition_penalty: float = key(1.0, "Above 1, repeated tokens become less likely.", minimum=0.5, maximum=5)
+    frequency_penalty: float = key(
+        0.0, "Above 0, a token becomes less likely with each time that it occurs in the answer.", minimum=-2, maximum=2
+    )
+    presence_penalty: float = key(
+        0.0, "Above 0, a token that occurs in the answer becomes less likely.", minimum=-2, maximum=2
+    )
     seed: int | None = key(None, "The same seed gives the same answer.", minimum=0, maximum=MAX_SEED)
 
     def __post_init__(self) -> None:

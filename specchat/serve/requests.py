@@ -18,7 +18,8 @@ JsonObject = dict[str, Any]
 SYSTEM_ROLES = ("system", "developer")
 MESSAGE_SEPARATOR = "\n\n"  # between merged messages
 GREETING = "Hello"  # stands before a conversation that the assistant begins: chat templates want the user first
-SAMPLING_FIELDS = ("top_p", "top_k", "min_p", "repetition_penalty")  # profile keys have the same names
+# profile keys have the same names
+SAMPLING_FIELDS = ("top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
 TOOLS_UNSUPPORTED = "tools are not supported; use a mode of your program without tools"
 FORMAT_UNSUPPORTED = "use response_format for structured output"
 # Unsupported fields: the values without effect (None always is one), and the error message for other values.
@@ -29,8 +30,6 @@ UNSUPPORTED_FIELDS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "functions": (([],), TOOLS_UNSUPPORTED),
     "tool_choice": (("none", "auto"), TOOLS_UNSUPPORTED),
     "function_call": (("none", "auto"), TOOLS_UNSUPPORTED),
-    "frequency_penalty": ((0,), "only 0 is supported; use repetition_penalty"),
-    "presence_penalty": ((0,), "only 0 is supported; use repetition_penalty"),
     "logit_bias": (({},), "not supported"),
     "logprobs": ((False,), "probabilities are not available"),
     "top_logprobs": ((0,), "probabilities are not available"),

@@ -40,6 +40,8 @@ SAMPLERS = {
     "min-p": Sampler(1.0, min_p=0.05, seed=4),
     "penalty": Sampler(repetition_penalty=1.3),
     "T0.8-penalty": Sampler(0.8, repetition_penalty=1.3, seed=5),
+    "frequency": Sampler(frequency_penalty=0.8, presence_penalty=0.4),
+    "T0.8-frequency": Sampler(0.8, top_p=0.95, repetition_penalty=1.1, frequency_penalty=1.2, seed=6),
 }
 
 

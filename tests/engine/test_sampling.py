@@ -169,6 +169,31 @@ def test_the_penalty_sees_the_text_and_the_path_of_each_node():
         assert torch.equal(expected.sort(descending=True).values, order.scores[row])
 
 
+def test_frequency_and_presence_penalties_count_the_tokens_of_the_answer_alone():
+    """As OpenAI documents them: the prompt does not count, and draft tokens count as if they were committed."""
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(5))
+    sampler = Sampler(frequency_penalty=0.7, presence_penalty=-0.3)
+    seen = SeenTokens([4, 9, 4], 50, logits.device)
+    seen.extend([9, 7, 9])
+
+    order = sampler.rank(logits, LogitRows([5, 6, 7], [[], [7], [7, 11]]), seen, count=50)
+
+    for row, counts in enumerate([{9: 2, 7: 1}, {9: 2, 7: 2}, {9: 2, 7: 2, 11: 1}]):
+        expected = logits[row].clone()
+        for token, count in counts.items():
+            expected[token] -= 0.7 * count - 0.3
+        assert torch.allclose(expected.sort(descending=True).values, order.scores[row])
+
+
+def test_penalties_of_a_reduced_vocabulary_are_those_of_its_tokens():
+    seen, token_ids = SeenTokens([], 50, torch.device("cpu")), torch.tensor([3, 9, 30])
+    seen.extend([9])
+
+    order = Sampler(presence_penalty=2.0).rank(torch.tensor([[0.0, 1.0, 0.5]]), LogitRows([1], [[]], token_ids), seen)
+
+    assert [[30]] == order.token_ids.tolist()
+
+
 def test_a_row_is_ranked_alike_alone_and_among_others():
     torch.manual_seed(6)
     logits = torch.randn(16, 3000) * 3

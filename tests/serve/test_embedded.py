@@ -62,6 +62,15 @@ def test_the_text_is_that_of_specchat_ask(client, monkeypatch, sampling):
     assert whole and whole == streamed == asked.out.decode().removesuffix("\n")
 
 
+def test_penalties_change_the_text_and_are_the_same_every_time(client):
+    penalties = {"frequency_penalty": 1.5, "presence_penalty": 0.5}
+
+    plain, first, second = (text_of(ask(client, QUESTION, **how)) for how in ({}, penalties, penalties))
+
+    assert plain != first
+    assert first == second
+
+
 def test_the_history_needs_no_prefill(client):
     first = ask(client, QUESTION)
     past = [QUESTION, {"role": "assistant", "content": text_of(first)}]
@@ -118,7 +127,9 @@ def test_a_prompt_that_is_too_long_has_a_code_for_it(client):
     assert refused.value.code == "context_length_exceeded"
 
 
-@pytest.mark.parametrize("nonsense", [{"top_p": 3}, {"extra_body": {"top_k": -1}}])
+@pytest.mark.parametrize(
+    "nonsense", [{"top_p": 3}, {"presence_penalty": 2.1}, {"frequency_penalty": -3}, {"extra_body": {"top_k": -1}}]
+)
 def test_numbers_that_make_no_sense_are_refused_by_name(client, nonsense):
     name = next(iter(nonsense.get("extra_body", nonsense)))
 
