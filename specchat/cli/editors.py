@@ -69,9 +69,8 @@ def _show(plan: InstallationPlan, *, overwrites_changed: bool) -> None:
 def _install_extension(skips_confirmation: bool) -> None:
     from specchat.editors.vscode_extension import extension_id, find_program, pack_extension, run_program
 
-    program = find_program()
+    program, path = find_program(), Path(f"{extension_id()}.vsix").absolute()
     if program is None:
-        path = Path(f"{extension_id()}.vsix").absolute()
         if path.exists():
             raise UsageError(f"{path} exists; remove it first")
         click.echo(f"no program `code` on the PATH; write {path}", err=True)
