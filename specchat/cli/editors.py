@@ -69,9 +69,8 @@ def _show(plan: InstallationPlan, *, overwrites_changed: bool) -> None:
 def _install_extension(skips_confirmation: bool) -> None:
     from specchat.editors.vscode_extension import extension_id, find_program, pack_extension, run_program
 
-    program = find_program()
+    program, path = find_program(), Path(f"{extension_id()}.vsix").absolute()
     if program is None:
-        path = Path(f"{extension_id()}.vsix").absolute()
         if path.exists():
             raise UsageError(f"{path} exists; remove it first")
         click.echo(f"no program `code` on the PATH; write {path}", err=True)
@@ -84,7 +83,7 @@ def _install_extension(skips_confirmation: bool) -> None:
         click.echo("in VS Code: the menu of the Extensions view, “Install from VSIX…”", err=True)
         return
     with tempfile.TemporaryDirectory() as folder:
-        packed = Path(folder, f"{extension_id()}.vsix")
+        packed = Path(folder, path.name)
         pack_extension(packed)
         run_program(program, "--install-extension", str(packed), "--force")
     click.echo("in VS Code: “specchat: rewrite the selection…” in the command palette", err=True)
