@@ -83,7 +83,7 @@ def _install_extension(skips_confirmation: bool) -> None:
         click.echo("in VS Code: the menu of the Extensions view, “Install from VSIX…”", err=True)
         return
     with tempfile.TemporaryDirectory() as folder:
-        packed = Path(folder, f"{extension_id()}.vsix")
+        packed = Path(folder, path.name)
         pack_extension(packed)
         run_program(program, "--install-extension", str(packed), "--force")
     click.echo("in VS Code: “specchat: rewrite the selection…” in the command palette", err=True)

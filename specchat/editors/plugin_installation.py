@@ -1,8 +1,8 @@
 """The editor plugins that come with specchat, put where each editor looks for plugins.
 
 A plan comes first: which files are written, and which of them the user has changed. A list with hashes beside the files
-remembers what was installed, so a later installation and a removal touch nothing else. Asks nothing: that is for the
-command.
+remembers what was installed, so a later installation and a removal touch nothing else. Nothing here asks: the command
+does that first.
 """
 
 from __future__ import annotations

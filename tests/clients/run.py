@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.clients import agents, filters, servers
+from tests.clients import agents, filters, servers, vscode
 from tests.clients.world import NotAvailable, Step, World, new_world
 
 Client = Callable[[World], Iterator[Step]]
@@ -29,7 +29,7 @@ CLIENTS: Mapping[str, tuple[str, Client]] = {
     "Neovim": (LSP, servers.neovim),
     "eglot": (LSP, servers.eglot),
     "Helix": (LSP, servers.helix),
-    "VS Code": (LSP, servers.vs_code),
+    "VS Code": ("`specchat edit -`, `specchat lsp`", vscode.vs_code),
     "Vim, as a filter": (FILTER, filters.vim),
     "Neovim, as a filter": (FILTER, filters.neovim),
     "Helix, as a filter": (FILTER, filters.helix),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tests.clients.neovim import Neovim
 from tests.clients.snippets import snippet
-from tests.clients.world import AREA, RENAME, NotAvailable, Screen, Step, World, until
+from tests.clients.world import AREA, RENAME, Screen, Step, World, until
 
 PAGE = "docs/editors-lsp.md"
 PAUSE_SECONDS = 1.5  # in typing, after which a suggestion comes
@@ -151,12 +151,6 @@ def helix(world: World) -> Iterator[Step]:
         screen.until_shown("[+]")
         assert AREA.splitlines()[0] not in screen.shown, screen.shown
         yield Step("the last but one of these actions", "rewritten in the buffer")
-
-
-def vs_code(world: World) -> Iterator[Step]:
-    """Not run: the test suite compiles the extension and tests its filter."""
-    world.program("code")
-    raise NotAvailable("VS Code needs a graphical display")
 
 
 def _lists_actions(screen: Screen) -> bool:

@@ -7,7 +7,8 @@ import { edit } from "./filter";
 
 let client: LanguageClient | undefined;
 
-export async function activate(context: vscode.ExtensionContext): Promise<void> {
+/** Returns before the language server has started: the command does not need it. */
+export function activate(context: vscode.ExtensionContext): void {
   context.subscriptions.push(vscode.commands.registerTextEditorCommand("specchat.rewrite", rewrite));
   const settings = vscode.workspace.getConfiguration("specchat");
   if (settings.get("languageServer")) {
@@ -15,7 +16,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     client = new LanguageClient("specchat", "specchat", server, {
       documentSelector: [{ scheme: "file" }, { scheme: "untitled" }],
     });
-    await client.start().catch((error: unknown) => vscode.window.showWarningMessage(`specchat lsp: ${error}`));
+    client.start().catch((error: unknown) => vscode.window.showWarningMessage(`specchat lsp: ${error}`));
   }
 }
 
@@ -29,7 +30,7 @@ function program(): string {
 
 /** Rewrite the selection, or the whole document when nothing is selected. A key binding may give the instruction. */
 async function rewrite(editor: vscode.TextEditor, _edit: unknown, given?: string): Promise<void> {
-  const instruction = given ?? (await vscode.window.showInputBox({ prompt: "Rewrite: instruction" }));
+  const instruction = given ?? (await vscode.window.showInputBox({ prompt: "Rewrite: instruction", ignoreFocusOut: true }));
   if (!instruction?.trim()) {
     return;
   }
