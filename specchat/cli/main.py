@@ -54,7 +54,9 @@ COMMANDS = {
     "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and inspect models and heads."),
     "vram": LazyCommand("specchat.cli.vram:vram", "Show the memory that a model takes, before it is loaded."),
     "doctor": LazyCommand("specchat.cli.doctor:doctor", "Check that everything works here."),
-    "setup": LazyCommand("specchat.cli.setup:setup", "Find the best models for this machine, in at most five answers."),
+    "setup": LazyCommand(
+        "specchat.cli.setup:setup", "Find the best models for this machine, in at most five answers, and chat."
+    ),
     "plugins": LazyCommand("specchat.cli.plugins:plugins", "List what other packages add."),
     "inspect": LazyCommand("specchat.cli.inspect:inspect", "Show which drafter proposed each token of an answer."),
     "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),

