@@ -3,9 +3,9 @@
 python -m tools.completion_latency --lines 6 FILE...
 
 In each file it types lines, starting in the middle: after each word it requests a completion of at most 30 tokens from
-the engine process, as an editor does. The first request in a file processes the text before the cursor and is counted
-separately; all others are warm: only what was typed since is new. A completion may end before its limit, at the end of
-its block.
+the engine process, with the time limit of the language server. A request is warm when only what was typed since the
+last one is new; the first requests in a file process the text before the cursor and are counted separately. A
+completion may end before its limit of tokens, at the end of its block.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from pathlib import Path
 from statistics import quantiles
 
 from specchat.chat.fim_request import FimRequest
+from specchat.editors.lsp.inline_completion import ENGINE_TIMEOUT_SECONDS
 from specchat.errors import InputError
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
 
 WORD_END = re.compile(r"\w+|[^\w\s]")
 MAX_PREFIX_CHARACTERS, MAX_SUFFIX_CHARACTERS = 6_000, 4_000
 LOADING_PAUSE_SECONDS = 0.2
+MAX_TYPED_TOKENS = 8  # new prompt tokens of a warm request
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Measured:
     tokens: int
     prompt_tokens: int
     cached_tokens: int
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the text before the cursor was processed already; a request that ended before that has no totals."""
+        return self.prompt_tokens > 0 and self.prompt_tokens - self.cached_tokens <= MAX_TYPED_TOKENS
 
 
 def cursors(text: str, line_count: int) -> Iterator[Cursor]:
@@ -58,7 +65,7 @@ def cursors(text: str, line_count: int) -> Iterator[Cursor]:
 
 def measure(conversation: Conversation, cursor: Cursor, max_tokens: int) -> Measured:
     """One completion, with its time from the request to the response."""
-    request = FimRequest(cursor.prefix, cursor.suffix, max_tokens)
+    request = FimRequest(cursor.prefix, cursor.suffix, max_tokens, timeout_seconds=ENGINE_TIMEOUT_SECONDS)
     started_at = time.perf_counter()
     result = _loaded(conversation, request)
     totals = result.totals
@@ -92,16 +99,18 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=6, help="lines to type in each file")
     parser.add_argument("--tokens", type=int, default=30, help="the limit of a completion")
     given = parser.parse_args()
-    first, warm = list[Measured](), list[Measured]()
     with Conversation(SessionRequest(profile=given.profile, kind="completion")) as conversation:
         _loaded(conversation, FimRequest("x = ", max_tokens=1))
-        for path in given.files:
-            each = [measure(conversation, cursor, given.tokens) for cursor in cursors(path.read_text(), given.lines)]
-            first.append(each[0])
-            warm += each[1:]
+        measured = [
+            measure(conversation, cursor, given.tokens)
+            for path in given.files
+            for cursor in cursors(path.read_text(), given.lines)
+        ]
+    warm = [each for each in measured if each.is_warm]
     print("| completions | count | new prompt tokens | tokens | median | p95 |\n|---|---|---|---|---|---|")
-    print(row("the first in a file", first))
-    print(row("warm", warm))
+    for name, rows in (("at first in a file", [each for each in measured if not each.is_warm]), ("warm", warm)):
+        if rows:
+            print(row(name, rows))
     full = [each for each in warm if each.tokens >= given.tokens]
     if full:
         print(row(f"warm, with all {given.tokens} tokens", full))

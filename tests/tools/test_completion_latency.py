@@ -27,3 +27,9 @@ def test_a_row_has_the_median_and_the_95th_percentile():
     measured = [Measured(number / 1000, 30, 100, 90) for number in range(1, 101)]
 
     assert row("warm", measured) == "| warm | 100 | 10 | 30.0 | 50 ms | 95 ms |"
+
+
+def test_a_request_is_warm_when_only_what_was_typed_is_new():
+    assert Measured(0.1, 30, 1000, 997).is_warm
+    assert not Measured(0.1, 30, 1000, 500).is_warm
+    assert not Measured(1.7, 0, 0, 0).is_warm  # it ended before the text was processed
