@@ -44,6 +44,8 @@ VALUE_VARIABLES: Mapping[str, str] = {
     "CUDA_VISIBLE_DEVICES": "the GPUs that it may use",
     "LD_LIBRARY_PATH": "where some systems keep the GPU's libraries",
     "OMP_NUM_THREADS": "the threads of a pass",
+    "CXX": "the compiler of its native kernels",
+    "SPECCHAT_KERNELS": "whether it uses them",
 }  # fmt: skip
 
 

@@ -11,7 +11,14 @@ from specchat.host.environment import differing_variables, host_environment, var
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("HF_TOKEN", "secret"), ("HF_HUB_OFFLINE", "1"), ("https_proxy", "http://proxy"), ("CUDA_VISIBLE_DEVICES", "")],
+    [
+        ("HF_TOKEN", "secret"),
+        ("HF_HUB_OFFLINE", "1"),
+        ("https_proxy", "http://proxy"),
+        ("CUDA_VISIBLE_DEVICES", ""),
+        ("SPECCHAT_KERNELS", "none"),
+        ("CXX", "clang++"),
+    ],
 )
 def test_what_the_client_sees_the_engine_sees(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
