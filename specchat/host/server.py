@@ -30,7 +30,7 @@ from specchat.host.spawn import check_same_user
 log = logging.getLogger(__name__)
 
 MAX_WAIT_SECONDS = 1.0
-LISTEN_BACKLOG = 64
+LISTEN_BACKLOG = 512
 ENGINE_RESTART_SECONDS = 1.0  # between two starts of the engine thread
 TOO_MANY_FILES = "the engine process has too many open files for another client; close one, or raise 'ulimit -n'"
 
@@ -177,14 +177,21 @@ class Server:
             log.exception("metrics")
 
     def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError as error:  # already disconnected, or no free descriptors
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._refuse_client()
-            else:
-                log.warning("accept: %s", error)
-            return
+        """Accept all clients that wait: many may start at once, and a round may take a while."""
+        for _number in range(LISTEN_BACKLOG):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # already disconnected, or no free descriptors
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._refuse_client()
+                else:
+                    log.warning("accept: %s", error)
+                return
+            self._add_client(sock)
+
+    def _add_client(self, sock: socket.socket) -> None:
         try:
             check_same_user(sock)
         except PermissionError as error:

@@ -148,8 +148,7 @@ def find_host() -> socket.socket | None:
     path = runtime_folder() / "host.sock"
     peer = socket.socket(socket.AF_UNIX)
     try:
-        peer.settimeout(CONNECT_TIMEOUT_SECONDS)
-        peer.connect(str(path))
+        _connect(peer, path)
         peer.settimeout(None)
         check_same_user(peer)
     except (FileNotFoundError, ConnectionRefusedError):
@@ -165,6 +164,19 @@ def find_host() -> socket.socket | None:
         peer.close()
         raise HostError(f"{path}: {error.strerror}") from None
     return peer
+
+
+def _connect(peer: socket.socket, path: Path) -> None:
+    """Connect within CONNECT_TIMEOUT_SECONDS. While the queue is full, the system refuses at once."""
+    deadline = time.monotonic() + CONNECT_TIMEOUT_SECONDS
+    peer.settimeout(CONNECT_TIMEOUT_SECONDS)
+    while True:
+        try:
+            return peer.connect(str(path))
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOCK_POLL_SECONDS)
 
 
 def peer_uid(peer: socket.socket) -> int | None:

@@ -1,0 +1,1 @@
+from tests.host.conftest import runtime  # noqa: F401 (a fixture)

@@ -1,0 +1,157 @@
+"""The long form of tests/faults, as a table: `python -m tools.fault_runs [--seed N] [RUN=COUNT ...]`.
+
+Runs: cancels, turns, kills, and lines for host, acp, lsp, jsonl and http. Each prints its row when it has ended, and
+the exit code is 1 when a fault was found. The same seed makes the same input; moments of kills depend on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from specchat.chat.events import Finished
+from specchat.chat.request import Request
+from specchat.host import spawn
+from specchat.host.client import Conversation
+from specchat.loading.load_engine import load_engine
+from specchat.profile import Profile
+from tests.faults import cancels, generated
+from tests.host.conftest import world
+from tests.host.test_kills import kill_after
+from tests.host.test_wire import generated_line
+
+COUNTS = {
+    "cancels": 500, "turns": 2000, "kills": 200, "host": 10_000, "jsonl": 10_000, "acp": 10_000, "lsp": 10_000,
+    "http": 1000,
+}  # fmt: skip
+SETTLED_TURNS = 100
+MAX_GROWTH = 0.02
+HOST_LINES_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Row:
+    fault: str
+    count: int
+    result: str
+    is_good: bool
+
+
+@contextmanager
+def runtime_folder() -> Generator[None]:
+    """A runtime folder with its own host, whose engine is fake."""
+    with pytest.MonkeyPatch.context() as patch:
+        for _folder in world(patch):
+            yield
+
+
+def run_cancels(count: int, seed: int) -> Row:
+    found = cancels.cancel_at_random(load_engine(Profile()), count, seed)
+    result = (
+        f"{found.different_texts} next answers differ from a fresh session's, {found.failures} failures, "
+        f"{found.threads} threads and {found.descriptors} descriptors left"
+    )
+    return Row(
+        "answers cancelled at a random event, all drafters of the embedded model", count, result, found.is_clean()
+    )
+
+
+def run_turns(count: int, _seed: int) -> Row:
+    growth = cancels.growth_over_turns(load_engine(Profile()), count, SETTLED_TURNS)
+    result = f"resident memory {growth:+.1%} after the first {SETTLED_TURNS}"
+    return Row("turns of one conversation, each taken back", count, result, growth < MAX_GROWTH)
+
+
+def run_kills(count: int, seed: int) -> Row:
+    lost = 0
+    for number in range(count):
+        generator = random.Random(seed * 1000 + number)
+        with runtime_folder():
+            try:
+                victims = generator.choice(["host", "client", "both"])
+                kill_after(generator.choice([0, generator.randrange(1, 450)]), victims, generator.random())
+            except AssertionError as error:
+                print(f"kill {number}: {error}", file=sys.stderr)
+                lost += 1
+    result = f"{lost} times lost text, a damaged history, or a host that did not answer again"
+    return Row("SIGKILL of host, client or both during an answer", count, result, not lost)
+
+
+def run_host_lines(count: int, seed: int) -> Row:
+    generator = random.Random(seed)
+    with runtime_folder():
+        talk = Conversation()
+        process_id = talk.call("hello")["pid"]
+        with spawn.find_or_start_host() as peer:
+            peer.settimeout(60)
+            for number in range(count // HOST_LINES_AT_ONCE):
+                lines = [generated_line(generator, [talk.session_id, "unknown"]) for _ in range(HOST_LINES_AT_ONCE)]
+                mark = b'{"jsonrpc":"2.0","id":"mark%d","method":"hello"}' % number
+                peer.sendall(b"\n".join([*lines, mark, b""]))
+                _read_until(peer, b'"mark%d"' % number)
+        after = Conversation()
+        is_good = after.call("hello")["pid"] == process_id and isinstance(
+            [*after.ask(Request("count 2"))][-1], Finished
+        )
+    return Row("generated lines on the socket of the host", count, _alive(is_good), is_good)
+
+
+def _read_until(peer: socket.socket, mark: bytes) -> None:
+    received = b""
+    while mark not in received:
+        received = received[-64:] + peer.recv(2**20)
+
+
+def _alive(is_good: bool) -> str:
+    return "the same process answers the next question" if is_good else "the next question was not answered"
+
+
+def run_process_lines(protocol: str) -> Callable[[int, int], Row]:
+    def run(count: int, seed: int) -> Row:
+        with runtime_folder():
+            survived = generated.feed(protocol, count, seed)
+        return Row(f"generated messages to `{protocol}`", count, _alive(survived.is_alive), survived.is_alive)
+
+    return run
+
+
+def run_http(count: int, seed: int) -> Row:
+    with runtime_folder(), generated.http_server() as port:
+        answered = generated.feed_http(port, count, seed)
+        is_good = generated.is_answering(port)
+    return Row("generated requests to `serve`", count, f"{answered} were answered; {_alive(is_good)}", is_good)
+
+
+RUNS: dict[str, Callable[[int, int], Row]] = {
+    "cancels": run_cancels, "turns": run_turns, "kills": run_kills, "host": run_host_lines,
+    **{protocol: run_process_lines(protocol) for protocol in ("jsonl", "acp", "lsp")}, "http": run_http,
+}  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Look for faults in a long run, and print a table.")
+    parser.add_argument("runs", nargs="*", metavar="RUN[=COUNT]", help=f"default: all; {json.dumps(COUNTS)}")
+    parser.add_argument("--seed", type=int, default=20)
+    options = parser.parse_args()
+    print("| fault | count | result | seconds |\n|---|---|---|---|", flush=True)
+    are_good = True
+    for chosen in options.runs or COUNTS:
+        name, _, count = chosen.partition("=")
+        started_at = time.monotonic()
+        row = RUNS[name](int(count or COUNTS[name]), options.seed)
+        are_good = are_good and row.is_good
+        print(f"| {row.fault} | {row.count} | {row.result} | {time.monotonic() - started_at:.0f} |", flush=True)
+    return 0 if are_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
