@@ -63,7 +63,7 @@ def test_the_demo_recalls_nothing(opened):
 def test_questions_of_a_private_chat_are_not_written_to_the_prompt_history(opened, monkeypatch):
     files = list[Path | None]()
     monkeypatch.setattr(session_options, "Conversation", FakeConversation)
-    monkeypatch.setattr("specchat.repl.loop.run_repl", lambda _chat, history: files.append(history))
+    monkeypatch.setattr("specchat.repl.loop.run_repl", lambda _chat, history, _question: files.append(history))
 
     run(["chat", "--private"])
     run(["chat"])

@@ -111,7 +111,7 @@ def test_one_undo_reverts_the_edit_and_nothing_else(edited, editor):
 
 @each_editor
 def test_a_rewrite_can_be_stopped(edited, editor):
-    said, text = edited(editor, editor.rewrite("sleep 60"), editor.stop, editor.wait)
+    said, text = edited(editor, editor.rewrite("exec sleep 60"), editor.stop, editor.wait)
 
     assert "specchat: stopped; the text is unchanged" in said
     assert text == TEXT + TAIL

@@ -57,7 +57,7 @@ def test_it_shows_what_the_program_reports_while_it_runs(rewrite):
 
 
 def test_it_can_be_cancelled(rewrite):
-    said = rewrite("sleep 60", 200)
+    said = rewrite("exec sleep 60", 200)
 
     assert said["warnings"] == ["specchat: stopped; the text is unchanged"]
     assert said["edits"] == 0
