@@ -25,6 +25,7 @@ def engine():
     return load_engine(Profile())
 
 
+@pytest.mark.full
 def test_cancelled_answers_leave_nothing_and_the_next_one_is_that_of_a_fresh_session(engine):
     found = cancels.cancel_at_random(engine, len(cancels.drafters_of(engine)), SEED)
 

@@ -58,6 +58,7 @@ def test_kernels_are_compiled_once_and_cached(compiler, cache):
     assert 0o700 == stat.S_IMODE(cache.stat().st_mode)
 
 
+@pytest.mark.full
 @needs_compiler
 def test_another_instruction_set_of_torch_has_its_own_library(compiler, monkeypatch):
     calls = compiler('exec c++ "$@"')
@@ -89,6 +90,7 @@ def test_a_compiler_that_fails_is_quoted(compiler, cache):
     assert [] == list(cache.iterdir())
 
 
+@pytest.mark.full
 @needs_compiler
 def test_a_compiler_that_knows_no_amx_compiles_without(compiler, monkeypatch):
     monkeypatch.setattr(native_ops, "_flag_sets", lambda: [(*native_ops.FLAGS, "-mamx-tile"), native_ops.FLAGS])

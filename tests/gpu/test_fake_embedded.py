@@ -53,6 +53,7 @@ def test_the_engine_asks_for_no_kernel_that_plans_for_each_length(engine):
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
+@pytest.mark.full
 def test_an_answer_holds_what_it_held_before(gpu):
     loaded = load_engine(Profile().override({"models.device": "cuda", "models.heads": (), "models.draft": ""}))
     answer(loaded, "plain", 0.0)

@@ -31,6 +31,7 @@ def folder(request, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quant_format", FORMATS)
 def test_the_weights_take_what_was_planned(folder, quant_format):
     planned = QuantizedModel(read_architecture(folder), FORMATS[quant_format]).weight_bytes()

@@ -218,6 +218,7 @@ def test_a_tree_of_a_head_waits_once_a_level_and_once_for_the_pass(gpu, kind):
     assert waits_per_step(gpu, model, drafter, Sampler()) <= drafter.tree_config.depth + 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_row_is_sampled_the_same_alone_and_among_others(sampler):
     rules = SAMPLERS[sampler]
