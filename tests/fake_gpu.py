@@ -23,6 +23,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
+from tests.recorder import Call, replay_calls
+
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 SOURCES = str(Path(__file__).parents[1] / "specchat")
 NAME, MEMORY_BYTES = "Fake GPU", 2**40
@@ -361,9 +363,6 @@ class FakeGpu(TorchDispatchMode):
             raise MixedDevicesError(f"{name} of {shapes} in {_place()}")
 
 
-Call = tuple[Callable[..., Any], Any, Any, Any]
-
-
 def _place() -> str:
     """The innermost line of specchat."""
     frame: Any = sys._getframe(1)
@@ -380,15 +379,10 @@ class FakeGraph:
     def __init__(self) -> None:
         self.calls: list[Call] = []
 
-    @torch.inference_mode()
     def replay(self) -> None:
         """Compute again, at the same addresses."""
         FakeGpu.current().replays += 1
-        for func, args, kwargs, result in self.calls:
-            again = func(*args, **kwargs)
-            for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
-                if isinstance(old, Tensor) and not old.is_meta and old.data_ptr() != new.data_ptr():
-                    old.copy_(new)
+        replay_calls(self.calls)
 
 
 class FakeStream:

@@ -16,6 +16,23 @@ from specchat.edit.source_text import Source
 from tests.front import Ran, command
 from tests.scripted_session import ScriptedSession, scripted_answer
 
+CODE = """\
+import os
+
+# Where the counting begins.
+START = 1
+
+
+def count(limit):
+    for number in range(START, limit):
+        yield number
+
+
+def total(limit):
+    return sum(count(limit))
+"""
+NEW = CODE.replace("count(", "numbers(")
+
 
 @dataclass
 class Said:

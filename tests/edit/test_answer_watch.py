@@ -12,26 +12,10 @@ from specchat.edit.edit_task import EditJob, run_edit
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.source_text import make_source
 from specchat.errors import NoUsableEditError
-from tests.edit.scripted import ScriptedSession, answers
+from tests.edit.scripted import CODE, NEW, ScriptedSession, answers
 from tests.scripted_session import scripted_answer
 from tools.answer_styles import STYLES
 
-CODE = """\
-import os
-
-# Where the counting begins.
-START = 1
-
-
-def count(limit):
-    for number in range(START, limit):
-        yield number
-
-
-def total(limit):
-    return sum(count(limit))
-"""
-NEW = CODE.replace("count(", "numbers(")
 JAVASCRIPT = (
     "const fs = require('fs');\n\nfunction main() {\n  console.log(fs.readFileSync('x') === 'y');\n}\n\nmain();\n"
 )

@@ -13,28 +13,12 @@ from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.source_text import make_source
 from specchat.errors import ContextError
-from tests.edit.scripted import ScriptedSession, answers, say
+from tests.edit.scripted import CODE, NEW, ScriptedSession, answers, say
 from tests.front import command
 from tests.scripted_session import scripted_answer
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
-CODE = """\
-import os
-
-# Where the counting begins.
-START = 1
-
-
-def count(limit):
-    for number in range(START, limit):
-        yield number
-
-
-def total(limit):
-    return sum(count(limit))
-"""
-NEW = CODE.replace("count(", "numbers(")
 ELIDED = NEW.replace("def total", "# ... rest of the code ...\ndef total")
 TALK = "Rename it in your editor, and do not forget to run the tests afterwards."
 

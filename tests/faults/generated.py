@@ -48,7 +48,18 @@ def generated_message(dice: random.Random) -> bytes:
     message = {"jsonrpc": "2.0", "id": dice.choice([1, "a", None, 2.5, [], {}]), "method": dice.choice(METHODS)}
     message = {**message, "params": dice.choice([params, [params], "text", None]), **dice.choice([{}, params])}
     line = json.dumps(message).encode()
-    match dice.randint(0, 11):
+    match kind := dice.randint(0, 11):
+        case 3:
+            return b"[" * dice.choice([10, 1000, 100_000])
+        case 4:
+            return b'{"a":' * dice.choice([10, 5000]) + b"1" + b"}" * 10
+        case _:
+            return damaged(line, kind, dice)
+
+
+def damaged(line: bytes, kind: int, dice: random.Random) -> bytes:
+    """The line with another byte (0), cut (1), replaced by random bytes (2), or as it is."""
+    match kind:
         case 0:
             at = dice.randrange(len(line))
             return line[:at] + bytes([dice.randrange(256)]) + line[at + 1 :]
@@ -56,11 +67,8 @@ def generated_message(dice: random.Random) -> bytes:
             return line[: dice.randrange(len(line))]
         case 2:
             return dice.randbytes(dice.randint(0, 60))
-        case 3:
-            return b"[" * dice.choice([10, 1000, 100_000])
-        case 4:
-            return b'{"a":' * dice.choice([10, 5000]) + b"1" + b"}" * 10
-    return line
+        case _:
+            return line
 
 
 def as_line(message: bytes) -> bytes:

@@ -15,6 +15,7 @@ from specchat.chat.request import Request
 from specchat.host import spawn
 from specchat.host.client import Conversation, connect
 from specchat.host.protocol import INVALID_REQUEST, MAX_LINE_BYTES
+from tests.faults.generated import damaged
 
 METHODS = [
     "hello", "open_session", "unsubscribe", "fork", "list_sessions", "rename", "delete", "restore", "subscribe",
@@ -86,16 +87,9 @@ def generated_line(dice: random.Random, sessions: list[str]) -> bytes:
     for name in list(call):
         if dice.random() < 0.05:
             del call[name]
-    line = json.dumps(call).encode()
-    match dice.randint(0, 9):
-        case 0:
-            at = dice.randrange(len(line))
-            return line[:at] + bytes([dice.randrange(256)]) + line[at + 1 :]
-        case 1:
-            return line[: dice.randrange(len(line))]
-        case 2:
-            return dice.randbytes(dice.randint(0, 40)).replace(b"\n", b"")
-    return line
+    kind = dice.randint(0, 9)
+    line = damaged(json.dumps(call).encode(), kind, dice)
+    return line.replace(b"\n", b"") if kind == 2 else line  # random bytes are one line
 
 
 def test_two_thousand_generated_lines_do_no_harm(peer):

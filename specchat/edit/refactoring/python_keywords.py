@@ -6,6 +6,7 @@ A call counts when its function is certainly the one meant; when it may be, the 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from tree_sitter import Node
@@ -85,23 +86,23 @@ class KeywordArguments:
         return self.names.binding_at(scope.node.child_by_field_name("name"))
 
 
-class _Calls:
+class _Calls(ABC):
     """The calls that pass keyword arguments on to what was meant."""
 
     def __init__(self, keywords: KeywordArguments) -> None:
         self.names, self.index, self.file = keywords.names, keywords.index, keywords.file
 
+    @abstractmethod
     def is_meant(self, call: Node, scope: Scope) -> bool | None:
         """Whether a call is one of what was meant; None when it is not certain."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_argument(self, node: Node) -> bool:
         """Whether an expression may be what was meant, as a value."""
-        raise NotImplementedError
 
+    @abstractmethod
     def escapes(self) -> bool:
         """Whether what was meant is used as a value, so that it may be called under another name."""
-        raise NotImplementedError
 
     def check_splats(self) -> None:
         """RefusedError for `f(**options)`: the options may hold the name as a string."""
