@@ -29,6 +29,10 @@ INLINE_CODE = re.compile(r"`[^`\n]+`")
 QUESTION_MARKS = "?？؟"
 UNSPACED_CHARACTER = "[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"  # of scripts without spaces
 UNSPACED_TEXT = re.compile(UNSPACED_CHARACTER)
+# Between a word and a script without spaces. A pattern that repeats this class for each word takes seconds to compile.
+SCRIPT_BORDER = re.compile(
+    rf"(?<={UNSPACED_CHARACTER})(?=\w)(?!{UNSPACED_CHARACTER})|(?<=\w)(?<!{UNSPACED_CHARACTER})(?={UNSPACED_CHARACTER})"
+)
 CHARACTERS_OF_A_WORD = 2  # in such scripts
 MAX_GAP_CHARACTERS = 20  # the most characters that `...` matches before such a script
 PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
@@ -42,7 +46,10 @@ CODE_LINE = re.compile(
 
 @dataclass(frozen=True)
 class Question:
-    """The properties of a request that rules test: its instruction, and what it contains."""
+    """The properties of a request that rules test: its instruction, and what it contains.
+
+    A space in the instruction separates words from scripts without spaces.
+    """
 
     instruction: str
     word_count: int
@@ -64,7 +71,7 @@ def parse_question(request: Request) -> Question:
     excerpt = f"{text[:HEAD_CHARACTERS]}\n\n{text[-TAIL_CHARACTERS:]}" if is_long else text
     instruction = _extract_instruction(excerpt)
     return Question(
-        instruction=instruction,
+        instruction=SCRIPT_BORDER.sub(" ", instruction),
         word_count=text.count(" ") + text.count("\n") + 1 if is_long else count_words(text),
         has_text=bool(request.files) or instruction != excerpt,
         has_files=bool(request.files),
@@ -164,7 +171,7 @@ def _pattern_to_regex(pattern: str) -> str:
             built += rf".{{0,{MAX_GAP_CHARACTERS}}}?" if is_gap else r"\W*"
         elif built:
             built += rf"(?:\W+\w+){{0,{MAX_GAP_WORDS}}}?\W+" if is_gap else r"\W+"
-        ending = r"\w*" if word.endswith("*") else "" if ends_unspaced else rf"(?!(?!{UNSPACED_CHARACTER})\w)"
-        start = "" if starts_unspaced else rf"(?<!(?!{UNSPACED_CHARACTER})\w)"
+        ending = r"\w*" if word.endswith("*") else "" if ends_unspaced else r"(?!\w)"
+        start = "" if starts_unspaced else r"(?<!\w)"
         built, is_gap, was_unspaced = built + start + re.escape(stem) + ending, False, ends_unspaced
     return built
