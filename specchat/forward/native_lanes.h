@@ -14,6 +14,10 @@
 #include <immintrin.h>
 #endif
 
+#ifndef __has_builtin
+#define __has_builtin(name) 0
+#endif
+
 #if defined(__AVX512F__)
 constexpr int LANES = 16, SUM_REGISTERS = 16;  // of 32 registers, half hold sums
 #else

@@ -24,7 +24,7 @@ import torch
 from specchat.errors import last_output_line
 from specchat.paths import cache_folder
 
-SOURCES = tuple(Path(__file__).with_name(f"native_{name}.cpp") for name in ("ops", "linear", "attention"))
+SOURCES = tuple(Path(__file__).with_name(f"native_{name}.cpp") for name in ("ops", "linear", "packed", "attention"))
 HEADER = Path(__file__).with_name("native_lanes.h")
 ENVIRONMENT_VARIABLE, DISABLED = "SPECCHAT_KERNELS", "none"
 COMPILERS = ("c++", "g++", "clang++")
@@ -33,7 +33,7 @@ CAPABILITY_FLAGS = {  # by the instruction set that torch uses
     "AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
     "AVX2": ("-march=x86-64-v3",),
 }
-BFLOAT16_FLAGS = ("-mavx512bf16",)
+BFLOAT16_FLAGS, VNNI_FLAGS = ("-mavx512bf16",), ("-mavx512vnni",)
 AMX_FLAGS = ("-mamx-tile", "-mamx-bf16")
 COMPILE_TIMEOUT_SECONDS = 60
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -46,6 +46,7 @@ ARGUMENT_TYPES = {
     "qk_norm_rope": (_POINTER,) * 8 + (_INT64, _INT, _INT, _INT, _INT64, _FLOAT),
     "attention": (_POINTER,) * 5 + (_INT64, _INT, _INT, _INT, _INT64, _INT64, _POINTER, _INT64),
     "linear": (_POINTER,) * 4 + (_INT64,) * 4,
+    "packed_linear": (_POINTER,) * 4 + (_INT64,) * 7,
     "quantize": (_POINTER,) * 3 + (_INT64, _INT64, _INT, _INT),
     "dequantize": (_POINTER,) * 4 + (_INT64, _INT64),
 }
@@ -115,6 +116,8 @@ def _flag_sets() -> list[tuple[str, ...]]:
     """Compiler flags for the instruction set that torch uses, with its extensions for bfloat16 first, then without."""
     capability = torch.backends.cpu.get_cpu_capability()
     sets = [(*FLAGS, *CAPABILITY_FLAGS.get(capability, ()))]
+    if capability == "AVX512" and torch.cpu._is_vnni_supported():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        sets = [sets[0] + VNNI_FLAGS]
     if capability == "AVX512" and torch.cpu._is_avx512_bf16_supported():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         sets.insert(0, sets[0] + BFLOAT16_FLAGS)
         if torch.cpu._is_amx_tile_supported():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

@@ -4,6 +4,7 @@
 |---|---|---|
 | `float` | packed by oneDNN | cuBLAS |
 | `int8` | activations quantized row by row, integer matmul of oneDNN | bitsandbytes' LLM.int8 |
+| `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | dequantized to bfloat16 |
 | `fp8` | e4m3, dequantized in every pass | activations in e4m3 too, one scale per row (`torch._scaled_mm`) |
 | `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | bitsandbytes' `gemm_4bit` |
 | `nf4-double` | as `nf4`: packing undoes the double quantization | the scales of blocks have 8 bits too |
@@ -25,8 +26,10 @@ from torch.nn import functional
 
 from specchat.errors import ModelError
 from specchat.forward.linear import ONEDNN_PACK_ROWS, TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
+from specchat.forward.native_ops import native_kernels
 from specchat.forward.quantize import INT8_MAX, ZERO_POINT, absmax_scales, dequantize_rows, quantize_rows
 
+GGUF_FORMAT = "gguf"
 ScaledMatmul = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # [N, in], [out, in], [N, 1], [1, out] -> [N, out]
 NF4_BLOCK_SIZES = (64, 32)  # numbers that share a scale; the first size that divides a row is used
 FP8 = torch.float8_e4m3fn
@@ -232,8 +235,13 @@ def _quantize_nf4(blocks: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
     return pairs[:, :1] << 4 | pairs[:, 1:], absmax
 
 
+def _float_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
+    return float_linear(source.all_rows(), bias)
+
+
 QUANT_FORMATS: Mapping[str, Callable[[WeightSource, Tensor | None], QuantLinear]] = {
-    "float": lambda source, bias: float_linear(source.all_rows(), bias),
+    "float": _float_linear,
+    GGUF_FORMAT: _float_linear,  # of blocks that no kernel multiplies as they are (packed_linear.py)
     "int8": _int8_linear,
     "fp8": _fp8_linear,
     "nf4": _nf4_linear,
@@ -243,6 +251,9 @@ QUANT_FORMATS: Mapping[str, Callable[[WeightSource, Tensor | None], QuantLinear]
 
 def hardware_warning(quant_format: str, device: torch.device) -> str:
     """What this hardware lacks for a quantization format, and what happens instead; empty when it lacks nothing."""
+    if quant_format == GGUF_FORMAT:
+        missing = native_kernels().missing_reason if device.type == "cpu" else "GPUs have no kernel for them"
+        return f"GGUF blocks are dequantized to bf16 when they are loaded: {missing}" if missing else ""
     if device.type != "cpu":
         has_matmul = quant_format != "fp8" or fp8_matmul(device)
         return (

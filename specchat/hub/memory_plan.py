@@ -55,10 +55,12 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
     "int8": lambda matrix: matrix.parameters + 4 * matrix.rows * matrix.count,
     "nf4": _nf4_bytes,
     "nf4-double": _nf4_double_bytes,
+    "gguf4": lambda matrix: 0.72 * matrix.parameters,  # blocks of a file with 4 bits: 4.6 to 5, of some layers 8.6
+    "gguf8": lambda matrix: 1.08 * matrix.parameters,  # and of one with 5 to 8 bits
     "mxfp4": lambda matrix: BF16_BYTES * matrix.parameters,  # published so: only its experts are quantized
 }
 LLAMA_LIKE_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # forward.llama computes them and can quantize weights
-QUANTIZED_FORMATS = ("int8", "fp8", "nf4", "nf4-double")
+QUANTIZED_FORMATS = ("gguf4", "gguf8", "int8", "fp8", "nf4", "nf4-double")
 FITTING_FORMATS = ("bf16", "int8", "nf4")
 LISTED_FORMATS = ("bf16", "fp8", "int8", "nf4", "nf4-double")
 

@@ -17,10 +17,12 @@ from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import format_gib
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.loading.drafter_fit import draft_mismatch, drafters_that_fit, head_mismatch
+from specchat.models.gguf_file import read_gguf
 from specchat.models.gguf_sources import local_gguf
 from specchat.models.load_options import (
     EMBEDDED,
     FLOAT_FORMAT,
+    GGUF_FORMAT,
     STORED_DTYPE,
     LoadOptions,
     find_head,
@@ -70,7 +72,9 @@ class ModelPlan:
     @property
     def memory_format(self) -> str:
         """The format of its weights in memory, in the terms of `hub.memory_plan`."""
-        if self.options.quant_format != FLOAT_FORMAT:
+        if self.options.quant_format == GGUF_FORMAT and self.gguf and self.options.device == "cpu":
+            return "gguf4" if "Q4" in read_gguf(self.gguf).quantization else "gguf8"
+        if self.options.quant_format not in (FLOAT_FORMAT, GGUF_FORMAT):
             return self.options.quant_format
         return "float32" if self.options.dtype == "float32" else "bf16"
 

@@ -43,10 +43,7 @@ def read_float32(tensor: GgufTensor) -> numpy.ndarray:
 def float32_chunks(tensor: GgufTensor, row_order: numpy.ndarray | None = None) -> Iterator[numpy.ndarray]:
     """The values of some rows after the other, flat. `row_order` are the numbers of the rows, if not as stored."""
     rows, columns = prod(tensor.shape[:-1]), tensor.shape[-1]
-    try:
-        stored = numpy.memmap(tensor.path, numpy.uint8, "r", tensor.offset, (rows, tensor.row_bytes))
-    except ValueError as error:
-        raise ModelError(f"{tensor.path}: became shorter while it was read; is it still being downloaded?") from error
+    stored = mapped_rows(tensor)
     step = max(1, CHUNK_VALUES // columns)
     for first in range(0, rows, step):
         chunk = stored[first : first + step] if row_order is None else stored[row_order[first : first + step]]
@@ -56,6 +53,15 @@ def float32_chunks(tensor: GgufTensor, row_order: numpy.ndarray | None = None) -
                 f"{tensor.path}: damaged: {tensor.name} contains NaN or infinite values; download it again"
             )
         yield values
+
+
+def mapped_rows(tensor: GgufTensor) -> numpy.ndarray:
+    """The blocks as they are stored, mapped from the file. uint8 [rows, bytes of a row]"""
+    shape = prod(tensor.shape[:-1]), tensor.row_bytes
+    try:
+        return numpy.memmap(tensor.path, numpy.uint8, "r", tensor.offset, shape)
+    except ValueError as error:
+        raise ModelError(f"{tensor.path}: became shorter while it was read; is it still being downloaded?") from error
 
 
 def dequantized(blocks: numpy.ndarray, type_name: str) -> numpy.ndarray:

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy
 
 from specchat.models.gguf_families import MappedTensor, WeightChange
-from specchat.models.gguf_values import bf16_bits, check_dequantizable, float32_chunks, read_float32
+from specchat.models.gguf_values import bf16_bits, check_dequantizable, float32_chunks, mapped_rows, read_float32
 
 SHARD_BYTES = 5 * 10**9
 BF16_BYTES = 2
@@ -63,6 +63,14 @@ def bf16_chunks(tensor: MappedTensor) -> Iterator[numpy.ndarray]:
                 yield bf16_bits(read_float32(tensor.source)[order])
             else:
                 yield from map(bf16_bits, float32_chunks(tensor.source, order))
+
+
+def stored_rows(tensor: MappedTensor, first: int, last: int) -> numpy.ndarray:
+    """Some rows of the published tensor, as blocks. uint8 [last - first, bytes of a row]"""
+    stored = mapped_rows(tensor.source)
+    if tensor.change is not WeightChange.PAIRED_ROWS:
+        return stored[first:last]
+    return stored[_halves_of_pairs(len(stored), tensor.heads)[first:last]]
 
 
 def _halves_of_pairs(rows: int, heads: int) -> numpy.ndarray:

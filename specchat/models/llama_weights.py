@@ -16,10 +16,12 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda_graphs import Capture, CudaGraphCapture
 from specchat.forward.decoder_layer import Attention, DecoderLayer, SwiGluMlp
 from specchat.forward.llama import Dimensions, LlamaModel, Weights
+from specchat.forward.quant_linear import GGUF_FORMAT
 from specchat.forward.rope import Rope, cos_sin
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
+from specchat.models.gguf_blocks import GgufBlocks
 from specchat.models.llama_manifest import check_tensors, read_dimensions
-from specchat.models.tensor_files import WeightLoader
+from specchat.models.tensor_files import EMBEDDING, WeightLoader
 
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3")
 LLAMA_LIKE_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -61,7 +63,8 @@ def load_llama(
     if files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
-    loader = WeightLoader(files, dtype, device, quant_format)
+    blocks = GgufBlocks.from_folder(folder) if quant_format == GGUF_FORMAT and device.type == "cpu" else None
+    loader = WeightLoader(files, dtype, device, quant_format, blocks)
     if device.type == "cuda" and embedding_device in (None, device):
         capture = capture or CudaGraphCapture(device)
     weights = _weights(loader, config, sizes, embedding_device or device, context_window)
@@ -88,7 +91,7 @@ def _weights(
     context_window: int,
 ) -> Weights:
     """Load the largest weights first: quantizing them needs extra memory, and most is free at the start."""
-    embedding = loader.tensor("model.embed_tokens.weight", embedding_device)
+    embedding = loader.tensor(EMBEDDING, embedding_device)
     is_tied = config.get("tie_word_embeddings", False) or "lm_head.weight" not in loader.files
     head = loader.tied_lm_head(embedding) if is_tied else loader.linear("lm_head")
     indices = range(dimensions.layers)

@@ -17,7 +17,7 @@ from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
-FLOAT_FORMAT = "float"
+FLOAT_FORMAT, GGUF_FORMAT = "float", "gguf"
 STORED_DTYPE = "auto"  # the dtype of the stored weights
 
 

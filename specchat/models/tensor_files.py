@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -20,8 +20,11 @@ from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.forward.linear import FloatLinear, Linear, WeightSource
+from specchat.forward.packed_linear import packed_linear
 from specchat.forward.quant_linear import quant_linear
+from specchat.models.gguf_blocks import GgufBlocks
 
+EMBEDDING = "model.embed_tokens.weight"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
 
 
@@ -91,6 +94,7 @@ class WeightLoader:
     dtype: torch.dtype | None  # None keeps the stored dtype
     device: torch.device
     quant_format: str = "float"
+    blocks: GgufBlocks | None = None  # of the file that the folder was made from, to be multiplied as they are
     loaded_bytes: int = field(default=0, init=False)  # so far
 
     def tensor(self, name: str, device: torch.device | None = None) -> Tensor:
@@ -107,6 +111,9 @@ class WeightLoader:
         shapes = [self.files.shape(f"{name}.weight") for name in names]
         biases = [self.files.read_tensor(f"{name}.bias") for name in names if f"{name}.bias" in self.files]
         bias = self._to_device(names[0], torch.cat(biases), self.device) if biases else None
+
+        if packed := self._packed([f"{name}.weight" for name in names], bias):
+            return packed
 
         def rows(first: int, last: int) -> Tensor:
             parts, offset = list[Tensor](), 0
@@ -128,11 +135,22 @@ class WeightLoader:
 
         The embedding stays in its dtype for lookups, so a quantized output matrix is a second copy.
         """
+        if packed := self._packed([EMBEDDING]):
+            return packed
         shape = embedding.shape[0], embedding.shape[1]
         source = WeightSource(shape, lambda first, last: embedding[first:last].to(self.device), self.device)
         linear = quant_linear(source, self.quant_format)
         is_shared = isinstance(linear, FloatLinear) and linear.weight.data_ptr() == embedding.data_ptr()
         self.loaded_bytes += 0 if is_shared else linear.bytes
+        return linear
+
+    def _packed(self, names: Sequence[str], bias: Tensor | None = None) -> Linear | None:
+        """The layer as its blocks are stored; None where there are none, or no kernel for them."""
+        stored = [self.blocks.stored(name) for name in names] if self.blocks else [None]
+        weights = [each for each in stored if each is not None]
+        dtype = self.dtype or self.files.read_rows(names[0], 0, 1).dtype
+        linear = packed_linear(weights, dtype, bias) if len(weights) == len(stored) else None
+        self.loaded_bytes += linear.bytes if linear else 0
         return linear
 
     def _to_device(self, name: str, tensor: Tensor, device: torch.device) -> Tensor:

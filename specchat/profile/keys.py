@@ -23,7 +23,7 @@ from specchat.profile.validation import (
 
 DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
-WEIGHT_FORMATS = ("float", "int8", "fp8", "nf4", "nf4-double")
+WEIGHT_FORMATS = ("float", "gguf", "int8", "fp8", "nf4", "nf4-double")
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
 AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
 BUILTIN_BACKEND = "builtin"
@@ -58,8 +58,9 @@ class Models:
     dtype: str = key("auto", "The data type of computations.", choices=DTYPES)
     weights: str = key(
         "float",
-        "The format of the target's weights: float, as they are stored or as dtype requires; int8 and fp8 take half "
-        "the memory of bfloat16, nf4 a quarter and nf4-double a little less. Quantized weights change the text.",
+        "The format of the target's weights: float, as they are stored or as dtype requires; gguf, the blocks of a GGUF "
+        "file as they are (on a CPU); int8 and fp8 take half the memory of bfloat16, nf4 a quarter and nf4-double a little "
+        "less. Each format has its own text.",
         choices=WEIGHT_FORMATS,
     )
     draft_weights: str = key("float", "The format of the draft's weights: the same choices.", choices=WEIGHT_FORMATS)

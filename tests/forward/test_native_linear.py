@@ -5,7 +5,6 @@ import torch
 from torch.nn import functional
 
 from specchat.forward import linear as module
-from specchat.forward import native_ops
 from specchat.forward.linear import TOLERANCE, FloatLinear, NativeLinear, OneDnnLinear, float_linear, linear_kernel
 from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
 
@@ -17,23 +16,6 @@ pytestmark = pytest.mark.skipif(native_kernels().library is None, reason="no C++
 
 def random(dtype: torch.dtype, *shape: int, seed: int = 1) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-OLD_CPUS = [pytest.param(name, marks=pytest.mark.full) for name in ("DEFAULT", "AVX512")]
-
-
-@pytest.fixture(params=["all", "AVX2", *OLD_CPUS], scope="module")
-def kernels(request, tmp_path_factory):
-    """The kernels as compiled for an older CPU than this one, and for this one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPECCHAT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        if request.param != "all":
-            known = {"DEFAULT": 0, "AVX2": 1, "AVX512": 2}
-            if known[request.param] > known.get(torch.backends.cpu.get_cpu_capability(), 0):
-                pytest.skip(f"this CPU has no {request.param}")
-            patch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: request.param)
-            patch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-        yield native_ops.native_kernels.__wrapped__()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

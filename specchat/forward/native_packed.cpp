@@ -1,0 +1,277 @@
+// Linear layers on the blocks of GGUF files: codes of 4 or 8 bits, with scales and, in some formats, minimums.
+//
+// Activations are quantized to 8 bits, with one scale for each group of 32. The product of a group is an integer, which
+// has no order; groups are scaled and added in their order. So a row has the same bits whatever other rows are in the
+// pass, and for every number of threads.
+//
+// Weights are packed in blocks of LANES outputs, group after group of inputs: the scales of all lanes, their minimums,
+// and words of 4 codes (4 inputs of one output), LANES words together. A byte of 4-bit codes holds word i and, in its
+// upper half, word i + 4. Formats with super-blocks have half floats for each 256 inputs and bytes for each group.
+
+#include <vector>
+
+#include "native_lanes.h"
+
+namespace {
+
+constexpr int GROUP = 32, WORDS = GROUP / 4, SUPER_GROUPS = 8;  // of inputs; words of 4 inputs; groups of a super-block
+constexpr int64_t PANEL_BYTES = 1 << 18;  // weights that stay in the cache while all rows are multiplied with them
+constexpr int PREFETCH_BYTES = 1024, CACHE_LINE = 64;
+constexpr int MAX_ROWS = LANES == 16 ? 8 : 4;  // that are multiplied with a group of weights while it is in registers
+
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef uint8_t Codes __attribute__((vector_size(4 * LANES)));
+
+// How the weights of a format are stored. A weight is scale * (code - offset), or scale * code + minimum.
+template <int BITS_, bool HAS_MINIMUM_, bool IS_SUPER_, int SCALES_ = 1>
+struct Format {
+    static constexpr int BITS = BITS_, SCALES = SCALES_;  // scales of a group
+    static constexpr bool HAS_MINIMUM = HAS_MINIMUM_, IS_SUPER = IS_SUPER_;
+    static constexpr int NUMBERS = SCALES + HAS_MINIMUM;
+    static constexpr int SUPER_BYTES = IS_SUPER ? 2 * LANES * (1 + HAS_MINIMUM) : 0;
+    static constexpr int HEADER_BYTES = LANES * NUMBERS * (IS_SUPER ? 1 : 2);
+    static constexpr int GROUP_BYTES = HEADER_BYTES + BITS * LANES * GROUP / 8;
+
+    static int64_t block_bytes(int64_t groups) { return groups * GROUP_BYTES + groups / SUPER_GROUPS * SUPER_BYTES; }
+};
+
+// A group of quantized activations: number = scale * integer.
+struct GroupScale {
+    float scale, scaled_sum;  // and the sum of all numbers
+    int32_t half_sums[2];     // of the first and the last 16 integers
+};
+
+inline Floats load_halves(const uint8_t* from) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#elif defined(__F16C__)
+    return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
+    Floats numbers;
+    for (int lane = 0; lane < LANES; lane++) {
+        uint16_t half;
+        std::memcpy(&half, from + 2 * lane, sizeof half);
+        const uint32_t bits = uint32_t(half & 0x7fff) << 13;
+        float number;
+        std::memcpy(&number, &bits, sizeof number);
+        number *= 0x1p112f;  // the exponent of a half float has another bias
+        numbers[lane] = half & 0x8000 ? -number : number;
+    }
+    return numbers;
+#endif
+}
+
+inline Floats load_bytes(const uint8_t* from) {
+#if defined(__AVX512F__)
+    const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    return (Floats)_mm512_cvtepi32_ps(wide);
+#elif defined(__AVX2__)
+    const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+    return (Floats)_mm256_cvtepi32_ps(wide);
+#else
+    Floats numbers;
+    for (int lane = 0; lane < LANES; lane++) numbers[lane] = float(int8_t(from[lane]));
+    return numbers;
+#endif
+}
+
+// sums + the products of the 4 codes of each lane with 4 integers of 8 bits. Without VNNI codes have at most 6 bits.
+inline Ints add_products(Ints sums, Codes codes, int32_t integers) {
+#if defined(__AVX512VNNI__)
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)codes, _mm512_set1_epi32(integers));
+#elif defined(__AVX512BW__)
+    const __m512i pairs = _mm512_maddubs_epi16((__m512i)codes, _mm512_set1_epi32(integers));
+    return sums + (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+#elif defined(__AVX2__)
+    const __m256i pairs = _mm256_maddubs_epi16((__m256i)codes, _mm256_set1_epi32(integers));
+    return sums + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#else
+    for (int lane = 0; lane < LANES; lane++)
+        for (int i = 0; i < 4; i++) sums[lane] += int32_t(codes[4 * lane + i]) * int8_t(uint32_t(integers) >> (8 * i));
+    return sums;
+#endif
+}
+
+#if defined(__AVX512VNNI__) || !(defined(__AVX512BW__) || defined(__AVX2__))
+constexpr bool MULTIPLIES_BYTES = true;
+#else
+constexpr bool MULTIPLIES_BYTES = false;  // products of 8 x 8 bits overflow: two of 4 x 8 bits instead
+#endif
+
+// One group of the weights of LANES outputs, in registers.
+template <class F>
+struct WeightGroup {
+    Floats scales[F::SCALES], minimum;
+    Codes words[WORDS];
+
+    void load(const uint8_t* from, const Floats& super_scale, const Floats& super_minimum) {
+        for (int i = 0; i < F::SCALES; i++)
+            scales[i] = F::IS_SUPER ? super_scale * load_bytes(from + i * LANES) : load_halves(from + 2 * i * LANES);
+        if (F::HAS_MINIMUM)
+            minimum = F::IS_SUPER ? super_minimum * load_bytes(from + F::SCALES * LANES)
+                                  : load_halves(from + 2 * F::SCALES * LANES);
+        for (int i = 0; i < WORDS * F::BITS / 8; i++) {
+            Codes loaded;
+            std::memcpy(&loaded, from + F::HEADER_BYTES + i * sizeof loaded, sizeof loaded);
+            words[i] = F::BITS == 4 ? loaded & 15 : loaded;
+            if (F::BITS == 4) words[i + WORDS / 2] = loaded >> 4;
+        }
+    }
+
+    // sums + this group times a group of activations.
+    Floats add_group(Floats sums, const int8_t* integers, const GroupScale& group, int32_t offset) const {
+        constexpr int SHARE = WORDS / F::SCALES;  // words with one scale
+        for (int part = 0; part < F::SCALES; part++) {
+            const int32_t sum = F::SCALES == 1 ? group.half_sums[0] + group.half_sums[1] : group.half_sums[part];
+            Ints products = Ints{} - (F::HAS_MINIMUM ? 0 : offset * sum), upper = {};
+            for (int i = part * SHARE; i < (part + 1) * SHARE; i++) {
+                int32_t word;
+                std::memcpy(&word, integers + 4 * i, sizeof word);
+                if (F::BITS == 4 || MULTIPLIES_BYTES) {
+                    products = add_products(products, words[i], word);
+                } else {
+                    products = add_products(products, words[i] & 15, word);
+                    upper = add_products(upper, words[i] >> 4, word);
+                }
+            }
+            if (!(F::BITS == 4 || MULTIPLIES_BYTES)) products += upper * 16;
+            sums += __builtin_convertvector(products, Floats) * (scales[part] * group.scale);
+        }
+        return F::HAS_MINIMUM ? sums + minimum * group.scaled_sum : sums;
+    }
+};
+
+// ROWS rows times LANES outputs.
+template <class F, int ROWS>
+inline void multiply_rows(const int8_t* integers, const GroupScale* scales, const uint8_t* weights, int64_t groups,
+                          int32_t offset, float (&out)[MAX_ROWS][LANES]) {
+    Floats sums[ROWS] = {}, super_scale = {}, super_minimum = {};
+    for (int64_t index = 0; index < groups; index++) {
+        if (F::IS_SUPER && index % SUPER_GROUPS == 0) {
+            super_scale = load_halves(weights);
+            if (F::HAS_MINIMUM) super_minimum = load_halves(weights + 2 * LANES);
+            weights += F::SUPER_BYTES;
+        }
+        for (int i = 0; i < F::GROUP_BYTES; i += CACHE_LINE) __builtin_prefetch(weights + PREFETCH_BYTES + i);
+        WeightGroup<F> group;
+        group.load(weights, super_scale, super_minimum);
+        weights += F::GROUP_BYTES;
+        for (int row = 0; row < ROWS; row++)
+            sums[row] = group.add_group(sums[row], integers + (row * groups + index) * GROUP,
+                                        scales[row * groups + index], offset);
+    }
+    for (int row = 0; row < ROWS; row++) std::memcpy(out[row], &sums[row], sizeof sums[row]);
+}
+
+template <class T>
+void quantize_groups(const T* numbers, int8_t* integers, GroupScale* scales, int64_t first, int64_t last) {
+    for (int64_t group = first; group < last; group++) {
+        float wide[GROUP], largest = 0;
+#pragma omp simd
+        for (int i = 0; i < GROUP; i++) wide[i] = to_float(numbers[group * GROUP + i]);
+#pragma omp simd reduction(max : largest)
+        for (int i = 0; i < GROUP; i++) largest = std::fmax(largest, std::fabs(wide[i]));
+        const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+        GroupScale& scale = scales[group];
+        for (int half = 0; half < 2; half++) {
+            int32_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (int i = half * GROUP / 2; i < (half + 1) * GROUP / 2; i++) {
+                const int32_t integer = int32_t(std::nearbyint(wide[i] * inverse));
+                integers[group * GROUP + i] = int8_t(integer);
+                sum += integer;
+            }
+            scale.half_sums[half] = sum;
+        }
+        scale.scale = largest / 127.0f;
+        scale.scaled_sum = scale.scale * float(scale.half_sums[0] + scale.half_sums[1]);
+    }
+}
+
+// The outputs of blocks [first, last): store(row, output, numbers of LANES outputs).
+template <class F, class Store>
+void multiply_blocks(const int8_t* integers, const GroupScale* scales, const uint8_t* weights, int64_t count,
+                     int64_t groups, int32_t offset, int64_t first, int64_t last, const Store& store) {
+    const int64_t block_bytes = F::block_bytes(groups), panel = PANEL_BYTES / block_bytes + 1;
+    float sums[MAX_ROWS][LANES];
+    for (int64_t start = first; start < last; start += panel) {
+        const int64_t end = last - start < panel ? last : start + panel;
+        int64_t row = 0;
+        const auto tile = [&](auto size) {
+            constexpr int ROWS = decltype(size)::value;
+            for (; row + ROWS <= count; row += ROWS)
+                for (int64_t block = start; block < end; block++) {
+                    multiply_rows<F, ROWS>(integers + row * groups * GROUP, scales + row * groups,
+                                           weights + block * block_bytes, groups, offset, sums);
+                    for (int i = 0; i < ROWS; i++) store(row + i, block * LANES, sums[i]);
+                }
+        };
+        tile(std::integral_constant<int, MAX_ROWS>());
+        if (MAX_ROWS > 4) tile(std::integral_constant<int, 4>());
+        tile(std::integral_constant<int, 2>());
+        tile(std::integral_constant<int, 1>());
+    }
+}
+
+// Where the results of a dtype go; its type does not depend on the dtype, so kernels are compiled once.
+struct Output {
+    void (*convert)(const Output&, int64_t row, int64_t first, const float* sums);
+    const void* bias;
+    void* numbers;
+    int64_t outputs, stride;
+
+    void operator()(int64_t row, int64_t first, const float* sums) const { convert(*this, row, first, sums); }
+};
+
+template <class T>
+void store_row(const Output& to, int64_t row, int64_t first, const float* sums) {
+    const int64_t width = to.outputs - first < LANES ? to.outputs - first : LANES;
+    const T* bias = static_cast<const T*>(to.bias);
+    T* out = static_cast<T*>(to.numbers) + row * to.stride + first;
+    for (int64_t lane = 0; lane < width; lane++)
+        out[lane] = from_float<T>(bias ? sums[lane] + to_float(bias[first + lane]) : sums[lane]);
+}
+
+// The formats by number, as in packed_linear.py.
+void multiply_format(int64_t format, const int8_t* integers, const GroupScale* scales, const uint8_t* weights,
+                     int64_t count, int64_t groups, int32_t offset, int64_t first, int64_t last, const Output& out) {
+    const auto run = [&](auto layout) {
+        multiply_blocks<decltype(layout)>(integers, scales, weights, count, groups, offset, first, last, out);
+    };
+    switch (format) {
+        case 0: return run(Format<4, false, false>());    // Q4_0
+        case 1: return run(Format<4, true, false>());     // Q4_1
+        case 2: return run(Format<8, false, false>());    // Q5_0, Q8_0
+        case 3: return run(Format<4, true, true>());      // Q4_K
+        case 4: return run(Format<8, true, true>());      // Q5_K
+        case 5: return run(Format<8, false, true, 2>());  // Q6_K
+    }
+}
+
+// rows [count, inputs]; weights packed in a format whose codes have an offset; bias [outputs] or null -> out
+// [count, outputs], whose rows are `stride` numbers apart.
+template <class T>
+void packed_linear(const T* rows, const uint8_t* weights, const T* bias, T* out, int64_t count, int64_t inputs,
+                   int64_t outputs, int64_t stride, int64_t format, int64_t offset, int64_t threads) {
+    thread_local std::vector<int8_t> integer_buffer;
+    thread_local std::vector<GroupScale> scale_buffer;
+    const int64_t groups = inputs / GROUP, blocks = (outputs + LANES - 1) / LANES;
+    integer_buffer.resize(size_t(count * inputs));
+    scale_buffer.resize(size_t(count * groups));
+    int8_t* integers = integer_buffer.data();
+    GroupScale* scales = scale_buffer.data();
+    in_parallel(count > 1 ? threads : 1, [&](int64_t part, int64_t parts) {
+        quantize_groups(rows, integers, scales, count * groups * part / parts, count * groups * (part + 1) / parts);
+    });
+    const Output output{store_row<T>, bias, out, outputs, stride};
+    in_parallel(threads, [&](int64_t part, int64_t parts) {
+        multiply_format(format, integers, scales, weights, count, groups, int32_t(offset), blocks * part / parts,
+                        blocks * (part + 1) / parts, output);
+    });
+}
+
+}  // namespace
+
+extern "C" {
+EXPORT(packed_linear)
+}

@@ -1,0 +1,142 @@
+"""Linear layers on GGUF blocks: the numbers of the file, and the same bits in every batch, on every kind of CPU."""
+
+import numpy
+import pytest
+import torch
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize as gguf_dequantize
+
+from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
+from specchat.forward.packed_linear import (
+    PACKED_FORMATS,
+    PackedLinear,
+    StoredBlocks,
+    dequantize,
+    pack,
+    packed_kernel,
+    packed_linear,
+)
+
+INPUTS, OUTPUTS = 768, 35  # three super-blocks, and no whole number of lanes
+DTYPES = [torch.float32, torch.bfloat16]
+SCALE_BYTES = {"Q4_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}  # where half floats are, if not only at 0
+needs_kernels = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+
+
+def stored(name: str, outputs: int = OUTPUTS, seed: int = 1) -> tuple[StoredBlocks, torch.Tensor]:
+    """Random blocks, and the numbers that the package gguf reads from them."""
+    random, kind = numpy.random.default_rng(seed), PACKED_FORMATS[name]
+    blocks = random.integers(0, 256, (outputs, INPUTS // kind.block_inputs, kind.block_bytes), dtype=numpy.uint8)
+    for first in SCALE_BYTES.get(name, (0,)):
+        scales = (random.standard_normal(blocks.shape[:2]) * 0.01).astype(numpy.float16)
+        blocks[..., first : first + 2] = scales[..., None].view(numpy.uint8)
+    rows = torch.from_numpy(blocks.reshape(outputs, -1))
+    numbers = gguf_dequantize(rows.numpy(), GGMLQuantizationType[name])
+    return StoredBlocks(name, (outputs, INPUTS), lambda first, last: rows[first:last]), torch.from_numpy(numbers)
+
+
+def activations(dtype: torch.dtype, count: int = 19) -> torch.Tensor:
+    return torch.randn(count, INPUTS, generator=torch.Generator().manual_seed(3)).to(dtype)
+
+
+@pytest.mark.parametrize("name", PACKED_FORMATS)
+def test_a_block_has_the_numbers_that_the_package_gguf_reads(name):
+    blocks, numbers = stored(name)
+
+    assert GGML_QUANT_SIZES[GGMLQuantizationType[name]] == (
+        PACKED_FORMATS[name].block_inputs,
+        PACKED_FORMATS[name].block_bytes,
+    )
+    assert torch.equal(numbers, dequantize(blocks))
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", PACKED_FORMATS)
+def test_a_row_is_near_the_float_result_and_the_same_in_every_batch(kernels: NativeKernels, name, dtype):
+    blocks, numbers = stored(name)
+    kernel = packed_kernel(kernels, dtype)
+    assert kernel is not None
+    linear, rows = PackedLinear((pack(blocks, kernels.lanes),), None, INPUTS, kernel), activations(dtype)
+
+    out = linear(rows)
+
+    expected = rows.double() @ numbers.double().T
+    assert (out.double() - expected).norm() < 0.01 * expected.norm()
+    for count in (1, 2, 3, 4, 7, 8, 13):
+        assert torch.equal(linear(rows[-count:]), out[-count:]), count
+
+
+@needs_kernels
+def test_activations_of_whole_numbers_are_multiplied_exactly():
+    """8 bits hold whole numbers up to 127, so nothing but the order of a few sums is left to differ."""
+    blocks, numbers = stored("Q8_0")
+    rows = torch.randint(-127, 128, (4, INPUTS), generator=torch.Generator().manual_seed(4)).float()
+    rows[:, ::32] = 127.0  # the largest number of each group
+    linear = packed_linear([blocks], torch.float32)
+    assert linear is not None
+
+    assert torch.allclose(linear(rows).double(), rows.double() @ numbers.double().T, rtol=1e-5, atol=1e-3)
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_weights_of_several_formats_are_one_layer_with_a_bias(dtype):
+    parts = [stored("Q4_K", 48)[0], stored("Q6_K", 16, seed=2)[0], stored("Q4_1", 21, seed=3)[0]]
+    bias, rows = torch.arange(85.0).to(dtype), activations(dtype)
+    fused = packed_linear(parts, dtype, bias)
+    alone = [packed_linear([part], dtype, bias[start:][: part.shape[0]]) for part, start in zip(parts, (0, 48, 64))]
+    assert fused is not None
+
+    assert torch.equal(fused(rows), torch.cat([linear(rows) for linear in alone if linear], dim=1))
+
+
+@needs_kernels
+def test_the_number_of_threads_changes_no_bit():
+    linear, rows = packed_linear([stored("Q4_0", 1000)[0]], torch.bfloat16), activations(torch.bfloat16, 5)
+    before = torch.get_num_threads()
+    assert linear is not None
+    try:
+        results = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(linear(rows))
+    finally:
+        torch.set_num_threads(before)
+
+    assert all(torch.equal(each, results[0]) for each in results)
+
+
+@needs_kernels
+def test_a_row_of_zeros_is_zero_and_large_numbers_stay_finite():
+    linear = packed_linear([stored("Q4_0")[0]], torch.float32)
+    assert linear is not None
+
+    assert not linear(torch.zeros(1, INPUTS)).any()
+    assert linear(torch.full((1, INPUTS), 1e30)).isfinite().all()
+
+
+@needs_kernels
+def test_a_format_without_a_kernel_has_no_packed_layer():
+    blocks = stored("Q8_0")[0]
+
+    assert packed_linear([blocks, StoredBlocks("IQ4_XS", blocks.shape, blocks.read_rows)], torch.float32) is None
+
+
+@needs_kernels
+def test_rows_of_another_width_never_reach_the_kernel():
+    linear = packed_linear([stored("Q4_0")[0]], torch.float32)
+    assert linear is not None
+
+    with pytest.raises(NativeBorderError, match="rows of 767"):
+        linear(torch.zeros(1, INPUTS - 1))
+
+
+def test_a_kernel_with_wrong_results_is_not_used():
+    class Broken(NativeKernels):
+        def kernel(self, name, dtype):
+            return lambda *_arguments: None
+
+    library = native_kernels().library
+
+    assert library is None or packed_kernel(Broken(library), torch.float32) is None
