@@ -348,4 +348,5 @@ def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
         "next_sequence_number": session.feed.next_sequence_number,
         "live_turns": list(session.live_turns),
         "state": handler.sessions.queue.state,
+        "is_loaded": handler.sessions.queue.is_loaded(session.profile),
     }

@@ -220,6 +220,10 @@ class TurnQueue:
                     running.cancelled.set()
             self._changed.notify()
 
+    def is_loaded(self, profile: Any) -> bool:
+        """Whether the models of a profile are in memory. Thread-safe."""
+        return self._engines.find(profile) is not None
+
     @property
     def waiting_count(self) -> int:
         return sum(len(session.waiting_turns) for session in list(self._sessions.values()))
