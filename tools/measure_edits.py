@@ -7,6 +7,7 @@ the settings of the caller:
     file      specchat edit FILE "…" -y
     filter    specchat edit - "…" < FILE
     chat      /edit FILE … in the line mode, where every hunk is accepted
+    screen    /edit FILE … in the TUI, where the key for all hunks is pressed
     acp       specchat acp, where an editor permits the edit
 
 *taken*: there is a new text. *right*: it passes the tests or the check. *refused*: the text is what it was, byte for
@@ -21,25 +22,35 @@ The tests of EditEval run what the model wrote, each in a process of its own wit
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import random
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import click
+from textual.widgets import Static
 
 from specchat.bench.columns import markdown_table
+from specchat.cli.session_options import private_request
+from specchat.host.client import SessionRequest
+from specchat.tui.app import ScreenFiles, SpecchatApp
+from specchat.tui.approval import Approval
+from specchat.tui.picker import GRACE_SECONDS
 from tools.measure_refactorings import MAKERS, read_texts
 
 COMMAND = (sys.executable, "-m", "specchat")
 EDIT_SECONDS = 900
 TEST_SECONDS = 10
+POLL_SECONDS = 0.05
+SCREEN_SIZE = (100, 30)
 MAX_FILE_CHARACTERS = 6000  # of mechanical edits, so that a model could rewrite them
 
 
@@ -134,6 +145,33 @@ def edit_in_chat(case: MeasuredCase, folder: Path) -> Outcome:
     return Outcome(file.read_text(encoding="utf-8"), "applied" not in ran.stderr, _last_line(ran.stderr))
 
 
+def edit_on_screen(case: MeasuredCase, folder: Path) -> Outcome:
+    file = folder / _file_name(case)
+    with TemporaryDirectory() as state, chdir(folder):
+        app = SpecchatApp(private_request(SessionRequest(profile="chat")), ScreenFiles(None, Path(state) / "theme"))
+        footer = asyncio.run(asyncio.wait_for(_play_edit(app, f"/edit {file.name} {case.instruction}"), EDIT_SECONDS))
+    return Outcome(file.read_text(encoding="utf-8"), "applied" not in footer, footer)
+
+
+async def _play_edit(app: SpecchatApp, line: str) -> str:
+    """Send the line, accept all hunks, and leave a review that asks again. Returns the footer of the edit."""
+    screen = app.chat_screen
+    async with app.run_test(size=SCREEN_SIZE) as pilot:
+        while not (screen.presenter.session_id and screen.presenter.is_idle):
+            await pilot.pause(POLL_SECONDS)
+        screen.submit(line)
+        while not screen.transcript.turns:
+            await pilot.pause(POLL_SECONDS)
+        turn, key = screen.transcript.turns[-1], "a"
+        while not turn.is_finished:
+            await pilot.pause(POLL_SECONDS)
+            if any(not approval.is_busy for approval in screen.query(Approval)):
+                await pilot.pause(GRACE_SECONDS)
+                await pilot.press(key)
+                key = "q"
+        return str(turn.query_one(".footer", Static).render())
+
+
 def edit_by_acp(case: MeasuredCase, folder: Path) -> Outcome:
     file = folder / _file_name(case)
     with _AcpClient(folder) as client:
@@ -145,6 +183,7 @@ FRONT_ENDS: Mapping[str, Callable[[MeasuredCase, Path], Outcome]] = {
     "file": edit_file,
     "filter": edit_piped,
     "chat": edit_in_chat,
+    "screen": edit_on_screen,
     "acp": edit_by_acp,
 }
 

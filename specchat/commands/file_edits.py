@@ -23,6 +23,8 @@ from specchat.edit.edit_plan import Region
 from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun, ignore_event, sum_totals
 from specchat.edit.hunk_prompt import Review, ReviewUI, review_edit
+from specchat.edit.refactoring import Refactoring
+from specchat.edit.refactoring.joint_rename import joint_refactorings
 from specchat.edit.rewrite_alignment import ProgressLine
 from specchat.edit.source_text import Source, make_source, read_source
 from specchat.edit.syntax_check import check_syntax
@@ -114,10 +116,10 @@ class EditSession:
         run = self._edit_run
         return summary_line(run.route, sum_totals(run.finished_turns)) if run and run.route else ""
 
-    def make_job(self, source: Source, instruction: str) -> EditJob:
+    def make_job(self, source: Source, instruction: str, refactoring: Refactoring | None = None) -> EditJob:
         conversation = self._open_conversation()
         window = conversation.context_window or load_profile(conversation.profile).limits.context
-        return EditJob(source, instruction, window)
+        return EditJob(source, instruction, window, refactoring=refactoring)
 
     def make_edit_run(self, source: Source) -> EditRun:
         """The run that sends the requests of an edit; each file restarts the session."""
@@ -158,7 +160,10 @@ class EditSession:
 
 
 def edit_files(chat: ChatState, argument: str, ui: EditUI) -> str:
-    """`/edit PATH... INSTRUCTION`: edit one file after the other; all are written at the end, or none."""
+    """`/edit PATH... INSTRUCTION`: edit one file after the other; all are written at the end, or none.
+
+    A renaming that the syntax tree can do in all files together needs no model.
+    """
     arguments = parse_edit_arguments(argument)
     sources = [read_source(path) for path in arguments.paths]
     if len({path.resolve() for path in arguments.paths}) < len(arguments.paths):
@@ -166,10 +171,12 @@ def edit_files(chat: ChatState, argument: str, ui: EditUI) -> str:
     for path in arguments.paths:
         check_writable(path)
     accepted, unchanged = list[AcceptedEdit](), list[NoChangeError]()
+    renamings = joint_refactorings(sources, arguments.instruction) or [None] * len(sources)
     with EditSession(chat, ui) as session:
-        for path, source in zip(arguments.paths, sources, strict=True):
+        for path, source, renaming in zip(arguments.paths, sources, renamings, strict=True):
+            job = session.make_job(source, arguments.instruction, renaming)
             try:
-                review = _edit_and_review(session, source, arguments.instruction, ui)
+                review = _edit_and_review(session, job, ui)
             except NoChangeError as error:
                 unchanged.append(error)
             else:
@@ -246,9 +253,9 @@ def parse_edit_arguments(argument: str) -> EditArguments:
     return EditArguments(tuple(paths), instruction)
 
 
-def _edit_and_review(session: EditSession, source: Source, instruction: str, ui: EditUI) -> Review:
-    """Let the model rewrite a file and the user review it. A text that does not parse is saved for inspection."""
-    job, run = session.make_job(source, instruction), session.make_edit_run(source)
+def _edit_and_review(session: EditSession, job: EditJob, ui: EditUI) -> Review:
+    """Make an edit and let the user review it. A text that does not parse is saved for inspection."""
+    source, run = job.source, session.make_edit_run(job.source)
     try:
         edited = run_edit(job, run)
     except BrokenEditError as error:
@@ -258,7 +265,7 @@ def _edit_and_review(session: EditSession, source: Source, instruction: str, ui:
         raise
     if run.talk:
         ui.show_message(run.talk)
-    review_ui = ui.review_ui(source, session.make_rewriter(source, instruction))
+    review_ui = ui.review_ui(source, session.make_rewriter(source, job.instruction))
     return review_edit(source, edited.text, edited.warnings, lambda text: check_syntax(source, text), review_ui)
 
 

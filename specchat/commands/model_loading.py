@@ -1,7 +1,6 @@
 """The models that a change of profile would load: name, size, and whether they are on this disk.
 
-Looks at file names and sizes only and uses no network. Separate from the commands, because editor servers do not need
-it.
+Looks at file names and sizes only and uses no network. Separate from the commands, because most sessions never need it.
 """
 
 from __future__ import annotations

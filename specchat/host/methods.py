@@ -261,6 +261,12 @@ def waiting_reason(handler: RpcHandler, _client: ClientConnection, params: JsonO
     return asdict(handler.sessions.queue.waiting_reason(_required_text(params, "turn")))
 
 
+def models_state(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
+    """The state of the models of a session, and what they wait for. Loads them on request, if there is room."""
+    session, requests_loading = handler.sessions.find(_required_text(params, "session")), params.get("requests_loading")
+    return asdict(handler.sessions.queue.models_state(session.thread.id, requests_loading=bool(requests_loading)))
+
+
 def inspect(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
     """The decoding steps of a turn, by id (`turn`) or by `turn_index` from 0; by default the last turn.
 
@@ -309,7 +315,7 @@ METHODS: dict[str, Callable[[RpcHandler, ClientConnection, JsonObject], JsonObje
     for method in (
         hello, open_session, set_profile, subscribe, unsubscribe, cancel, rewind, store_session, fork, list_sessions,
         rename, delete, restore, recover_answer, explain_routing, stats, waiting_reason, inspect, metrics_port,
-        unload, shutdown,
+        models_state, unload, shutdown,
     )
 }  # fmt: skip
 
@@ -348,4 +354,5 @@ def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
         "next_sequence_number": session.feed.next_sequence_number,
         "live_turns": list(session.live_turns),
         "state": handler.sessions.queue.state,
+        "is_loaded": handler.sessions.queue.is_loaded(session.profile),
     }

@@ -70,6 +70,14 @@ class TurnEvent:
 
 
 @dataclass(frozen=True)
+class ModelsState:
+    """Whether the models of a session are "ready", "loading", "unloaded", or "waiting" for memory, and for what."""
+
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class WaitingReason:
     """Why no event of a turn comes, in words for the user, and for how long this has been so."""
 
@@ -220,6 +228,26 @@ class TurnQueue:
                     running.cancelled.set()
             self._changed.notify()
 
+    def is_loaded(self, profile: Any) -> bool:
+        """Whether the models of a profile are in memory. Thread-safe."""
+        return self._engines.find(profile) is not None
+
+    def models_state(self, session_id: str, *, requests_loading: bool = False) -> ModelsState:
+        """The state of the models of a session; starts loading them on request. Thread-safe."""
+        with self._changed:
+            profile = self._sessions[session_id].profile
+            key = self._engine_loader.engine_key(profile)
+            if self.is_loaded(profile):
+                return ModelsState("ready")
+            if missing := self._missing_room.get(key, ""):
+                if requests_loading:
+                    self._request_preload(profile)
+                return ModelsState("waiting", missing)
+            is_loading = key in self._profiles_to_preload or self.state == "loading"
+            if requests_loading and not is_loading:
+                self._request_preload(profile)
+            return ModelsState("loading" if is_loading or requests_loading else "unloaded")
+
     @property
     def waiting_count(self) -> int:
         return sum(len(session.waiting_turns) for session in list(self._sessions.values()))
@@ -299,16 +327,16 @@ class TurnQueue:
         is_busy = bool(self._busy_engines())
         with self._changed:
             sessions, self._sessions_to_close = self._sessions_to_close, []
-            profiles = list(self._profiles_to_preload.values())
-            self._profiles_to_preload.clear()
+            profiles = list(self._profiles_to_preload.items())
             is_unloading, self._is_unload_requested = self._is_unload_requested and not is_busy, False
         for session in sessions:
             _close(session)
         if is_unloading:
             self._close_engines()
-            return
-        for profile in profiles:
-            self._preload(profile, is_busy=is_busy)
+        for key, profile in profiles:
+            if not is_unloading:
+                self._preload(profile, is_busy=is_busy)
+            self._profiles_to_preload.pop(key, None)  # until now it counts as loading
 
     def _preload(self, profile: Any, *, is_busy: bool) -> None:
         """Load the models of a profile before a question needs them, unless this disturbs anybody."""

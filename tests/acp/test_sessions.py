@@ -329,6 +329,40 @@ def test_the_menu_of_models_has_those_that_can_run_here_and_a_choice_holds(edito
     assert "embedded" == resumed["currentValue"]
 
 
+def test_a_choice_that_loads_a_model_says_what_is_loaded_and_that_it_takes_a_while(editor, folder):
+    session = editor.new(folder)
+    editor.ask(session, "count 2")
+
+    editor.request("session/set_config_option", {"sessionId": session, "configId": "profile", "value": "plain"})
+
+    editor.until(lambda: "loaded before the next answer" in editor.said())
+    assert "embedded (" in editor.said()
+    assert "loaded before the next answer; this can take a while." in editor.said()
+
+
+def test_a_choice_whose_models_are_loaded_says_nothing(editor, folder):
+    session = editor.new(folder)
+    editor.ask(session, "count 2")
+
+    editor.request("session/set_config_option", {"sessionId": session, "configId": "model", "value": "embedded"})
+    editor.ask(session, "count 2")
+
+    assert "loaded before" not in editor.said()
+
+
+def test_an_answer_in_progress_keeps_its_model(editor, folder):
+    session = editor.new(folder)
+    prompt = editor.send_prompt(session, "slowly 40")
+    editor.until(lambda: "word2" in editor.said())
+
+    editor.request("session/set_config_option", {"sessionId": session, "configId": "profile", "value": "rag"})
+
+    assert "end_turn" == editor.wait(prompt)["result"]["stopReason"]
+    assert "word38" in editor.said()
+    assert "loaded before the next answer" not in editor.said()
+    editor.until(lambda: "loaded before the next answer" in editor.said())
+
+
 def test_a_model_that_fits_in_fewer_bits_only_is_chosen_with_them():
     models = (RunnableModel("org/big", "20 GiB", "nf4"), RunnableModel("org/small", "1 GiB"))
     config = SessionConfig("chat", runnable=models)

@@ -38,8 +38,28 @@ def answered(client, *events):
 def test_loading_a_model_is_a_tool_call_that_ends_with_the_first_text(client):
     response = answered(client, LOADING, LOADING, TextDelta("a"), Finished("stop", Totals()))
 
-    assert [("Loading the target model", "in_progress"), (None, "completed")] == client.states
+    assert [("Loading the target model (50 %)", "in_progress"), (None, "completed")] == client.states
     assert "end_turn" == response.stop_reason
+
+
+def test_loading_shows_how_far_it_is(client):
+    answered(
+        client, *(LoadingProgress("target", done, 1000) for done in range(0, 1000, 5)), TextDelta("a"),
+        Finished("stop", Totals()),
+    )  # fmt: skip
+
+    shown = [title for title, status in client.states if status == "in_progress"]
+    assert ["Loading the target model", "Loading the target model (10 %)"] == shown[:2]
+    assert ["Loading the target model (90 %)", (None, "completed")] == [shown[-1], client.states[-1]]
+    assert 10 == len(shown)
+
+
+def test_loading_names_each_model(client):
+    answered(client, LOADING, LoadingProgress("draft", 0, 2), TextDelta("a"), Finished("stop", Totals()))
+
+    assert ["Loading the target model (50 %)", "Loading the draft model"] == [
+        title for title, status in client.states if status == "in_progress"
+    ]
 
 
 def test_a_model_that_cannot_be_loaded_is_a_failed_tool_call(client):

@@ -37,6 +37,30 @@ def test_a_pipe_that_ends_in_a_review_leaves_the_file(file, monkeypatch):
     assert "specchat: a.py: left as it was" in ran.err
 
 
+def test_a_name_that_one_file_imports_from_another_is_renamed_in_both(file, monkeypatch):
+    file.write_text("def total(a):\n    return a\n")
+    user = file.with_name("user.py")
+    user.write_text("from a import total\n\nprint(total(1))\n")
+
+    ran = command(monkeypatch, "chat", stdin=b"/edit a.py user.py rename total to amount\na\na\n")
+
+    assert "def amount(a):\n    return a\n" == file.read_text()
+    assert "from a import amount\n\nprint(amount(1))\n" == user.read_text()
+    assert "applied 2/2 hunks to a.py, user.py" in ran.err
+
+
+def test_a_joint_renaming_is_written_to_all_files_or_to_none(file, monkeypatch):
+    file.write_text("def total(a):\n    return a\n")
+    user = file.with_name("user.py")
+    user.write_text("from a import total\n\nprint(total(1))\n")
+
+    ran = command(monkeypatch, "chat", stdin=b"/edit a.py user.py rename total to amount\na\nq\n")
+
+    assert "def total(a):\n    return a\n" == file.read_text()
+    assert "from a import total\n\nprint(total(1))\n" == user.read_text()
+    assert "left as it was" in ran.err
+
+
 def test_a_block_of_an_answer_becomes_a_file_and_the_loop_continues(file, monkeypatch):
     said = b'"""write ```python made.py\nx = 1\n```"""\n/apply\ny\n/edit gone.py x\n/help\ncount 2\n'
     ran = command(monkeypatch, "chat", stdin=said)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import ExitStack
+from threading import Event as Flag
 
 import pytest
 
+from specchat.chat.events import PrefillProgress
+from specchat.host import client, spawn
+from specchat.host.client import Conversation, SessionRequest
 from tests.lsp.driver import at
 
 INLINE = "textDocument/inlineCompletion"
@@ -197,6 +203,65 @@ def test_while_the_model_loads_there_is_nothing_and_one_progress_bar(start, fres
     assert editor.wait_for("$/progress")["value"]["kind"] == "begin"
     assert editor.wait_for("$/progress")["value"]["kind"] == "end"
     assert not [notice for notice in editor.notices if notice["method"] == "window/workDoneProgress/create"][1:]
+    assert editor.close() == 0
+
+
+@pytest.fixture
+def answer_in_progress(fresh_world, monkeypatch):
+    """Returns a function that starts an answer in another client of the host; the function that it returns ends it."""
+    monkeypatch.setenv("SPECCHAT_RUNTIME", str(fresh_world))
+    monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "tests.lsp.fake_host"))
+    monkeypatch.setattr(client, "configuration_hash", lambda: "fake")
+    with ExitStack() as open_now:
+
+        def start():
+            talk, cancelled = open_now.enter_context(Conversation(SessionRequest(profile="chat"))), Flag()
+            events = talk.ask("read", cancelled)
+            while not isinstance(next(events), PrefillProgress):
+                pass
+
+            def end() -> None:
+                cancelled.set()
+                assert list(events)
+
+            return end
+
+        yield start
+
+
+def test_while_the_model_waits_for_another_answer_the_progress_bar_says_so(start, fresh_world, answer_in_progress):
+    end_answer = answer_in_progress()
+    editor = start(world=fresh_world)
+    editor.begin({"profile": "late"})
+    editor.open("# fill: x\n\n")
+
+    assert editor.result(INLINE, at(1, 0))["items"] == []
+    begun, waiting = (editor.wait_for("$/progress")["value"] for _ in range(2))
+    end_answer()
+    later = [editor.wait_for("$/progress")["value"]]
+    while later[-1]["kind"] != "end":
+        later.append(editor.wait_for("$/progress")["value"])
+
+    assert begun["kind"] == "begin"
+    assert waiting["message"] == "late is loaded when the running answer ends"
+    assert "message" not in later[-1]
+    assert [each["insertText"] for each in editor.result(INLINE, at(1, 0))["items"]] == ["x"]
+    assert editor.close() == 0
+
+
+def test_an_editor_without_progress_bars_gets_a_message_about_the_waiting(start, fresh_world, answer_in_progress):
+    end_answer = answer_in_progress()
+    editor = start(world=fresh_world)
+    editor.begin({"profile": "late"}, {"window": {}})
+    editor.open("# fill: x\n\n")
+    editor.result(INLINE, at(1, 0))
+
+    said = editor.wait_for("window/showMessage")["message"]
+    editor.result(INLINE, at(1, 0))
+    end_answer()
+
+    assert said == "specchat: waiting for the model: late is loaded when the running answer ends"
+    assert not [notice for notice in editor.notices if notice["method"] == "window/showMessage"]
     assert editor.close() == 0
 
 

@@ -15,22 +15,26 @@ from tests.plugins.test_editor_jobs import FILTER, NEW, TAIL, TEXT
 from tests.plugins.test_editors import CLIENTS, needs, ran
 
 LOADER = Path(__file__).with_name("load_extension.cjs")
+SILENT_SERVER = """#!/bin/sh
+[ "$1" != lsp ] || { cat >"$0.log"; exit; }
+"""  # it reads what the editor sends and never answers
 
 
 @pytest.fixture
 def rewrite(tmp_path):
     """Returns a function that runs the command of the packed extension with an instruction."""
     node, packed, program, file = needs("node"), tmp_path / "it.vsix", tmp_path / "specchat", tmp_path / "area.py"
-    program.write_text(FILTER)
+    program.write_text(SILENT_SERVER + FILTER)
     program.chmod(0o700)
     file.write_text(TEXT + TAIL)
     pack_extension(packed)
     with zipfile.ZipFile(packed) as archive:
         archive.extractall(tmp_path / "unpacked")
 
-    def run(instruction: str, *more: object):
+    def run(instruction: str, **options: object):
         folder = tmp_path / "unpacked" / "extension"
-        return json.loads(ran(dict(os.environ), node, LOADER, folder, program, file, instruction, *more))
+        command = node, LOADER, folder, program, file, instruction, json.dumps(options)
+        return json.loads(ran(dict(os.environ), *command))
 
     return run
 
@@ -57,10 +61,25 @@ def test_it_shows_what_the_program_reports_while_it_runs(rewrite):
 
 
 def test_it_can_be_cancelled(rewrite):
-    said = rewrite("exec sleep 60", 200)
+    said = rewrite("exec sleep 60", cancelAfter=200)
 
     assert said["warnings"] == ["specchat: stopped; the text is unchanged"]
     assert said["edits"] == 0
+
+
+def test_the_prompt_stays_when_the_focus_moves(rewrite):
+    said = rewrite("true", asks=True)
+
+    assert said["titles"] == ["specchat: true"]
+    assert said["text"] == NEW + TAIL
+
+
+def test_the_extension_is_active_while_the_language_server_has_not_answered(rewrite, tmp_path):
+    said = rewrite("true", serverLog=str(tmp_path / "specchat.log"))
+
+    assert said["active"]
+    assert said["text"] == NEW + TAIL
+    assert '"method":"initialize"' in (tmp_path / "specchat.log").read_text()
 
 
 @pytest.mark.full

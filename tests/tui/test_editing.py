@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from specchat.tui import picker
+from tools.measure_edits import MeasuredCase, edit_on_screen
 
 OLD = "".join(f"name_{number} = total\n" if number % 10 == 2 else f"line_{number} = 1\n" for number in range(30))
 NEW = OLD.replace("total", "amount")
@@ -343,3 +344,21 @@ def test_leaving_the_program_in_the_middle_of_a_review_writes_nothing(run_on_scr
 
     run_on_screen(scenario)
     assert OLD == file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "instruction", "new", "reason"),
+    [
+        (OLD, "replace total amount", NEW, "applied 3/3 hunks to a.py"),
+        (OLD, "replace absent x", OLD, "the model changed nothing"),
+        ('a = 1\n', 'write text = """\na = 1\n"""', 'text = """\na = 1\n"""\n', "applied"),
+    ],
+    ids=["accepted", "refused", "all hunks together"],
+)  # fmt: skip
+def test_the_screen_that_is_measured_accepts_all_hunks(world, brief_idle_waits, file, old, instruction, new, reason):
+    file.write_text(old)
+
+    outcome = edit_on_screen(MeasuredCase("written", "a.py", old, instruction, lambda _text: True), file.parent)
+
+    assert reason in outcome.reason
+    assert (new, new == old) == (outcome.text, outcome.is_failure)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any, Literal, TypeVar
+from uuid import uuid4
 
 from acp import RequestError, schema
 from acp.interfaces import Client
@@ -185,6 +186,12 @@ class EditorClient:
                 await self.sdk_client.session_update(session_id=self.session_id, update=update)
             except ConnectionError:
                 return
+
+    def send_notice(self, text: str) -> None:
+        """Say something between two turns; called on the session thread."""
+        future = self._submit(self.notify(*answer_chunks(f"{text}\n", uuid4().hex)))
+        while not self._poll(future):
+            pass
 
     def request_permission(self, turn: PromptTurn, tool_call: ToolCallStart) -> str:
         """The id of the option that the user chose; CancelledError if the request was cancelled."""

@@ -15,6 +15,7 @@ from specchat.chat.events import Event
 from specchat.chat.request import Attachment, Request
 from specchat.chat.retrieve import ContextBudget
 from specchat.commands.command_registry import ChatState
+from specchat.commands.model_loading import pending_models
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.editors.acp import stored_sessions
@@ -45,7 +46,7 @@ from specchat.editors.acp.stored_sessions import (
 from specchat.editors.acp.turn_reporter import TurnReporter, session_title, stream_answer
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest
-from specchat.profile import load_profile
+from specchat.profile import SERVER_BACKENDS, load_profile
 
 if TYPE_CHECKING:
     from specchat.editors.acp.file_edit import FileEdit
@@ -81,11 +82,25 @@ class PromptHandler:
             return
         try:
             params = SessionRequest(profile=self.config.profile, overrides=self.config.overrides).to_params()
-            conversation.call("set_profile", {key: params[key] for key in ("profile", "overrides") if key in params})
+            session_info = conversation.call(
+                "set_profile", {key: params[key] for key in ("profile", "overrides") if key in params}
+            )
             conversation.profile = self.config.profile
             self._chat.overrides = {**self._chat.overrides, **self.config.overrides}
+            if not session_info.get("is_loaded", True):
+                self.client.send_notice(self._loading_notice())
         except (SpecchatError, ConnectionError):
             log.warning("the profile could not be changed", exc_info=True)
+
+    def _loading_notice(self) -> str:
+        """What has to be loaded for the chosen options, with sizes."""
+        models = load_profile(self.config.profile).override(self.config.overrides).models
+        if models.backend in SERVER_BACKENDS:
+            return f"The next answer comes from the server at {models.url}."
+        loads = pending_models(models)
+        verb = "is" if len(loads) == 1 else "are"
+        names = " and ".join(load.description for load in loads)
+        return f"{names} {verb} loaded before the next answer; this can take a while."
 
     def replay(self) -> Sequence[ReplayUpdate]:
         return [*stored_sessions.replay_updates(self.conversation.turns(), logged_edits(self.conversation.session_id))]

@@ -18,6 +18,7 @@ from specchat.editors.acp.client_requests import (
     speculation_stats,
     thought_chunk,
     tool_call_end,
+    tool_call_progress,
     tool_call_start,
 )
 from specchat.errors import HostError, error_with_exit_code
@@ -25,6 +26,8 @@ from specchat.errors import HostError, error_with_exit_code
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "end_turn", "length": "max_tokens", REPETITION: "max_tokens", "cancelled": "cancelled",
 }  # fmt: skip
+
+PERCENT_STEP = 10  # of the progress that is shown
 
 
 @dataclass
@@ -36,6 +39,7 @@ class TurnReporter:
     message_id: str = field(default_factory=lambda: uuid4().hex)
     _loading_id: str = ""  # of the open tool call, "" for none
     _loading_count: int = 0
+    _loading_title: str = ""  # the last one that was sent
 
     def send(self, *updates: Any) -> None:
         self.client.send_updates(self.turn, *updates)
@@ -61,12 +65,21 @@ class TurnReporter:
             self._loading_id = ""
 
     def _on_loading(self, event: LoadingProgress) -> None:
+        title = _loading_title(event)
         if not self._loading_id:
             self._loading_count += 1
             self._loading_id = f"loading-{self.message_id[:8]}-{self._loading_count}"
-            self.send(
-                tool_call_start(self._loading_id, f"{event.text[0].upper()}{event.text[1:]}".rstrip("…"), "other")
-            )
+            self.send(tool_call_start(self._loading_id, title, "other"))
+        elif title != self._loading_title:
+            self.send(tool_call_progress(self._loading_id, title))
+        self._loading_title = title
+
+
+def _loading_title(event: LoadingProgress) -> str:
+    """What is loaded and how far that is, in steps, because each title is a message to the editor."""
+    text = f"{event.text[0].upper()}{event.text[1:]}".rstrip("…")
+    percent = 100 * event.done // event.total // PERCENT_STEP * PERCENT_STEP if event.total else 0
+    return f"{text} ({percent} %)" if percent and not event.preparation else text
 
 
 def stream_answer(events: Iterable[Event], reporter: TurnReporter, window_tokens: int) -> PromptResponse:

@@ -24,13 +24,25 @@ from specchat.host.client import CompletionResult, Conversation, SessionRequest
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 30.0  # after an unreachable engine
-READY, UNREACHABLE = "ready", "unreachable"
+READY, LOADING, WAITING, UNREACHABLE = "ready", "loading", "waiting", "unreachable"
 
 Result = TypeVar("Result")
 MIN_DEBOUNCE_SECONDS, MAX_DEBOUNCE_SECONDS = 0.15, 0.4  # of the automatic delay
 ENGINE_TIMEOUT_SECONDS, ANSWER_TIMEOUT_SECONDS = 1.7, 2.0
 AUTOMATIC_MAX_TOKENS, INVOKED_MAX_TOKENS = 64, 256
 ANSWERED_REASONS = ("stop", "lines", "block", "inside_line", "length", "timeout")
+
+
+@dataclass(frozen=True)
+class ModelsState:
+    """Of the models for completions: "unloaded", LOADING, WAITING for memory (and for what), READY, or UNREACHABLE."""
+
+    name: str
+    reason: str = ""
+
+    @property
+    def is_coming(self) -> bool:
+        return self.name in (LOADING, WAITING)
 
 
 class EngineConnection:
@@ -46,9 +58,14 @@ class EngineConnection:
         """The completion from the engine; empty if it is unreachable."""
         return await self._call(lambda engine: engine.complete(gap, cancelled), CompletionResult("", UNREACHABLE))
 
-    async def state(self) -> str:
-        """The state of the models: "unloaded", "loading", READY, or UNREACHABLE."""
-        return await self._call(lambda engine: str(engine.call("stats")["state"]), UNREACHABLE)
+    async def models_state(self, *, requests_loading: bool) -> ModelsState:
+        """The state of the models. On request they are loaded as soon as there is room."""
+
+        def ask(engine: Conversation) -> ModelsState:
+            found = engine.call("models_state", {"requests_loading": requests_loading})
+            return ModelsState(str(found["state"]), str(found["reason"]))
+
+        return await self._call(ask, ModelsState(UNREACHABLE))
 
     async def _call(self, call: Callable[[Conversation], Result], fallback: Result) -> Result:
         loop = asyncio.get_running_loop()

@@ -27,11 +27,11 @@ from specchat.editors.lsp.code_actions import (
 )
 from specchat.editors.lsp.cursor_context import cursor_context
 from specchat.editors.lsp.initialization_options import InitializationOptions, parse_initialization_options
-from specchat.editors.lsp.inline_completion import READY, EngineConnection, Suggester, Suggestion
+from specchat.editors.lsp.inline_completion import READY, WAITING, EngineConnection, Suggester, Suggestion
 from specchat.editors.lsp.request_guard import GuardedProtocol
 from specchat.editors.lsp.rewrite_edits import compute_rewrite, explain_region, workspace_edit, write_page
 from specchat.editors.lsp.text_documents import Documents
-from specchat.editors.lsp.work_done_progress import WorkDoneProgress, begin_progress
+from specchat.editors.lsp.work_done_progress import begin_progress
 from specchat.errors import CancelledError, NoChangeError, SpecchatError
 from specchat.host.client import SessionRequest
 from specchat.hub.catalog import fim_models
@@ -171,19 +171,26 @@ class SpecchatLanguageServer:
             self._loading_task = asyncio.create_task(self._report_loading())
 
     async def _report_loading(self) -> None:
-        """Show one progress bar until the models are loaded, and none if they are loaded already."""
+        """Show one progress bar until the models are loaded, and none if they are loaded already.
+
+        It says what they wait for; an editor without progress bars gets that as a message, once.
+        """
         assert self._engine is not None
-        bar: WorkDoneProgress | None = None
+        bar, shown = None, ""
+        state = await self._engine.models_state(requests_loading=False)
         for _ in range(int(LOADING_TIMEOUT_SECONDS / POLL_SECONDS)):
-            state = await self._engine.state()
-            if state != "loading":
+            if not state.is_coming:
                 break
             bar = bar or await begin_progress(self.server, "specchat: loading the model")
+            if state.reason != shown:
+                shown = state.reason
+                bar.report(None, shown or "loading")
+                if shown and not bar.is_shown:
+                    self._show_message(types.MessageType.Info, f"waiting for the model: {shown}")
             await asyncio.sleep(POLL_SECONDS)
-        else:
-            state = "still loading"
+            state = await self._engine.models_state(requests_loading=state.name == WAITING)
         if bar:
-            bar.end("" if state == READY else state)
+            bar.end("" if state.name == READY else f"still {state.name}" if state.is_coming else state.name)
 
     def code_actions(self, params: types.CodeActionParams) -> list[types.CodeAction]:
         """The code actions here. The model is used only when one is chosen."""

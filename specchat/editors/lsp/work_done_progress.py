@@ -17,6 +17,10 @@ class WorkDoneProgress:
     def __init__(self, server: LanguageServer, token: str | None) -> None:
         self._server, self._token = server, token
 
+    @property
+    def is_shown(self) -> bool:
+        return self._token is not None
+
     def report(self, fraction: float | None, message: str = "") -> None:
         percentage = None if fraction is None else int(100 * fraction)
         if self._token is not None:
