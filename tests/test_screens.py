@@ -17,7 +17,7 @@ SECTIONS = {
 }  # fmt: skip
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 NOT_BUILT = {
-    "A multi-line text in named braces; vi keys",
+    "A multi-line text in named braces",
     "Probabilities of a token and of its draft",
 }
 

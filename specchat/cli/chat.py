@@ -68,9 +68,10 @@ def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
 
 
 def _chat_on_screen(chosen: SessionRequest, question: str, *, is_ascii: bool | None, captures_mouse: bool) -> int:
+    from specchat.commands.screen_file import preferences_file
     from specchat.drawing.glyphs import choose_glyphs
     from specchat.tui.app import ScreenFiles, SpecchatApp, binding_scopes
-    from specchat.tui.preferences import preferences_file, read_preferences
+    from specchat.tui.preferences import read_preferences
 
     preferred = read_preferences(preferences_file(), binding_scopes())
     preferred = replace(preferred, captures_mouse=preferred.captures_mouse and captures_mouse)

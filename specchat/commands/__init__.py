@@ -10,5 +10,6 @@ Plugins import this package. It draws nothing and imports no torch.
     inspect_text.py      /inspect: the tokens of an answer by drafter, as text, in the colours of the TUI
     notices.py           lines after an answer: another drafter, a full context
     code_blocks.py       the code blocks of an answer
+    screen_file.py       `screen.toml`: where it is, and its switches
     file_edits.py        /edit, /apply and /undo
 """

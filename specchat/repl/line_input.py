@@ -15,6 +15,7 @@ from prompt_toolkit.output import create_output
 
 from specchat.chat.at_names import REPOSITORY
 from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands
+from specchat.commands.screen_file import wants_vi_keys
 from specchat.terminal import raw_stream
 
 PROMPT = "> "
@@ -60,6 +61,7 @@ def prompt_toolkit_reader(status: Callable[[], str], history_file: Path | None) 
         enable_history_search=True,
         enable_open_in_editor=True,
         multiline=True,
+        vi_mode=wants_vi_keys(),
         bottom_toolbar=status,
         key_bindings=key_bindings(),
         prompt_continuation="  ",

@@ -2,8 +2,9 @@
 
 app.py                     the application: themes, keys, threads
 chat_screen.py             the main screen: keys and actions
-prompt_input.py            the prompt and its history
+prompt_input.py            the prompt and its history; vi_keys.py
 bottom_area.py             the prompt with its completions, or picker.py or approval.py
+keys_screen.py             the keys, by F1
 screen_commands.py         slash commands that need a screen
 session_worker.py          the thread that runs requests; screen_edit_ui.py for file edits
 background_requests.py     a second connection, for lists and engine state

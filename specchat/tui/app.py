@@ -70,7 +70,12 @@ class SpecchatApp(App[None]):
         self.session_worker = SessionWorker(session_request, self.worker_messages)
         self.background_requests = BackgroundRequests(self.worker_messages)
         self.chat_screen = ChatScreen(
-            self.session_worker, self.background_requests, self.worker_messages, glyphs, files.prompt_history
+            self.session_worker,
+            self.background_requests,
+            self.worker_messages,
+            glyphs,
+            preferences,
+            files.prompt_history,
         )
 
     def on_mount(self) -> None:
@@ -93,7 +98,7 @@ class SpecchatApp(App[None]):
         self.background_requests.close()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        yield from super().get_system_commands(screen)
+        yield from (each for each in super().get_system_commands(screen) if each.title != "Keys")  # ours is /keys
         for command in all_commands().values():
             yield SystemCommand(
                 f"/{command.name}", command.help, self._command_runner(command.name, bool(command.arguments))

@@ -31,7 +31,6 @@ BUSY_KEY_HELP = "Escape stops"
 
 
 class Approval(Vertical):
-    HELP = "A decision is pending. In an edit, - marks removed lines and + marks added lines."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "back", priority=True),  # before the text area, which would handle it
         Binding("ctrl+s", "submit_text", "accept these lines"),

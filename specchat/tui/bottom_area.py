@@ -23,6 +23,7 @@ from specchat.tui.approval import Approval
 from specchat.tui.picker import Picker, option_content
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.screen_commands import all_commands
+from specchat.tui.vi_keys import ViKeys
 
 MAX_COMPLETIONS = 12
 MAX_VISITED_FILES = 4000
@@ -134,14 +135,14 @@ class CompletionList(OptionList, can_focus=False):
 class BottomArea(Vertical):
     """Keeps the prompt mounted under a replacement. The completion list is drawn above it, on the screen."""
 
-    def __init__(self, glyphs: Glyphs, completion_list: CompletionList) -> None:
+    def __init__(self, glyphs: Glyphs, completion_list: CompletionList, vi_keys: ViKeys | None = None) -> None:
         super().__init__(id="bottom-area")
-        self._glyphs, self._completion_list = glyphs, completion_list
+        self._glyphs, self._completion_list, self._vi_keys = glyphs, completion_list, vi_keys
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="prompt-row"):
             yield Static(self._glyphs.prompt_mark, id="prompt-mark", markup=False)
-            yield PromptBox()
+            yield PromptBox(self._vi_keys)
 
     @property
     def prompt(self) -> PromptBox:
@@ -171,6 +172,10 @@ class BottomArea(Vertical):
         self._completion_list.show_items(completions(self.prompt.text_before_cursor, all_commands(), Path.cwd()))
         self._completion_list.styles.margin = (0, 1, self.outer_size.height + 1, 1)
         self.prompt.is_completing = self._completion_list.display
+
+    @on(PromptBox.ModeChanged)
+    def show_mode(self, event: PromptBox.ModeChanged) -> None:
+        self.query_one("#prompt-mark", Static).update(self._glyphs.prompt_mark if event.is_inserting else "N")
 
     @on(PromptBox.CompletionAction)
     def control_completions(self, event: PromptBox.CompletionAction) -> None:

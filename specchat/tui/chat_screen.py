@@ -13,6 +13,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.events import Key, Paste
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
@@ -26,8 +27,10 @@ from specchat.tui.bottom_area import BottomArea, CompletionList
 from specchat.tui.clipboard import copy_text
 from specchat.tui.code_block_header import CodeBlockHeader
 from specchat.tui.conversation_presenter import ConversationPresenter, EngineCrashed, ForScreen, ReadyForInput
-from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS
+from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS, Inspector
 from specchat.tui.inspector_controller import InspectorController
+from specchat.tui.keys_screen import KEY_GROUPS, KeysScreen, key_lines, selection_keys
+from specchat.tui.preferences import Preferences
 from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_prompt_history
 from specchat.tui.screen_commands import help_text, screen_action
 from specchat.tui.session_list import SessionsScreen
@@ -37,6 +40,7 @@ from specchat.tui.status_bar import StatusBar
 from specchat.tui.token_view import TokenView
 from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import QuestionRef, TurnView, code_block_texts
+from specchat.tui.vi_keys import ViKeys
 from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue
 
 DOUBLE_PRESS_SECONDS = 2.0  # within which a key counts as pressed twice
@@ -47,17 +51,18 @@ PROMPT_HINT = "Enter sends, Ctrl+J new line, @ file, / command"
 
 
 class ChatScreen(Screen[None]):
-    HELP = "Esc stops an answer and keeps the partial text. Ctrl+C stops, clears, and quits when pressed twice."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "stop, back", id="stop"),
         Binding("ctrl+c", "interrupt", "stop, clear, quit", priority=True, id="interrupt"),
-        Binding("f1", "toggle_help", "keys", id="help"),
+        Binding("f1", "show_keys", "all keys", id="help"),
+        Binding("shift+tab", "select_turn(-1)", "select an answer, to copy or edit", id="select"),
         Binding("ctrl+r,f2", "open_sessions", "conversations", id="sessions"),
         Binding("f3", "inspect", "inspect the answer", id="inspect"),
         Binding("f4", "open_picker('variant')", "drafter", id="variant"),
         Binding("f5", "open_picker('profile')", "profile", id="profile"),
         Binding("f8", "open_picker('theme')", "theme", id="theme"),
         Binding("ctrl+o", "open_picker('question')", "earlier prompts", id="history"),
+        Binding("tab", "switch_focus", "inspector, prompt", show=False),
         Binding("pageup", "scroll(-1)", "scroll", show=False, priority=True),
         Binding("pagedown", "scroll(1)", "scroll", show=False, priority=True),
         Binding("ctrl+home", "show_older", "older", show=False, priority=True),
@@ -76,9 +81,11 @@ class ChatScreen(Screen[None]):
         background_requests: BackgroundRequests,
         worker_messages: MessageQueue,
         glyphs: Glyphs,
+        preferences: Preferences,
         prompt_history_file: Path | None,
     ) -> None:
         super().__init__()
+        self._preferences = preferences
         self._session_worker, self._background_requests = session_worker, background_requests
         self._worker_messages, self._glyphs = worker_messages, glyphs
         self._prompt_history_file, self._prompt_history = prompt_history_file, list[str]()
@@ -97,7 +104,8 @@ class ChatScreen(Screen[None]):
             yield Static("", id="about", markup=False)
         yield Transcript(self._glyphs)
         yield Static("", id="queued", markup=False)
-        yield BottomArea(self._glyphs, completion_list)
+        yield BottomArea(self._glyphs, completion_list, ViKeys() if self._preferences.uses_vi_keys else None)
+        yield Static("", id="selection", markup=False)
         yield StatusBar(self._glyphs)
         yield completion_list
 
@@ -109,6 +117,7 @@ class ChatScreen(Screen[None]):
         self.prompt.placeholder = PROMPT_HINT
         self.prompt.set_earlier_questions(self._prompt_history)
         self.prompt.focus()
+        self.watch(self, "focused", self._show_selection_keys, init=False)
         self.presenter.live_stats.start_waiting("starting the engine", monotonic())
         self._tick_timer = self.set_interval(TICK_SECONDS, self._post_tick)
         self._session_worker.start()
@@ -367,6 +376,46 @@ class ChatScreen(Screen[None]):
             self._quit_pressed_at = monotonic()
             self.notify("Ctrl+C again quits; the conversation is stored", timeout=DOUBLE_PRESS_SECONDS, markup=False)
 
+    def action_select_turn(self, step: int) -> None:
+        """Select an answer, the newest one first; after the last one, return to the prompt."""
+        turns = self.transcript.turns
+        if not turns or self._bottom_area.is_prompt_replaced:
+            return
+        current = turns.index(self.focused) if isinstance(self.focused, TurnView) else len(turns)
+        target = max(current + step, 0)
+        (turns[target] if target < len(turns) else self.prompt).focus()
+
+    def action_switch_focus(self) -> None:
+        """Go from the prompt to the open inspector, and from anywhere else to the prompt."""
+        views = self.query(TokenView)
+        (views.first() if views and self.prompt.has_focus else self.prompt).focus()
+
+    def _show_selection_keys(self) -> None:
+        """While an answer is selected, a line says which keys act on it."""
+        line, turn = self.query_one("#selection", Static), self.focused
+        line.display = isinstance(turn, TurnView)
+        if isinstance(turn, TurnView):
+            keys = selection_keys(self._preferences.keys)
+            turns = self.transcript.turns
+            line.update(f"answer {turns.index(turn) + 1} of {len(turns)} is selected: {keys}  Esc back")
+
+    def on_key(self, event: Key) -> None:
+        """Letters always type: what no widget has bound goes to the prompt."""
+        if event.is_printable and event.character and event.key not in self.active_bindings:
+            event.stop()
+            self._type(event.character)
+
+    def on_paste(self, event: Paste) -> None:
+        if not self._bottom_area.is_prompt_replaced:
+            event.stop()
+            self.prompt.focus()
+            self.prompt.insert_pasted(event.text)
+
+    def _type(self, text: str) -> None:
+        if text and not self._bottom_area.is_prompt_replaced:
+            self.prompt.focus()
+            self.prompt.insert(text)
+
     def action_scroll(self, direction: int) -> None:
         view = self.focused if isinstance(self.focused, TokenView) else self.transcript
         if direction < 0:
@@ -381,11 +430,11 @@ class ChatScreen(Screen[None]):
     def action_follow(self) -> None:
         self.transcript.follow()
 
-    def action_toggle_help(self) -> None:
-        if self.query("HelpPanel"):
-            self.app.action_hide_help_panel()
-        else:
-            self.app.action_show_help_panel()
+    def action_show_keys(self) -> None:
+        bindings = [*self.app.BINDINGS, *self.BINDINGS, *TurnView.BINDINGS, *Inspector.BINDINGS, *TokenView.BINDINGS]
+        keys = self._preferences.keys
+        page = KeysScreen(key_lines(KEY_GROUPS, bindings, keys), keys.get("help", "f1"), self._glyphs)
+        self.app.push_screen(page, lambda typed: self._type(typed or ""))
 
     def action_open_sessions(self) -> None:
         def open_chosen(chosen: tuple[str, str] | None) -> None:

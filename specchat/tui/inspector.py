@@ -36,10 +36,6 @@ SVG_NAME = "inspected"
 
 
 class Inspector(Vertical):
-    HELP = (
-        "An answer by drafter: accepted draft tokens are underlined, corrections are bold. Left and right select a "
-        "step, s shows step boundaries, d all draft tokens of a step, x writes a picture. Escape closes it."
-    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "step(-1)", "previous step", priority=True, id="earlier_step"),
         Binding("right", "step(1)", "next step", priority=True, id="later_step"),

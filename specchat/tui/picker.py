@@ -35,7 +35,6 @@ class PickerRow:
 class Picker(Vertical):
     """`purpose` names the list in the messages to the screen."""
 
-    HELP = "Type to filter the list. Enter picks the highlighted row, Escape cancels."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "up", show=False),
         Binding("down", "move(1)", "down", show=False),

@@ -1,6 +1,7 @@
-"""`screen.toml` in the configuration folder: the keys of the TUI, and whether it captures the mouse.
+"""`screen.toml` in the configuration folder: the keys of the TUI, vi keys, and whether it captures the mouse.
 
     mouse = false              # the terminal keeps the mouse, to select text; F9 or /mouse captures it again
+    vi = true                  # vi keys in the prompt, also of the line mode
 
     [keys]                     # an action and its key, or several keys
     inspect = "f12"
@@ -18,9 +19,9 @@ from typing import Any
 from textual.binding import Binding, BindingType
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
+from specchat.commands.screen_file import read_preferences_toml, read_switch
 from specchat.errors import ProfileError
-from specchat.paths import configuration_folder
-from specchat.profile.toml_lines import TomlFile, read_toml
+from specchat.profile.toml_lines import TomlFile
 from specchat.profile.validation import did_you_mean
 
 MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "meta", "hyper"})
@@ -33,13 +34,10 @@ class Preferences:
 
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
     captures_mouse: bool = True
+    uses_vi_keys: bool = False
 
 
 DEFAULT_PREFERENCES = Preferences()
-
-
-def preferences_file() -> Path:
-    return configuration_folder() / "screen.toml"
 
 
 def read_preferences(path: Path, binding_scopes: Sequence[Sequence[BindingType]]) -> Preferences:
@@ -49,15 +47,8 @@ def read_preferences(path: Path, binding_scopes: Sequence[Sequence[BindingType]]
     """
     if not path.is_file():
         return DEFAULT_PREFERENCES
-    file = read_toml(path, ("mouse", "keys"))
-    for name in file.tables:
-        if name not in ("mouse", "keys"):
-            raise ProfileError(
-                f"{file.location_of((name,))}: unknown key {name!r};{did_you_mean(name, ('mouse', 'keys'))}"
-            )
-    mouse, keys = file.tables.get("mouse", True), file.tables.get("keys", {})
-    if not isinstance(mouse, bool):
-        raise ProfileError(f"{file.location_of(('mouse',))}: mouse must be true or false, not {mouse!r}")
+    file = read_preferences_toml(path)
+    keys = file.tables.get("keys", {})
     if not isinstance(keys, dict):
         raise ProfileError(f"{file.location_of(('keys',))}: [keys] must be a table of actions and their keys")
     scopes = [list(Binding.make_bindings(scope)) for scope in binding_scopes]
@@ -65,7 +56,8 @@ def read_preferences(path: Path, binding_scopes: Sequence[Sequence[BindingType]]
     chosen = {str(name): _read_keys(file, str(name), value, known) for name, value in keys.items()}
     for scope in scopes:
         _check_scope(file, scope, chosen)
-    return Preferences({name: ",".join(each) for name, each in chosen.items()}, mouse)
+    mouse, vi = read_switch(file, "mouse", default=True), read_switch(file, "vi", default=False)
+    return Preferences({name: ",".join(each) for name, each in chosen.items()}, mouse, vi)
 
 
 def _read_keys(file: TomlFile, action: str, value: Any, known: Sequence[str]) -> list[str]:

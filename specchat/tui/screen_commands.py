@@ -20,6 +20,7 @@ class ScreenCommand(CommandInfo):
 SCREEN_COMMANDS: Mapping[str, ScreenCommand] = {
     command.name: command
     for command in (
+        ScreenCommand("select", "", "select an answer, to copy it or to edit its question", "select_turn(-1)"),
         ScreenCommand("copy", "", "copy the last answer", "last_turn('copy')"),
         ScreenCommand("code", "", "copy the last code block", "last_turn('code')"),
         ScreenCommand("reword", "", "reword the last request", "last_turn('edit')"),
@@ -27,7 +28,7 @@ SCREEN_COMMANDS: Mapping[str, ScreenCommand] = {
         ScreenCommand("inspect", "", "the last answer by drafter, step by step", "inspect"),
         ScreenCommand("mouse", "", "release the mouse to the terminal, or capture it again", "app.toggle_mouse"),
         ScreenCommand("theme", "", "choose the colours", "open_picker('theme')"),
-        ScreenCommand("keys", "", "show every key", "toggle_help"),
+        ScreenCommand("keys", "", "show every key, those that one needs first", "show_keys"),
     )
 }
 PICKER_ACTIONS: Mapping[str, str] = {

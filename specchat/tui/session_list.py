@@ -68,7 +68,6 @@ def session_row_from_json(row: Json) -> SessionRow:
 class SessionsScreen(Screen[tuple[str, str] | None]):
     """The result is ("open" or "fork", session id), or None."""
 
-    HELP = "Type to search names and contents."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
         Binding("up", "move(-1)", "up", show=False, priority=True),

@@ -216,7 +216,6 @@ def _non_empty(*fields: str) -> list[str]:
 class StatusBar(Widget):
     """A warning has a word or a mark besides its colour."""
 
-    HELP = "Drafter, draft tokens of a step, acceptance, tokens per step, speed and speedup, context, memory."
     DEFAULT_CSS = "StatusBar { height: 1; width: 1fr; }"
     stats: reactive[StatsSnapshot] = reactive(StatsSnapshot())
 

@@ -26,8 +26,6 @@ Esc      stop and keep the partial answer  Ctrl+C  twice: quit; the conversation
 
 
 class Transcript(VerticalScroll, can_focus=False):
-    HELP = "The conversation. PageUp and PageDown scroll; Shift+Tab goes to the last answer."
-
     class ReachedEnd(Message):
         """The user scrolled back to the end."""
 

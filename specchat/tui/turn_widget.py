@@ -72,18 +72,21 @@ class QuestionRef:
 
 
 class TurnView(Vertical, can_focus=True):
-    """One turn. `position` is its index in the conversation, None if it is not part of it."""
+    """One turn. `position` is its index in the conversation, None if it is not part of it.
 
-    HELP = "One request and its answer. The arrows move between turns, Escape returns to the prompt."
+    It has the focus while it is selected; the keys below act then, and the screen lists them.
+    """
+
+    FOCUS_ON_CLICK: ClassVar[bool] = False  # letters go to the prompt unless the user selects an answer by a key
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "request('copy')", "copy answer", id="copy"),
+        Binding("y", "request('copy')", "copy", id="copy"),
         Binding("c", "request('code')", "copy code", id="code"),
-        Binding("e", "request('edit')", "reword request", id="edit"),
-        Binding("r", "request('retry')", "retry", id="retry"),
-        Binding("f", "request('fork')", "fork from here", id="fork"),
+        Binding("e", "request('edit')", "edit question", id="edit"),
+        Binding("r", "request('retry')", "answer again", id="retry"),
+        Binding("f", "request('fork')", "fork", id="fork"),
         Binding("i", "request('inspect')", "inspect", id="inspect_turn"),
-        Binding("up,k", "app.focus_previous", "earlier", show=False),
-        Binding("down,j", "app.focus_next", "later", show=False),
+        Binding("up,k", "screen.select_turn(-1)", "earlier", show=False),
+        Binding("down,j", "screen.select_turn(1)", "later", show=False),
     ]
 
     @dataclass
@@ -183,9 +186,6 @@ class TurnView(Vertical, can_focus=True):
 
     def action_request(self, action: str) -> None:
         self.post_message(self.ActionRequested(self, action))
-
-    def on_click(self) -> None:
-        self.focus(scroll_visible=False)
 
     def _question_text(self) -> str:
         lines = printable(self.question).split("\n")

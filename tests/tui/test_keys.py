@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from textual.events import Paste
 
 from specchat.tui.picker import Picker
+from specchat.tui.preferences import Preferences
 from specchat.tui.turn_widget import code_block_texts
 
 
@@ -322,12 +324,102 @@ def test_escape_closes_a_list_also_when_something_else_has_the_focus(run_on_scre
     run_on_screen(scenario)
 
 
-def test_f1_shows_the_keys_and_hides_them(run_on_screen):
+def test_f1_begins_with_the_keys_one_needs_and_f1_or_escape_closes_it(run_on_screen):
+    async def scenario(driver):
+        for way in ("f1", "escape"):
+            await driver.press("f1")
+            await driver.wait_for_text("The keys you need")
+            assert "Enter           send" in driver.shown
+            await driver.press(way)
+            await driver.wait_until(lambda: "The keys you need" not in driver.shown)
+
+    run_on_screen(scenario)
+
+
+def test_on_a_small_screen_every_key_is_reached_by_scrolling(run_on_screen):
     async def scenario(driver):
         await driver.press("f1")
-        await driver.wait_until(lambda: driver.chat.query("HelpPanel"))
+        await driver.wait_for_text("The keys you need")
+        await driver.press("pagedown", "pagedown", "pagedown", "pagedown")
+        await driver.wait_for_text("In the inspector")
+
+    run_on_screen(scenario, size=(60, 18))
+
+
+def test_f1_shows_changed_keys(run_on_screen):
+    async def scenario(driver):
+        await driver.press("f12")
+        await driver.wait_for_text("The keys you need")
+        assert "F12             all keys" in driver.shown
+        await driver.press("f12")
+        await driver.wait_until(lambda: "The keys you need" not in driver.shown)
+
+    run_on_screen(scenario, preferences=Preferences({"help": "f12"}))
+
+
+def test_a_letter_closes_the_keys_and_is_typed(run_on_screen):
+    async def scenario(driver):
         await driver.press("f1")
-        await driver.wait_until(lambda: not driver.chat.query("HelpPanel"))
+        await driver.wait_for_text("The keys you need")
+        await driver.press("h", "i")
+        await driver.wait_until(lambda: driver.prompt.text == "hi")
+
+    run_on_screen(scenario)
+
+
+def test_letters_type_also_after_a_click_on_an_answer(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 3")
+        await driver.pilot.click(driver.turns[0])
+        await driver.press(*"rye")
+
+        assert "rye" == driver.prompt.text
+        assert 1 == len(driver.turns)
+
+    run_on_screen(scenario)
+
+
+def test_tab_stays_in_the_prompt(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 3")
+        await driver.press("tab", *"rye")
+
+        assert "rye" == driver.prompt.text
+
+    run_on_screen(scenario)
+
+
+def test_a_line_shows_what_the_keys_do_while_an_answer_is_selected(run_on_screen):
+    async def scenario(driver):
+        await two_turns(driver)
+        assert "is selected" not in driver.shown
+        await driver.run_command("/select")
+        await driver.wait_for_text("answer 2 of 2 is selected: F12 copy  c copy code  e edit question  r answer again")
+        await driver.press("up")
+        await driver.wait_for_text("answer 1 of 2 is selected")
+        await driver.press("escape")
+        await driver.wait_until(lambda: "is selected" not in driver.shown)
+
+    run_on_screen(scenario, preferences=Preferences({"copy": "f12"}))
+
+
+def test_a_letter_without_a_meaning_ends_the_selection_and_is_typed(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 3")
+        await driver.press("shift+tab", "h", "e", "y")
+
+        assert "hey" == driver.prompt.text
+        assert driver.prompt.has_focus
+
+    run_on_screen(scenario)
+
+
+def test_a_paste_goes_to_the_prompt_also_from_a_selected_answer(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 3")
+        await driver.press("shift+tab")
+        driver.app.post_message(Paste("pasted text"))
+        await driver.wait_until(lambda: driver.prompt.text == "pasted text")
 
     run_on_screen(scenario)
 

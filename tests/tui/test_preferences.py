@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from textual.binding import Binding
 
+from specchat.commands.screen_file import preferences_file, wants_vi_keys
 from specchat.errors import ProfileError
 from specchat.tui.app import binding_scopes
 from specchat.tui.inspector import Inspector
-from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences, preferences_file, read_preferences
+from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences, read_preferences
 from specchat.tui.token_view import TokenView
 
 
@@ -37,6 +38,13 @@ def test_an_action_has_a_key_or_several(tmp_path):
     assert preferences == Preferences({"inspect": "f12", "sessions": "ctrl+s,f2"}, captures_mouse=False)
 
 
+def test_vi_keys_are_wanted_by_one_line_for_the_screen_and_the_line_mode(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path))
+    assert not wants_vi_keys()
+    assert read(tmp_path, "vi = true\n").uses_vi_keys
+    assert wants_vi_keys()
+
+
 def test_two_actions_may_change_places(tmp_path):
     assert read(tmp_path, '[keys]\ninspect = "f4"\nvariant = "f3"\n').keys == {"inspect": "f4", "variant": "f3"}
 
@@ -56,6 +64,7 @@ def test_two_actions_may_change_places(tmp_path):
         ("[keys]\ninspect = []\n", r"inspect needs a key such as"),
         ("keys = 3\n", r"\[keys\] must be a table"),
         ("mouse = 1\n", r":1: mouse must be true or false, not 1"),
+        ("vi = 1\n", r":1: vi must be true or false, not 1"),
         ("mose = true\n", r":1: unknown key 'mose'; did you mean 'mouse'"),
         ("[keys\n", r":1: not valid TOML"),
     ],

@@ -52,7 +52,8 @@ STATES = [
         wide=("gone.py: cannot be read: No such file",),
     ),
     State("sessions", keys=("ctrl+r",), narrow=("conversations",), wide=("F2 rename",)),
-    State("keys", keys=("f1",), narrow=("Cursor up",), wide=("Enter sends, Ctrl+J",)),
+    State("keys", keys=("f1",), narrow=("The keys you need",), wide=("While an answer is selected",)),
+    State("selecting", answered=("count 2",), keys=("shift+tab",), narrow=("Esc back",), wide=("answer 1 of 1",)),
     State("code", answered=("write ```python\nx = 1\n```",), narrow=("x = 1",), wide=("x = 1",)),
 ]
 

@@ -1,0 +1,152 @@
+"""F1: the keys, those that one needs first. Shows the keys of `screen.toml` where it has changed them.
+
+Knows no conversation. Any other key closes the page and goes to the prompt.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from specchat.drawing.glyphs import Glyphs
+from specchat.tui.turn_widget import TurnView
+
+KEY_COLUMNS = 16
+KEY_NAMES = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "less_than_sign": "<", "greater_than_sign": ">"}
+
+
+@dataclass(frozen=True)
+class KeyGroup:
+    """A heading and its rows: a row is a key and its meaning, or the id of a binding, which has both."""
+
+    heading: str
+    rows: Sequence[tuple[str, str] | str]
+
+
+FIRST_GROUP = KeyGroup(
+    "The keys you need",
+    (
+        ("Enter", "send"),
+        ("Ctrl+J", "new line (or Shift+Enter, or \\ Enter)"),
+        ("@  /", "attach a file; commands (Tab completes)"),
+        ("Up, Down", "earlier prompts that begin like the text"),
+        ("Esc", "stop the answer and keep what is there"),
+        ("Ctrl+C", "copy, stop, clear; twice: quit"),
+        ("PgUp, PgDn", "scroll; Ctrl+End goes to the newest"),
+        "select",
+        "help",
+    ),
+)
+SELECTION_GROUP = KeyGroup(
+    "While an answer is selected",
+    (
+        ("Up, Down", "another answer"), "copy", "code", "edit", "retry", "fork", "inspect_turn",
+        ("Esc", "back; any other letter is typed"),
+    ),
+)  # fmt: skip
+MENU_GROUP = KeyGroup(
+    "Conversations, models, looks",
+    (
+        "sessions", "model", "variant", "profile", "inspect", "history", "theme", "mouse", "quit",
+        ("Ctrl+P", "all commands"), ("Esc Esc", "go back to an earlier request"),
+    ),
+)  # fmt: skip
+EDITING_GROUP = KeyGroup(
+    "Editing the prompt",
+    (
+        ("Ctrl+A, Ctrl+E", "start, end of the line"),
+        ("Ctrl+W", "delete the word before the cursor"),
+        ("Ctrl+U, Ctrl+K", "delete to the start, the end of the line"),
+        ("Ctrl+Z, Ctrl+Y", "undo, redo"),
+        ("Ctrl+Left, Right", "word by word; with Shift: select"),
+        ("Ctrl+V", "paste"),
+    ),
+)
+INSPECTOR_GROUP = KeyGroup(
+    "In the inspector", ("earlier_step", "later_step", "boundaries", "drafts", "picture", "close")
+)
+KEY_GROUPS = (FIRST_GROUP, SELECTION_GROUP, MENU_GROUP, EDITING_GROUP, INSPECTOR_GROUP)
+
+
+def selection_keys(keymap: Mapping[str, str]) -> str:
+    """The keys that act on a selected answer, in one line."""
+    bindings = {binding.id: binding for binding in Binding.make_bindings(TurnView.BINDINGS) if binding.id}
+    return "  ".join(
+        f"{key_text(keymap.get(name, binding.key).split(',')[0])} {binding.description}"
+        for name, binding in bindings.items()
+    )
+
+
+def key_lines(groups: Iterable[KeyGroup], bindings: Iterable[BindingType], keymap: Mapping[str, str]) -> list[str]:
+    """The page as lines: headings, and rows of a key and its meaning. `keymap` has the changed keys by action."""
+    by_id: dict[str, list[Binding]] = {}
+    for binding in Binding.make_bindings(bindings):
+        by_id.setdefault(binding.id or "", []).append(binding)
+    lines: list[str] = []
+    for group in groups:
+        lines += ["", group.heading] if lines else [group.heading]
+        for row in group.rows:
+            if isinstance(row, tuple):
+                key, meaning = row
+            elif not (bound := by_id.get(row)):
+                continue
+            else:
+                chosen = keymap[row].split(",") if row in keymap else [binding.key for binding in bound]
+                key, meaning = ", ".join(map(key_text, chosen)), bound[0].description
+            lines.append(f"  {key:{KEY_COLUMNS}}{meaning}")
+    return lines
+
+
+def key_text(key: str) -> str:
+    """How people write a key: Ctrl+R for ctrl+r."""
+    *modifiers, last = key.split("+")
+    shown = KEY_NAMES.get(last) or (last if len(last) == 1 and not modifiers else last.capitalize())
+    return "+".join([*(each.capitalize() for each in modifiers), shown])
+
+
+class KeysScreen(ModalScreen[str]):
+    """Returns the character of the key that closed it; "" for Escape and F1."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "back", priority=True),
+        Binding("pageup,up", "scroll(-1)", "scroll", show=False),
+        Binding("pagedown,down", "scroll(1)", "scroll", show=False),
+    ]
+
+    def __init__(self, lines: Sequence[str], help_key: str, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._lines, self._help_key, self._glyphs = lines, help_key, glyphs
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="keys"):
+            yield Static("\n".join(self._lines), markup=False)
+        hint = f" {self._glyphs.dot} ".join(("Esc back", "PgDn more", "a letter goes to the prompt"))
+        yield Static(hint, id="keys-hint", markup=False)
+
+    def on_mount(self) -> None:
+        self.set_class(self._glyphs.is_ascii, "-ascii")
+        self.query_one("#keys").can_focus = False
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key in self._help_key.split(","):
+            event.stop()
+            self.dismiss("")
+        elif event.is_printable and event.character:
+            event.stop()
+            self.dismiss(event.character)
+
+    def action_close(self) -> None:
+        self.dismiss("")
+
+    def action_scroll(self, direction: int) -> None:
+        page = self.query_one("#keys", VerticalScroll)
+        if direction < 0:
+            page.scroll_page_up(animate=False)
+        else:
+            page.scroll_page_down(animate=False)
