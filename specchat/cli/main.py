@@ -7,6 +7,7 @@
 4    an edit that does not parse       10    drafting changed a text ('verify')
 5    the file changed meanwhile       130    interrupted, 143 terminated
 11   the doctor found a fault         141    the reader of stdout is gone
+129  the terminal is gone
 """
 
 import os
@@ -27,7 +28,13 @@ from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.errors import HostError, SpecchatError
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
-from specchat.terminal import guarded_terminal
+from specchat.terminal import (
+    HANGUP_EXIT_CODE,
+    guarded_terminal,
+    is_interactive,
+    is_terminal_gone,
+    replace_closed_streams,
+)
 from specchat.threads import use_passive_waiting
 
 UNEXPECTED_EXIT_CODE = 1
@@ -134,6 +141,9 @@ def cli() -> None:
 
 def main() -> None:
     use_passive_waiting()
+    if "stdout" in replace_closed_streams():
+        print_error("standard output is closed, so nothing could be answered; redirect it to a file or to /dev/null")
+        sys.exit(BROKEN_PIPE_EXIT_CODE)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is replaced
     if instruction := os.environ.get(COMPLETION_VARIABLE):
@@ -160,7 +170,7 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
 
 def _run(arguments: Sequence[str], obj: object) -> int:
     try:
-        with cli.make_context("specchat", with_default_command(arguments, _is_terminal()), obj=obj) as context:
+        with cli.make_context("specchat", with_default_command(arguments, is_interactive()), obj=obj) as context:
             code = cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as leaving:
@@ -182,6 +192,8 @@ def _run(arguments: Sequence[str], obj: object) -> int:
         print_error(CONNECTION_CLOSED)
         return HostError.exit_code
     except Exception as error:  # noqa: BLE001 - the outermost level: an error becomes one line
+        if isinstance(error, OSError) and is_terminal_gone(error):
+            return HANGUP_EXIT_CODE
         if os.environ.get("SPECCHAT_TRACEBACK"):
             traceback.print_exception(error)
         first_line = (str(error).strip() or "no message").splitlines()[0]
@@ -224,10 +236,6 @@ def _similar_options(error: click.NoSuchOption) -> list[str]:
     params = error.ctx.command.params if error.ctx else []
     names = {name.lstrip("-"): name for param in params for name in param.opts if isinstance(param, click.Option)}
     return [names[name] for name in get_close_matches(error.option_name.lstrip("-"), names, cutoff=0.65)]
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def print_error(message: str) -> None:
