@@ -5,14 +5,21 @@ clipboard, rename the window, or hide what the user is about to approve. While a
 replaces stdout and stderr where they are terminals, so `print` and `click.echo` need no care. Pipes and files get every
 byte unchanged: they are data, and the program that reads them decides. Our own colours and cursor movements are
 `Styled`; code that makes such a text applies `printable_with_tabs` to the rest of it.
+
+Also the one place that knows what the terminal can do, and when it is gone.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import select
+import signal
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from threading import Thread
 from typing import Any, TextIO, cast
 
 # C0 and C1 controls, separators that end a line, and characters that reorder the text around them.
@@ -25,6 +32,64 @@ class Styled(str):
     """A text with control sequences of our own, whose other text is printable."""
 
     __slots__ = ()
+
+
+HANGUP_EXIT_CODE = 128 + signal.SIGHUP
+STREAM_NAMES = ("stdin", "stdout", "stderr")
+
+
+def is_interactive() -> bool:
+    """Whether a person types to stdin and reads stdout."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def can_move_cursor() -> bool:
+    """Whether this is also a terminal that can be drawn on, as its name says: not when it is dumb or has no name."""
+    return is_interactive() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def is_terminal_gone(error: OSError) -> bool:
+    """Whether this is what reading and writing raise after the window of the terminal was closed."""
+    return error.errno == errno.EIO
+
+
+def exit_when_terminal_closes() -> None:
+    """End this process as a hangup does, also where that signal is ignored (nohup), or reaches another process.
+
+    Without this, a program that draws goes on without a terminal, for ever. The engine process stores the conversation.
+    """
+    number = sys.stdin.fileno()
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(number, 0)  # a hangup is always reported
+        poll.poll()
+        os._exit(HANGUP_EXIT_CODE)  # neither a thread that draws nor one that reads can be waited for
+
+    Thread(target=wait, name="terminal-watch", daemon=True).start()
+
+
+def replace_closed_streams() -> tuple[str, ...]:
+    """Let the null device stand for each standard stream that the caller closed; returns their names.
+
+    Otherwise the next file or socket would get the number of the stream, and what is printed would go there.
+    """
+    closed = [name for name in STREAM_NAMES if getattr(sys, name) is None]
+    for name in closed:
+        number = STREAM_NAMES.index(name)
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != number and not _is_open(number):
+            os.dup2(null, number)
+        setattr(sys, name, open(null, "w" if number else "r", encoding="utf-8"))  # noqa: PTH123, SIM115 (kept open)
+    return tuple(closed)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def printable_with_tabs(text: str) -> str:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "screens.md"
 SECTIONS = {
     "The main screen", "The status bar", "The inspector", "Editing files", "The line mode, and editors",
-    "First run, doctor, download", "Profiles",
+    "The command line", "First run, doctor, download", "Profiles",
 }  # fmt: skip
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 NOT_BUILT = {

@@ -17,7 +17,13 @@ from specchat.chat.request import Request
 from specchat.edit.atomic_write import Replacement
 from specchat.edit.undo_store import user_undo_store
 from specchat.host.client import Conversation
-from specchat.terminal import CONTROL_CHARACTERS, GuardedStream, Styled, guarded_terminal, printable_with_tabs
+from specchat.terminal import (
+    CONTROL_CHARACTERS,
+    GuardedStream,
+    Styled,
+    guarded_terminal,
+    printable_with_tabs,
+)
 from tests.edit.scripted import answers, say
 from tests.front import FRONT_ENDS, Bytes, Ran, command
 from tests.host.conftest import runtime  # noqa: F401 - a fixture

@@ -20,6 +20,7 @@ from specchat.errors import HostError
 
 BUSY_TIMEOUT_MILLISECONDS = 250
 MAX_COPIED_CHARACTERS = 200_000
+CHAT, ASK = LISTED_KINDS = ("chat", "ask")  # the kinds of threads that lists show: conversations, and single questions
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,14 @@ class Thread:
     created: float = 0.0
     updated: float = 0.0
     deleted: float | None = None
+
+
+@dataclass(frozen=True)
+class ThreadDetails:
+    """What a list shows of a conversation beside its name and day: its model, and how many questions it has."""
+
+    model: str = ""  # as `models.target` names it; "" if no profile is stored
+    turn_count: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class HistoryReader:
             self._database = _open_reader(path)
 
     def threads(self, *, folder: str | None = None, kind: str | None = None, deleted: bool = False) -> list[Thread]:
-        """All threads, or those of a folder or kind; the last used first."""
+        """All threads, or those of a folder or kind such as those of `LISTED_KINDS`; the last used first."""
         conditions, values = ["(deleted IS NOT NULL) = ?"], list[Any]([deleted])
         for column, value in (("folder", folder), ("kind", kind)):
             if value is not None:
@@ -90,6 +99,20 @@ class HistoryReader:
         rows = self._query(f"SELECT {THREAD_COLUMNS} FROM threads WHERE substr(id, 1, length(?)) = ? LIMIT 2", [id, id])
         exact = [row for row in rows if row[0] == id]
         return _to_thread((exact or rows)[0]) if id and len(exact or rows) == 1 else None
+
+    def details(self) -> dict[str, ThreadDetails]:
+        """The details of all threads, by id. Turns that a fork shares with its source count for both."""
+        counts = self._query(
+            """WITH RECURSIVE path (thread_id, id) AS (
+                    SELECT id, last_turn_id FROM threads WHERE last_turn_id IS NOT NULL UNION ALL
+                    SELECT path.thread_id, parent_id FROM path JOIN turns USING (id) WHERE parent_id IS NOT NULL)
+                SELECT threads.id, count(path.id), coalesce(
+                    json_extract(settings, '$."models.target"'), json_extract(profile_json, '$.models.target'), '')
+                FROM threads LEFT JOIN path ON path.thread_id = threads.id
+                LEFT JOIN profiles ON profiles.thread_id = threads.id GROUP BY threads.id""",
+            (),
+        )
+        return {id: ThreadDetails(str(model), count) for id, count, model in counts}
 
     def turns(self, tip: str | None) -> list[StoredTurn]:
         """The turns up to this one, in order."""

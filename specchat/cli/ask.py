@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat.chat.attachments import decode_text
+from specchat.chat.history import ASK
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
+from specchat.cli.completion import complete_files
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import print_answer
@@ -28,7 +30,14 @@ STDIN = "-"
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[QUESTION|-]...")
-@click.option("-f", "--file", "files", multiple=True, help="Attach a file, folder, glob or @repo; may be given again.")
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    help="Attach a file, folder, glob or @repo; may be given again.",
+    shell_complete=complete_files,
+)
 @private_option
 @answer_format_options
 @profile_options
@@ -44,7 +53,7 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
         offer_starter(options)
     request = replace(_request_from_arguments(words, STDIN in files), answer_format=answer_format_from_options(options))
     context_files = _gather_attachments([name for name in files if name != STDIN], request.text, options)
-    with open_conversation(context.obj, options) as session:
+    with open_conversation(context.obj, options, kind=ASK) as session:
         code = print_answer(session, replace(request, files=(*context_files.files, *request.files)))
     if context_files.sources:
         print(f"sources: {', '.join(context_files.sources)}", file=sys.stderr)

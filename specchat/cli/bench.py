@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
+from specchat.cli.completion import complete_drafters
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
@@ -90,7 +91,14 @@ def bench() -> None:
 
 @click.command()
 @click.argument("prompts", type=PROMPTS, required=False)
-@click.option("--drafters", "names", default=ALL, show_default=True, help="Drafters, separated by commas; auto is one.")
+@click.option(
+    "--drafters",
+    "names",
+    default=ALL,
+    show_default=True,
+    help="Drafters, separated by commas; auto is one.",
+    shell_complete=complete_drafters,
+)
 @click.option("--budgets", type=LIMITS, default="0", show_default=True, help="Draft tokens a pass; 0: the profile's.")
 @click.option("--widths", type=LIMITS, default="0", show_default=True, help="Draft tokens a depth; 0: no limit.")
 @click.option("--temperatures", type=TEMPERATURES, default="0,0.8", show_default=True, help="Sampling temperatures.")

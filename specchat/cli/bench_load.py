@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from specchat.cli.bench import INTERRUPTED_EXIT_CODE, PROMPTS, check_output_paths, parse_names, print_progress
+from specchat.cli.completion import complete_drafters
 from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError
@@ -22,7 +23,7 @@ SEED = 7
 
 @click.command()
 @click.argument("prompts", type=PROMPTS, required=False)
-@click.option("--drafter", default="auto", show_default=True, help="The drafter.")
+@click.option("--drafter", default="auto", show_default=True, help="The drafter.", shell_complete=complete_drafters)
 @click.option("--count", default=30, show_default=True, help="Answers, each under one of six patterns of load.")
 @click.option("--limit", default=100, show_default=True, help="Most tokens of an answer.")
 @click.option(

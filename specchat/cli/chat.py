@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ from specchat.cli.session_options import (
     resume_options,
     resume_request,
 )
+from specchat.cli.sessions import find_thread, open_history
 from specchat.cli.setup_hint import setup_hint
 from specchat.cli.starter_offer import offer_starter
 from specchat.host.client import SessionRequest
 from specchat.host.spawn import history_path
+from specchat.terminal import can_move_cursor, exit_when_terminal_closes
 
 BROWSER_DRIVER = "TEXTUAL_DRIVER"  # set where a browser shows the screen
 
@@ -42,16 +45,23 @@ def chat(question: tuple[str, ...], plain: bool, is_ascii: bool | None, no_mouse
     """
     if not (options["session"] or options["is_last"]):
         offer_starter(options)
+    if options["session"]:
+        _check_session(options["session"])
     chosen = resume_request(options)
     if plain or not can_show_screen():
         return _chat_by_lines(chosen, " ".join(question))
     return _chat_on_screen(chosen, " ".join(question), is_ascii=is_ascii, captures_mouse=not no_mouse)
 
 
+def _check_session(session_id: str) -> None:
+    """UsageError for an unknown conversation, before a screen is drawn or an engine is started."""
+    with closing(open_history()) as history:
+        find_thread(history, session_id)
+
+
 def can_show_screen() -> bool:
-    """Whether stdin and stdout are a terminal that can move its cursor, or a browser."""
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    return is_terminal or BROWSER_DRIVER in os.environ
+    """Whether a browser shows the screen, or a terminal can: stderr as well, because the screen is written to it."""
+    return (can_move_cursor() and sys.stderr.isatty()) or BROWSER_DRIVER in os.environ
 
 
 def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
@@ -80,6 +90,8 @@ def _chat_on_screen(chosen: SessionRequest, question: str, *, is_ascii: bool | N
     greeting = setup_hint(history.parent)
     if not chosen.is_stored:
         files, greeting = replace(files, prompt_history=None), PRIVATE_NOTICE
+    if BROWSER_DRIVER not in os.environ:
+        exit_when_terminal_closes()
     app = SpecchatApp(chosen, files, choose_glyphs(is_ascii), preferred, greeting=greeting, question=question)
     app.run(mouse=app.captures_mouse)
     return 0

@@ -22,6 +22,7 @@ from typing import Any
 import click
 
 from specchat import __version__
+from specchat.cli.completion import complete_profiles
 from specchat.errors import ModelError, SpecchatError
 from specchat.hub.machine import Machine, detect_machine
 from specchat.hub.memory_plan import GIB
@@ -274,7 +275,15 @@ CHECKS: dict[str, Callable[[CheckContext], Iterator[Finding]]] = {
 
 
 @click.command()
-@click.option("--profile", "-P", "profile", default="chat", show_default=True, help="The profile to check.")
+@click.option(
+    "--profile",
+    "-P",
+    "profile",
+    default="chat",
+    show_default=True,
+    help="The profile to check.",
+    shell_complete=complete_profiles,
+)
 @click.option("--quick", "is_quick", is_flag=True, help="Measure nothing and do not import torch.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object.")
 def doctor(profile: str, *, is_quick: bool, is_json: bool) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from specchat.cli.completion import complete_files
 from specchat.cli.edit_conversation import (
     context_window,
     edit_run_for,
@@ -36,7 +37,7 @@ USAGE = 'usage: specchat edit FILE... "INSTRUCTION", or specchat edit - "INSTRUC
 
 
 @click.command(cls=EditCommand)
-@click.argument("words", nargs=-1, metavar="FILE...|- INSTRUCTION...")
+@click.argument("words", nargs=-1, metavar="FILE...|- INSTRUCTION...", shell_complete=complete_files)
 @click.option("-l", "--lines", default="", metavar="FIRST-LAST", help="Rewrite only these lines.")
 @click.option("--check", "checks", multiple=True, help="A command that must pass; {} is the file. May be given again.")
 @click.option("-y", "--yes", is_flag=True, help="Apply without asking.")

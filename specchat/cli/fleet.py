@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specchat.cli.completion import complete_profiles
 from specchat.cli.save_profile import save_profile
 from specchat.errors import ModelError, UsageError
 from specchat.profile import load_profile
@@ -35,7 +36,7 @@ def fleet() -> None:
 
 
 @fleet.command()
-@click.argument("profile", default="chat")
+@click.argument("profile", default="chat", shell_complete=complete_profiles)
 @click.option("--server", type=click.Choice(SERVERS), help="Only this server.")
 @TENSOR_PARALLEL_OPTION
 def plan(profile: str, server: str | None, gpu_count: int | None) -> None:
@@ -48,7 +49,7 @@ def plan(profile: str, server: str | None, gpu_count: int | None) -> None:
 
 
 @fleet.command()
-@click.argument("profile", default="chat")
+@click.argument("profile", default="chat", shell_complete=complete_profiles)
 @click.option("--server", type=click.Choice(SERVERS), help="This server; the first installed one by default.")
 @TENSOR_PARALLEL_OPTION
 def up(profile: str, server: str | None, gpu_count: int | None) -> None:

@@ -2,11 +2,12 @@
 
 import click
 
+from specchat.cli.completion import complete_commands
 from specchat.cli.options import engine_options
 
 
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND|engine]...")
+@click.argument("words", nargs=-1, metavar="[COMMAND|engine]...", shell_complete=complete_commands)
 @click.pass_context
 def help_command(context: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of a command. `help engine` explains the options of every command that uses a model."""

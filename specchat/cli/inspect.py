@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from specchat.cli.completion import complete_sessions
 from specchat.cli.sessions import find_thread, open_history
 from specchat.commands.inspect_text import InspectedTurn, render_text, select_turn
 from specchat.errors import InputError
 
 
 @click.command()
-@click.argument("session", default="")
+@click.argument("session", default="", shell_complete=complete_sessions)
 @click.option("--turn", type=click.IntRange(min=1), help="The number of the answer, from 1; the last by default.")
 @click.option("--svg", type=click.Path(path_type=Path), help="Write a picture to this file instead.")
 @click.option("--ascii", "is_ascii", is_flag=True, help="Marks instead of colours: [+accepted][=target][!correction].")

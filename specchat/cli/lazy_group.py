@@ -40,7 +40,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The named command; UsageError with the commands of similar names."""
         name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
+        if not (name.startswith("-") or ctx.resilient_parsing) and self.get_command(ctx, name) is None:
             similar = get_close_matches(name, self.list_commands(ctx), cutoff=0.5)
             meant = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
             ctx.fail(f"No such command {name!r}.{meant}")

@@ -7,6 +7,7 @@
 4    an edit that does not parse       10    drafting changed a text ('verify')
 5    the file changed meanwhile       130    interrupted, 143 terminated
 11   the doctor found a fault         141    the reader of stdout is gone
+129  the terminal is gone
 """
 
 import os
@@ -15,24 +16,31 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from io import TextIOWrapper
 
 import click
-from click.shell_completion import shell_complete
+from click.shell_completion import CompletionItem, shell_complete
 
 from specchat import __version__
+from specchat.cli.completion import COMPLETION_VARIABLE
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.errors import HostError, SpecchatError
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
-from specchat.terminal import guarded_terminal
+from specchat.terminal import (
+    HANGUP_EXIT_CODE,
+    guarded_terminal,
+    is_interactive,
+    is_terminal_gone,
+    replace_closed_streams,
+)
 from specchat.threads import use_passive_waiting
 
 UNEXPECTED_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 128 + signal.SIGINT
 BROKEN_PIPE_EXIT_CODE = 128 + 13  # SIGPIPE, which Windows does not name
 GROUP_OPTIONS = ("-h", "--help", "--version")
-COMPLETION_VARIABLE = "_SPECCHAT_COMPLETE"  # set by the shell when it wants a word completed
 CONNECTION_CLOSED = "the engine process closed the connection; run the command again"
 COMMANDS = {
     "chat": LazyCommand("specchat.cli.chat:chat", "Chat with the model; so does `specchat` alone, or with a question."),
@@ -69,6 +77,10 @@ COMMANDS = {
     "bench": LazyCommand(
         "specchat.cli.bench:bench", "Measure the drafters, against plain decoding or against other engines."
     ),
+    "completion": LazyCommand(
+        "specchat.cli.completion:completion",
+        "Complete commands, profiles, conversations and models in bash, zsh, fish.",
+    ),
     "help": LazyCommand("specchat.cli.help:help_command", "Show the help of a command, or `help engine`."),
 }
 
@@ -95,6 +107,21 @@ class SpecchatGroup(LazyGroup):
             for name, extension in find_extensions("commands", COMMANDS).items()
         }
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """While a shell completes `specchat -P …`, the words before it belong to the chat that they would start."""
+        routed = with_default_command(args, is_terminal=True) if ctx.resilient_parsing and args else args
+        return super().parse_args(ctx, routed)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands; after a dash also the options of the chat that starts without a command."""
+        found = super().shell_complete(ctx, incomplete)
+        if not incomplete.startswith("-"):
+            return found
+        chat = COMMANDS["chat"].load()
+        named = {item.value for item in found}
+        options = chat.shell_complete(click.Context(chat, parent=ctx, resilient_parsing=True), incomplete)
+        return [*found, *(item for item in options if item.value not in named)]
+
 
 @click.group(cls=SpecchatGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="specchat", message="%(prog)s %(version)s")
@@ -114,11 +141,22 @@ def cli() -> None:
 
 def main() -> None:
     use_passive_waiting()
+    if "stdout" in replace_closed_streams():
+        print_error("standard output is closed, so nothing could be answered; redirect it to a file or to /dev/null")
+        sys.exit(BROKEN_PIPE_EXIT_CODE)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal lacks is replaced
     if instruction := os.environ.get(COMPLETION_VARIABLE):
-        sys.exit(shell_complete(cli, {}, "specchat", COMPLETION_VARIABLE, instruction))
+        sys.exit(_complete(instruction))
     sys.exit(run(sys.argv[1:]))
+
+
+def _complete(instruction: str) -> int:
+    """Answer a shell. An error would be printed into the line that the user types, so nothing is offered instead."""
+    try:
+        return shell_complete(cli, {}, "specchat", COMPLETION_VARIABLE, instruction)
+    except Exception:  # noqa: BLE001 - the outermost level, as in `_run`
+        return UNEXPECTED_EXIT_CODE
 
 
 def run(arguments: Sequence[str], obj: object = None) -> int:
@@ -132,7 +170,7 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
 
 def _run(arguments: Sequence[str], obj: object) -> int:
     try:
-        with cli.make_context("specchat", with_default_command(arguments, _is_terminal()), obj=obj) as context:
+        with cli.make_context("specchat", with_default_command(arguments, is_interactive()), obj=obj) as context:
             code = cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as leaving:
@@ -141,7 +179,7 @@ def _run(arguments: Sequence[str], obj: object) -> int:
         print_error(str(error))
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        print_error(_usage_line(error))
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         print_error("interrupted")
@@ -154,6 +192,8 @@ def _run(arguments: Sequence[str], obj: object) -> int:
         print_error(CONNECTION_CLOSED)
         return HostError.exit_code
     except Exception as error:  # noqa: BLE001 - the outermost level: an error becomes one line
+        if isinstance(error, OSError) and is_terminal_gone(error):
+            return HANGUP_EXIT_CODE
         if os.environ.get("SPECCHAT_TRACEBACK"):
             traceback.print_exception(error)
         first_line = (str(error).strip() or "no message").splitlines()[0]
@@ -177,8 +217,25 @@ def with_default_command(arguments: Sequence[str], is_terminal: bool) -> list[st
     return list(arguments)
 
 
-def _is_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
+def _usage_line(error: click.ClickException) -> str:
+    """What is wrong with the words of a command, in one line, and where the right ones are listed."""
+    message = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        similar = _similar_options(error)
+        message = f"no such option {error.option_name!r}." + (
+            f" Did you mean {' or '.join(similar)}?" if similar else ""
+        )
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return (
+        f"{message.removesuffix('.')} ('{context.command_path} --help' shows what can be given)" if context else message
+    )
+
+
+def _similar_options(error: click.NoSuchOption) -> list[str]:
+    """The options of similar names, without the dashes that all have in common."""
+    params = error.ctx.command.params if error.ctx else []
+    names = {name.lstrip("-"): name for param in params for name in param.opts if isinstance(param, click.Option)}
+    return [names[name] for name in get_close_matches(error.option_name.lstrip("-"), names, cutoff=0.65)]
 
 
 def print_error(message: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specchat.cli.completion import complete_models
 from specchat.errors import ModelError, UsageError
 from specchat.hub.catalog import find_entry
 from specchat.hub.local_models import LocatedModel, locate_model
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("head")
-@click.option("--target", help="The target: embedded, a folder, or a hub id.")
+@click.argument("head", shell_complete=complete_models)
+@click.option("--target", help="The target: embedded, a folder, or a hub id.", shell_complete=complete_models)
 @click.option("--test", is_flag=True, help="Load both, and measure how often the head agrees with the target.")
 def inspect(head: str, target: str | None, test: bool) -> None:
     """Show what a head is, how it was detected, and whether it fits a target; or whether a model fits as its draft.

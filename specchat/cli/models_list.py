@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 
+from specchat.commands.session_lines import short_folder
 from specchat.hub.catalog import CatalogEntry, catalog
 from specchat.hub.local_models import LocalDetails, LocalModel, local_models
 from specchat.hub.machine import Device, detect_machine
@@ -79,7 +79,7 @@ def _disk_lines(listed: Sequence[_Listed], device: Device) -> Iterator[str]:
     yield f"  {'on this disk':<42}{'size':>10}  {'stored as':<10}fits {format_gib(device.free_bytes)}"
     for each in listed:
         size = "-" if each.details.bytes is None else format_gib(each.details.bytes)
-        yield f"  {_short(each.model.id):<42}{size:>10}  {each.details.quantization or '-':<10}{_fit(each)}"
+        yield f"  {short_folder(each.model.id):<42}{size:>10}  {each.details.quantization or '-':<10}{_fit(each)}"
 
 
 def _fit(each: _Listed) -> str:
@@ -88,12 +88,6 @@ def _fit(each: _Listed) -> str:
     if each.details.architecture is None:
         return "-"
     return {None: "no", "bf16": "yes"}.get(each.fits, f"with --weights {each.fits}")
-
-
-def _short(id: str) -> str:
-    """A path below the home folder as people type it."""
-    home = str(Path.home())
-    return f"~{id.removeprefix(home)}" if id.startswith(f"{home}/") else id
 
 
 def _local_as_json(each: _Listed) -> dict[str, object]:

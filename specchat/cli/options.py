@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
+from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
 from specchat.profile import ACCEPTANCE_TESTS, DRAFTER_NAMES, DRAFTERS, DTYPES, WEIGHT_FORMATS, Profile, all_drafters
 from specchat.profile.environment_keys import environment_source
@@ -24,6 +25,7 @@ from specchat.profile.profile_files import ProfileChain, read_profile_chain
 from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, merge_sources, with_locations
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 MODEL_KEYS = ("models.target", "models.draft")
 HEADS_KEY = "models.heads"
 
@@ -35,6 +37,7 @@ class ProfileOption:
     type: Any
     help: str
     is_multiple: bool = False  # may be given again; '' alone is an empty list
+    shell_complete: Completer | None = None
 
     @property
     def parameter_name(self) -> str:
@@ -96,15 +99,26 @@ PROFILE_OPTIONS = (
         "Format of the draft model's weights in memory.",
     ),
     ProfileOption(
-        "--target", "models.target", str, "The target model: embedded, a folder, a GGUF file, ollama:NAME, or a hub id."
+        "--target",
+        "models.target",
+        str,
+        "The target model: embedded, a folder, a GGUF file, ollama:NAME, or a hub id.",
+        shell_complete=complete_models,
     ),
-    ProfileOption("--draft", "models.draft", str, "The draft model: a folder, a GGUF file, or a hub id; '' for none."),
+    ProfileOption(
+        "--draft",
+        "models.draft",
+        str,
+        "The draft model: a folder, a GGUF file, or a hub id; '' for none.",
+        shell_complete=complete_models,
+    ),
     ProfileOption(
         "--head",
         HEADS_KEY,
         str,
         "A head for the target: a folder, file or hub id; may be given again; '' for none.",
         is_multiple=True,
+        shell_complete=complete_models,
     ),
 )
 FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {"speculation.exact": "--exact"}
@@ -137,11 +151,14 @@ def profile_options(command: CommandFunction) -> CommandFunction:
             type=option.type,
             help=option.help,
             multiple=option.is_multiple,
+            shell_complete=option.shell_complete,
         )(command)
     profile_help = (
         "A profile's name or file. `specchat help engine` lists --target, --temperature and the other options."
     )
-    return click.option("--profile", "-P", default="chat", show_default=True, help=profile_help)(command)
+    return click.option(
+        "--profile", "-P", default="chat", show_default=True, help=profile_help, shell_complete=complete_profiles
+    )(command)
 
 
 def engine_options() -> list[EngineOption]:

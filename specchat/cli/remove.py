@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from specchat.cli.completion import complete_models
 from specchat.cli.pull_package import confirm
 from specchat.cli.starter_offer import remember_no
 from specchat.errors import ModelError
@@ -11,7 +12,7 @@ from specchat.profile.keys import STARTER
 
 
 @click.command()
-@click.argument("source", metavar="ID")
+@click.argument("source", metavar="ID", shell_complete=complete_models)
 @click.option("-y", "--yes", "skips_confirmation", is_flag=True, help="Do not ask.")
 def remove(source: str, *, skips_confirmation: bool) -> None:
     """Delete a model from the hub cache, or `starter`; other folders are never touched.

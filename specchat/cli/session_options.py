@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from specchat.chat.history import CHAT
+from specchat.cli.completion import complete_sessions
 from specchat.cli.options import CommandFunction, read_profile_layers, resolve_profile
 from specchat.cli.print_turn import Conversation as AnyConversation
 from specchat.cli.print_turn import ConversationFactory
@@ -18,7 +20,7 @@ from specchat.host.client import Conversation, SessionRequest
 PRIVATE_NOTICE = "private: nothing of this conversation is stored, and nothing is copied from others"
 
 
-def session_request(options: dict[str, Any], kind: str = "chat") -> SessionRequest:
+def session_request(options: dict[str, Any], kind: str = CHAT) -> SessionRequest:
     """The request for a new conversation. The options are validated here, so that an error appears at once."""
     request = SessionRequest(profile=options["profile"], overrides=read_profile_layers(options).overrides(), kind=kind)
     return private_request(request) if options.get("is_private") else request
@@ -40,7 +42,12 @@ def private_option(command: CommandFunction) -> CommandFunction:
 
 def resume_options(command: CommandFunction) -> CommandFunction:
     resume = click.option(
-        "-r", "--resume", "session", default="", help="Continue this conversation; the beginning of an id is enough."
+        "-r",
+        "--resume",
+        "session",
+        default="",
+        help="Continue this conversation; the beginning of an id is enough.",
+        shell_complete=complete_sessions,
     )
     continue_last = click.option(
         "-c", "--continue", "is_last", is_flag=True, help="Continue the last conversation of this folder."
@@ -63,12 +70,12 @@ def resume_request(options: dict[str, Any]) -> SessionRequest:
 
 
 def open_conversation(
-    conversation_factory: ConversationFactory | None, options: dict[str, Any]
+    conversation_factory: ConversationFactory | None, options: dict[str, Any], kind: str = CHAT
 ) -> AbstractContextManager[AnyConversation]:
     """A new conversation with the host, or one from the factory that replaces the host in tests."""
     if conversation_factory is not None:
         return conversation_factory(resolve_profile(options))
-    return open_host_conversation(session_request(options))
+    return open_host_conversation(session_request(options, kind))
 
 
 def open_host_conversation(request: SessionRequest) -> Conversation:

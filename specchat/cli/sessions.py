@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
-from specchat.chat.history import HistoryReader, Thread
+from specchat.chat.history import CHAT, LISTED_KINDS, HistoryReader, Thread
+from specchat.cli.completion import complete_sessions
 from specchat.commands.export import export_conversation, write_new_file
+from specchat.commands.session_lines import session_details
 from specchat.errors import UsageError
 from specchat.host.spawn import history_path
 
@@ -21,19 +23,25 @@ def sessions() -> None:
 @click.argument("words", nargs=-1)
 @click.option("--deleted", is_flag=True, help="Only deleted conversations.")
 def list_sessions(words: tuple[str, ...], deleted: bool) -> None:
-    """List conversations, the last used first; with WORDS only those that contain them."""
+    """List conversations, chats before questions of `specchat ask`; with WORDS only those that contain them.
+
+    A line has the id, the last use, the kind, the model, the folder, the length and the name.
+    """
     with closing(open_history()) as history:
         if words:
             found = history.search(" ".join(words))
         else:
-            found = [(thread, "") for thread in history.threads(kind="chat", deleted=deleted)]
-    for thread, excerpt in found:
+            found = [(thread, "") for kind in LISTED_KINDS for thread in history.threads(kind=kind, deleted=deleted)]
+        details = history.details()
+    for thread, excerpt in sorted(found, key=lambda row: row[0].kind != CHAT):
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
-        click.echo(f"{thread.id}  {day}  {thread.name}" + (f"  ({excerpt})" if excerpt else ""))
+        described = session_details(details[thread.id].model, thread.folder, details[thread.id].turn_count, "  ")
+        line = f"{thread.id}  {day}  {thread.kind}  {described}  {thread.name}"
+        click.echo(line + (f"  ({excerpt})" if excerpt else ""))
 
 
 @sessions.command()
-@click.argument("id")
+@click.argument("id", shell_complete=complete_sessions)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A new file; stdout by default.")
 def export(id: str, output: Path | None) -> None:
     """Write a conversation as Markdown, or as JSON to a .json file. ID is its id, or the beginning of it."""
@@ -64,6 +72,6 @@ def find_thread(history: HistoryReader, id: str) -> Thread:
         if thread := history.thread(id):
             return thread
         raise UsageError(f"no conversation {id!r}, or several begin with it; see 'specchat sessions list'")
-    if not (threads := history.threads(kind="chat")):
+    if not (threads := [thread for thread in history.threads() if thread.kind in LISTED_KINDS]):
         raise UsageError("no conversations yet")
     return threads[0]

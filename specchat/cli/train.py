@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from specchat.cli.bench import print_progress
+from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.options import PROFILE_OPTIONS, resolve_profile
 from specchat.errors import UsageError
 from specchat.host.spawn import history_path
@@ -25,7 +26,9 @@ AGAINST_PROFILE = "profile"  # the default of --against
 AGAINST_NONE = "none"
 AT_LEAST_ONE = click.IntRange(min=1)
 TRAINING_OPTIONS = (
-    click.option("--target", help="The target: embedded, a folder, or a hub id [the profile's]."),
+    click.option(
+        "--target", help="The target: embedded, a folder, or a hub id [the profile's].", shell_complete=complete_models
+    ),
     click.option(
         "--data",
         required=True,
@@ -45,7 +48,14 @@ TRAINING_OPTIONS = (
     ),
     click.option("--seed", default=0, show_default=True, help="Seed of the initial weights and the order of batches."),
     click.option("--force", "installs_anyway", is_flag=True, help="Install the head even if it is not better."),
-    click.option("--profile", "-P", default="chat", show_default=True, help="The profile with the models and dtype."),
+    click.option(
+        "--profile",
+        "-P",
+        default="chat",
+        show_default=True,
+        help="The profile with the models and dtype.",
+        shell_complete=complete_profiles,
+    ),
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from specchat.chat.attachments import display_name
+from specchat.cli.completion import complete_files
 from specchat.edit.atomic_write import Replacement
 from specchat.edit.hunks import unified_diff
 from specchat.edit.source_text import decode_bytes
@@ -15,7 +16,7 @@ from specchat.errors import SpecchatError
 
 
 @click.command()
-@click.argument("which", default="", metavar="[N|FILE]")
+@click.argument("which", default="", metavar="[N|FILE]", shell_complete=complete_files)
 @click.option("--list", "is_list", is_flag=True, help="List the stored edits, the newest last.")
 @click.option("--diff", "is_diff", is_flag=True, help="Print the diff and write nothing.")
 @click.option("--force", is_flag=True, help="Even if a file changed since; its present content is stored.")

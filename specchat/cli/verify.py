@@ -14,6 +14,7 @@ import click
 
 from specchat.chat.history import HistoryReader
 from specchat.cli.bench import PROMPTS, parse_names
+from specchat.cli.completion import complete_drafters, complete_models, complete_sessions
 from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import TemporaryLine
@@ -30,10 +31,23 @@ MAX_LISTED_DIFFERENCES = 5  # of one variant
 
 
 @click.command()
-@click.argument("model", required=False)
-@click.option("--session", "session_id", default="", help="Replay this conversation: its id or the beginning of it.")
+@click.argument("model", required=False, shell_complete=complete_models)
+@click.option(
+    "--session",
+    "session_id",
+    default="",
+    help="Replay this conversation: its id or the beginning of it.",
+    shell_complete=complete_sessions,
+)
 @click.option("--prompts", "prompts_path", type=PROMPTS, help="Prompts as JSON lines, as for 'specchat bench'.")
-@click.option("--variants", "names", default="all", show_default=True, help="Drafters, separated by commas.")
+@click.option(
+    "--variants",
+    "names",
+    default="all",
+    show_default=True,
+    help="Drafters, separated by commas.",
+    shell_complete=complete_drafters,
+)
 @click.option("--count", default=6, show_default=True, help="Number of prompts.")
 @click.option("--limit", default=64, show_default=True, help="Most tokens of an answer.")
 @click.option("--draws", default=1000, show_default=True, help="Samples for each acceptance test; 0 skips them.")

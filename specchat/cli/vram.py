@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import click
 
+from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.options import load_plan_text
 from specchat.cli.size_options import Gigabytes, TokenCount, fit_label
 from specchat.errors import UsageError
@@ -36,12 +37,19 @@ FP8_METHODS = ("fp8", "fbgemm_fp8")  # the names in checkpoints
 
 
 @click.command()
-@click.argument("model", required=False)
-@click.option("--profile", "-P", default="chat", show_default=True, help="Without MODEL: the profile to plan.")
+@click.argument("model", required=False, shell_complete=complete_models)
+@click.option(
+    "--profile",
+    "-P",
+    default="chat",
+    show_default=True,
+    help="Without MODEL: the profile to plan.",
+    shell_complete=complete_profiles,
+)
 @click.option(
     "--ctx", "context", type=TokenCount(), default="32k", show_default=True, help="Context window, in tokens."
 )
-@click.option("--draft", help="A draft model.")
+@click.option("--draft", help="A draft model.", shell_complete=complete_models)
 @click.option("--head", help="A head: a folder, a hub id, or eagle3 or dflash for one of the catalog.")
 @click.option("--gpu-memory", type=Gigabytes(), help="Mark what fits a GPU of this many GB that also drives a screen.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object, in bytes.")

@@ -13,11 +13,13 @@ from typing import Any
 
 from specchat.chat.at_names import check_name
 from specchat.chat.events import Routed
+from specchat.chat.history import CHAT
 from specchat.chat.request import Request
 from specchat.chat.turn_summary import explanation
 from specchat.commands.chat_state import ChatState, CommandResult
 from specchat.commands.compact import compact
 from specchat.commands.export import export_conversation, write_new_file
+from specchat.commands.session_lines import session_details
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import from_known_fields, request_from_json
@@ -96,12 +98,16 @@ def _last_request(chat: ChatState) -> Request:
 
 
 def _sessions(chat: ChatState, words: str) -> CommandResult:
-    rows = chat.conversation.call("list_sessions", {"search": words} if words else {"kind": "chat"})["sessions"]
-    listed = rows[:MAX_LISTED_SESSIONS]
-    lines = [f"{row['id']}  {row['name']}" + (f"  ({row['snippet']})" if words else "") for row in listed]
+    rows = chat.conversation.call("list_sessions", {"search": words} if words else {"kind": CHAT})["sessions"]
+    lines = [_session_line(row) for row in rows[:MAX_LISTED_SESSIONS]]
     if (more := len(rows) - MAX_LISTED_SESSIONS) > 0:
         lines.append(f"and {more} more; /sessions WORDS searches")
     return CommandResult("\n".join(lines) or "none")
+
+
+def _session_line(row: Mapping[str, Any]) -> str:
+    details = session_details(row["model"], row["folder"], row["turn_count"], ", ")
+    return f"{row['id']}  {row['name']}  ({row['snippet'] or details})"
 
 
 def _open(chat: ChatState, id: str) -> CommandResult:

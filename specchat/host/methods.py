@@ -201,10 +201,14 @@ def list_sessions(handler: RpcHandler, _client: ClientConnection, params: JsonOb
     """The sessions of a folder or kind, or the matches of a full-text search."""
     history, search_text = handler.sessions.history, str(params.get("search", ""))
     if search_text:
-        return {"sessions": [{**asdict(thread), "snippet": text} for thread, text in history.search(search_text)]}
-    is_deleted = bool(params.get("is_deleted"))
-    threads = history.threads(folder=params.get("folder"), kind=params.get("kind"), deleted=is_deleted)
-    return {"sessions": [asdict(thread) for thread in threads]}
+        found = history.search(search_text)
+    else:
+        is_deleted = bool(params.get("is_deleted"))
+        threads = history.threads(folder=params.get("folder"), kind=params.get("kind"), deleted=is_deleted)
+        found = [(thread, "") for thread in threads]
+    details = history.details()
+    rows = [{**asdict(thread), **asdict(details[thread.id]), "snippet": text} for thread, text in found]
+    return {"sessions": rows}
 
 
 def rename(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:

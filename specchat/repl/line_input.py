@@ -16,16 +16,15 @@ from prompt_toolkit.output import create_output
 from specchat.chat.at_names import REPOSITORY
 from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands
 from specchat.commands.screen_file import wants_vi_keys
-from specchat.terminal import raw_stream
+from specchat.terminal import can_move_cursor, raw_stream
 
 PROMPT = "> "
 BLOCK_QUOTES = '"""'  # start and end of a text of several lines
 
 
 def is_capable_terminal() -> bool:
-    """Whether this terminal can be drawn on: not when it is dumb, without colours, or a pipe."""
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    return is_terminal and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
+    """Whether lines are edited in place: not in a pipe, on a dumb terminal, or where the user wants no colours."""
+    return can_move_cursor() and not os.environ.get("NO_COLOR")
 
 
 def plain_line_reader() -> Callable[[], str]:

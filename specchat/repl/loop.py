@@ -11,11 +11,13 @@ from specchat.chat.events import Event, Failed, LoadingProgress, TextDelta
 from specchat.chat.request import Request
 from specchat.commands.chat_state import ChatState, CommandResult
 from specchat.commands.command_registry import is_file_command, run_line
-from specchat.errors import SpecchatError
+from specchat.errors import SpecchatError, UsageError
 from specchat.profile import Models
 from specchat.repl.interrupt import interruptible
 from specchat.repl.line_input import is_capable_terminal, plain_line_reader, prompt_toolkit_reader
 from specchat.terminal import write_line
+
+NO_INPUT = "standard input is empty; pipe a question in, or give one as an argument"
 
 
 def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> int:
@@ -28,16 +30,20 @@ def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> 
     )
     if sys.stdin.isatty():
         chat.confirm_load = confirm_load
-    print_notice("/help lists the commands; Ctrl-D quits")
+        print_notice("/help lists the commands; Ctrl-D quits")
     if question and run_input_line(chat, question).should_quit:
         return 0
+    is_asked = bool(question)
     while True:
         try:
             line = read()
         except KeyboardInterrupt:
             continue
         except EOFError:
+            if not (is_asked or sys.stdin.isatty()):
+                raise UsageError(NO_INPUT) from None
             return 0
+        is_asked = True
         if line.strip() and run_input_line(chat, line).should_quit:
             return 0
 

@@ -18,7 +18,8 @@ from textual.screen import Screen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from specchat.chat.history import StoredTurn
+from specchat.chat.history import ASK, CHAT, LISTED_KINDS, StoredTurn
+from specchat.commands.session_lines import HEADINGS, session_details
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import SpecchatError
 from specchat.tui.background_requests import BackgroundRequests, Json
@@ -49,20 +50,29 @@ class SessionRow:
     id: str
     name: str
     updated: float
+    kind: str = CHAT
+    model: str = ""
+    folder: str = ""
+    turn_count: int = 0
     matched_text: str = ""
 
     def matches(self, typed: str) -> bool:
         return all(word in self.name.lower() for word in typed.lower().split())
 
-    def to_content(self, *, is_current: bool) -> Content:
+    def to_content(self, glyphs: Glyphs, *, is_current: bool) -> Content:
+        """Two lines: the day and the name; the model, the folder and the length, or what a search found."""
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.updated))
         name = printable(self.name or "(no name)") + ("  (open)" if is_current else "")
-        found = f"  {printable(' '.join(self.matched_text.split()))}" if self.matched_text else ""
-        return Content(f"{day}  ").stylize("$text-muted") + Content(name) + Content(found).stylize("$text-muted")
+        details = session_details(self.model, self.folder, self.turn_count, f" {glyphs.dot} ")
+        second = printable(" ".join(self.matched_text.split()) or details)
+        return Content(f"{day}  ").stylize("$text-muted") + name + Content(f"\n  {second}").stylize("$text-muted")
 
 
 def session_row_from_json(row: Json) -> SessionRow:
-    return SessionRow(str(row["id"]), str(row["name"]), float(row["updated"]), str(row.get("snippet", "")))
+    return SessionRow(
+        str(row["id"]), str(row["name"]), float(row["updated"]), str(row["kind"]), str(row["model"]),
+        str(row["folder"]), int(row["turn_count"]), str(row["snippet"]),
+    )  # fmt: skip
 
 
 class SessionsScreen(Screen[tuple[str, str] | None]):
@@ -101,8 +111,8 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
 
     @property
     def highlighted_row(self) -> SessionRow | None:
-        index = self.query_one("#session-list", OptionList).highlighted
-        return self._shown_rows[index] if index is not None and index < len(self._shown_rows) else None
+        option = self.query_one("#session-list", OptionList).highlighted_option
+        return next((row for row in self._shown_rows if option and row.id == option.id), None)
 
     @on(Input.Changed, "#search")
     def search(self, event: Input.Changed) -> None:
@@ -120,12 +130,13 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         rows = [session_row_from_json(row) for row in response.get("sessions", ())]
         search_text = self.query_one("#search", Input).value
         if not requested_text:
-            self._all_rows = rows
+            self._all_rows = [row for row in rows if row.kind in LISTED_KINDS]
         if requested_text and requested_text != search_text:
             return
         matching = [row for row in self._all_rows if row.matches(search_text)]
         matching_ids = {row.id for row in matching}
-        self._show_rows([*matching, *(row for row in (rows if search_text else ()) if row.id not in matching_ids)])
+        found = (row for row in rows if search_text and row.kind in LISTED_KINDS and row.id not in matching_ids)
+        self._show_rows([*matching, *found])
 
     def _finish_change(self, notice: str, response: Json | SpecchatError) -> None:
         self._show_hint(str(response) if isinstance(response, SpecchatError) else notice)
@@ -178,8 +189,10 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
 
     def action_move(self, step: int) -> None:
         rows = self.query_one("#session-list", OptionList)
-        if self._shown_rows:
-            rows.highlighted = ((rows.highlighted or 0) + step) % len(self._shown_rows)
+        if step < 0:
+            rows.action_cursor_up()
+        else:
+            rows.action_cursor_down()
 
     def action_rename(self) -> None:
         if row := self.highlighted_row:
@@ -208,7 +221,7 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         self._background_requests.send(method, {"session": row.id, **params}, self, finish)
 
     def _request_rows(self) -> None:
-        self._background_requests.send("list_sessions", {"kind": "chat"}, self, partial(self.receive_rows, ""))
+        self._background_requests.send("list_sessions", {}, self, partial(self.receive_rows, ""))
 
     def _end_renaming(self) -> None:
         self.query_one("#new-name").display = False
@@ -219,11 +232,21 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         self.query_one("#hint", Static).update(printable(f"{text}\n{KEY_HINT}" if text else KEY_HINT))
 
     def _show_rows(self, rows: list[SessionRow]) -> None:
-        self._shown_rows = rows[:MAX_ROWS]
+        """Chats first, then single questions, each below its heading; the highlight stays near its place."""
+        self._shown_rows = [row for kind in LISTED_KINDS for row in rows if row.kind == kind][:MAX_ROWS]
         option_list = self.query_one("#session-list", OptionList)
         highlighted = option_list.highlighted or 0
         option_list.clear_options()
-        option_list.add_options(
-            [Option(row.to_content(is_current=row.id == self._current_session)) for row in self._shown_rows]
-        )
-        option_list.highlighted = min(highlighted, len(self._shown_rows) - 1) if self._shown_rows else None
+        kinds = {row.kind for row in self._shown_rows}
+        for kind in LISTED_KINDS if ASK in kinds else (CHAT,):
+            options = [self._option(row) for row in self._shown_rows if row.kind == kind]
+            if options and ASK in kinds:
+                option_list.add_option(Option(Content(HEADINGS[kind]).stylize("$text-accent"), disabled=True))
+            option_list.add_options(options)
+        if self._shown_rows:
+            last = option_list.option_count - 1
+            chosen = min(highlighted, last)
+            option_list.highlighted = chosen + option_list.get_option_at_index(chosen).disabled
+
+    def _option(self, row: SessionRow) -> Option:
+        return Option(row.to_content(self._glyphs, is_current=row.id == self._current_session), id=row.id)

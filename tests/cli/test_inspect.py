@@ -6,6 +6,7 @@ import json
 import re
 from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -140,11 +141,29 @@ def test_conversations_are_listed_and_searched(monkeypatch):
     lines = command(monkeypatch, "sessions", "list").out.decode().splitlines()
     found = command(monkeypatch, "sessions", "list", "question", "0").out.decode().splitlines()
 
-    assert sorted((line.split()[0], line.split(maxsplit=3)[3]) for line in lines) == [
-        ("aaaa", "cats"),
-        ("bbbb", "a copy"),
-    ]
+    assert sorted((line.split()[0], line.split("  ")[-1]) for line in lines) == [("aaaa", "cats"), ("bbbb", "a copy")]
     assert [row.split()[0] for row in found] == ["aaaa"]
+
+
+def test_chats_are_listed_before_questions_with_model_folder_and_length(monkeypatch):
+    home = str(Path.home())
+    chat = Thread("aaaa", "cats", folder=f"{home}/work")
+    with closing(HistoryWriter(history_path())) as history:
+        history.store_profile("aaaa", {"models": {"target": "HuggingFaceTB/SmolLM2-135M"}})
+        for turn, parent in (("1", None), ("2", "1")):
+            history.start_turn(chat, turn, parent, {"text": "why"})
+        history.start_turn(Thread("bbbb", "dogs", kind="ask", folder="/elsewhere"), "3", None, {"text": "why"})
+        settings = {"models.target": "/models/tiny.gguf"}
+        history.start_turn(Thread("cccc", "birds", settings=settings), "4", None, {"text": "why"})
+        history.start_turn(Thread("dddd", "an edit", kind="edit"), "5", None, {"text": "why"})
+
+    listed = command(monkeypatch, "sessions", "list").out.decode().splitlines()
+
+    assert [[field for n, field in enumerate(line.split("  ")) if n != 1] for line in listed] == [
+        ["cccc", "chat", "tiny.gguf", "1 question", "birds"],
+        ["aaaa", "chat", "SmolLM2-135M", "~/work", "2 questions", "cats"],
+        ["bbbb", "ask", "/elsewhere", "1 question", "dogs"],
+    ]
 
 
 @pytest.mark.usefixtures("kept")

@@ -214,7 +214,25 @@ def test_bad_input_is_one_line_and_an_exit_code(tmp_path, monkeypatch, capsys, a
 )
 def test_a_wrong_option_is_a_matter_of_usage(capsys, arguments):
     assert run(arguments, Opener()) == 2
-    assert "Usage:" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert printed.startswith("specchat: ")
+    assert printed.count("\n") == 1
+    assert "--help' shows what can be given" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ask", "x", "--tempratur", "1"], "no such option '--tempratur'. Did you mean --temperature? "),
+        (["--profil", "x"], "no such option '--profil'. Did you mean --profile? "),
+        (["ask", "x", "--zzz"], "no such option '--zzz' "),
+        (["ask", "x", "-r", "y"], "no such option '-r' "),
+    ],
+    ids=str,
+)
+def test_an_option_that_is_mistyped_is_guessed(capsys, arguments, said):
+    assert run(arguments, Opener()) == 2
+    assert f"specchat: {said}('specchat " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("content", "said"), [(b"", "the prompt is empty"), (b"\0", "standard input: a binary file")])

@@ -202,6 +202,29 @@ def test_json_lines_can_cancel(monkeypatch):
     assert (130, "cancelled") == (ran.code, json.loads(ran.out.splitlines()[-1])["stop_reason"])
 
 
+@pytest.mark.parametrize("arguments", [("chat",), ()], ids=str)
+def test_a_chat_without_a_terminal_and_without_input_is_one_line(monkeypatch, arguments):
+    ran = command(monkeypatch, *arguments, stdin=b"")
+
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.err.splitlines()[-1] == (
+        "specchat: standard input is empty; pipe a question in, or give one as an argument"
+    )
+
+
+@pytest.mark.parametrize("given", [["-r", "zzzz"], ["chat", "-r", "zzzz", "--plain"]], ids=str)
+def test_an_unknown_conversation_is_one_line_before_anything_is_drawn_or_started(monkeypatch, given):
+    assert command(monkeypatch, *given, stdin=b"").err == "specchat: no conversations yet\n"
+    command(monkeypatch, "chat", stdin=b"hello\n")
+    monkeypatch.setattr("specchat.cli.chat.open_host_conversation", None)
+    monkeypatch.setattr("specchat.cli.chat.can_show_screen", None)
+
+    ran = command(monkeypatch, *given, stdin=b"hello\n")
+
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.err == "specchat: no conversation 'zzzz', or several begin with it; see 'specchat sessions list'\n"
+
+
 def test_the_host_can_be_looked_at_and_ended(monkeypatch):
     host = partial(command, monkeypatch, "host")
     sessions = partial(command, monkeypatch, "sessions", "list")

@@ -39,6 +39,32 @@ def test_a_conversation_is_continued_from_the_list(run_on_screen):
     run_on_screen(scenario)
 
 
+def test_single_questions_stand_below_the_chats_with_model_and_length(run_on_screen):
+    with Conversation(SessionRequest(profile="chat", kind="ask")) as conversation:
+        list(conversation.ask(Request("count 2")))
+    store_conversation("count 3", "count 4")
+
+    async def scenario(driver):
+        screen = await listed(driver, 2)
+        await driver.wait_for_text("questions of `specchat ask`")
+        lines = [line.strip() for line in driver.shown.splitlines()]
+        chats, questions = lines.index("chats"), lines.index("questions of `specchat ask`")
+
+        assert lines[chats + 1].endswith("count 3")
+        assert lines[chats + 2].endswith("· 2 questions")
+        assert lines[questions + 1].endswith("count 2")
+        assert lines[questions + 2].endswith("· 1 question")
+        assert screen.highlighted_row.name == "count 3"
+        await driver.press("down")
+        assert screen.highlighted_row.name == "count 2"
+        await driver.press("down")
+        assert screen.highlighted_row.name == "count 3"
+        await driver.press("up", "enter")
+        await driver.wait_until(lambda: len(driver.turns) == 1)
+
+    run_on_screen(scenario, size=(80, 24))
+
+
 @pytest.mark.full
 def test_a_wide_screen_shows_what_the_marked_conversation_was_about(run_on_screen):
     store_conversation("write first")
