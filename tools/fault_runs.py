@@ -1,7 +1,8 @@
 """The long form of tests/faults, as a table: `python -m tools.fault_runs [--seed N] [RUN=COUNT ...]`.
 
-Runs: cancels, turns, kills, and lines for host, acp, lsp, jsonl and http. Each prints its row when it has ended, and
-the exit code is 1 when a fault was found. The same seed makes the same input; moments of kills depend on the machine.
+Runs: cancels, turns, kills, lines for host, acp, lsp, jsonl and http, and load, whose count is its seconds. Each prints
+its row when it has ended, and the exit code is 1 when a fault was found. The same seed makes the same input; moments of
+kills depend on the machine.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from specchat.host.client import Conversation
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.faults import cancels, generated
+from tests.faults.load import CLIENTS, LONGEST_SILENCE_SECONDS, run_load
 from tests.host.conftest import world
 from tests.host.test_kills import kill_after
 from tests.host.test_wire import generated_line
 
 COUNTS = {
     "cancels": 500, "turns": 2000, "kills": 200, "host": 10_000, "jsonl": 10_000, "acp": 10_000, "lsp": 10_000,
-    "http": 1000,
+    "http": 1000, "load": 600,
 }  # fmt: skip
 SETTLED_TURNS = 100
 MAX_GROWTH = 0.02
@@ -131,9 +133,29 @@ def run_http(count: int, seed: int) -> Row:
     return Row("generated requests to `serve`", count, f"{answered} were answered; {_alive(is_good)}", is_good)
 
 
+def run_load_of_clients(seconds: int, seed: int) -> Row:
+    """With the embedded models, in an engine process of its own."""
+    command = spawn.HOST_COMMAND
+    with runtime_folder(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spawn, "HOST_COMMAND", command)
+        result = run_load(seconds, seed, {"models.target": "embedded"})
+        for failure in result.failures:
+            print(failure, file=sys.stderr)
+    counts = ", ".join(f"{result.count(kind)} {kind}s of {clients} clients" for kind, clients in CLIENTS.items())
+    silence = max(each.longest_silence for each in result.clients)
+    text = (
+        f"{counts}; {len(result.failures)} failures; {len(result.starved)} clients waited for more than "
+        f"{LONGEST_SILENCE_SECONDS:.0f} s, the longest wait for a step {silence:.1f} s; a completion took "
+        f"{result.quantile('completion', 0.5):.2f} s (median) and {result.quantile('completion', 0.95):.2f} s (p95)"
+    )
+    name = f"{len(result.clients)} clients at once: chats, edits and completions, for so many seconds"
+    return Row(name, seconds, text, not result.failures and not result.starved)
+
+
 RUNS: dict[str, Callable[[int, int], Row]] = {
     "cancels": run_cancels, "turns": run_turns, "kills": run_kills, "host": run_host_lines,
     **{protocol: run_process_lines(protocol) for protocol in ("jsonl", "acp", "lsp")}, "http": run_http,
+    "load": run_load_of_clients,
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ class HistoryReader:
                 conditions.append(f"{column} = ?")
                 values.append(value)
         rows = self._query(
-            f"SELECT {THREAD_COLUMNS} FROM threads WHERE {' AND '.join(conditions)} ORDER BY updated DESC", values
+            f"SELECT {THREAD_COLUMNS} FROM threads WHERE {' AND '.join(conditions)} ORDER BY use_number DESC", values
         )
         return [_to_thread(row) for row in rows]
 

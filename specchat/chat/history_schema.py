@@ -2,7 +2,8 @@
 
 messages   one text of a conversation, addressed by its content and its parent: shared beginnings are stored once
 turns      one question and its answer: seed, token ids, the drafter of each token, totals, and the turn before it
-threads    a name for the last turn of a conversation; a fork is a second thread, and nothing is copied
+threads    a name for the last turn of a conversation; a fork is a second thread, and nothing is copied. `use_number`
+           orders them by use: the clock of a machine may be set back, so `updated` is only shown
 search     the full-text index of questions and answers
 profiles   the profile of a thread, as a JSON object
 steps      the decoding steps of a turn, packed by `step_encoding.py`
@@ -58,6 +59,13 @@ MIGRATIONS = (
     UPDATE turns SET totals = rename_totals_keys(totals) WHERE totals IS NOT NULL;
     UPDATE threads SET settings = rename_setting_keys(settings) WHERE settings != '{}';
     UPDATE profiles SET profile_json = rename_profile_keys(profile_json);
+    """,
+    """
+    ALTER TABLE threads ADD COLUMN use_number INTEGER NOT NULL DEFAULT 0;
+    UPDATE threads SET use_number = ranked.number
+        FROM (SELECT id, row_number() OVER (ORDER BY updated, id) AS number FROM threads) AS ranked
+        WHERE ranked.id = threads.id;
+    CREATE INDEX threads_by_use ON threads (use_number);
     """,
 )
 

@@ -74,6 +74,7 @@ def _print_download_size(listing: RepoListing) -> None:
         f"{listing.source}: {format_bytes(listing.total_bytes)} in {len(listing.files)} files, "
         f"licence {listing.licence}"
     )
+    _print_stderr(f"  {listing.pinning}")
     if not missing:
         _print_stderr(f"  complete: {listing.snapshot}")
         return

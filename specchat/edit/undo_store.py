@@ -181,7 +181,8 @@ def save_candidate(name: str, content: bytes) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"{content_hash(content)[:8]}-{Path(name).name}"
     _write_atomically(path, content)
-    for old in sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime_ns)[:-MAX_CANDIDATES]:
+    others = [each for each in folder.iterdir() if each != path]  # the clock may have been set back: keep this one
+    for old in sorted(others, key=lambda each: each.stat().st_mtime_ns)[: 1 - MAX_CANDIDATES]:
         old.unlink(missing_ok=True)
     return path
 

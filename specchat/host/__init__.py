@@ -13,6 +13,7 @@ methods.py              the methods of the protocol, one function each
 open_sessions.py        the sessions in memory, their turns and their events
 queue.py                the engine thread: turns wait here and run step by step
 loaded_engines.py       the engines in memory, and which one goes when another one needs room
+allocator.py            gives free memory back to the system when it is quiet
 engine_interface.py     what the host expects of an engine
 event_feed.py           the event log of a session, batched and replayable
 history_writer.py       writes the history database

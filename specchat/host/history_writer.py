@@ -186,8 +186,11 @@ class HistoryWriter(HistoryReader):
 
     def _add_thread_statement(self, thread: Thread, now: float) -> None:
         self._add_statement(
-            "INSERT INTO threads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL) "
-            "ON CONFLICT (id) DO UPDATE SET last_turn_id = excluded.last_turn_id, updated = excluded.updated",
+            "INSERT INTO threads "
+            "(id, name, kind, folder, profile, settings, last_turn_id, forked_from, created, updated, use_number) "
+            "SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(max(use_number), 0) + 1 FROM threads WHERE TRUE "
+            "ON CONFLICT (id) DO UPDATE SET "
+            "last_turn_id = excluded.last_turn_id, updated = excluded.updated, use_number = excluded.use_number",
             thread.id, thread.name, thread.kind, thread.folder, thread.profile, json.dumps(thread.settings),
             thread.tip, thread.forked_from, thread.created or now, now,
         )  # fmt: skip

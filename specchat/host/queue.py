@@ -25,6 +25,7 @@ from specchat.chat.events import NO_OUTPUT_YET, Event, Failed, Finished, Loading
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError
+from specchat.host.allocator import release_free_memory
 from specchat.host.engine_interface import Completer, Engine, EngineLoader, EngineSession
 from specchat.host.loaded_engines import LoadedEngine, LoadedEngines, Room
 
@@ -34,6 +35,7 @@ COMPLETION_STEPS_PER_ROUND = 4  # a turn takes one
 MAX_OVERTAKING_TURNS = 4  # that start before an earlier one, which waits for the memory of another engine
 MAX_IDLE_SESSION_BYTES = 512 * 2**20  # what idle conversations may hold; a dropped one is prefilled again
 MEMORY_REFRESH_SECONDS = 1.0
+QUIET_SECONDS = 0.5  # without work, after which free memory goes back to the system
 PRELOAD_IDLE_SECONDS = 60.0  # an engine is not closed for a session without a question before it was idle for so long
 ENGINE_DIED = Failed("the engine stopped unexpectedly and starts again; ask again (its log has the reason)", 7)
 KV_CACHE = "kv_cache"  # a component of memory that the engine counts for all its conversations
@@ -272,8 +274,7 @@ class TurnQueue:
 
     def run(self) -> None:
         while not self._stop_requested.is_set():
-            with self._changed:
-                self._changed.wait_for(self._has_work)
+            self._wait_for_work()
             self._do_pending_work()
             self._start_completion()
             self._start_waiting_turns()
@@ -286,6 +287,15 @@ class TurnQueue:
             if time.monotonic() - self._memory_refreshed_at > MEMORY_REFRESH_SECONDS:
                 self._refresh_memory()
         self._close_engines()
+
+    def _wait_for_work(self) -> None:
+        """Wait, and give free memory back once it is quiet: not before, because an answer may follow at once."""
+        with self._changed:
+            is_quiet = not self._changed.wait_for(self._has_work, QUIET_SECONDS)
+        if is_quiet:
+            release_free_memory()
+            with self._changed:
+                self._changed.wait_for(self._has_work)
 
     def _refresh_memory(self) -> None:
         """Add up what engines and conversations hold. On the engine thread, because both change only there."""

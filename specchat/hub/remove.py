@@ -14,7 +14,7 @@ from huggingface_hub import HFCacheInfo, scan_cache_dir
 
 from specchat.errors import ModelError
 from specchat.hub.package_download import packaged_file, packaged_model
-from specchat.hub.repo_files import repo_cache_folder
+from specchat.models.fetch import repo_cache_folder
 from specchat.models.gguf_conversion import find_converted
 from specchat.models.gguf_sources import local_gguf
 

@@ -4,21 +4,15 @@ Sends one request to the hub and downloads nothing. Names and hashes from the hu
 or terminal output.
 """
 
-import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import HfApi, constants
-from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
 from specchat.errors import ModelError
-from specchat.models.fetch import needed_files
+from specchat.models.fetch import digest_like, is_digest, needed_files, repo_cache_folder
 from specchat.models.http_errors import hub_errors_as_model_errors
-
-SHA256_DIGITS = 64
-HASH_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -30,11 +24,7 @@ class HubFile:
     digest: str
 
     def digest_of(self, path: Path) -> str:
-        with path.open("rb") as content:
-            if len(self.digest) == SHA256_DIGITS:
-                return hashlib.file_digest(content, "sha256").hexdigest()
-            small = content.read()
-        return hashlib.sha1(b"blob %d\0" % len(small) + small, usedforsecurity=False).hexdigest()
+        return digest_like(self.digest, path)
 
 
 @dataclass(frozen=True)
@@ -52,6 +42,11 @@ class RepoListing:
     @property
     def snapshot(self) -> Path:
         return self.folder / "snapshots" / self.commit
+
+    @property
+    def pinning(self) -> str:
+        """What is known of the content before the download, for the user."""
+        return f"commit {self.commit[:12]}, the newest: not pinned by specchat, checked against the hub's own hashes"
 
     def missing_files(self) -> list[HubFile]:
         return [
@@ -83,10 +78,6 @@ def list_repo_files(source: str, *, is_draft: bool = False) -> RepoListing:
     return RepoListing(source, _checked_hash(source, info.sha), _licence(info), repo_cache_folder(source), files)
 
 
-def repo_cache_folder(source: str) -> Path:
-    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
-
-
 def hub_file(source: str, sibling: RepoSibling) -> HubFile:
     """A file of the hub's listing. ModelError for an invalid name, size or hash."""
     digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
@@ -97,7 +88,7 @@ def hub_file(source: str, sibling: RepoSibling) -> HubFile:
 
 def _checked_hash(source: str, digest: str | None) -> str:
     """Check a hash, which becomes part of a path."""
-    if digest is None or not HASH_PATTERN.fullmatch(digest):
+    if digest is None or not is_digest(digest):
         raise ModelError(f"{source}: the hub lists no valid hashes")
     return digest
 

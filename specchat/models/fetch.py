@@ -7,8 +7,10 @@ is imported inside the functions that need it.
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
@@ -18,6 +20,8 @@ MODEL_FILE_PATTERNS: tuple[str, ...] = ("*.json", "*.safetensors", "*.jinja", "*
 PICKLE_PATTERNS: tuple[str, ...] = ("*.bin", "*.pt")  # pickles can contain code: only for heads without safetensors
 # Some repositories hold the weights twice, the second time under Mistral's names.
 MODEL_SAFETENSORS, CONSOLIDATED_SAFETENSORS = "model*.safetensors", "consolidated*.safetensors"
+SHA256_DIGITS = 64
+HASH_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def needed_files(source: str, names: Sequence[str], *, is_draft: bool = False) -> list[str]:
@@ -58,7 +62,10 @@ def fetch_from_hub(source: str, *, is_draft: bool = False) -> Path:
             if names is None
             else [glob.escape(name) for name in needed_files(source, names, is_draft=is_draft)]
         )
-        return Path(snapshot_download(source, allow_patterns=patterns))
+        known = {path.name for path in (repo_cache_folder(source) / "blobs").glob("*")}
+        folder = Path(snapshot_download(source, allow_patterns=patterns))
+        _check_new_files(source, folder, known)
+        return folder
     except LocalEntryNotFoundError as error:
         is_offline = os.environ.get("HF_HUB_OFFLINE") in ("1", "true", "True")
         reason = "HF_HUB_OFFLINE is set" if is_offline else "the hub cannot be reached"
@@ -69,6 +76,39 @@ def fetch_from_hub(source: str, *, is_draft: bool = False) -> Path:
     except HfHubHTTPError as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(f"{source}: the hub refuses the download: {lines[0][:200]}") from error
+
+
+def repo_cache_folder(source: str) -> Path:
+    """Where the hub's cache has the files of a hub id."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
+
+
+def is_digest(text: str) -> bool:
+    return HASH_PATTERN.fullmatch(text) is not None
+
+
+def digest_like(digest: str, path: Path) -> str:
+    """The hash of a file, of the same kind as `digest`: sha256 as for large files of the hub, else git's sha1."""
+    with path.open("rb") as content:
+        if len(digest) == SHA256_DIGITS:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+        small = content.read()
+    return hashlib.sha1(b"blob %d\0" % len(small) + small, usedforsecurity=False).hexdigest()
+
+
+def _check_new_files(source: str, folder: Path, known: Collection[str]) -> None:
+    """Compare downloaded files with the hashes of the hub's listing, which are their names in the cache."""
+    for path in sorted(folder.rglob("*")):
+        blob = path.resolve()
+        if blob.parent.name != "blobs" or blob.name in known or not is_digest(blob.name):
+            continue
+        if digest_like(blob.name, blob) != blob.name:
+            path.unlink()
+            blob.unlink()
+            raise ModelError(f"{source}: {path.name} differs from the hub's listing and was deleted; run this again")
 
 
 def cached_model_folder(source: str, *, is_draft: bool = False) -> Path | None:

@@ -46,6 +46,7 @@ def test_before_it_asks_it_says_how_large_under_which_licence_and_where_to(hub, 
     ran = pulled(monkeypatch, MODEL, answer=b"n\n", on_terminal=True)
 
     assert "some/model: 4.2 MB in 3 files, licence apache-2.0" in ran.err
+    assert "not pinned by specchat" in ran.err
     assert f"into {tmp_path / 'hub' / 'models--some--model'}, where" in ran.err
     assert "Download? [y/N]" in ran.err and "nothing was downloaded" in ran.err
     assert ran.code == 8 and hub.requests == []

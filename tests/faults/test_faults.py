@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from specchat.host.history_writer import HistoryWriter
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.faults import cancels, generated
+from tests.faults.load import run_load
 
 SEED = 20
 
@@ -56,6 +58,16 @@ def test_200_clients_at_once_are_all_answered(runtime):
         assert answers == list(range(200))
         assert len(talk.call("stats")["clients"]) == 201
     assert talk.call("stats")["sessions"] == 1
+
+
+@pytest.mark.full
+def test_eight_clients_at_once_all_get_answers(runtime, monkeypatch):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "specchat.host"))
+
+    result = run_load(5.0, SEED, {"models.target": "embedded"})
+
+    assert result.failures == []
+    assert result.starved == []
 
 
 def first_line(peer: socket.socket) -> dict:

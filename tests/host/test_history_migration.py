@@ -116,3 +116,12 @@ def test_a_stored_profile_is_a_profile_again(path: Path):
     assert (route.starts_with, route.contains, route.also_contains) == (("write",), ("snake",), ("game",))
     assert (route.excludes, route.min_words, route.max_words, route.temperature_above) == (("no",), 2, 9, 0.5)
     assert order.variants == ("lookup",)
+
+
+def test_threads_keep_their_order_by_use(path: Path):
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE threads SET updated = CASE id WHEN 't1' THEN 7 ELSE 9 END")
+        database.commit()
+
+    with closing(HistoryWriter(path)) as history:
+        assert ["t2", "t1"] == [thread.id for thread in history.threads()]

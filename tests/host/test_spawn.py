@@ -311,3 +311,15 @@ def test_a_request_that_is_too_long_for_a_line_is_one_line(runtime):
     with pytest.raises(InputError, match="40 MiB on the wire, at most 32"):
         list(talk.ask(Request("x" * (40 * 2**20))))
     assert "stop" == list(talk.ask(Request("hello")))[-1].finish_reason
+
+
+def test_six_hosts_that_race_leave_one_that_answers(runtime):
+    with ExitStack() as running:
+        hosts = [running.enter_context(subprocess.Popen(FAKE_HOST)) for _ in range(6)]
+        until(lambda: sum(host.poll() is None for host in hosts) == 1, 60)
+        [winner] = [host for host in hosts if host.poll() is None]
+        talk = connect("racer", starts_host=False)
+
+        assert talk is not None and talk.host_info["pid"] == winner.pid
+        assert [host.returncode for host in hosts if host is not winner] == [0] * 5
+        winner.terminate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from huggingface_hub.hf_api import RepoSibling
 
 from specchat.errors import ModelError
 from specchat.hub import pull as pulling
+from specchat.hub.catalog import CatalogEntry, catalog
 from specchat.hub.pull import check_disk_space, pull
 from specchat.hub.repo_files import RepoListing, hub_file, list_repo_files
 from specchat.hub.safetensors_headers import weight_files
-from specchat.models.fetch import cached_model_folder, needed_files
+from specchat.models.fetch import cached_model_folder, fetch_from_hub, needed_files
 from specchat.models.load_options import find_head, find_model
 from tests.hub.fake_hub import COMMIT, WEIGHTS, FakeHub, reach, serving
 
@@ -307,3 +309,31 @@ def test_free_space_is_measured_where_the_cache_will_be(tmp_path):
 
     assert free <= os.statvfs(tmp_path).f_frsize * os.statvfs(tmp_path).f_blocks
     assert isinstance(RepoListing("a/b", COMMIT, "", tmp_path, ()).total_bytes, int)
+
+
+def test_a_model_that_is_loaded_from_the_hub_is_checked_like_one_that_is_pulled(hub):
+    hub.corrupt = True
+
+    with pytest.raises(ModelError, match=r"some/model: model\.safetensors differs from the hub's listing"):
+        fetch_from_hub(MODEL)
+
+    hub.corrupt = False
+    assert (fetch_from_hub(MODEL) / "model.safetensors").read_bytes() == WEIGHTS
+    assert hub.requests.count(("model.safetensors", "")) == 2
+
+
+@pytest.mark.parametrize("entry", catalog().values(), ids=list(catalog()))
+def test_every_download_of_the_catalog_has_a_hash_or_comes_from_a_hub_that_lists_hashes(entry: CatalogEntry):
+    if (package := entry.package) is not None:
+        assert re.fullmatch(r"[0-9a-f]{64}", package.wheel_sha256) and re.fullmatch(
+            r"[0-9a-f]{64}", package.member_sha256
+        )
+    else:
+        ids = (entry.id, *entry.same_shape_models, *(head.id for head in entry.heads), *entry.draft_models)
+        assert [id for id in ids if not re.fullmatch(r"[\w.-]+/[\w.-]+", id)] == []
+
+
+def test_a_model_of_a_hub_is_named_as_unpinned(hub):
+    assert list_repo_files(MODEL).pinning == (
+        f"commit {COMMIT[:12]}, the newest: not pinned by specchat, checked against the hub's own hashes"
+    )

@@ -1,0 +1,127 @@
+"""Eight clients of one engine process for a while: chats, edits and the completions of editors, at the same time."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Thread
+
+from specchat.chat.events import Event, Failed, Finished, StepDone
+from specchat.chat.fim_request import FimRequest
+from specchat.chat.request import EDIT_TASK, Attachment, Request
+from specchat.errors import SpecchatError
+from specchat.host.client import Conversation, SessionRequest
+
+CLIENTS = {"chat": 3, "edit": 2, "completion": 3}
+TYPING_SECONDS = (0.3, 1.5)  # the pause of an editor's user before the next completion
+QUESTIONS = (
+    "why is the sky blue?", "what is 3 + 4?", "repeat after me: one two one two one two", "tell me about rivers",
+    "write a function that adds two numbers",
+)  # fmt: skip
+SOURCE = "".join(f"def value_{n}(first, second):\n    return first * {n} + second\n\n\n" for n in range(12))
+PREFIX = SOURCE + "def add(first, second):\n    return "
+LONGEST_SILENCE_SECONDS = 60.0  # longer, and a client counts as starved
+
+
+@dataclass
+class Client:
+    """What one client has seen: how long each request took, and the longest time without any step of it."""
+
+    kind: str
+    seconds: list[float] = field(default_factory=list)
+    longest_silence: float = 0.0
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def is_starved(self) -> bool:
+        return not self.seconds or self.longest_silence > LONGEST_SILENCE_SECONDS
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    clients: tuple[Client, ...]
+
+    def seconds_of(self, kind: str) -> list[float]:
+        return sorted(seconds for each in self.clients if each.kind == kind for seconds in each.seconds)
+
+    def count(self, kind: str) -> int:
+        return len(self.seconds_of(kind))
+
+    def quantile(self, kind: str, share: float) -> float:
+        seconds = self.seconds_of(kind)
+        return seconds[min(int(share * len(seconds)), len(seconds) - 1)] if seconds else float("nan")
+
+    @property
+    def failures(self) -> list[str]:
+        return [failure for each in self.clients for failure in each.failures]
+
+    @property
+    def starved(self) -> list[Client]:
+        return [each for each in self.clients if each.is_starved]
+
+
+def run_load(seconds: float, seed: int, overrides: dict[str, object]) -> LoadResult:
+    """Load the models, and let all clients work for so long; each ends its last request."""
+    with Conversation(SessionRequest(overrides=overrides)) as first:
+        for _event in first.ask(Request("what is 3 + 4?", max_tokens=4)):
+            pass
+    clients = [Client(kind) for kind, count in CLIENTS.items() for _ in range(count)]
+    deadline = time.monotonic() + seconds
+    threads = [
+        Thread(target=_work, args=(client, deadline, random.Random(seed + number), overrides), daemon=True)
+        for number, client in enumerate(clients)
+    ]
+    for thread in threads:
+        thread.start()
+    for client, thread in zip(clients, threads, strict=True):
+        thread.join(max(deadline - time.monotonic(), 0) + 2 * LONGEST_SILENCE_SECONDS)
+        if thread.is_alive():
+            client.failures.append(f"a {client.kind} did not end")
+    return LoadResult(tuple(clients))
+
+
+def _work(client: Client, deadline: float, dice: random.Random, overrides: dict[str, object]) -> None:
+    one_request: Callable[[Client, Conversation, random.Random], None]
+    one_request = {"chat": _chat, "edit": _edit, "completion": _complete}[client.kind]
+    try:
+        with Conversation(SessionRequest(kind=client.kind, overrides=overrides)) as talk:
+            while time.monotonic() < deadline:
+                started_at = time.monotonic()
+                one_request(client, talk, dice)
+                client.seconds.append(time.monotonic() - started_at)
+                time.sleep(dice.uniform(*TYPING_SECONDS))
+    except SpecchatError as error:
+        client.failures.append(f"{client.kind}: {error}")
+
+
+def _chat(client: Client, talk: Conversation, dice: random.Random) -> None:
+    _listen(client, talk, Request(dice.choice(QUESTIONS), max_tokens=48))
+    if len(client.seconds) % 4 == 3:
+        talk.rewind(4)  # the conversation stays within the context window
+
+
+def _edit(client: Client, talk: Conversation, dice: random.Random) -> None:
+    file = Attachment("values.py", SOURCE)
+    instruction = f"rename value_{dice.randrange(12)} to total"
+    _listen(client, talk, Request(instruction, (file,), 400, task=EDIT_TASK, file_to_rewrite=file.name))
+    talk.rewind()
+
+
+def _complete(client: Client, talk: Conversation, dice: random.Random) -> None:
+    result = talk.complete(FimRequest(PREFIX + dice.choice(["", "first ", "first + "]), max_tokens=16, max_lines=1))
+    if result.finish_reason in ("model_loading", "cancelled"):
+        client.failures.append(f"completion: {result.finish_reason} {result.explanation}")
+
+
+def _listen(client: Client, talk: Conversation, request: Request) -> None:
+    end: Event | None = None
+    heard_at = time.monotonic()
+    for event in talk.ask(request):
+        if isinstance(event, StepDone | Finished | Failed):
+            now = time.monotonic()
+            client.longest_silence, heard_at = max(client.longest_silence, now - heard_at), now
+        end = event
+    if not isinstance(end, Finished):
+        client.failures.append(f"{client.kind}: {end}")
