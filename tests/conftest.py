@@ -7,6 +7,9 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("SPECCHAT_CACHE", tempfile.mkdtemp(prefix="specchat-cache-"))  # compiled kernels are shared
+# Without a GPU, Triton's kernels run in its interpreter, which must be chosen before anything imports Triton.
+_has_gpu = any(Path(driver).exists() for driver in ("/dev/nvidiactl", "/dev/kfd"))
+os.environ.setdefault("TRITON_INTERPRET", "0" if _has_gpu else "1")
 # Nothing of the user is read or written.
 os.environ["SPECCHAT_HOME"] = tempfile.mkdtemp(prefix="specchat-home-")
 # Without the starter model, the embedded model is the default; the starter is declined, so no command offers it.

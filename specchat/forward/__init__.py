@@ -9,6 +9,8 @@ rope.py                         rotary position embeddings and their scaling
 attention.py                    additive masks and softmax attention
 fused_ops.py                    RMS norm, SwiGLU, RoPE, attention: by torch or by native kernels
 native_ops.py native_*.cpp      native kernels, compiled at their first use: linear layers, attention, and between them
+triton_rows.py                  kernels for CUDA, row by row: norms, SwiGLU, RoPE with the write to the KV cache
+triton_attention.py             kernels for CUDA: split-KV attention of trees, and the attention of a prefill
 cuda_graphs.py                  passes that are captured once and replayed
 transformers_model.py           every other architecture, computed by transformers
 transformers_cache.py           our KV cache as a transformers cache

@@ -64,12 +64,27 @@ class HiddenStates:
 
 
 @dataclass(frozen=True)
+class CacheRows:
+    """Where a pass writes its rows and what they see, in numbers of the device that a CUDA graph reads at every replay.
+
+    Node n is written to row `first_row + length + n`. Its ancestors are those before it on its path, and itself.
+    """
+
+    kv: Callable[[int], tuple[Tensor, Tensor]]  # layer -> keys and values [1, KV, rows, size]
+    first_row: Tensor  # []: row 0 of the sequence
+    length: Tensor  # []: committed rows, which every node sees
+    ancestors: Tensor | None  # int64 [N]: bit i stands for node i; None: each node sees all before it
+    kv_length: int  # at least the rows that any node sees; known to the host, and fixed in a CUDA graph
+
+
+@dataclass(frozen=True)
 class ForwardBatch:
     tokens: Tensor  # [N]; empty for heads, whose inputs are embeddings
     positions: Tensor  # [N]
     masks: Mapping[int | None, AttentionMask | None]  # of each sliding window (key None: full attention)
     write_kv: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]  # layer, new keys, values -> all visible ones
     kv_location: Callable[[int], KVLocation] | None = None  # of a layer, for kernels that write rows by address
+    cache_rows: CacheRows | None = None  # for kernels of a GPU; None where no mask of bits can say what a row sees
     is_batch_invariant: bool = False  # each row must be bit-identical in every batch: draft trees are verified
 
 

@@ -1,0 +1,119 @@
+"""The row-by-row Triton kernels compute what torch computes; on machines without a GPU, in Triton's interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton", reason="Triton has no release for this platform")
+
+from specchat.forward.batch import CacheRows
+from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps
+from specchat.forward.triton_rows import add_rms_norm, qk_norm_rope, rms_norm, silu_and_mul
+from tests.cover import matrix
+from tests.triton_interpreter import DEVICE, interpreted_kernels
+
+EPSILON = 1e-5
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 0.004, torch.bfloat16: 0.03}
+HEADS = [(4, 2), (7, 1), (3, 3)]
+BATCHES = (1, 2, 7, 16)
+
+
+@pytest.fixture(autouse=True)
+def kernels() -> Iterator[None]:
+    with interpreted_kernels():
+        yield
+
+
+def random(dtype: torch.dtype, *shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype).to(DEVICE)
+
+
+def is_close(ours: Tensor, theirs: Tensor) -> bool:
+    return torch.allclose(ours, theirs, TOLERANCE[ours.dtype], TOLERANCE[ours.dtype])
+
+
+def inputs_of(sizes: AttentionDimensions, dtype: torch.dtype, count: int, *, has_norms: bool) -> QKVInputs:
+    norms = [random(dtype, sizes.head_size, seed=seed) for seed in (5, 6)] if has_norms else (None, None)
+    cos, sin = random(dtype, 2, 16, 1, sizes.head_size, seed=7)[:, :count]
+    qkv = random(dtype, 16, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size, seed=8)[:count]
+    return QKVInputs(qkv, *norms, cos, sin)
+
+
+def rows_of_a_cache(keys: Tensor, values: Tensor, first_row: int, length: int) -> CacheRows:
+    numbers = (torch.tensor(each, device=DEVICE) for each in (first_row, length))
+    return CacheRows(lambda _layer: (keys, values), *numbers, None, keys.shape[2])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [48, 77, 2048])
+def test_norms_are_those_of_torch(dtype, size):
+    torch_ops = TorchOps(AttentionDimensions(1, 1, size, EPSILON))
+    rows, residual, weight = (random(dtype, 3, size), random(dtype, 3, size, seed=2), random(dtype, size, seed=3))
+
+    total, normed = add_rms_norm(rows, residual, weight, EPSILON)
+
+    assert is_close(rms_norm(rows, weight, EPSILON), torch_ops.rms_norm(rows, weight))
+    assert torch.equal(total, rows + residual)
+    assert is_close(normed, torch_ops.rms_norm(rows + residual, weight))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("inner", [40, 1024, 1100])
+def test_swiglu_is_that_of_torch(dtype, inner):
+    gate_up = random(dtype, 3, 2 * inner + 4)[:, : 2 * inner]  # not contiguous, as padded matmul results
+
+    assert is_close(silu_and_mul(gate_up), TorchOps(AttentionDimensions(1, 1, 1, EPSILON)).silu_and_mul(gate_up))
+
+
+def test_swiglu_is_right_for_large_numbers():
+    gate = torch.tensor([[-1e4, -90.0, -88.0, -20.0, 0.0, 20.0, 90.0, 1e4]], device=DEVICE)
+    rows = torch.cat((gate, torch.ones_like(gate)), dim=1)
+
+    expected = TorchOps(AttentionDimensions(1, 1, 1, EPSILON)).silu_and_mul(rows)
+    assert torch.allclose(silu_and_mul(rows), expected, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "heads", "has_norms"), matrix(DTYPES, [64, 80, 96, 128], HEADS, [True, False])
+)
+def test_queries_are_rotated_and_keys_and_values_are_written_where_the_device_says(dtype, size, heads, has_norms):
+    sizes, count = AttentionDimensions(*heads, size, EPSILON), 3
+    inputs = inputs_of(sizes, dtype, count, has_norms=has_norms)
+    keys, values = random(dtype, 2, 1, sizes.kv_heads, 20, size, seed=2)
+    expected = TorchOps(sizes).qk_norm_rope(inputs)
+    before = keys.clone(), values.clone()
+
+    queries = qk_norm_rope(inputs, sizes, rows_of_a_cache(keys, values, 5, 7), 0)
+
+    rows, new_keys, new_values = slice(12, 12 + count), *expected.cache_rows
+    assert is_close(queries, expected.queries)
+    assert is_close(keys[:, :, rows], new_keys)
+    assert torch.equal(values[:, :, rows], new_values)
+    for cache, old in zip((keys, values), before, strict=True):
+        assert torch.equal(cache[:, :, : rows.start], old[:, :, : rows.start])
+        assert torch.equal(cache[:, :, rows.stop :], old[:, :, rows.stop :])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.full)], ids=str)
+def test_a_row_has_the_same_bits_in_every_batch(dtype):
+    rows, weight, sizes = random(dtype, 16, 64), random(dtype, 64, seed=2), AttentionDimensions(2, 1, 64, EPSILON)
+    results = dict[int, list[Tensor]]()
+    for count in BATCHES:
+        keys, values = torch.zeros(2, 1, 1, 20, 64, dtype=dtype, device=DEVICE)
+        location = rows_of_a_cache(keys, values, 0, 2)
+        queries = qk_norm_rope(inputs_of(sizes, dtype, count, has_norms=True), sizes, location, 0)
+        few = rows[:count]
+        results[count] = [
+            queries, keys[0, 0, 2:], values[0, 0, 2:], rms_norm(few, weight, EPSILON),
+            *add_rms_norm(few, few, weight, EPSILON), silu_and_mul(few),
+        ]  # fmt: skip
+
+    for count in BATCHES:
+        assert all(
+            torch.equal(*(pair[:count] for pair in pairs)) for pairs in zip(results[count], results[16], strict=True)
+        )
