@@ -39,5 +39,5 @@ def quantized_target(
     """A network in `forward.llama`; its small prefill chunks test chunking."""
     shape = BatchLimits(prefill_chunk=16, max_rows=32, exact=exact)
     return load_llama(
-        saved_network(layers, tied), DTYPES[dtype], torch.device(device), None, shape, quant_format=weights
+        saved_network(layers, tied), DTYPES[dtype], torch.device(device), 1024, shape, quant_format=weights
     )

@@ -30,6 +30,7 @@ SIZES = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 32768,
     "initializer_range": 0.25, "eos_token_id": 0,
 }  # fmt: skip
+GRAPHED_CONTEXT = 2048  # tokens: simulated graphs attend to all rows of the KV arena
 _FOLDER = TemporaryDirectory(prefix="specchat-tiny-")
 SHAPES = {
     "llama": ("Llama", {}),
@@ -63,10 +64,11 @@ def target(shape: str = "llama", exact: bool = False, dtype: torch.dtype = torch
     passes = BatchLimits(prefill_chunk=16, max_rows=32, exact=exact)
     if shape.startswith(("dense-", "graphs-")):
         kind, _, family = shape.partition("-")
+        context_window = GRAPHED_CONTEXT if kind == "graphs" or device == "cuda" else None
         if kind == "dense":
-            return load_llama(saved(family), dtype, torch.device(device), None, passes)
+            return load_llama(saved(family), dtype, torch.device(device), context_window, passes)
         with patch("specchat.forward.linear.linear_kernel", return_value=None):  # what cannot be recorded
-            return load_llama(saved(family), dtype, torch.device(device), None, passes, recorded)
+            return load_llama(saved(family), dtype, torch.device(device), context_window, passes, recorded)
     return TransformersModel(network(shape, dtype=dtype, device=device), limits=passes)
 
 

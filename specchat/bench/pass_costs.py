@@ -24,8 +24,8 @@ from specchat.bench.columns import markdown_table
 from specchat.engine.cache import KVCache
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
-from specchat.engine.model import Model, ModelOutput
-from specchat.engine.sampling import Sampler
+from specchat.engine.model import Model, ModelOutput, SampledOutput, SamplingModel
+from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.loading.load_engine import load_engine
 from specchat.models.load_options import find_model
@@ -84,18 +84,31 @@ class TimedModel:
         return getattr(self.model, name)
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
+        with self._timed():
+            return self.model.forward(tree, cache)
+
+    def forward_and_sample(
+        self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows
+    ) -> SampledOutput | None:
+        """As the model; with a CUDA graph, sampling is a part of the pass."""
+        if not isinstance(self.model, SamplingModel):
+            return None
+        with self._timed():
+            return self.model.forward_and_sample(tree, cache, sampler, rows)
+
+    @contextmanager
+    def _timed(self) -> Generator[None]:
         if self._is_cuda:
             started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             started.record()
-            output = self.model.forward(tree, cache)
+            yield
             ended.record()
             self._pass_timers.append(lambda: started.elapsed_time(ended) / 1000)
         else:
             started_at = perf_counter()
-            output = self.model.forward(tree, cache)
+            yield
             seconds = perf_counter() - started_at
             self._pass_timers.append(lambda: seconds)
-        return output
 
     def take_pass_seconds(self) -> float:
         """Seconds of all passes since the last call; waits for the device."""

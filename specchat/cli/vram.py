@@ -21,7 +21,9 @@ from specchat.hub.memory_plan import (
     SCRATCH_ROWS,
     MemoryPlan,
     QuantizedModel,
+    arena_rows,
     cache_rows,
+    has_kv_arena,
     kv_bytes_per_token,
     kv_cache_bytes,
     plan_memory,
@@ -148,7 +150,12 @@ def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
     if row := kv_bytes_per_token(architecture):
         yield f"a token takes {row / 1024:.3g} KiB of KV cache"
     rows = cache_rows(context)
-    if rows > context + SCRATCH_ROWS:
+    if has_kv_arena(architecture, on_gpu=True):
+        yield (
+            f"on a GPU, {arena_rows(context)} rows of KV cache are allocated at load: a full context of {context}, "
+            "and a short text beside it"
+        )
+    elif rows > context + SCRATCH_ROWS:
         yield (
             f"KV cache rows are allocated in powers of two: a full context of {context} takes {rows}, "
             f"one of {(rows - SCRATCH_ROWS) // 2} takes {(rows + SCRATCH_ROWS) // 2}"

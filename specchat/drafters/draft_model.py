@@ -16,10 +16,9 @@ from specchat.drafters.retokenize import RetokenizedDraftModel
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
-from specchat.engine.sampling import LogitRows, Sampler
+from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.errors import CacheError
-from specchat.forward.llama import LlamaModel
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
@@ -78,27 +77,9 @@ class DraftModelDrafter(Drafter):
             rows = LogitRows([len(context.tokens) - 1 + index])
             best.append(context.sampler.rank(logits, rows, count=siblings).token_ids)
             tokens = best[-1][0, :1]
-            if index == 0:
-                others = self._draft_with_cuda_graph(tokens, chain_length - 1, context.sampler)
-                if others is not None:
-                    best.append(others)
-                    break
         leaf = ROOT
         for choices in torch.cat(best).tolist():
             leaf = tree.add_siblings(choices, leaf, self.name)
-
-    def _draft_with_cuda_graph(self, token: Tensor, chain_length: int, sampler: Sampler) -> Tensor | None:
-        """The rest of the chain in one CUDA graph, at T = 0 if the model supports it; else None."""
-        if chain_length == 0 or sampler.temperature > 0 or not isinstance(self.model, LlamaModel):
-            return None
-        tokens = self.model.draft_chain(
-            token,
-            chain_length,
-            self.cache,
-            lambda logits: sampler.rank(logits, LogitRows([0])).token_ids[:, 0],
-            sampler.vocab_size,
-        )
-        return tokens[:, None] if tokens is not None else None
 
     def _draft_token_by_token(
         self, tree: DraftTree, context: DraftContext, chain_length: int, siblings: int, unread: list[int]

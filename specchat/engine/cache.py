@@ -4,17 +4,22 @@ A cache knows rows, not tokens. Rows past `length` are scratch rows: a pass writ
 accepted nodes and closes the gaps, and the next pass overwrites the others.
 """
 
+from __future__ import annotations
+
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from specchat.engine.device import copy_to_device
-from specchat.errors import CacheError
+from specchat.errors import CacheError, ModelError
+
+if TYPE_CHECKING:
+    from specchat.engine.kv_arena import KVArena
 
 MIN_BUCKET_ROWS = 1024  # committed rows
 SCRATCH_ROWS = 256  # rows past the text that a pass may write: the largest tree or prefill chunk
@@ -27,34 +32,55 @@ class KVLayout:
     device: torch.device
 
     @property
+    def entries(self) -> list[list[tuple[int, int]]]:
+        """Heads and size of the keys and of the values of each layer."""
+        return [[(heads, key), (heads, value)] for heads, key, value in self.shapes]
+
+    @property
     def bytes_per_row(self) -> int:
         return sum(heads * (key + value) for heads, key, value in self.shapes) * self.dtype.itemsize
 
 
-class Slot:
-    """The rows of one cache at a fixed address: one stacked tensor for each shape of keys or values."""
+Stacks = Mapping[tuple[int, int], Tensor]  # for each shape of keys or values: [layers, H, rows, size]
+LayerRows = tuple[Tensor, Tensor]  # keys and values of a layer [1, H, rows, size]
 
-    def __init__(self, layout: KVLayout, rows: int) -> None:
-        self.layout, self.rows = layout, rows
-        entries = [[(heads, key), (heads, value)] for heads, key, value in layout.shapes]
-        self.stacks: dict[tuple[int, int], Tensor] = {
-            shape: torch.zeros(
-                sum(pair.count(shape) for pair in entries), shape[0], rows, shape[1],
-                dtype=layout.dtype, device=layout.device,
-            )
-            for shape in dict.fromkeys(shape for pair in entries for shape in pair)
-        }  # fmt: skip
-        unused = {shape: iter(stack) for shape, stack in self.stacks.items()}
-        # zeros, not empty: a masked row must not hold NaN
-        self.layers: list[tuple[Tensor, Tensor]] = [
-            (next(unused[key])[None], next(unused[value])[None]) for key, value in entries
-        ]  # per layer: keys and values [1, H, rows, size]
+
+def allocate_stacks(layout: KVLayout, rows: int) -> dict[tuple[int, int], Tensor]:
+    """One stacked tensor for each shape of keys or values. Zeros, not empty: a masked row must not hold NaN."""
+    entries = layout.entries
+    return {
+        shape: torch.zeros(
+            sum(pair.count(shape) for pair in entries), shape[0], rows, shape[1],
+            dtype=layout.dtype, device=layout.device,
+        )
+        for shape in dict.fromkeys(shape for pair in entries for shape in pair)
+    }  # fmt: skip
+
+
+def layers_of(layout: KVLayout, stacks: Stacks) -> list[LayerRows]:
+    """The rows of each layer in these stacks."""
+    unused = {shape: iter(stack) for shape, stack in stacks.items()}
+    return [(next(unused[key])[None], next(unused[value])[None]) for key, value in layout.entries]
+
+
+class Slot:
+    """The rows of one cache at a fixed address: tensors of its own, or a range of an arena's."""
+
+    def __init__(self, layout: KVLayout, rows: int, stacks: Stacks | None = None, first_row: int = 0) -> None:
+        self.layout, self.rows, self.first_row = layout, rows, first_row
+        self.stacks: Stacks = allocate_stacks(layout, rows) if stacks is None else stacks
+        self.layers = layers_of(layout, self.stacks)
 
     @property
     def bytes(self) -> int:
         return self.rows * self.layout.bytes_per_row
 
-    def copy_from(self, stacks: Mapping[tuple[int, int], Tensor], length: int) -> None:
+    def clear(self) -> None:
+        """Write zeros: masked rows count zero times their value, which must be a finite number."""
+        for stack in self.stacks.values():
+            stack.zero_()
+
+    def copy_from(self, stacks: Stacks, length: int) -> None:
         for shape, stack in self.stacks.items():
             stack[:, :, :length] = stacks[shape][:, :, :length]
 
@@ -127,7 +153,7 @@ def slot_rows(min_rows: int) -> int:
 class _CacheEntry:
     pins: int = 0  # running turns that use it
     last_used: int = 0  # by the pool's own clock
-    offloaded: dict[tuple[int, int], Tensor] | None = None  # rows in host memory
+    offloaded: Stacks | None = None  # rows in host memory
 
 
 @dataclass
@@ -136,12 +162,15 @@ class KVPool:
 
     Only a cache with a slot can run a pass. When no slot is free, the least recently used cache is offloaded to host
     memory, or dropped when `offload_bytes` is used up and then needs a new prefill. Slots grow between turns only.
+
+    With an arena, slots are ranges of its rows and no other memory is allocated.
     """
 
     layout: KVLayout
     slots: int = 2
     budget_bytes: int | None = None  # for slots; None: as much as the device has
     offload_bytes: int = 2**30  # for offloaded rows
+    arena: KVArena | None = None
     _entries: WeakKeyDictionary[KVCache, _CacheEntry] = field(default_factory=WeakKeyDictionary)
     _clock: int = 0
 
@@ -152,7 +181,7 @@ class KVPool:
 
     def close(self, cache: KVCache) -> None:
         self._entries.pop(cache, None)
-        cache.slot, cache.length = None, 0
+        self._drop(cache)
 
     @contextmanager
     def acquire_slot(self, cache: KVCache, min_rows: int) -> Generator[None]:
@@ -160,17 +189,23 @@ class KVPool:
         entry = self._entries[cache]
         self._clock += 1
         entry.last_used = self._clock
-        self._allocate_slot(cache, entry, slot_rows(min_rows))
+        self._allocate_slot(cache, entry, self._slot_rows(min_rows))
         entry.pins += 1
         try:
             yield
+        except ModelError:  # numbers that are not finite would spread to the other texts of the arena
+            if self.arena is not None:
+                self._drop(cache)
+            raise
         finally:
             entry.pins -= 1
 
     @property
     def bytes(self) -> int:
-        """The bytes of all caches, those in slots and the offloaded ones."""
-        return sum(map(self.bytes_of, self._entries))
+        """The bytes of all caches, those in slots and the offloaded ones; an arena counts as a whole."""
+        if self.arena is None:
+            return sum(map(self.bytes_of, self._entries))
+        return self.arena.bytes + sum(self.bytes_of(cache) for cache in self._entries if cache.slot is None)
 
     def bytes_of(self, cache: KVCache) -> int:
         """The bytes that a cache holds, in its slot or offloaded."""
@@ -179,15 +214,17 @@ class KVPool:
         offloaded = self._entries[cache].offloaded if cache in self._entries else None
         return sum(stack.nbytes for stack in offloaded.values()) if offloaded else 0
 
+    def _slot_rows(self, min_rows: int) -> int:
+        return slot_rows(min_rows) if self.arena is None else self.arena.slot_rows(min_rows)
+
     def _allocate_slot(self, cache: KVCache, entry: _CacheEntry, rows: int) -> None:
         old = cache.slot
         if old is not None and old.rows >= rows:
             return
-        if old is None:
-            self._evict_idle(rows)
-        elif entry.pins:
+        if entry.pins:
             raise CacheError("the KV cache cannot grow in the middle of a turn")
-        self._fits_or_raise(rows, excluded_slot=old)
+        self._evict_idle(cache, rows)
+        self._fits_or_raise(cache, rows)
         slot = self._try_slot(cache, rows)
         if slot is None and old is not None:  # the old rows wait in host memory while the device has no room for both
             entry.offloaded, cache.slot = _rows_in_host_memory(old, cache.length), None
@@ -196,30 +233,49 @@ class KVPool:
         if slot is None:
             raise CacheError(f"no memory for {rows} rows of KV cache; lower limits.context")
         stacks = old.stacks if old is not None else entry.offloaded
-        if stacks is not None:
+        if stacks is not None and (old is None or self.arena is None):  # in an arena, a slot grows where it is
             slot.copy_from(stacks, cache.length)
         entry.offloaded, cache.slot = None, slot
 
     def _try_slot(self, cache: KVCache, rows: int) -> Slot | None:
         """A slot, for which idle caches are offloaded until the device has the memory; None if that is not enough."""
+        if self.arena is not None:
+            return self._arena_slot(self.arena, cache, rows)
         while True:
             try:
                 return Slot(self.layout, rows)
             except (torch.OutOfMemoryError, MemoryError, RuntimeError):
-                idle = [each for each in self._idle() if each is not cache]
+                idle = self._idle(cache)
             if not idle:
                 return None
             self._offload(idle[0])
 
-    def _idle(self) -> list[KVCache]:
-        """The caches with a slot that no turn uses, the least recently used first."""
-        idle = (cache for cache, entry in self._entries.items() if cache.slot and not entry.pins)
-        return sorted(idle, key=lambda cache: self._entries[cache].last_used)
+    def _arena_slot(self, arena: KVArena, cache: KVCache, rows: int) -> Slot | None:
+        """Rows of the arena. A slot that cannot grow where it is has to wait elsewhere first: None."""
+        others = sorted(
+            ((each.slot, each) for each in self._entries if each.slot is not None and each is not cache),
+            key=lambda pair: pair[0].first_row,
+        )
+        if cache.slot is not None:
+            can_extend = arena.can_extend(cache.slot, rows, [slot for slot, _cache in others])
+            return arena.slot(cache.slot.first_row, rows) if can_extend else None
+        end = max((slot.first_row + slot.rows for slot, _cache in others), default=0)
+        if end + rows > arena.rows:
+            end = 0
+            for slot, other in others:
+                other.slot = arena.moved(slot, end, other.length)
+                end += slot.rows
+        return arena.slot(end, rows) if end + rows <= arena.rows else None
 
-    def _evict_idle(self, rows: int) -> None:
-        """Free one slot if none is free, and more if the byte budget requires it."""
-        allocated, idle = sum(cache.slot is not None for cache in self._entries), self._idle()
-        while idle and (allocated >= self.slots or not self._fits(rows)):
+    def _idle(self, cache: KVCache) -> list[KVCache]:
+        """The other caches with a slot that no turn uses, the least recently used first."""
+        idle = (each for each, entry in self._entries.items() if each.slot and not entry.pins and each is not cache)
+        return sorted(idle, key=lambda each: self._entries[each].last_used)
+
+    def _evict_idle(self, cache: KVCache, rows: int) -> None:
+        """Free one slot for this cache if none is free, and more if the byte budget or the arena requires it."""
+        allocated, idle = sum(each.slot is not None for each in self._entries if each is not cache), self._idle(cache)
+        while idle and (allocated >= self.slots or not self._fits(cache, rows)):
             self._offload(idle.pop(0))
             allocated -= 1
         if allocated >= self.slots:
@@ -233,19 +289,29 @@ class KVPool:
             cache.length = 0
         cache.slot = None
 
-    def _fits(self, rows: int, excluded_slot: Slot | None = None) -> bool:
-        used = sum(cache.slot.bytes for cache in self._entries if cache.slot)
-        used -= excluded_slot.bytes if excluded_slot else 0
-        return self.budget_bytes is None or used + rows * self.layout.bytes_per_row <= self.budget_bytes
+    def _drop(self, cache: KVCache) -> None:
+        """Forget the rows of a cache; those of an arena become zeros for the others, which mask them."""
+        if cache.slot is not None and self.arena is not None:
+            cache.slot.clear()
+        cache.slot, cache.length = None, 0
 
-    def _fits_or_raise(self, rows: int, excluded_slot: Slot | None) -> None:
-        if not self._fits(rows, excluded_slot):
-            required, budget = rows * self.layout.bytes_per_row / 2**20, (self.budget_bytes or 0) / 2**20
+    def _budget_bytes(self) -> int | None:
+        return self.budget_bytes if self.arena is None else self.arena.rows * self.layout.bytes_per_row
+
+    def _fits(self, cache: KVCache, rows: int) -> bool:
+        """Whether so many rows for this cache fit beside the slots of the others."""
+        used = sum(each.slot.bytes for each in self._entries if each.slot and each is not cache)
+        budget = self._budget_bytes()
+        return budget is None or used + rows * self.layout.bytes_per_row <= budget
+
+    def _fits_or_raise(self, cache: KVCache, rows: int) -> None:
+        if not self._fits(cache, rows):
+            required, budget = rows * self.layout.bytes_per_row / 2**20, (self._budget_bytes() or 0) / 2**20
             raise CacheError(
                 f"a KV cache of {rows} rows takes {required:.0f} MiB, more than is left of {budget:.0f} MiB; "
                 "lower limits.context or close a session"
             )
 
 
-def _rows_in_host_memory(slot: Slot, length: int) -> dict[tuple[int, int], Tensor]:
+def _rows_in_host_memory(slot: Slot, length: int) -> Stacks:
     return {shape: stack[:, :, :length].to("cpu", copy=True) for shape, stack in slot.stacks.items()}

@@ -7,7 +7,6 @@ truncates them, so that after a stop, a cancel or an edit they all describe the 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from specchat.engine.accept import accept
@@ -15,9 +14,9 @@ from specchat.engine.cache import SCRATCH_ROWS, KVCache
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.grammar import Grammar, advance_all, constrain_tree
-from specchat.engine.model import MAX_PROMPT_HIDDEN_STATES, Model
+from specchat.engine.model import MAX_PROMPT_HIDDEN_STATES, Model, SampledOutput, SamplingModel
 from specchat.engine.pass_clock import pass_seconds
-from specchat.engine.sampling import Ranking, Sampler
+from specchat.engine.sampling import Sampler, SeenTokens, pack_samples
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 
@@ -116,9 +115,8 @@ class Generation:
                 tree = tree.first_chain(budget)
             drafted_at = pass_seconds()
             tree, allowed = (tree, None) if config.grammar is None else constrain_tree(tree, config.grammar, budget)
-            output = self.target.forward(tree, self.cache)
-            ranking = sampler.rank(output.logits, sampler.rows_of_tree(tree, len(self.tokens), allowed), seen)
-            sampled, finite = _wait_for(ranking)
+            verified = self._verify(tree, sampler, seen, allowed)
+            output, (sampled, finite) = verified.output, _wait_for(verified.samples)
             path = _truncate_at_stop(tree, accept(tree, sampled), config.stop_token_ids)[:remaining]
             _check_numbers([finite[node] for node in path])
             self.cache.commit(path)
@@ -147,9 +145,20 @@ class Generation:
         tree.add_chain([self.tokens[-1]] * (row_count - 1))
         seen = sampler.make_seen_tokens(self.tokens, self.target.vocab_size, self.target.pool.layout.device)
         started_at = pass_seconds()
-        output = self.target.forward(tree, self.cache)
-        sampler.sample(output.logits, sampler.rows_of_tree(tree, len(self.tokens)), seen)
+        _wait_for(self._verify(tree, sampler, seen, None).samples)
         return pass_seconds() - started_at
+
+    def _verify(
+        self, tree: DraftTree, sampler: Sampler, seen: SeenTokens | None, allowed: Tensor | None
+    ) -> SampledOutput:
+        """One pass over a tree and the target's sample at every node, in one CUDA graph where there is one."""
+        rows = sampler.rows_of_tree(tree, len(self.tokens), allowed)
+        if seen is None and isinstance(self.target, SamplingModel):
+            sampled = self.target.forward_and_sample(tree, self.cache, sampler, rows)
+            if sampled is not None:
+                return sampled
+        output = self.target.forward(tree, self.cache)
+        return SampledOutput(output, pack_samples(sampler.rank(output.logits, rows, seen)))
 
     def add_drafter(self, drafter: Drafter) -> None:
         self.drafters = (*self.drafters, drafter)
@@ -174,9 +183,9 @@ class Generation:
             drafter.observe(outcome)
 
 
-def _wait_for(ranking: Ranking) -> tuple[list[int], list[int]]:
-    """The best token of each row, and whether its score is a finite number: here a step waits for the device, once."""
-    rows: list[list[int]] = torch.cat((ranking.token_ids[:, :1], ranking.scores[:, :1].isfinite()), dim=1).tolist()
+def _wait_for(samples: Tensor) -> tuple[list[int], list[int]]:
+    """The token after each row, and whether its score is a finite number: here a step waits for the device, once."""
+    rows: list[list[int]] = samples.tolist()
     return [token for token, _ in rows], [is_finite for _, is_finite in rows]
 
 

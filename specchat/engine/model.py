@@ -6,12 +6,13 @@ It knows tensors and positions, no drafter and no text. The implementations are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from specchat.engine.cache import KVCache, KVPool
+from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
 
 FINAL_NORM = -1  # the hidden state after the final norm; layer k is the residual stream after k layers
@@ -58,6 +59,26 @@ class Model(Protocol):
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """Apply the output matrix to hidden states after the final norm. [n, D] -> [n, V]"""
+        ...
+
+
+@dataclass(frozen=True)
+class SampledOutput:
+    output: ModelOutput
+    samples: Tensor  # as `sampling.pack_samples` [N, 2]
+
+
+@runtime_checkable
+class SamplingModel(Protocol):
+    """A model that can sample on the device, together with its pass."""
+
+    def forward_and_sample(
+        self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows
+    ) -> SampledOutput | None:
+        """As `Model.forward`, and the token after every node; None if this pass cannot do both, and did nothing.
+
+        `rows` are those of the tree, without penalties.
+        """
         ...
 
 

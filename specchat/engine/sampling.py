@@ -6,7 +6,7 @@ that depends on the seed, the position and the token alone. It knows no drafter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -59,6 +59,35 @@ class LogitRows:
     token_ids: Tensor | None = None  # the target's token id of every column, for a reduced vocabulary [V]
     draft_samples: Mapping[int, DraftSample] = field(default_factory=dict[int, DraftSample])  # by row
     allowed_mask: Tensor | None = None  # of a grammar, for the target alone. bool [N, V]
+
+
+@dataclass(frozen=True)
+class NoiseInputs:
+    """What sampling depends on where nothing but temperature and noise change the logits."""
+
+    keys: Sequence[tuple[int, int]] = ()  # of each row
+    temperature: float = 1.0  # 1 at T = 0, where there is no noise
+    scale: float = 0.0  # of the noise
+    vocab_size: int | None = None  # columns from here on are padding
+
+
+NO_NOISE = NoiseInputs()  # for passes whose samples are not read
+
+
+@dataclass(frozen=True)
+class DeviceNoise:
+    """`NoiseInputs` on the device, where a CUDA graph reads them."""
+
+    keys: Tensor  # int32 [N, 2]
+    temperature: Tensor  # []
+    scale: Tensor  # []
+    vocab_size: Tensor  # []
+
+    def rank(self, logits: Tensor) -> Ranking:
+        """The best token of each row, as `Sampler.rank` chooses it. [N, V] -> [N, 1]"""
+        ids = torch.arange(logits.shape[-1], device=logits.device)
+        scores = logits.float() / self.temperature + _noise_of(_random_bits(self.keys, ids)) * self.scale
+        return _top_tokens(scores.masked_fill(ids >= self.vocab_size, MASKED_LOGIT), None, 1)
 
 
 class Ranking(NamedTuple):
@@ -128,6 +157,16 @@ class Sampler:
             draft_samples=tree.samples,
             allowed_mask=allowed_mask,
         )
+
+    def noise_inputs(self, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> NoiseInputs | None:
+        """What `DeviceNoise.rank` needs to sample as `rank` does; None where other rules apply."""
+        has_rules = seen_tokens is not None or rows.allowed_mask is not None or rows.token_ids is not None
+        if self.temperature == 0:
+            return None if has_rules else replace(NO_NOISE, vocab_size=self.vocab_size)
+        if has_rules or self.is_truncating or rows.draft_samples:
+            return None
+        keys = [_hash_keys(self.seed, position) for position in rows.positions]
+        return NoiseInputs(keys, self.temperature, 1.0, self.vocab_size)
 
     def rank(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1) -> Ranking:
         """The `count` best tokens of each row, after the rules and the noise. [N, V] -> [N, count]"""
@@ -245,12 +284,23 @@ def gumbel_noise(seed: int, positions: list[int], token_ids: Tensor) -> Tensor:
     """
     keys = torch.tensor([_hash_keys(seed, position) for position in positions], dtype=torch.int32)
     if token_ids.is_cpu:
-        random_bits = torch.from_numpy(_hash_on_cpu(token_ids.numpy(), keys.numpy()))
-    else:
-        keys = copy_to_device(keys, token_ids.device)
-        random_bits = _hash_bits(_hash_bits(token_ids.to(torch.int32) + keys[:, :1]) ^ keys[:, 1:]) & 0x7FFFFFFF
+        return _noise_of(torch.from_numpy(_hash_on_cpu(token_ids.numpy(), keys.numpy())))
+    return _noise_of(_random_bits(copy_to_device(keys, token_ids.device), token_ids))
+
+
+def pack_samples(ranking: Ranking) -> Tensor:
+    """The best token of each row, and whether its score is a finite number: all that a step waits for. [N, 2]"""
+    return torch.cat((ranking.token_ids[:, :1], ranking.scores[:, :1].isfinite()), dim=1)
+
+
+def _noise_of(random_bits: Tensor) -> Tensor:
     uniform = random_bits.float().add_(0.5).mul_(2.0**-31).clamp_(max=1 - 2.0**-24)  # small values stay finely spaced
     return uniform.neg_().log1p_().neg_().log_().neg_()
+
+
+def _random_bits(keys: Tensor, token_ids: Tensor) -> Tensor:
+    """31 bits of every row and token. keys int32 [N, 2]; ids [V] or [N, C]"""
+    return _hash_bits(_hash_bits(token_ids.to(torch.int32) + keys[:, :1]) ^ keys[:, 1:]) & 0x7FFFFFFF
 
 
 def _top_tokens(scores: Tensor, token_ids: Tensor | None, count: int) -> Ranking:

@@ -1,12 +1,12 @@
 """CUDA graphs for passes over few rows: captured once, then replayed without the cost of launching every kernel.
 
-A chain of draft tokens, each of which is the input of the next pass, is one graph, too.
+A graph works at fixed addresses and shapes. The rows of all KV caches are one arena, and where a text lies there, how
+long it is and what each node sees are numbers that the device reads, so a graph depends on the number of rows alone.
+There is one for each of CAPTURE_SIZES, captured when the model is loaded; a pass is padded to the next of them. vLLM
+and SGLang choose graphs by batch size in the same way.
 
-A graph works at fixed addresses, so it belongs to one slot, one number of rows and one bucket of keys. A pass is padded
-to the next captured number of rows, and attention looks at the rows of keys up to the next bucket; the mask hides the
-rest. Everything that changes between steps (tokens, positions, text length, node mask) is one small tensor that is
-copied to the device before a replay, and the device builds the masks from it. gpt-fast uses static caches in the same
-way, vLLM and SGLang choose graphs by batch size.
+The input is embedded rows, so that the embedding may stay on a CPU, and one small tensor of numbers. The output matrix,
+the noise of the sampler and the choice of the token are in the graph: one replay computes a step.
 
 Knows addresses and shapes. The function to capture and the way to capture it are arguments.
 """
@@ -14,192 +14,219 @@ Knows addresses and shapes. The function to capture and the way to capture it ar
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.engine.cache import KVCache, Slot
+from specchat.engine.cache import KVCache
+from specchat.engine.kv_arena import KVArena, write_rows
+from specchat.engine.model import ModelOutput
 from specchat.engine.pass_clock import paused_clock
+from specchat.engine.sampling import NO_NOISE, DeviceNoise, NoiseInputs
 from specchat.forward.attention import AttentionMask
-from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, Nodes
+from specchat.forward.batch import EXACT_ROWS, ForwardBatch, ForwardDepth, Nodes, chain_nodes
 
-CAPTURE_SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)  # rows
-MIN_KV_BUCKET = 256  # rows of keys
-MAX_GRAPHS_PER_SLOT = 48  # the least recently used one is dropped
+CAPTURE_SIZES = (1, 2, 4, 8, 16, 32, 64)  # rows; the ancestors of a node are the bits of one number
+HEADER_NUMBERS = 5
+MAX_VOCABULARY = 2**31 - 1
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]  # prepares a function, and returns its replay
-ForwardFunction = Callable[[ForwardBatch, ForwardDepth], HiddenStates]
-LayerKV = list[tuple[Tensor, Tensor]]  # keys and values of a slot [1, H, rows, size]
-ChainStep = Callable[[ForwardBatch], Tensor]  # a pass over one token -> the token that follows it [1]
-Result = TypeVar("Result")
+Progress = Callable[[int, int], None]  # graphs captured, of how many
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class PassOutput:
+    """What a pass computes, at addresses that the next replay writes to."""
+
+    logits: Tensor  # [N, V]
+    selected: Tensor | None  # hidden states of the requested layers, concatenated [N, layers * D]
+    samples: Tensor  # as `sampling.pack_samples` [N, 2]
+
+    def rows(self, first: int, last: int) -> ModelOutput:
+        """A copy of some rows of logits, and of the hidden states of all rows before `last`."""
+        selected = self.selected[:last].clone() if self.selected is not None else None
+        return ModelOutput(self.logits[first:last].clone(), selected)
+
+
+@dataclass(frozen=True)
+class GraphSettings:
+    """How graphs are captured, and the rows of the KV arena that they work on."""
+
+    capture: Capture
+    arena_rows: int
+
+
+@dataclass(frozen=True)
+class GraphedNetwork:
+    """What is captured."""
+
+    compute: Callable[[Tensor, ForwardBatch, DeviceNoise, ForwardDepth], PassOutput]  # from embedded rows
+    embedded: Tensor  # no rows, with the size and dtype of embedded ones, on the device [0, D]
+    windows: frozenset[int | None]  # sliding windows of the layers
+    attention_mask: Callable[[Tensor], AttentionMask]  # of the rows that each row sees
+
+
 class CudaGraphs:
-    """The graphs of a model. `attention_mask` makes a mask of what rows may see."""
+    """The graphs of a network over the KV arena of its model. Exact passes all have one number of rows."""
 
-    def __init__(
-        self, capture: Capture, windows: frozenset[int | None], attention_mask: Callable[[Tensor], AttentionMask]
-    ) -> None:
-        self.capture, self.windows, self.attention_mask = capture, windows, attention_mask
+    def __init__(self, capture: Capture, arena: KVArena, network: GraphedNetwork, *, exact: bool) -> None:
+        self.capture, self.arena, self.sizes = capture, arena, (EXACT_ROWS,) if exact else CAPTURE_SIZES
         self.is_disabled = False
-        self._graphs_by_slot: WeakKeyDictionary[Slot, OrderedDict[Hashable, _CapturedGraph[Any]]] = WeakKeyDictionary()
+        self._network = network
+        self._graphs: dict[tuple[ForwardDepth, int], _CapturedPass] = {}
 
+    @torch.inference_mode()
     def run(
-        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, compute: ForwardFunction, exact: bool = False
-    ) -> HiddenStates | None:
-        """The states of these nodes; None when they are too many for a graph, or when none can be captured."""
-        count, slot = len(nodes.depths), cache.require_slot()
-        width = next((size for size in CAPTURE_SIZES if size >= count), None)
+        self, nodes: Nodes, rows: Tensor, cache: KVCache, depth: ForwardDepth, noise: NoiseInputs = NO_NOISE
+    ) -> PassOutput | None:
+        """The output of these nodes, padded; None when they are too many for a graph, or none can be captured.
+
+        rows: their embeddings [N, D]
+        """
+        slot, width = cache.require_slot(), self.width_for(len(nodes.depths))
         if self.is_disabled or width is None or cache.length + width > slot.rows:
             return None
-        kv_length = slot.rows if exact else min(kv_bucket(cache.length + width), slot.rows)
-        layers = slot.layers
-
-        def run_pass(inputs: Tensor) -> HiddenStates:
-            tokens, positions = inputs[1 : 1 + 2 * width].view(2, width)
-            node_mask = inputs[1 + 2 * width :].view(width, width).bool()
-            return compute(self._forward_batch(layers, kv_length, inputs[0], tokens, positions, node_mask), depth)
-
-        inputs = _graph_inputs(nodes.padded(width), cache.length)
-        states = self._replay(slot, (width, kv_length, depth), inputs, nodes.tokens, run_pass)
-        if states is None:
+        numbers = _graph_numbers(nodes.padded(width), slot.first_row, cache.length, noise)
+        try:
+            return self._graph(depth, width).replay(numbers, rows)
+        except RuntimeError as error:
+            self._disable(error)
             return None
-        selected = states.selected
-        # cloned, because the next replay writes to the same address
-        return HiddenStates(states.final[:count], selected[:count].clone() if selected is not None else None)
 
-    def run_chain(
-        self, token: Tensor, steps: int, cache: KVCache, step: ChainStep, graph_key: Hashable
-    ) -> Tensor | None:
-        """A chain of tokens, each of which `step` computes from a pass over the one before. [1] -> [steps]
+    def width_for(self, count: int) -> int | None:
+        """The number of rows of the graph for `count` nodes."""
+        return next((size for size in self.sizes if size >= count), None)
 
-        One graph, so the host waits for no token in between. None as in `run`. The rows stay uncommitted. `graph_key`
-        distinguishes different `step` functions.
-        """
-        slot = cache.require_slot()
-        if self.is_disabled or cache.length + steps > slot.rows:
-            return None
-        kv_length, layers = min(kv_bucket(cache.length + steps), slot.rows), slot.layers
+    @torch.inference_mode()
+    def capture_all(self, depth: ForwardDepth, progress: Progress, sizes: tuple[int, ...] | None = None) -> None:
+        """Capture the graphs of a depth, the largest first: the smaller ones then fit into its memory."""
+        sizes = sizes or self.sizes
+        empty_text = self.arena.rows, 0  # behind all slots
+        for done, width in enumerate(sorted(sizes, reverse=True)):
+            progress(done, len(sizes))
+            if self.is_disabled:
+                return
+            try:
+                self._graph(depth, width).capture(_graph_numbers(chain_nodes([0] * width), *empty_text, NO_NOISE))
+            except RuntimeError as error:
+                self._disable(error)
+        progress(len(sizes), len(sizes))
 
-        def run_steps(inputs: Tensor) -> Tensor:
-            tokens, node_mask = [inputs[1:]], torch.ones(1, 1, dtype=torch.bool, device=inputs.device)
-            for index in range(steps):
-                length = inputs[0] + index
-                batch = self._forward_batch(layers, kv_length, length, tokens[-1], length[None], node_mask)
-                tokens.append(step(batch))
-            return torch.cat(tokens[1:])
-
-        inputs = torch.tensor([cache.length, 0])
-        tokens = self._replay(slot, (steps, kv_length, graph_key), inputs, token, run_steps)
-        return tokens.clone() if tokens is not None else None
+    def clear(self) -> None:
+        self._graphs.clear()
 
     def __len__(self) -> int:
-        return sum(len(graphs) for graphs in self._graphs_by_slot.values())
+        return len(self._graphs)
 
-    def _replay(
-        self, slot: Slot, key: Hashable, inputs: Tensor, tokens: list[int] | Tensor, compute: Callable[[Tensor], Result]
-    ) -> Result | None:
-        """The result for these inputs, in which `tokens` follow the first number; None if none can be captured."""
-        try:
-            return self._graph(slot, key, len(inputs), compute).replay(inputs, tokens)
-        except RuntimeError as error:
-            self.is_disabled = True
-            self._graphs_by_slot.clear()
-            has_no_memory = isinstance(error, torch.OutOfMemoryError)
-            reason = (
-                "no GPU memory is left for CUDA graphs"
-                if has_no_memory
-                else f"no CUDA graph can be captured ({str(error).partition(chr(10))[0]})"
-            )
-            log.warning("%s; kernels are launched one by one, which is slower", reason)
-            return None
+    def _graph(self, depth: ForwardDepth, width: int) -> _CapturedPass:
+        key = depth, width
+        if key not in self._graphs:
 
-    def _graph(
-        self, slot: Slot, key: Hashable, size: int, compute: Callable[[Tensor], Result]
-    ) -> _CapturedGraph[Result]:
-        graphs = self._graphs_by_slot.setdefault(slot, OrderedDict())
-        if key not in graphs:
-            inputs = torch.zeros(size, dtype=torch.long, device=slot.layout.device)
-            graphs[key] = _CapturedGraph(self.capture, inputs, compute)
-            if len(graphs) > MAX_GRAPHS_PER_SLOT:
-                graphs.popitem(last=False)
-        graphs.move_to_end(key)
-        return graphs[key]
+            def compute(numbers: Tensor, rows: Tensor) -> PassOutput:
+                batch, noise = self._forward_batch(numbers, width), _device_noise(numbers, width)
+                return self._network.compute(rows, batch, noise, depth)
 
-    def _forward_batch(
-        self, layers: LayerKV, kv_length: int, length: Tensor, tokens: Tensor, positions: Tensor, node_mask: Tensor
-    ) -> ForwardBatch:
-        """The inputs of the layers, built on the device. Captured too, so all shapes are fixed.
+            self._graphs[key] = _CapturedPass(self.capture, self._network.embedded, width, compute)
+        return self._graphs[key]
 
-        length [], tokens, positions [N], node_mask bool [N, N]
-        """
-        width, row = len(tokens), torch.arange(kv_length, device=length.device)
-        node = (row - length).clamp(0, width - 1)
-        is_node = (row >= length) & (row < length + width)
-        allowed = torch.where(is_node, node_mask[:, node], row < length)
-        row_position = torch.where(is_node, positions[node], row)
+    def _disable(self, error: RuntimeError) -> None:
+        self.is_disabled = True
+        self.clear()
+        has_no_memory = isinstance(error, torch.OutOfMemoryError)
+        reason = (
+            "no GPU memory is left for CUDA graphs"
+            if has_no_memory
+            else f"no CUDA graph can be captured ({str(error).partition(chr(10))[0]})"
+        )
+        log.warning("%s; kernels are launched one by one, which is slower", reason)
+
+    def _forward_batch(self, numbers: Tensor, width: int) -> ForwardBatch:
+        """The inputs of the layers, built on the device. Captured too, so all shapes are fixed."""
+        first_row, length = numbers[0], numbers[1]
+        positions = numbers[HEADER_NUMBERS : HEADER_NUMBERS + width]
+        ancestors = numbers[HEADER_NUMBERS + width : HEADER_NUMBERS + 2 * width]
+        index = torch.arange(width, device=numbers.device)
+        row, start = torch.arange(self.arena.layers[0][0].shape[2], device=numbers.device), first_row + length
+        node, is_node = (row - start).clamp(0, width - 1), (row >= start) & (row < start + width)
+        node_mask = ((ancestors[:, None] >> index) & 1).bool()
+        allowed = torch.where(is_node, node_mask[:, node], (row >= first_row) & (row < start))
+        row_position = torch.where(is_node, positions[node], row - first_row)
         masks = {
-            window: self.attention_mask(
+            window: self._network.attention_mask(
                 allowed if window is None else allowed & (row_position > positions[:, None] - window)
             )
-            for window in self.windows
+            for window in self._network.windows
         }
-        new_rows = length + torch.arange(width, device=length.device)
+        new_rows = start + index
 
         def write_kv(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-            stored_keys, stored_values = layers[layer]
-            stored_keys.index_copy_(2, new_rows, keys)
-            stored_values.index_copy_(2, new_rows, values)
-            return stored_keys[:, :, :kv_length], stored_values[:, :, :kv_length]
+            return write_rows(self.arena.layers[layer], new_rows, keys, values)
 
-        return ForwardBatch(tokens, positions, masks, write_kv)
+        return ForwardBatch(positions[:0], positions, masks, write_kv)
 
 
-class _CapturedGraph(Generic[Result]):
-    """A function of a few numbers at a fixed address; captured at its first replay."""
+class _CapturedPass:
+    """A pass over numbers and rows at fixed addresses."""
 
-    def __init__(self, capture: Capture, inputs: Tensor, compute: Callable[[Tensor], Result]) -> None:
-        self.inputs, self._capture, self._compute = inputs, capture, compute
+    def __init__(
+        self, capture: Capture, like: Tensor, width: int, compute: Callable[[Tensor, Tensor], PassOutput]
+    ) -> None:
+        self._capture, self._compute = capture, compute
+        self._numbers = torch.zeros(HEADER_NUMBERS + 4 * width, dtype=torch.long, device=like.device)
+        self._rows = torch.zeros(width, like.shape[-1], dtype=like.dtype, device=like.device)
         self._replay: Callable[[], None] | None = None
-        self._outputs: list[Result] = []
+        self._outputs: list[PassOutput] = []
 
-    def replay(self, inputs: Tensor, tokens: list[int] | Tensor) -> Result:
-        """The result for these inputs, valid until the next replay. Tokens on the device are copied into the inputs."""
-        self.inputs.copy_(inputs, non_blocking=True)
-        if isinstance(tokens, Tensor):
-            self.inputs[1 : 1 + len(tokens)] = tokens
+    def capture(self, numbers: Tensor) -> None:
         if self._replay is None:
+            self._numbers.copy_(numbers, non_blocking=True)
             with paused_clock():
                 self._replay = self._capture(self._run)
-        self._replay()
+
+    def replay(self, numbers: Tensor, rows: Tensor) -> PassOutput:
+        """The output for these inputs, valid until the next replay."""
+        self._rows[: len(rows)].copy_(rows)
+        self.capture(numbers)
+        self._numbers.copy_(numbers, non_blocking=True)
+        cast("Callable[[], None]", self._replay)()
         return self._outputs[-1]
 
     def _run(self) -> None:
-        self._outputs[:] = [self._compute(self.inputs)]
+        self._outputs[:] = [self._compute(self._numbers, self._rows)]
 
 
-def _graph_inputs(nodes: Nodes, length: int) -> Tensor:
-    """Everything that changes from pass to pass: text length, tokens, positions, node mask."""
-    tokens = nodes.tokens if isinstance(nodes.tokens, list) else [0] * len(nodes.depths)
-    positions = [depth + length for depth in nodes.depths]
-    return torch.cat((torch.tensor([length, *tokens, *positions]), nodes.attention_mask.flatten().long()))
+def _graph_numbers(nodes: Nodes, first_row: int, length: int, noise: NoiseInputs) -> Tensor:
+    """All that changes from pass to pass: the place of the text, positions, ancestors, and the numbers of the sampler.
 
-
-def kv_bucket(rows: int) -> int:
-    """The number of rows of keys that a pass looks at: 256, 384, 512, 768, 1024, …; the mask hides at most a third.
-
-    >>> [kv_bucket(rows) for rows in (1, 257, 400, 1025)]
-    [256, 384, 512, 1536]
+    A float is passed as the bits of a float64.
     """
-    power = max(MIN_KV_BUCKET, 1 << (rows - 1).bit_length())
-    between = power // 4 * 3
-    return between if MIN_KV_BUCKET < between and rows <= between else power
+    count = len(nodes.depths)
+    floats = np.array([noise.temperature, noise.scale]).view(np.int64)
+    vocab_size = MAX_VOCABULARY if noise.vocab_size is None else noise.vocab_size
+    keys = np.zeros((count, 2), np.int64)
+    keys[: len(noise.keys)] = noise.keys if len(noise.keys) else 0
+    positions = np.array(nodes.depths) + length
+    header = np.array([first_row, length, vocab_size])
+    return torch.from_numpy(np.concatenate((header, floats, positions, _ancestor_bits(nodes), keys.reshape(-1))))
+
+
+def _ancestor_bits(nodes: Nodes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The nodes that each node sees, as the bits of one number. [N]"""
+    count = len(nodes.depths)
+    mask = np.zeros((count, 64), np.bool_)
+    mask[:, :count] = nodes.attention_mask.numpy()
+    return np.packbits(mask, axis=1, bitorder="little").view("<i8")[:, 0]
+
+
+def _device_noise(numbers: Tensor, width: int) -> DeviceNoise:
+    keys = numbers[HEADER_NUMBERS + 2 * width :].view(width, 2).to(torch.int32)
+    return DeviceNoise(keys, numbers[3].view(torch.float64), numbers[4].view(torch.float64), numbers[2])
 
 
 class CudaGraphCapture:

@@ -6,7 +6,6 @@ tensors; knows no file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,7 +13,9 @@ from torch import Tensor
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
-from specchat.engine.model import ModelOutput
+from specchat.engine.kv_arena import KVArena
+from specchat.engine.model import ModelOutput, SampledOutput
+from specchat.engine.sampling import NO_NOISE, DeviceNoise, LogitRows, NoiseInputs, Sampler, pack_samples
 from specchat.engine.tree import DraftTree
 from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import (
@@ -26,7 +27,7 @@ from specchat.forward.batch import (
     RowBatch,
     chain_nodes,
 )
-from specchat.forward.cuda_graphs import Capture, CudaGraphs
+from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput, Progress
 from specchat.forward.decoder_layer import DecoderLayer, DecoderStack, RopeAngles
 from specchat.forward.fused_ops import AttentionDimensions, NativeOps, TorchOps, select_fused_ops
 from specchat.forward.linear import Linear, QuantLinear
@@ -58,7 +59,7 @@ class Weights:
 
 
 class LlamaModel:
-    """A model of the dense Llama family. With `capture`, passes over few nodes are CUDA graphs.
+    """A model of the dense Llama family. With `graphs`, passes over few nodes are CUDA graphs over a KV arena.
 
     With native kernels it is batch invariant: a node of a draft tree has the bits of plain decoding. Without them,
     exact mode pads every pass to the same shape.
@@ -70,12 +71,12 @@ class LlamaModel:
         weights: Weights,
         context_window: int,
         limits: BatchLimits,
-        capture: Capture | None = None,
+        graphs: GraphSettings | None = None,
     ) -> None:
         self.dimensions, self.weights, self.limits = dimensions, weights, limits
         self.device, self._like = weights.norm.device, weights.norm
         sizes = AttentionDimensions(dimensions.heads, dimensions.kv_heads, dimensions.head_size, dimensions.epsilon)
-        allows_native_ops = capture is None and _have_one_dtype(weights)  # native kernels cannot be captured
+        allows_native_ops = graphs is None and _have_one_dtype(weights)  # native kernels cannot be captured
         self.ops = select_fused_ops(sizes, self._like) if allows_native_ops else TorchOps(sizes)
         self.is_batch_invariant = isinstance(self.ops, NativeOps) and _have_invariant_linears(weights)
         self.is_exact = self.is_batch_invariant or limits.exact
@@ -84,15 +85,28 @@ class LlamaModel:
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
         self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
         kv_shape = (dimensions.kv_heads, dimensions.head_size, dimensions.head_size)
-        self.pool = KVPool(KVLayout((kv_shape,) * len(weights.layers), self._like.dtype, self.device))
+        layout = KVLayout((kv_shape,) * len(weights.layers), self._like.dtype, self.device)
+        arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
+        self.pool = KVPool(layout, arena=arena)
         self.hidden_state_layers: tuple[int, ...] = ()
         self._stack = DecoderStack(weights.layers, weights.norm, self.ops, self._rope_angles)
-        self.graphs = (
-            CudaGraphs(capture, self._stack.sliding_windows, self._attention_mask) if capture is not None else None
-        )
+        self.graphs: CudaGraphs | None = None
+        if graphs is not None and arena is not None:
+            embedded = weights.embedding[:0].to(self.device)
+            network = GraphedNetwork(self._compute_pass, embedded, self._stack.sliding_windows, self._attention_mask)
+            self.graphs = CudaGraphs(graphs.capture, arena, network, exact=limits.exact)
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
+        if self.graphs is not None and hidden_state_layers != self.hidden_state_layers:
+            self.graphs.clear()
         self.hidden_state_layers = hidden_state_layers
+
+    def capture_graphs(self, progress: Progress, exit_layer: int = 0) -> None:
+        """Capture all CUDA graphs, so that no turn does; with an exit layer also the graph of an early exit."""
+        if self.graphs is not None:
+            self.graphs.capture_all(self._full_depth, progress)
+            if exit_layer:
+                self.graphs.capture_all(ForwardDepth(exit_layer), progress, self.graphs.sizes[:1])
 
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:
@@ -104,49 +118,61 @@ class LlamaModel:
         return self.weights.lm_head(hidden_states)
 
     def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
-        return self.compute_logits(self._forward(chain_nodes(tokens), cache, ForwardDepth(exit_layer)).final[-1:])
+        return self._forward_chain(tokens, cache, ForwardDepth(exit_layer)).logits
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
-        count, states = len(tree), self._forward(self.limits.nodes(tree), cache, self._full_depth, is_tree=True)
+        count, nodes = len(tree), self.limits.nodes(tree)
+        if (output := self._replay(nodes, cache, self._full_depth)) is not None:
+            return output.rows(0, count)
+        states = self._forward(nodes, cache, self._full_depth, is_tree=True)
         selected = states.selected[:count] if states.selected is not None else None
         return ModelOutput(self.compute_logits(states.final)[:count], selected)
 
+    def forward_and_sample(
+        self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows
+    ) -> SampledOutput | None:
+        noise = sampler.noise_inputs(rows) if self.graphs is not None else None
+        output = self._replay(self.limits.nodes(tree), cache, self._full_depth, noise) if noise is not None else None
+        return SampledOutput(output.rows(0, len(tree)), output.samples[: len(tree)]) if output is not None else None
+
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
-        states = self._forward(chain_nodes(tokens), cache, self._full_depth)
+        output = self._forward_chain(tokens, cache, self._full_depth)
         cache.commit(list(range(len(tokens))))
-        return ModelOutput(self.compute_logits(states.final[-1:]), states.selected)
-
-    def draft_chain(
-        self, token: Tensor, steps: int, cache: KVCache, sample: Callable[[Tensor], Tensor], graph_key: Hashable
-    ) -> Tensor | None:
-        """The tokens that follow a token on the device, each sampled from the logits after the one before. [steps]
-
-        One CUDA graph; None without graphs. The rows stay uncommitted. `sample` maps logits [1, V] to a token [1], and
-        `graph_key` distinguishes different `sample` functions.
-        """
-        if self.graphs is None:
-            return None
-        depth = ForwardDepth(len(self.weights.layers))
-
-        def step(batch: ForwardBatch) -> Tensor:
-            return sample(self.compute_logits(self._forward_layers(batch, depth).final))
-
-        return self.graphs.run_chain(token, steps, cache, step, graph_key)
+        return output
 
     @property
     def _full_depth(self) -> ForwardDepth:
         return ForwardDepth(len(self.weights.layers), self.hidden_state_layers)
 
-    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
-        if self.graphs is not None:
-            states = self.graphs.run(nodes, cache, depth, self._forward_layers, self.limits.exact)
-            if states is not None:
-                return states
-        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache), cache)
-        return self._forward_layers(replace(batch, is_batch_invariant=is_tree), depth)
+    def _forward_chain(self, tokens: list[int] | Tensor, cache: KVCache, depth: ForwardDepth) -> ModelOutput:
+        """The logits of the last token, and the hidden states of all."""
+        nodes, count = chain_nodes(tokens), len(tokens)
+        if (output := self._replay(nodes, cache, depth)) is not None:
+            return output.rows(count - 1, count)
+        states = self._forward(nodes, cache, depth)
+        return ModelOutput(self.compute_logits(states.final[-1:]), states.selected)
 
-    def _forward_layers(self, batch: ForwardBatch, depth: ForwardDepth) -> HiddenStates:
-        return self._stack.forward(self.embed(batch.tokens), batch, depth)
+    def _replay(
+        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, noise: NoiseInputs = NO_NOISE
+    ) -> PassOutput | None:
+        """The output of a CUDA graph; None without one for so many nodes."""
+        graphs = self.graphs
+        if graphs is None or graphs.is_disabled or graphs.width_for(len(nodes.depths)) is None:
+            return None
+        return graphs.run(nodes, self._embed_nodes(nodes.tokens), cache, depth, noise)
+
+    def _compute_pass(self, rows: Tensor, batch: ForwardBatch, noise: DeviceNoise, depth: ForwardDepth) -> PassOutput:
+        """What a CUDA graph captures."""
+        states = self._stack.forward(rows, batch, depth)
+        logits = self.compute_logits(states.final)
+        return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
+
+    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
+        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache), cache)
+        return self._stack.forward(self._embed_nodes(nodes.tokens), replace(batch, is_batch_invariant=is_tree), depth)
+
+    def _embed_nodes(self, tokens: list[int] | Tensor) -> Tensor:
+        return self.embed(copy_to_device(tokens, self.weights.embedding.device))
 
     def _forward_batch(self, host_batch: RowBatch, cache: KVCache) -> ForwardBatch:
         queries_per_kv = self.dimensions.heads // self.dimensions.kv_heads
@@ -154,7 +180,7 @@ class LlamaModel:
             window: build_attention_mask(host_batch, window, queries_per_kv, self._like)
             for window in self._stack.sliding_windows
         }
-        return host_batch.to_device(cache, masks, self.device, copy_to_device(host_batch.tokens, self.device))
+        return host_batch.to_device(cache, masks, self.device)
 
     def _rope_angles(self, positions: Tensor) -> RopeAngles:
         cos, sin = self.weights.rope

@@ -3,7 +3,7 @@
 | format | on a CPU | on a CUDA GPU |
 |---|---|---|
 | `float` | packed by oneDNN | cuBLAS |
-| `int8` | activations quantized row by row, integer matmul of oneDNN | bitsandbytes' LLM.int8 |
+| `int8` | activations quantized row by row, integer matmul of oneDNN | the same, in two parts (bitsandbytes) |
 | `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | dequantized to bfloat16 |
 | `fp8` | e4m3, dequantized in every pass | activations in e4m3 too, one scale per row (`torch._scaled_mm`) |
 | `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | bitsandbytes' `gemm_4bit` |
@@ -36,6 +36,7 @@ FP8 = torch.float8_e4m3fn
 FP8_MAX = 448  # the largest number of e4m3
 FP8_BITS_IN_BF16 = -0x7810  # 1000 0111 1111 0000: the sign, and e4m3's other bits where a bfloat16 has its exponent
 FP8_ALIGNMENT = 16  # fp8 matmuls of GPUs need shapes that are multiples of this
+FINE_STEPS = 2 * INT8_MAX  # a rounding error of at most 0.5 becomes an int8
 INT7_MAX = 63  # CPUs without VNNI add two products of 8 x 7 bits in 16 bits
 
 
@@ -97,17 +98,31 @@ class Fp8Linear(QuantLinear):
 
 
 @dataclass(frozen=True)
-class LlmInt8Linear(QuantLinear):
-    """LLM.int8 (arXiv 2208.07339) without outlier detection, which would wait for the device in every layer."""
+class TwoPartInt8Linear(QuantLinear):
+    """An int8 weight with a scale per output. Activations are the sum of two int8 rows, about 16 bits together.
+
+    A large activation makes the steps of its row coarse, and large models have such outliers (LLM.int8, arXiv
+    2208.07339). LLM.int8 computes their columns in float16, but finding them waits for the device in every layer, and
+    they depend on the other rows of a pass. Here the second part quantizes what the first one rounds off, in the same
+    matmul: the weight is read once, nothing waits, and a row has the same bits in every batch.
+    """
+
+    is_batch_invariant = True  # integer sums do not depend on their order
 
     weight: Tensor  # int8 [out, in]
     absmax: Tensor  # [out]: the value of INT8_MAX
     bias: Tensor | None
 
     def __call__(self, rows: Tensor, /) -> Tensor:
-        ops = torch.ops.bitsandbytes
-        quantized, absmax, _outliers = ops.int8_vectorwise_quant.default(rows.to(torch.float16), 0.0)
-        return ops.int8_scaled_mm.default(quantized, self.weight, absmax, self.absmax, bias=self.bias, dtype=rows.dtype)
+        scales = absmax_scales(rows, INT8_MAX)[:, None]
+        scaled = rows.float() / scales
+        coarse = scaled.round()
+        fine = ((scaled - coarse) * FINE_STEPS).round_()
+        parts = torch.cat((coarse, fine)).to(torch.int8)
+        sums = torch.ops.bitsandbytes.int8_linear_matmul.default(parts, self.weight).float()
+        coarse_sums, fine_sums = sums.chunk(2)
+        out = (coarse_sums + fine_sums / FINE_STEPS) * scales * (self.absmax / INT8_MAX)
+        return (out if self.bias is None else out + self.bias).to(rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -152,7 +167,7 @@ def quant_linear(source: WeightSource, quant_format: str, bias: Tensor | None = 
 
 def _int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     if source.device.type != "cpu":
-        return _llm_int8_linear(source, bias)
+        return _two_part_int8_linear(source, bias)
     max_value = max_safe_int8()
     weight, scales = torch.empty(source.shape, dtype=torch.int8), torch.empty(source.shape[0])
     for first, rows in source.row_chunks():
@@ -165,14 +180,14 @@ def _int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     return Int8Linear(packed, scales, torch.zeros(len(scales), dtype=torch.int32), bias)
 
 
-def _llm_int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
+def _two_part_int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     quantize = _bitsandbytes().functional.int8_vectorwise_quant
     weight = torch.empty(source.shape, dtype=torch.int8, device=source.device)
     absmax = torch.empty(source.shape[0], device=source.device)
     for first, rows in source.row_chunks():
         to = slice(first, first + len(rows))
         weight[to], absmax[to], _outliers = quantize(rows.to(torch.float16))
-    return LlmInt8Linear(weight, absmax, bias)
+    return TwoPartInt8Linear(weight, absmax, bias)
 
 
 def _fp8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:

@@ -22,7 +22,8 @@ FP8_BLOCK = 128  # rows and columns of an expert that share a scale
 MXFP4_BYTES = 0.5 + 1 / 32  # per element: 32 elements share a scale of one byte
 CUDA_CONTEXT_BYTES = int(0.6 * GIB)  # a CUDA context and its kernels
 PYTHON_BYTES = int(0.5 * GIB)  # a process with torch on a CPU
-GRAPH_BYTES, GRAPHS = 16 * 2**20, 24  # vLLM reports 0.3 to 0.6 GiB for 35 CUDA graphs of a model of 8B
+GRAPH_BYTES, GRAPHS = 16 * 2**20, 7  # vLLM reports 0.3 to 0.6 GiB for 35 CUDA graphs of a model of 8B
+GRAPH_ROWS, GRAPH_LOGIT_COPIES = 64, 5  # of the widest graph: logits, and what adds the noise to them
 CUBLAS_WORKSPACE_BYTES, STREAMS = 32 * 2**20, 2  # cuBLAS has a workspace for each stream: computing and capturing
 MASK_BYTES_PER_KEY = 2 * 8  # bf16, repeated for the queries that share a key
 LOGIT_ROWS, LOGIT_COPIES = 128, 4  # float32 logits of the widest pass, and copies during sampling
@@ -30,6 +31,7 @@ PREFILL_CHUNK_TOKENS = 512
 DISPLAY_BYTES = int(0.7 * GIB)  # GPU memory that a display and the driver use
 SCRATCH_ROWS = 256  # rows after the text that a pass may write; as in engine.cache
 MIN_BUCKET_ROWS = 1024  # as in engine.cache
+ARENA_STEP, ARENA_SPARE_ROWS = 256, 64  # as in engine.kv_arena
 
 
 def _fp8_bytes(matrix: Matrix) -> float:
@@ -123,8 +125,19 @@ def kv_bytes_per_token(architecture: Architecture) -> int:
 
 
 def cache_rows(context_tokens: int) -> int:
-    """The KV cache rows of a full context: the next power of two, plus scratch rows."""
+    """The KV cache rows of a full context on a CPU: the next power of two, plus scratch rows."""
     return max(MIN_BUCKET_ROWS, 1 << (context_tokens - 1).bit_length()) + SCRATCH_ROWS
+
+
+def has_kv_arena(architecture: Architecture, *, on_gpu: bool) -> bool:
+    """Whether all rows of KV cache are allocated when the model is loaded, for CUDA graphs."""
+    return on_gpu and architecture.family in LLAMA_LIKE_FAMILIES
+
+
+def arena_rows(context_tokens: int) -> int:
+    """The rows of a KV arena: a full context, and a short text beside it."""
+    text = -(-context_tokens // ARENA_STEP) * ARENA_STEP + SCRATCH_ROWS
+    return text + MIN_BUCKET_ROWS + SCRATCH_ROWS + ARENA_SPARE_ROWS
 
 
 @dataclass(frozen=True)
@@ -149,7 +162,8 @@ def workspace_bytes(model: QuantizedModel, tokens: int, *, on_gpu: bool = True) 
     rows = logits + PREFILL_CHUNK_TOKENS * 16 * architecture.hidden_size * BF16_BYTES
     if not on_gpu:
         return PYTHON_BYTES + rows
-    graphs = GRAPHS * GRAPH_BYTES if architecture.family in LLAMA_LIKE_FAMILIES else 0
+    graphs = GRAPHS * GRAPH_BYTES + GRAPH_ROWS * GRAPH_LOGIT_COPIES * 4 * architecture.vocab_size
+    graphs = graphs if has_kv_arena(architecture, on_gpu=on_gpu) else 0
     mask = PREFILL_CHUNK_TOKENS * tokens * MASK_BYTES_PER_KEY
     return CUDA_CONTEXT_BYTES + rows + graphs + STREAMS * CUBLAS_WORKSPACE_BYTES + mask + _dequantized_bytes(model)
 
@@ -182,17 +196,21 @@ def plan_memory(
     on_gpu: bool = True,
     uses_sliding_windows: bool = True,
 ) -> MemoryPlan:
-    kv_bytes = kv_cache_bytes(
-        target.architecture,
-        tokens,
-        uses_sliding_windows=uses_sliding_windows,
-        element_bytes=4 if target.quant_format == "float32" else BF16_BYTES,
-    )
+    def kv_bytes(model: QuantizedModel, element_bytes: int) -> int:
+        has_arena = has_kv_arena(model.architecture, on_gpu=on_gpu)
+        return kv_cache_bytes(
+            model.architecture,
+            arena_rows(tokens) if has_arena else tokens,
+            uses_sliding_windows=uses_sliding_windows and not has_arena,
+            element_bytes=element_bytes,
+        )
+
+    kv_cache = kv_bytes(target, 4 if target.quant_format == "float32" else BF16_BYTES)
     if drafter is not None:
-        kv_bytes += kv_cache_bytes(drafter.architecture, tokens, uses_sliding_windows=uses_sliding_windows)
+        kv_cache += kv_bytes(drafter, BF16_BYTES)
     drafter_bytes = drafter.weight_bytes(on_gpu=on_gpu) if drafter else 0
     return MemoryPlan(
-        target.weight_bytes(on_gpu=on_gpu), drafter_bytes, kv_bytes, workspace_bytes(target, tokens, on_gpu=on_gpu)
+        target.weight_bytes(on_gpu=on_gpu), drafter_bytes, kv_cache, workspace_bytes(target, tokens, on_gpu=on_gpu)
     )
 
 

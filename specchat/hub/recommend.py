@@ -21,6 +21,7 @@ from specchat.hub.memory_plan import (
     SCRATCH_ROWS,
     MemoryPlan,
     QuantizedModel,
+    has_kv_arena,
     plan_memory,
     weight_bytes,
 )
@@ -78,7 +79,8 @@ class ModelPair:
     def memory_plan(self) -> MemoryPlan:
         """The bytes with a full context. All KV rows are stored, so that draft tokens can be rolled back."""
         target = QuantizedModel(self.entry.architecture, self.quant_format, self.embeddings_on_cpu)
-        rows = self.context_tokens + SCRATCH_ROWS
+        has_arena = has_kv_arena(self.entry.architecture, on_gpu=self.device.is_gpu)
+        rows = self.context_tokens + (0 if has_arena else SCRATCH_ROWS)
         return plan_memory(target, self.drafter.model, rows, on_gpu=self.device.is_gpu, uses_sliding_windows=False)
 
     @property

@@ -25,6 +25,7 @@ from specchat.drafters.registry import DraftingResources, TokenizerPair, build_d
 from specchat.drafters.suffix_decoding import PastTextIndex
 from specchat.engine.model import Model
 from specchat.errors import ModelError
+from specchat.forward.llama import LlamaModel
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
@@ -126,11 +127,23 @@ def load_engine(
     resources.target.set_hidden_state_layers(
         tuple(dict.fromkeys(layer for head in resources.heads.values() for layer in head.hidden_state_layers))
     )
+    _capture_graphs(resources, progress)
     costs = load_costs(_cost_identity(profile, plan, resources))
     corpus = _read_corpus(plan.reference_corpus)
     notices = _notices(plan, tokenizer)
     models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus, notices)
     return Engine(models, resources, _thread_watchdog(resources.target), torch.get_num_threads())
+
+
+def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:
+    """Capture the CUDA graphs of all models, so that no turn has to; nothing on a CPU."""
+    for role, model in (("target", resources.target), ("draft", resources.draft_model)):
+        if isinstance(model, LlamaModel):
+            exit_layer = resources.early_exit_layer if role == "target" else 0
+            model.capture_graphs(
+                lambda done, total, role=role: progress(LoadingEvent(role, done, total, "capturing CUDA graphs")),
+                exit_layer,
+            )
 
 
 def _notices(plan: LoadPlan, tokenizer: Tokenizer) -> tuple[str, ...]:

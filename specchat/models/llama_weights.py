@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.kv_arena import arena_rows
 from specchat.engine.model import limit_context_window
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cuda_graphs import Capture, CudaGraphCapture
+from specchat.forward.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
 from specchat.forward.decoder_layer import Attention, DecoderLayer, SwiGluMlp
 from specchat.forward.llama import Dimensions, LlamaModel, Weights
 from specchat.forward.quant_linear import GGUF_FORMAT
@@ -24,6 +25,7 @@ from specchat.models.llama_manifest import check_tensors, read_dimensions
 from specchat.models.tensor_files import EMBEDDING, WeightLoader
 
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3")
+DEFAULT_ARENA_TOKENS = 8192  # without a limit; a context window may have a million tokens
 LLAMA_LIKE_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -53,10 +55,11 @@ def load_llama(
     """Load the model of a folder. `dtype` None keeps the stored dtype; `quant_format` is one of QUANT_FORMATS.
 
     FP8 checkpoints are dequantized to `dtype` or the config's dtype, some rows at a time. On a GPU, CUDA graphs are
-    captured, unless the embedding stays on another device.
+    captured, over a KV arena for one text of `context_window` tokens (DEFAULT_ARENA_TOKENS without one).
     """
     config = json.loads((folder / "config.json").read_text())
     sizes = read_dimensions(config, folder)
+    arena_tokens = limit_context_window(context_window or DEFAULT_ARENA_TOKENS, sizes.max_position_embeddings)
     context_window = limit_context_window(context_window, sizes.max_position_embeddings)
     files = tensor_files(folder, config)
     check_tensors(files, sizes)
@@ -65,10 +68,11 @@ def load_llama(
         files = replace(files, dtype=dtype)
     blocks = GgufBlocks.from_folder(folder) if quant_format == GGUF_FORMAT and device.type == "cpu" else None
     loader = WeightLoader(files, dtype, device, quant_format, blocks)
-    if device.type == "cuda" and embedding_device in (None, device):
+    if device.type == "cuda":
         capture = capture or CudaGraphCapture(device)
     weights = _weights(loader, config, sizes, embedding_device or device, context_window)
-    return LlamaModel(sizes, weights, context_window, limits, capture)
+    graphs = GraphSettings(capture, arena_rows(arena_tokens)) if capture is not None else None
+    return LlamaModel(sizes, weights, context_window, limits, graphs)
 
 
 def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles:

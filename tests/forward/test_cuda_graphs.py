@@ -1,22 +1,22 @@
 """CUDA graphs are captured once and replayed at the same addresses."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack
+
 import pytest
 import torch
 
 from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.engine.cache import KVCache
-from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import DraftContext, Drafter
-from specchat.engine.model import Model
-from specchat.engine.sampling import Sampler
+from specchat.engine.sampling import LogitRows, Sampler, pack_samples
 from specchat.engine.tree import DraftTree
-from specchat.forward import cuda_graphs
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cuda_graphs import CudaGraphs, kv_bucket
+from specchat.forward.cuda_graphs import CAPTURE_SIZES, CudaGraphs
 from specchat.forward.llama import LlamaModel
 from specchat.models.llama_weights import load_llama
-from tests.recorder import recorded
-from tests.tiny import answer, saved, target, write
+from tests.fake_gpu import fake_gpu
+from tests.tiny import Chaos, answer, saved, target, write
 
 TEXT = list(range(5, 45))
 
@@ -33,30 +33,47 @@ def chain(*tokens: int) -> DraftTree:
     return tree
 
 
-def test_a_pass_of_one_size_is_captured_once():
+def test_the_graphs_of_all_widths_are_captured_before_the_first_turn():
     model, graphs = graphed()
-    cache = model.pool.open()
-    with model.pool.acquire_slot(cache, 900):
-        for step in range(20):
-            model.forward(chain(7, step, 9), cache)
-            cache.commit([0])
+    reports = list[tuple[int, int]]()
+
+    model.capture_graphs(lambda done, total: reports.append((done, total)))
+
+    assert len(graphs) == len(CAPTURE_SIZES) == 7
+    assert reports == [(done, 7) for done in range(8)]
+
+
+def test_no_turn_captures_after_that():
+    model, graphs = graphed()
+    model.capture_graphs(lambda *_: None)
+    graphs.capture = lambda _run: pytest.fail("captured during a turn")
+    for text in (TEXT, TEXT * 20, [3]):  # also after a conversation ended, and beyond what its slot held
+        assert len(answer(model, Chaos(2), text, Sampler(0.8, seed=2))) == 40
+
+
+def test_a_graph_depends_on_the_number_of_rows_alone():
+    model, graphs = graphed()
+    one, other = model.pool.open(), model.pool.open()
+    with model.pool.acquire_slot(one, 900), model.pool.acquire_slot(other, 900):
+        for cache in (one, other):
+            while cache.length < 400:
+                model.prefill(TEXT[:9], cache)
+            for tokens in ([7] * 9, list(range(10)), list(range(16))):
+                model.forward(chain(*tokens), cache)
 
     assert len(graphs) == 1
 
 
-def test_rows_are_padded_to_the_next_size_and_keys_to_the_next_bucket():
-    model, graphs = graphed()
+def test_captures_write_to_no_text():
+    model, _graphs = graphed()
     cache = model.pool.open()
     with model.pool.acquire_slot(cache, 900):
-        for tokens in ([7] * 9, list(range(10)), list(range(11)), list(range(12))):  # all in the graph for 12 rows
-            model.forward(chain(*tokens), cache)
-        assert len(graphs) == 1
-        while cache.length < 300:
-            model.prefill(TEXT[:16], cache)
-        before = len(graphs)
-        model.forward(chain(*range(12)), cache)
+        model.prefill(TEXT[:9], cache)
+        before = [keys[:, :, :9].clone() for keys, _values in cache.require_slot().layers]
+        model.capture_graphs(lambda *_: None)
+        after = [keys[:, :, :9] for keys, _values in cache.require_slot().layers]
 
-    assert len(graphs) == before + 1
+    assert all(map(torch.equal, before, after))
 
 
 def test_padding_nodes_have_no_logits():
@@ -66,29 +83,62 @@ def test_padding_nodes_have_no_logits():
         assert model.forward(chain(*range(9)), cache).logits.shape == (9, model.vocab_size)
 
 
-def test_the_graphs_of_a_slot_are_freed_with_it():
-    model, graphs = graphed()
-    generation = Generation(model)
-    generation.replace_tokens(TEXT)
-    write(generation, GenerationConfig(Drafter(), Sampler(), max_draft_tokens=0, max_new_tokens=3))
-    assert len(graphs) > 0
+def test_passes_of_two_texts_at_the_same_time_do_not_mix():
+    model, _graphs = graphed()
+    expected = [answer(target("dense-qwen3"), Drafter(), text, Sampler()) for text in (TEXT, TEXT[::-1])]
+    writing = [Generation(model), Generation(model)]
+    steps = list[Iterator[Step]]()
+    with ExitStack() as slots:
+        for each, text in zip(writing, (TEXT, TEXT[::-1]), strict=True):
+            each.replace_tokens(text)
+            slots.enter_context(model.pool.acquire_slot(each.cache, 500))
+            list(each.prefill())
+            steps.append(each.decode(GenerationConfig(Drafter(), Sampler(), 0, 40)))
+        for _both in zip(*steps, strict=True):
+            pass
 
-    generation.close()
-
-    assert len(graphs) == 0
+    assert [each.tokens[len(TEXT) :] for each in writing] == expected
 
 
-def test_the_least_recently_used_graph_is_dropped(monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS_PER_SLOT", 2)
-    model, graphs = graphed()
-    cache, captures = model.pool.open(), []
-    graphs.capture = lambda run: (captures.append(1), recorded(run))[1]
+SAMPLED = {"greedy": Sampler(vocab_size=90), "T0.8": Sampler(0.8, seed=3), "T0.8 padded": Sampler(0.8, vocab_size=90)}
+
+
+@pytest.mark.parametrize("sampler", SAMPLED)
+def test_a_graph_samples_as_the_sampler_does(sampler):
+    model, _graphs = graphed()
+    cache, rules, tree = model.pool.open(), SAMPLED[sampler], chain(7, 8, 9)
     with model.pool.acquire_slot(cache, 900):
-        for width in (1, 2, 1, 3, 1, 2):
-            model.forward(chain(*range(width)), cache)
+        model.prefill(TEXT, cache)
+        rows = rules.rows_of_tree(tree, len(TEXT) + 1)
+        expected = rules.rank(model.forward(tree, cache).logits, rows)
+        sampled = model.forward_and_sample(tree, cache, rules, rows)
 
-    assert len(graphs) == 2
-    assert len(captures) == 4  # 1, 2, 3, and 2 again
+    assert sampled is not None
+    assert torch.equal(sampled.samples, pack_samples(expected))
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [Sampler(0.8, top_k=5), Sampler(0.8, top_p=0.9), Sampler(0.8, min_p=0.1)],
+    ids=["top-k", "top-p", "min-p"],
+)
+def test_other_rules_look_at_the_logits_of_the_graph(sampler):
+    model, _graphs = graphed()
+    cache = model.pool.open()
+    with model.pool.acquire_slot(cache, 900):
+        assert model.forward_and_sample(chain(7), cache, sampler, LogitRows([0])) is None
+
+
+def test_an_embedding_on_another_device_keeps_the_graphs():
+    with fake_gpu() as gpu:
+        limits = BatchLimits(prefill_chunk=16, max_rows=32)
+        cuda, cpu = torch.device("cuda"), torch.device("cpu")
+        apart = load_llama(saved("qwen3"), torch.float32, cuda, 512, limits, embedding_device=cpu)
+        assert apart.weights.embedding.device == cpu
+        text = answer(apart, Drafter(), TEXT, Sampler())
+        assert gpu.replays >= 40
+
+    assert text == answer(target("dense-qwen3"), Drafter(), TEXT, Sampler())
 
 
 def test_without_memory_for_graphs_decoding_continues(caplog):
@@ -100,7 +150,7 @@ def test_without_memory_for_graphs_decoding_continues(caplog):
         raise torch.OutOfMemoryError("no memory")
 
     model = load_llama(
-        saved("qwen3"), torch.float32, torch.device("cpu"), None, BatchLimits(prefill_chunk=16, max_rows=32), fails
+        saved("qwen3"), torch.float32, torch.device("cpu"), 512, BatchLimits(prefill_chunk=16, max_rows=32), fails
     )
 
     assert answer(model, Drafter(), TEXT, Sampler()) == expected
@@ -108,7 +158,7 @@ def test_without_memory_for_graphs_decoding_continues(caplog):
     assert "no GPU memory is left" in caplog.text
 
 
-def test_exact_mode_has_one_graph_over_all_rows_of_the_slot():
+def test_exact_mode_has_one_graph():
     model, graphs = graphed(exact=True)
     cache = model.pool.open()
     with model.pool.acquire_slot(cache, 900):
@@ -131,12 +181,6 @@ def test_exact_mode_with_graphs_is_bit_identical_to_plain_decoding(dtype):
     assert torch.equal(logits(), logits(4, 5, 6))
 
 
-def test_buckets_are_powers_of_two_and_halfway_between():
-    assert [kv_bucket(rows) for rows in (1, 256, 257, 384, 385, 512, 1025, 1536, 1537)] == [
-        256, 256, 384, 384, 512, 512, 1536, 1536, 2048,
-    ]  # fmt: skip
-
-
 def test_tokens_on_the_device_stay_there():
     model, _graphs = graphed()
     lists, tensors = model.pool.open(), model.pool.open()
@@ -147,74 +191,7 @@ def test_tokens_on_the_device_stay_there():
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(outputs, expected, strict=True))
 
 
-def drafted_chain(model: LlamaModel, cache: KVCache, token: int, steps: int) -> list[int] | None:
-    """A greedy chain after a token, as one graph."""
-    tokens = model.draft_chain(torch.tensor([token]), steps, cache, lambda logits: logits.argmax(-1), graph_key=None)
-    return tokens.tolist() if tokens is not None else None
-
-
-def chain_by_passes(model: Model, cache: KVCache, token: int, steps: int) -> list[int]:
-    """The same, pass by pass."""
-    length, tokens = cache.length, [token]
-    for _ in range(steps):
-        tokens.append(int(model.prefill(tokens[-1:], cache).logits.argmax()))
-    cache.rollback(length)
-    return tokens[1:]
-
-
-@pytest.mark.parametrize("shape", ["graphs-qwen3", "graphs-mistral"])
-def test_a_chain_of_draft_tokens_is_one_graph(shape):
-    model = target(shape)
-    assert isinstance(model, LlamaModel) and model.graphs is not None
-    cache, graphs = model.pool.open(), model.graphs
-    with model.pool.acquire_slot(cache, 900):
-        for text in (TEXT, [9, 9, 4], TEXT[::-1]):  # the second chain starts elsewhere and is a replay
-            model.prefill(text, cache)
-            expected, length, before = chain_by_passes(model, cache, text[-1], 5), cache.length, len(graphs)
-            assert drafted_chain(model, cache, text[-1], 5) == expected
-            assert cache.length == length
-            assert len(graphs) == before + (text is TEXT)
-
-
-def test_another_chain_length_or_sampling_is_another_graph():
-    model, graphs = graphed()
-    cache = model.pool.open()
-    with model.pool.acquire_slot(cache, 900):
-        model.prefill(TEXT, cache)
-        before = len(graphs)
-        drafted_chain(model, cache, 7, 2)
-        drafted_chain(model, cache, 8, 2)
-        drafted_chain(model, cache, 7, 3)
-        lowest = model.draft_chain(torch.tensor([7]), 2, cache, lambda logits: logits.argmin(-1), graph_key="lowest")
-        assert len(graphs) == before + 3
-        assert lowest is not None
-        assert lowest.tolist() != drafted_chain(model, cache, 7, 2)
-
-
-def test_a_drafted_chain_is_not_overwritten_by_the_next():
-    model, _graphs = graphed()
-    cache = model.pool.open()
-    with model.pool.acquire_slot(cache, 900):
-        model.prefill(TEXT, cache)
-        first = model.draft_chain(torch.tensor([7]), 4, cache, lambda logits: logits.argmax(-1), graph_key=None)
-        assert first is not None
-        before = first.tolist()
-        model.draft_chain(torch.tensor([60]), 4, cache, lambda logits: logits.argmax(-1), graph_key=None)
-
-    assert first.tolist() == before
-
-
-def test_without_graphs_or_rows_there_is_no_chain():
-    (model, _graphs), dense = graphed(), target("dense-qwen3")
-    assert isinstance(dense, LlamaModel)
-    for each, rows in ((dense, 900), (model, 20)):
-        cache = each.pool.open()
-        with each.pool.acquire_slot(cache, rows):
-            cache.length = cache.require_slot().rows - 3
-            assert drafted_chain(each, cache, 7, 4) is None
-
-
-def test_a_draft_model_drafts_the_same_with_one_graph_and_pass_by_pass():
+def test_a_draft_model_drafts_the_same_with_graphs():
     with_graphs, plain = target("graphs-qwen3"), target("dense-qwen3")
     assert isinstance(with_graphs, LlamaModel)
     one, other = DraftModelDrafter(with_graphs, chain_length=6), DraftModelDrafter(plain, chain_length=6)
@@ -223,9 +200,6 @@ def test_a_draft_model_drafts_the_same_with_one_graph_and_pass_by_pass():
         tree = one.propose(context)
         assert (tree.tokens, tree.parents) == ((expected := other.propose(context)).tokens, expected.parents)
         assert len(tree) == 7
-    assert with_graphs.graphs is not None
-    keys = [key for by_key in with_graphs.graphs._graphs_by_slot.values() for key in by_key]
-    assert sum(isinstance(key, tuple) and key[2] is None for key in keys) == 1
 
 
 def test_a_chain_has_no_tokens_outside_the_vocabulary():

@@ -273,7 +273,7 @@ def test_the_int8_matmul_of_gpus_is_near_the_float_result(dtype):
     """bitsandbytes computes it on a CPU too, so the test needs no GPU."""
     matrix, bias, rows = weight(64, 128, dtype), weight(1, 64, dtype)[0], weight(5, 128, dtype)
 
-    multiply = module._llm_int8_linear(WeightSource.from_tensor(matrix), bias)
+    multiply = module._two_part_int8_linear(WeightSource.from_tensor(matrix), bias)
 
     assert multiply(rows).dtype == dtype
     assert (
@@ -281,6 +281,17 @@ def test_the_int8_matmul_of_gpus_is_near_the_float_result(dtype):
         < TOLERANCE["int8"]
     )
     assert torch.equal(multiply(rows)[:1], multiply(rows[:1]))
+
+
+def test_outliers_do_not_make_the_int8_rows_of_gpus_coarse():
+    matrix, rows = weight(64, 512, torch.float32), weight(5, 512, torch.float32)
+    rows[:, 7] = 300.0  # large models have such columns
+    matrix[:, 7] = 0.0  # what is left is the error of all other columns
+    multiply = module._two_part_int8_linear(WeightSource.from_tensor(matrix), None)
+
+    expected = functional.linear(rows, multiply.weight * multiply.absmax[:, None] / 127)
+
+    assert relative_error(multiply(rows), expected) < 0.01
 
 
 def test_there_is_no_warning_for_supported_formats():

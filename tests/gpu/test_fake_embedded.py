@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 
-from specchat.chat.events import Failed, Finished, TextDelta
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, TextDelta
 from specchat.chat.request import Request
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
@@ -51,6 +51,21 @@ def test_no_drafter_changes_the_text(engine, variant):
 def test_the_engine_asks_for_no_kernel_that_plans_for_each_length(engine):
     assert engine.models.target.pool.layout.device.type == "cuda"
     assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_all_graphs_are_captured_while_the_models_load_and_none_during_a_turn(gpu):
+    events = list[Event]()
+    keys = {"models.device": "cuda", "models.heads": (), "limits.context": 1100}
+
+    loaded = load_engine(Profile().override(keys), events.append)
+
+    reported = [each.text for each in events if isinstance(each, LoadingProgress) and "graphs" in each.text]
+    assert reported[0] == "capturing CUDA graphs: 0 %…"
+    assert reported[-1] == "capturing CUDA graphs: 100 %…"
+    gpu.reset()
+    assert all(answer(loaded, variant, 0.8) for variant in ("plain", "draft", "exit", "suffix"))
+    assert gpu.captures == 0
+    assert gpu.replays > 20
 
 
 @pytest.mark.full

@@ -11,7 +11,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from specchat.engine.decode import Generation
 from specchat.forward.batch import BatchLimits
-from specchat.hub.memory_plan import QuantizedModel, cache_rows, kv_cache_bytes
+from specchat.hub.memory_plan import QuantizedModel, plan_memory
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.models.llama_weights import load_llama
 from tests.fake_gpu import fake_gpu
@@ -43,15 +43,20 @@ def test_the_weights_take_what_was_planned(folder, quant_format):
         assert model.bytes == pytest.approx(planned, rel=0.03)
 
 
-def test_two_conversations_take_the_planned_rows(folder):
-    planned = 2 * kv_cache_bytes(read_architecture(folder), cache_rows(900))
+@pytest.mark.parametrize("quant_format", ["float", "nf4"])
+def test_weights_and_the_kv_arena_take_what_was_planned(folder, quant_format):
+    model_plan = QuantizedModel(read_architecture(folder), FORMATS[quant_format])
+    plan = plan_memory(model_plan, None, 900)
     with fake_gpu() as gpu:
-        model = load_llama(folder, torch.bfloat16, torch.device("cuda"), None, BatchLimits())
+        model = load_llama(folder, torch.bfloat16, torch.device("cuda"), 900, BatchLimits(), quant_format=quant_format)
         gc.collect()
-        before, conversations = gpu.held_bytes, [Generation(model), Generation(model)]
+        held, conversations = gpu.held_bytes, [Generation(model) for _ in range(3)]
+        assert held == pytest.approx(plan.weight_bytes + plan.kv_cache_bytes, rel=0.03)
+        assert model.pool.bytes == plan.kv_cache_bytes
+
         for each in conversations:
             with model.pool.acquire_slot(each.cache, 900):
                 pass
         gc.collect()
 
-        assert gpu.held_bytes - before == pytest.approx(planned, rel=0.03)
+        assert gpu.held_bytes == held

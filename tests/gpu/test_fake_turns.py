@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.engine import cache as engine_cache
 from specchat.engine import pass_clock
-from specchat.engine.cache import Slot
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
+from specchat.errors import CacheError
+from specchat.forward.llama import LlamaModel
 from tests.engine.test_grammar import Counting
 from tests.fake_gpu import CaptureError, FakeGpu, fake_gpu
 from tests.tiny import target, write
@@ -38,6 +38,13 @@ def gpu_model() -> Model:
     return target("dense-qwen3", device="cuda")
 
 
+def loaded(model: Model) -> LlamaModel:
+    """The model as `load_engine` leaves it."""
+    assert isinstance(model, LlamaModel)
+    model.capture_graphs(lambda *_: None)
+    return model
+
+
 def generation(model: Model, drafter: Drafter | None = None, text: list[int] = TEXT) -> Generation:
     started = Generation(model, () if drafter is None else (drafter,))
     started.replace_tokens(text)
@@ -50,8 +57,12 @@ def config(drafter: Drafter | None = None, sampler: Sampler | None = None, limit
 
 
 def waits_per_step(gpu: FakeGpu, model: Model, drafter: Drafter | None, sampler: Sampler) -> float:
-    """After the first steps, which capture."""
+    """After the first steps, in which the drafter reads the prompt. Nothing is captured."""
     started, steps = generation(model, drafter), list[Step]()
+    loaded(model)
+    if isinstance(drafter, DraftModelDrafter):
+        loaded(drafter.model)
+    captures = gpu.captures
     with model.pool.acquire_slot(started.cache, started.rows_needed(100)):
         list(started.prefill())
         for step in started.decode(config(drafter, sampler, 60)):
@@ -60,8 +71,8 @@ def waits_per_step(gpu: FakeGpu, model: Model, drafter: Drafter | None, sampler:
                 gpu.reset()
             if len(steps) == 14:
                 break
-    captures = sum(count for reason, count in gpu.waits.items() if "synchronize" in reason)
-    return (gpu.waits.total() - captures) / (len(steps) - 6)
+    assert gpu.captures == 0 < captures
+    return gpu.waits.total() / (len(steps) - 6)
 
 
 def test_a_conversation_follows_one_that_was_closed(gpu):
@@ -147,22 +158,40 @@ def test_rejection_sampling_takes_a_draft_model_on_the_cpu():
     assert sum(step.accepted for step in steps) > 0
 
 
-def test_an_idle_conversation_makes_room_for_another(monkeypatch):
-    model, alive = gpu_model(), list[Slot]()
-    first, second = generation(model), generation(model)
+@pytest.mark.parametrize(
+    "sampler", ["greedy", *(pytest.param(each, marks=pytest.mark.full) for each in ("T0.8", "top-p"))]
+)
+def test_no_turn_captures_a_graph(gpu, sampler):
+    model, drafter = loaded(gpu_model()), DraftModelDrafter(loaded(gpu_model()))
+    gpu.reset()
+    for text in (TEXT, TEXT * 30):
+        for each in (None, drafter):
+            started = generation(model, each, text)
+            write(started, config(each, SAMPLERS[sampler]))
+            started.close()
+
+    assert gpu.captures == 0
+    assert gpu.replays > 48
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "T0.8"])
+def test_a_step_is_one_replay_and_few_other_launches(gpu, sampler):
+    model = loaded(gpu_model())
+    started = generation(model)
+    with model.pool.acquire_slot(started.cache, started.rows_needed(100)):
+        list(started.prefill())
+        gpu.reset()
+        list(started.decode(config(None, SAMPLERS[sampler], 10)))
+
+    assert gpu.replays == 10
+    assert gpu.launches <= 10 * 6  # embedding, copies in, and copies of the logits
+
+
+def test_an_idle_conversation_makes_room_for_another():
+    model = gpu_model()
+    first, second = generation(model, text=TEXT * 40), generation(model, text=TEXT[::-1] * 40)
     write(first, config())
     text = list(first.tokens)
-
-    class Tight(Slot):
-        """The device has room for one slot."""
-
-        def __init__(self, *arguments: object) -> None:
-            alive[:] = [each for each in (first.cache.slot, second.cache.slot) if each is not None]
-            if alive:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            super().__init__(*arguments)
-
-    monkeypatch.setattr(engine_cache, "Slot", Tight)
 
     assert len(write(second, config())) == 12
     assert first.cache.slot is None
@@ -170,31 +199,31 @@ def test_an_idle_conversation_makes_room_for_another(monkeypatch):
 
     assert first.tokens[: len(text)] == text
     assert second.cache.slot is None
+    alone = generation(gpu_model(), text=TEXT * 40)
+    write(alone, config())
+    write(alone, config())
+    assert first.tokens == alone.tokens
 
 
-def test_a_slot_grows_where_old_and_new_do_not_fit_together(monkeypatch):
+def test_a_slot_grows_beside_another():
+    model, alone = gpu_model(), generation(gpu_model())
+    growing, other = generation(model), generation(model)
+    for each in (alone, growing, other):
+        write(each, config())
+    longer = growing.tokens + TEXT * 30
+    for each in (alone, growing):
+        each.replace_tokens(longer)
+        write(each, config())
+
+    assert growing.tokens == alone.tokens
+    assert other.cache.slot is not None
+
+
+def test_a_text_that_is_longer_than_the_arena_is_refused_with_the_numbers():
     model = gpu_model()
-    expected = generation(gpu_model())
-    growing = generation(model)
-    write(growing, config())
 
-    class Tight(Slot):
-        """The device has room for one slot."""
-
-        def __init__(self, *arguments: object) -> None:
-            if growing.cache.slot is not None:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            super().__init__(*arguments)
-
-    longer = growing.tokens + TEXT * 40
-    with monkeypatch.context() as tight:
-        tight.setattr(engine_cache, "Slot", Tight)
-        growing.replace_tokens(longer)
-        write(growing, config())
-    expected.replace_tokens(longer)
-    write(expected, config())
-
-    assert growing.tokens == expected.tokens
+    with pytest.raises(CacheError, match=r"4\d+ rows takes .* MiB, more than is left of .* MiB; lower limits\.context"):
+        write(generation(model, text=TEXT * 100), config())
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
