@@ -112,7 +112,9 @@ class PackedLinear(QuantLinear):
         return out
 
 
-def packed_linear(weights: Sequence[StoredBlocks], dtype: torch.dtype, bias: Tensor | None = None) -> QuantLinear | None:
+def packed_linear(
+    weights: Sequence[StoredBlocks], dtype: torch.dtype, bias: Tensor | None = None
+) -> QuantLinear | None:
     """The layer of these weights, one above the other; None where a format or this CPU has no kernel."""
     native = native_kernels()
     kernel = packed_kernel(native, dtype)

@@ -58,9 +58,9 @@ class Models:
     dtype: str = key("auto", "The data type of computations.", choices=DTYPES)
     weights: str = key(
         "float",
-        "The format of the target's weights: float, as they are stored or as dtype requires; gguf, the blocks of a GGUF "
-        "file as they are (on a CPU); int8 and fp8 take half the memory of bfloat16, nf4 a quarter and nf4-double a little "
-        "less. Each format has its own text.",
+        "The format of the target's weights: float, as they are stored or as dtype requires; gguf, the blocks of a "
+        "GGUF file as they are (on a CPU); int8 and fp8 take half the memory of bfloat16, nf4 a quarter, nf4-double a "
+        "little less. Each format has its own text.",
         choices=WEIGHT_FORMATS,
     )
     draft_weights: str = key("float", "The format of the draft's weights: the same choices.", choices=WEIGHT_FORMATS)

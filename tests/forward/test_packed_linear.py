@@ -19,7 +19,7 @@ from specchat.forward.packed_linear import (
 
 INPUTS, OUTPUTS = 768, 35  # three super-blocks, and no whole number of lanes
 DTYPES = [torch.float32, torch.bfloat16]
-SCALE_BYTES = {"Q4_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}  # where half floats are, if not only at 0
+SCALE_BYTES = {"Q4_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}  # of half floats, if not only 0
 needs_kernels = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
 
 
@@ -85,7 +85,10 @@ def test_weights_of_several_formats_are_one_layer_with_a_bias(dtype):
     parts = [stored("Q4_K", 48)[0], stored("Q6_K", 16, seed=2)[0], stored("Q4_1", 21, seed=3)[0]]
     bias, rows = torch.arange(85.0).to(dtype), activations(dtype)
     fused = packed_linear(parts, dtype, bias)
-    alone = [packed_linear([part], dtype, bias[start:][: part.shape[0]]) for part, start in zip(parts, (0, 48, 64))]
+    alone = [
+        packed_linear([part], dtype, bias[start:][: part.shape[0]])
+        for part, start in zip(parts, (0, 48, 64), strict=True)
+    ]
     assert fused is not None
 
     assert torch.equal(fused(rows), torch.cat([linear(rows) for linear in alone if linear], dim=1))
