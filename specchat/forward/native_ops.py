@@ -115,9 +115,8 @@ def data_pointer(tensor: torch.Tensor | None) -> int | None:
 def _flag_sets() -> list[tuple[str, ...]]:
     """Compiler flags for the instruction set that torch uses, with its extensions for bfloat16 first, then without."""
     capability = torch.backends.cpu.get_cpu_capability()
-    sets = [(*FLAGS, *CAPABILITY_FLAGS.get(capability, ()))]
-    if capability == "AVX512" and torch.cpu._is_vnni_supported():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        sets = [sets[0] + VNNI_FLAGS]
+    has_vnni = capability == "AVX512" and torch.cpu._is_vnni_supported()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    sets: list[tuple[str, ...]] = [(*FLAGS, *CAPABILITY_FLAGS.get(capability, ()), *(VNNI_FLAGS if has_vnni else ()))]
     if capability == "AVX512" and torch.cpu._is_avx512_bf16_supported():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         sets.insert(0, sets[0] + BFLOAT16_FLAGS)
         if torch.cpu._is_amx_tile_supported():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.document._document import Document
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -142,7 +143,7 @@ class PromptBox(TextArea):
             return False
         if event.key in ("j", "k") and not vi.is_incomplete:
             return self._move_by_line(-1 if event.key == "k" else 1)
-        cursor = self.document.get_index_from_location(self.cursor_location)
+        cursor = self._text_document.get_index_from_location(self.cursor_location)
         was_inserting = vi.is_inserting
         if event.key == "escape" and (was_inserting or vi.is_incomplete):
             self._apply(vi.escape(self.text, cursor))
@@ -155,13 +156,18 @@ class PromptBox(TextArea):
             self.post_message(self.ModeChanged(vi.is_inserting))
         return True
 
+    @property
+    def _text_document(self) -> Document:
+        assert isinstance(self.document, Document)  # of every text area that can be edited
+        return self.document
+
     def _move_by_line(self, step: int) -> bool:
         if not self._handle_prompt_key("up" if step < 0 else "down"):
             (self.action_cursor_up if step < 0 else self.action_cursor_down)()
         return True
 
     def _apply(self, change: ViChange) -> None:
-        place = self.document.get_location_from_index
+        place = self._text_document.get_location_from_index
         if change.is_undo:
             self.undo()
             return
