@@ -191,9 +191,10 @@ def _engine(_context: CheckContext) -> Iterator[Finding]:
         return
     stats, host_version = connection.call("stats", {}), connection.host_info["version"]
     memory = format_gib(sum(stats["memory_bytes"].values()))
-    message = f"process {connection.host_info['pid']}, {stats['state']}, {stats['turns']} answers"
+    conversations = f"{stats['sessions']} conversation{'' if stats['sessions'] == 1 else 's'}"
+    message = f"process {connection.host_info['pid']}, {stats['state']}, {conversations}"
     version_note = "" if host_version == __version__ else f"; it is {host_version}"
-    message += f", {memory} of weights and KV cache{version_note} {stats['warning'] or ''}"
+    message += f", {memory} of models and conversations{version_note} {stats['warning'] or ''}"
     yield Finding(WARN if stats["warning"] or version_note else OK, "engine", message.rstrip())
     yield from engine_variables(connection.host_info)
 

@@ -10,9 +10,11 @@ import pytest
 
 from specchat.cli.doctor import BROKEN_EXIT_CODE, FAIL, OK, WARN
 from specchat.forward.native_ops import COMPILERS
+from specchat.host.client import Conversation
 from specchat.hub import machine, probe
 from specchat.plugins import discovery
 from tests.front import command
+from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.processes import modules_after
 from tests.tiny import speaking
 
@@ -56,6 +58,19 @@ def test_a_machine_in_order_leaves_with_0(monkeypatch):
     assert "embedded/target): " in found["model: target"][0][1]
     assert "not running" in found["engine"][0][1]
     assert found["recommended"] and found["reason"]
+
+
+@pytest.mark.usefixtures("runtime")
+def test_an_engine_that_runs_is_described(monkeypatch):
+    talk = Conversation()
+    list(talk.ask("count 2"))
+    process_id = talk.call("hello")["pid"]
+
+    _code, found = looked(monkeypatch, "--quick")
+
+    verdict, message = found["engine"][0]
+    assert verdict == OK
+    assert message.startswith(f"process {process_id}, ready, 1 conversation, 0 MiB of models and conversations")
 
 
 def test_lines_for_people_end_with_a_count(monkeypatch):
