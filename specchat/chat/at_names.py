@@ -8,9 +8,9 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from specchat.chat.attachments import decode_text, read_attachment
+from specchat.chat.attachments import FENCE_LANGUAGES, decode_text, read_attachment
 from specchat.chat.file_listing import FileListing, find_repository, is_folder, is_glob, list_folder, list_glob
 from specchat.chat.request import Attachment
 from specchat.errors import InputError
@@ -18,7 +18,11 @@ from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 
 REPOSITORY = "@repo"  # the repository of the current folder
-MENTION = re.compile(r"(?<!\S)@\S+")
+MENTION = re.compile(r'(?<!\S)@(?:"[^"\n]+"|\S+)')
+OPEN_MENTION = re.compile(r'(?<!\S)@"[^"\n]*\Z')
+ENDING_WORD = re.compile(r"\S*\Z")
+CODE_CHARACTERS = re.compile(r"[()<>{}=\"'`\\\x00-\x1f]")  # of a decorator or an annotation, and hardly of a name
+FILE_SUFFIXES = {*FENCE_LANGUAGES, ".cfg", ".conf", ".csv", ".ini", ".log", ".rst", ".sql", ".tex", ".txt", ".xml"}
 SENTENCE_PUNCTUATION = ",.;:!?)"
 
 
@@ -31,22 +35,58 @@ def check_name(name: str) -> None:
 def find_mentions(text: str) -> list[str]:
     """The names after an @ in a question: existing files, folders and globs, the repository, loaders of plugins.
 
-    "why @src/a.py? @home" names "src/a.py" if that file exists; anything else after an @ is text.
+    "why @src/a.py? @home" names "src/a.py". A name with spaces stands in quotes: @"my notes.txt". Raises InputError for
+    a word that reads like a file that does not exist; any other word after an @ is text, and so is one in backticks.
     """
     return [name for word in MENTION.findall(text) if (name := _mention_name(word))]
 
 
+def quoted_name(name: str) -> str:
+    """A name as it is typed after an @: in quotes if it has spaces."""
+    return f'"{name}"' if " " in name else name
+
+
+def word_at_end(text: str) -> str:
+    """The word that ends a text that is being typed, or a mention whose quotes are still open; "" after a space."""
+    ending = OPEN_MENTION.search(text) or ENDING_WORD.search(text)
+    return ending[0] if ending else ""
+
+
+def unquoted_name(name: str) -> str:
+    is_quoted = len(name) > 2 and name[0] == name[-1] == '"'
+    return name[1:-1] if is_quoted else name
+
+
 def _mention_name(word: str) -> str:
     """The name for `resolve_names`; "" for text. In "@clip:." the dot ends the sentence, and the colon stays."""
+    if word.startswith('@"') and word.endswith('"') and len(word) > len('@""'):
+        return _existing_name(word[2:-1], is_file=True)
     if has_loader(word):
         scheme, colon, rest = word.partition(":")
         return scheme + colon + rest.rstrip(SENTENCE_PUNCTUATION)
     name = word.rstrip(SENTENCE_PUNCTUATION)
     if name == REPOSITORY:
         return name
-    path = _path(name[1:])
-    is_named = len(name) > 1 and (_exists(path) or (is_glob(name) and bool(list_glob(str(path)).files)))
-    return name[1:] if is_named else ""
+    return _existing_name(name[1:], is_file=_reads_like_file(name[1:])) if len(name) > 1 else ""
+
+
+def _existing_name(name: str, *, is_file: bool) -> str:
+    """The name if something has it; else InputError if it must be a file, and "" if it may be text."""
+    path = _path(name)
+    if _exists(path) or (is_glob(name) and list_glob(str(path)).files):
+        return name
+    if is_file:
+        quoted = quoted_name(name)
+        raise InputError(
+            f"@{quoted}: there is no such file or folder; correct the name, or write `@{quoted}` in backticks as text"
+        )
+    return ""
+
+
+def _reads_like_file(name: str) -> bool:
+    if CODE_CHARACTERS.search(name):
+        return False
+    return "/" in name.strip("/") or PurePath(name).suffix.lower() in FILE_SUFFIXES
 
 
 def _path(name: str) -> Path:

@@ -80,23 +80,26 @@ def gather_context(names: Sequence[str], question: str, budget: ContextBudget) -
     pinned, long = _split_by_size(named, budget, is_more=bool(listing.files))
     if loaded := [str(path) for path in long if has_loader(str(path))]:
         raise ContextError(f"{loaded[0]} is too long to be attached whole; only files are searched for passages")
+    pinned_notice = _attached_notice(pinned)
     if not long and listing == FileListing():
-        return RetrievedContext(pinned)
+        return RetrievedContext(pinned, pinned_notice)
     searched = replace(listing, files=(*long, *listing.files))
     scan = _scan(searched, set(terms(question)), budget.passage_characters if not long else 0)
     if not scan.file_count:
         raise InputError(f"{_failed_names(names, pinned)}: no text to read{_left_out_notice(scan)}")
     if scan.whole_files is not None:
         return RetrievedContext(
-            (*pinned, *scan.whole_files), f"{_plural(scan.file_count, 'file')} attached{_left_out_notice(scan)}"
+            (*pinned, *scan.whole_files),
+            _attached_notice((*pinned, *scan.whole_files)) + _left_out_notice(scan),
         )
     retrieved = _retrieve_passages(searched, scan, question, budget.passage_characters, has_map=REPOSITORY in names)
     if not retrieved.files:
         raise InputError(
-            f"{_failed_names(names, pinned)}: too long to be attached whole, and without a word of the question; "
-            "use words of the files in the question, or name the relevant files"
+            f"{_failed_names(names, pinned)}: too long to be attached whole, and without a word of the question; use "
+            "words of the files in the question, name the relevant files, or /summarize a file in a chat"
         )
-    return replace(retrieved, files=(*pinned, *retrieved.files))
+    notice = _joined(pinned_notice, retrieved.notice)
+    return replace(retrieved, files=(*pinned, *retrieved.files), notice=notice)
 
 
 def _failed_names(names: Sequence[str], pinned: Sequence[Attachment]) -> str:
@@ -190,7 +193,8 @@ def _retrieve_passages(
     files = [Attachment(each.name, each.text) for each in passages]
     return RetrievedContext(
         (*[Attachment("map of the definitions", repo_map)] * bool(repo_map), *files),
-        f"{attached} attached, out of {_plural(scan.file_count, 'file')}{_left_out_notice(scan)}",
+        f"attached: {attached} {_token_count(files, repo_map)}, out of {_plural(scan.file_count, 'file')}; "
+        f"the rest does not fit or does not match the question{_left_out_notice(scan)}",
         tuple(each.citation for each in passages),
     )
 
@@ -230,6 +234,26 @@ def _pack_chunks(ranked: Sequence[FileChunk], max_characters: int) -> list[FileC
         else:
             packed.append(chunk)
     return packed
+
+
+def _joined(*notices: str) -> str:
+    return "; ".join(filter(None, notices))
+
+
+def _attached_notice(files: Sequence[Attachment]) -> str:
+    """`attached: a.py (about 1,200 tokens), b.py (about 30 tokens)`; of many files the first names and the sum."""
+    if not files:
+        return ""
+    if len(files) <= MAX_NAMED_FILES:
+        return f"attached: {', '.join(f'{file.name} {_token_count([file])}' for file in files)}"
+    names = ", ".join(file.name for file in files[:MAX_NAMED_FILES])
+    return f"attached: {names} and {_plural(len(files) - MAX_NAMED_FILES, 'more file')} {_token_count(files)}"
+
+
+def _token_count(files: Sequence[Attachment], more: str = "") -> str:
+    """An estimate: the tokenizer is in the engine process."""
+    characters = sum(len(file.text) for file in files) + len(more)
+    return f"(about {-(-characters // CHARACTERS_PER_TOKEN):,} tokens)"
 
 
 def _left_out_notice(scan: _Scan) -> str:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from specchat.chat.at_names import check_name
+from specchat.chat.at_names import check_name, unquoted_name
 from specchat.chat.events import Routed
 from specchat.chat.history import CHAT
 from specchat.chat.request import Request
@@ -29,8 +29,8 @@ from specchat.profile import SERVER_BACKENDS, Models, load_profile, profile_name
 
 COMMAND_PATTERN = re.compile(r"/(?P<name>[a-z]+)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
-FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ")  # their first argument is a path
-AT_NAMES_HELP = "anywhere in a request attaches the file; so do @FOLDER/, @*.GLOB and @repo, this repository"
+FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ", "/summarize ")  # their first argument is a path
+AT_NAMES_HELP = 'anywhere in a request attaches the file, @"A NAME" one with spaces; so do @FOLDER/, @*.GLOB and @repo'
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,17 @@ def _fork(chat: ChatState, _argument: str) -> CommandResult:
     return CommandResult("a copy of this conversation; the original is unchanged")
 
 
-def _file(chat: ChatState, name: str) -> CommandResult:
+def _file(chat: ChatState, argument: str) -> CommandResult:
+    name = unquoted_name(argument)
     check_name(name)  # report a mistake now, not with the next request
     chat.pending_names.append(name)
     return CommandResult(f"{name} is attached to the next request")
+
+
+def _summarize(chat: ChatState, argument: str) -> CommandResult:
+    from specchat.commands.summarize import summarize  # the retrieval of passages imports slowly
+
+    return summarize(chat, argument)
 
 
 def _option_command(option: str, convert: Callable[[str], Any]) -> Callable[[ChatState, str], CommandResult]:
@@ -228,6 +235,10 @@ COMMANDS: Mapping[str, Command] = {
         Command("back", "", "remove the last request and its answer", _take_back_turn),
         Command("undo", "", "the same, in editors; elsewhere it undoes an edit of files", _take_back_turn),
         Command("file", "PATH", "attach a file, folder or glob to the next request", _file),
+        Command(
+            "summarize", "FILE [QUESTION]", "answer about a file that is too long to attach: it is read in parts",
+            _summarize,
+        ),
         Command("show", "", "print this conversation", lambda chat, _argument: CommandResult(_transcript(chat))),
         Command("export", "FILE", "write this conversation to a new file: Markdown, or JSON for .json", _export),
         Command("sessions", "[WORDS]", "list earlier conversations, or those that contain WORDS", _sessions),

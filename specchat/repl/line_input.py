@@ -13,7 +13,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import create_output
 
-from specchat.chat.at_names import REPOSITORY
+from specchat.chat.at_names import REPOSITORY, quoted_name, word_at_end
 from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands
 from specchat.commands.screen_file import wants_vi_keys
 from specchat.terminal import can_move_cursor, raw_stream
@@ -98,7 +98,7 @@ class CommandPathCompleter(Completer):
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         before = document.text_before_cursor
-        word = before.split()[-1] if before and not before[-1].isspace() else ""
+        word = word_at_end(before)
         if before.startswith("/") and " " not in before:
             for command in line_mode_commands().values():
                 if command.name.startswith(before[1:]):
@@ -106,5 +106,14 @@ class CommandPathCompleter(Completer):
         elif word.startswith("@") or before.startswith(FILE_ARGUMENT_COMMANDS):
             if word and REPOSITORY.startswith(word):
                 yield Completion(REPOSITORY, start_position=-len(word), display_meta="passages of this repository")
-            path = Document(word.removeprefix("@"))
-            yield from self.paths.get_completions(path, complete_event)
+            typed = word.removeprefix("@").removeprefix('"')
+            for path in self.paths.get_completions(Document(typed), complete_event):
+                yield _quoted_completion(path, typed, len(word.removeprefix("@")))
+
+
+def _quoted_completion(path: Completion, typed: str, length: int) -> Completion:
+    """A completed name, in quotes if it has spaces."""
+    name = typed[: len(typed) + path.start_position] + path.text
+    if quoted_name(name) == name:
+        return path
+    return Completion(quoted_name(name), start_position=-length, display=path.display)

@@ -16,7 +16,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from specchat.chat.at_names import REPOSITORY
+from specchat.chat.at_names import REPOSITORY, quoted_name, word_at_end
 from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui.approval import Approval
@@ -41,13 +41,12 @@ class CompletionItem:
 
 
 def completions(text_before_cursor: str, commands: Mapping[str, CommandInfo], folder: Path) -> list[CompletionItem]:
-    word = (
-        text_before_cursor.rsplit(maxsplit=1)[-1] if text_before_cursor and not text_before_cursor[-1].isspace() else ""
-    )
+    word = word_at_end(text_before_cursor)
     if text_before_cursor.startswith("/") and word == text_before_cursor:
         return _command_items(text_before_cursor[1:], commands, len(text_before_cursor))
     if word.startswith("@"):
-        return [*_repository_item(word), *_file_items(word[1:], len(word) - 1, folder)][:MAX_COMPLETIONS]
+        typed = word[1:].removeprefix('"')
+        return [*_repository_item(word), *_file_items(typed, len(word) - 1, folder)][:MAX_COMPLETIONS]
     if (
         text_before_cursor.startswith(FILE_ARGUMENT_COMMANDS)
         and text_before_cursor.count(" ") == 1
@@ -77,7 +76,7 @@ def _repository_item(word: str) -> Iterator[CompletionItem]:
 def _file_items(typed: str, length: int, folder: Path) -> list[CompletionItem]:
     in_folder = list(_names_in_folder(typed, folder))
     names = in_folder or list(islice(_paths_containing(typed, folder), MAX_COMPLETIONS))
-    return [CompletionItem(name, length) for name in names[:MAX_COMPLETIONS]]
+    return [CompletionItem(quoted_name(name), length) for name in names[:MAX_COMPLETIONS]]
 
 
 def _names_in_folder(typed: str, folder: Path) -> Iterator[str]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from specchat.tui.screen_edit_ui import ScreenEditUI
 
 CONVERSATION_CHANGING_COMMANDS = frozenset(
-    {"new", "open", "fork", "undo", "back", "delete", "retry", "rename", "profile", "compact"}
+    {"new", "open", "fork", "undo", "back", "delete", "retry", "rename", "profile", "compact", "summarize"}
 )
 CLOSE_TIMEOUT_SECONDS = 0.5
 LOAD_QUESTION = "this loads other models; go on?"

@@ -37,12 +37,13 @@ def test_small_files_are_attached_whole_in_the_order_of_their_names(folder):
     found = gather_context(["src", "src/m1.py"], "anything", WIDE)
 
     assert ["src/m1.py", "src/m0.py", "src/m2.py", "src/m3.py", "src/m4.py"] == [file.name for file in found.files]
-    assert "4 files attached" == found.notice
+    assert found.notice == "attached: src/m1.py, src/m0.py, src/m2.py and 2 more files (about 2,321 tokens)"
     assert () == found.sources
 
 
 def test_named_files_that_fit_need_no_matching_word(folder):
-    assert "" == gather_context(["src/m1.py", "./src/m1.py"], "anything", WIDE).notice
+    attached = gather_context(["src/m1.py", "./src/m1.py"], "anything", WIDE)
+    assert attached.notice == "attached: src/m1.py (about 384 tokens)"
 
 
 def test_the_matching_passages_of_a_long_folder_are_attached(folder):
@@ -51,7 +52,10 @@ def test_the_matching_passages_of_a_long_folder_are_attached(folder):
     assert any(FENCE in file.text for file in found.files)
     assert all(file.name.startswith("src/m2.py lines ") for file in found.files)
     assert sum(len(file.text) for file in found.files) <= NARROW.passage_characters
-    assert found.notice.startswith("1 passage of 1 file attached, out of 5 files")
+    assert found.notice == (
+        "attached: 1 passage of 1 file (about 132 tokens), out of 5 files; "
+        "the rest does not fit or does not match the question"
+    )
 
 
 def test_a_passage_consists_of_lines_of_its_file(folder):
@@ -127,7 +131,7 @@ def test_without_a_matching_word_a_map_is_attached(folder):
     found = gather_context(["src/"], "elephants?", NARROW)
 
     assert ["map of the definitions"] == [file.name for file in found.files]
-    assert found.notice.startswith("a map of the definitions attached, out of 5 files")
+    assert found.notice.startswith("attached: a map of the definitions (about 43 tokens), out of 5 files")
 
 
 def test_without_a_match_and_without_definitions_is_an_error(folder):

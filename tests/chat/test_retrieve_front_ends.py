@@ -42,7 +42,7 @@ def test_a_folder_is_attached_and_its_sources_follow_the_answer(folder, capsys):
     printed = capsys.readouterr()
     assert "iron\n" == printed.out
     first, *_, last = printed.err.splitlines()
-    assert "1 passage of 1 file attached, out of 2 files" == first
+    assert first.startswith("attached: 1 passage of 1 file (about 12 tokens), out of 2 files; the rest")
     assert "sources: src/gate.py:1-2" == last
 
 
@@ -88,8 +88,26 @@ def test_the_repl_prints_the_attachments_and_their_sources(talk, capsys):
     loop.run_input_line(talk, "which gate is in @src/?")
 
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("1 passage of 1 file")
+    assert told[0].startswith("attached: 1 passage of 1 file")
     assert "sources: src/gate.py:1-2" == told[-1]
+
+
+def test_a_mention_of_a_missing_file_sends_no_request(talk, capsys):
+    loop.run_input_line(talk, 'what is in @"src/no gate.py"?')
+
+    told = capsys.readouterr()
+    assert told.err.startswith('specchat: @"src/no gate.py": there is no such file or folder')
+    assert (told.out, talk.conversation.turns()) == ("", [])
+
+
+def test_a_file_with_spaces_is_attached_by_every_front_end(talk, folder):
+    (folder / "the gate.py").write_text("GATE = 'iron'\n")
+
+    assert [file.name for file in talk.make_request('what is in @"the gate.py"?').files] == ["the gate.py"]
+    run_line(talk, '/file "the gate.py"')
+    assert [file.name for file in talk.make_request("what?").files] == ["the gate.py"]
+    _, request = asked("What is the gate made of?", "-f", "the gate.py")
+    assert [file.name for file in request.files] == ["the gate.py"]
 
 
 def test_retrieval_needs_no_torch(folder):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.at_names import find_mentions, resolve_names
+from specchat.chat.at_names import find_mentions, quoted_name, resolve_names, word_at_end
 from specchat.chat.file_listing import MAX_FILE_BYTES, find_repository, list_folder, matches_glob
 from specchat.chat.retrieve import ContextBudget, gather_context
 from specchat.errors import InputError
@@ -136,7 +136,10 @@ def test_files_that_are_left_out_are_counted(folder):
 
     notice = gather_context(["src"], "why?", WIDE).notice
 
-    assert "3 files attached; left out: 2 not text, 1 over 1 MiB, 1 link" == notice
+    attached = ", ".join(
+        f"src/{name} tokens)" for name in ("b.py (about 6", "deep/c.py (about 8", "deep/d.md (about 8")
+    )
+    assert notice == f"attached: {attached}; left out: 2 not text, 1 over 1 MiB, 1 link"
 
 
 def test_a_name_cannot_send_control_characters_to_the_terminal(folder):
@@ -195,6 +198,48 @@ def test_a_name_without_files_is_an_error_of_one_line(folder, name, said):
 
 def test_only_existing_names_are_mentions(folder):
     named = "why @a.py, @src/? and @*.py @repo!\n@src/deep/c.py."
-    text = f"(@src/b.py) me@a.py @home @nobody @*.rs @. @{'x' * 300} @[z-a] @~nobody-of-this-name @\0 @"
+    text = f"(@src/b.py) me@a.py @home @nobody @. @{'x' * 300} @[z-a] @~nobody-of-this-name @\0 @"
 
     assert ["a.py", "src/", "*.py", "@repo", "src/deep/c.py"] == find_mentions(f"{named} {text}")
+
+
+def test_a_name_with_spaces_stands_in_quotes(folder):
+    write(folder, "my notes.txt")
+
+    assert find_mentions('what do @"my notes.txt" and @a.py say, @"src"?') == ["my notes.txt", "a.py", "src"]
+    assert [quoted_name(name) for name in ("my notes.txt", "a.py")] == ['"my notes.txt"', "a.py"]
+
+
+@pytest.mark.parametrize(
+    "mention", ["@src/gone.py", "@gone.py", '@"gone file"', "@*.rs", "@src/*.rs", "@gone/deep", "@types/node"]
+)
+def test_a_mention_that_reads_like_a_missing_file_is_an_error(folder, mention):
+    with pytest.raises(InputError) as caught:
+        find_mentions(f"why {mention}, then?")
+    assert str(caught.value).startswith(f"{mention}: there is no such file or folder; correct the name, or write `@")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`@gone.py`",
+        "@property",
+        "@app.route('/x')",
+        "@dataclass(frozen=True)",
+        "@pytest.fixture",
+        "@",
+        "a@b.py",
+        '@"',
+        '@""',
+    ],
+)
+def test_a_decorator_an_address_and_what_stands_in_backticks_are_text(folder, text):
+    assert find_mentions(f"why {text} here?") == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "word"),
+    [("why @a", "@a"), ("why ", ""), ('see @"my no', '@"my no'), ('see @"my notes" and', "and"), ('say "so', '"so')],
+)
+def test_the_word_that_is_being_typed_ends_at_a_space_unless_its_quotes_are_open(typed, word):
+    assert word_at_end(typed) == word

@@ -190,6 +190,22 @@ def test_an_at_sign_offers_files_and_the_file_goes_with_the_question(run_on_scre
     run_on_screen(scenario)
 
 
+def test_a_name_with_spaces_is_completed_in_quotes(run_on_screen, tmp_path, monkeypatch):
+    (tmp_path / "my notes.txt").write_text("old text")
+    monkeypatch.chdir(tmp_path)
+
+    async def scenario(driver):
+        await driver.press("s", "a", "y", "space", "@", "m", "y", "tab")
+        assert driver.prompt.text == 'say @"my notes.txt"'
+        await driver.press(*["backspace"] * 5, "tab")
+        assert driver.prompt.text == 'say @"my notes.txt"'
+        await driver.press("escape", "enter")
+        await driver.wait_until(lambda: driver.turns and driver.turns[-1].is_finished)
+        await driver.wait_for_text("attached: my notes.txt (about 3 tokens)")
+
+    run_on_screen(scenario)
+
+
 @pytest.mark.full
 def test_passages_of_a_folder_are_noted_before_the_answer_and_sources_after_it(run_on_screen, tmp_path, monkeypatch):
     for number in range(40):
@@ -202,7 +218,7 @@ def test_passages_of_a_folder_are_noted_before_the_answer_and_sources_after_it(r
         await driver.type("say something about number 7 in @docs/")
         await driver.press("enter")
         await driver.wait_for_text("sources: docs/part7.txt")
-        await driver.wait_for_text("1 passage of 1 file attached, out of 40 files")
+        await driver.wait_for_text("attached: 1 passage of 1 file")
 
     run_on_screen(scenario)
 
