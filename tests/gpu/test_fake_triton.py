@@ -14,10 +14,16 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward import triton_attention, triton_rows
+from specchat.forward.batch import BatchLimits
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.int4_linear import Int4Linear, int4_matmul
 from specchat.forward.llama import LlamaModel
 from specchat.forward.triton_ops import TritonOps, is_tree_invariant, triton_ops
+from specchat.hub.memory_plan import listed_formats
+from specchat.hub.safetensors_headers import read_architecture
+from specchat.models.llama_weights import load_llama
 from tests.fake_gpu import FakeGpu, fake_gpu
+from tests.models.four_bits import save_network
 from tests.tiny import Chaos, target
 from tests.triton_interpreter import interpreted_kernels
 
@@ -121,6 +127,33 @@ def test_kernels_can_be_turned_off(monkeypatch):
     monkeypatch.setenv("SPECCHAT_KERNELS", "none")
 
     assert type(select_fused_ops(SIZES, like())) is TorchOps
+
+
+def test_four_bits_of_a_checkpoint_stay_four_bits(tmp_path):
+    small, floats = save_network(tmp_path, "gptq", group_size=-1)
+    model = load_llama(small, torch.float32, torch.device("cuda"), None, BatchLimits())
+    linears = [model.weights.layers[0].self_attn.qkv_proj, model.weights.layers[1].mlp.down_proj]
+    on_cpu, logits = load_llama(floats, torch.float32, torch.device("cpu"), None, BatchLimits()), list[torch.Tensor]()
+    for each in (model, on_cpu):
+        cache = each.pool.open()
+        with each.pool.acquire_slot(cache, 20):
+            logits.append(each.prefill([7, 8], cache).logits.cpu())
+
+    assert all(isinstance(each, Int4Linear) for each in linears)
+    assert torch.allclose(*logits, atol=1e-4)
+    assert "int4" in listed_formats(read_architecture(small))
+    assert "int4" not in listed_formats(read_architecture(floats))
+
+
+def test_a_gpu_without_the_kernel_dequantizes_four_bits(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_KERNELS", "none")
+    int4_matmul.cache_clear()
+    small, _floats = save_network(tmp_path, "awq")
+
+    model = load_llama(small, torch.float32, torch.device("cuda"), None, BatchLimits())
+
+    assert not isinstance(model.weights.layers[0].self_attn.qkv_proj, Int4Linear)
+    int4_matmul.cache_clear()
 
 
 @pytest.mark.full
