@@ -416,8 +416,8 @@ def _capture(graph: FakeGraph, pool: object = None, **_options: object) -> Gener
         gpu.captured = None
 
 
-def install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let torch find the fake GPU."""
+def install(monkeypatch: pytest.MonkeyPatch, *, has_triton: bool = False) -> None:
+    """Let torch find the fake GPU. Triton's kernels can run there only in its interpreter, which is slow."""
     import bitsandbytes.functional  # it looks for a GPU when it is imported
 
     torch._C._ensureCUDADeviceGuardSet()
@@ -442,6 +442,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, name, substitute)
     monkeypatch.setattr(bitsandbytes.functional, "name2qmap", {})  # tables on the device that first needed them
     monkeypatch.setattr(Tensor, "cuda", lambda tensor, *_: tensor.to(GPU))
+    if not has_triton:
+        monkeypatch.setitem(sys.modules, "triton", None)
 
 
 def _memory() -> tuple[int, int]:
@@ -450,12 +452,14 @@ def _memory() -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def fake_gpu(*, has_numbers: bool = True, memory_bytes: int = MEMORY_BYTES) -> Generator[FakeGpu]:
+def fake_gpu(
+    *, has_numbers: bool = True, memory_bytes: int = MEMORY_BYTES, has_triton: bool = False
+) -> Generator[FakeGpu]:
     """A machine with a fake GPU."""
     overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        install(monkeypatch)
+        install(monkeypatch, has_triton=has_triton)
         try:
             with FakeGpu(has_numbers=has_numbers, memory_bytes=memory_bytes) as gpu:
                 yield gpu

@@ -16,7 +16,7 @@ from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.hub.memory_plan import (
     BF16_BYTES,
     GIB,
-    LISTED_FORMATS,
+    INT4_CHECKPOINTS,
     LLAMA_LIKE_FAMILIES,
     SCRATCH_ROWS,
     MemoryPlan,
@@ -26,6 +26,7 @@ from specchat.hub.memory_plan import (
     has_kv_arena,
     kv_bytes_per_token,
     kv_cache_bytes,
+    listed_formats,
     plan_memory,
     usable_gpu_bytes,
 )
@@ -80,7 +81,7 @@ def vram(
     target = locate_model(model)
     drafter = locate_model(draft) if draft else _locate_head(head, target) if head else None
     contexts = sorted({*(each for each in EXTRA_CONTEXTS if each < context), context})
-    formats = (*LISTED_FORMATS, "mxfp4") if target.architecture.stored_format == "mxfp4" else LISTED_FORMATS
+    formats = listed_formats(target.architecture)
     table = {each: [_memory_need(target, drafter, each, tokens) for tokens in contexts] for each in formats}
     available_bytes = usable_gpu_bytes(gpu_memory) if gpu_memory else None
     if is_json:
@@ -175,6 +176,8 @@ def _weight_notes(architecture: Architecture) -> Iterator[str]:
         yield f"bitsandbytes leaves the {experts / 1e9:.1f} B parameters of its experts in bf16; fp8 and mxfp4 do not"
     if architecture.stored_format in FP8_METHODS and architecture.family in LLAMA_LIKE_FAMILIES:
         yield 'its weights are stored in 8 bits: models.weights = "float" converts them to bf16, "fp8" keeps them'
+    elif architecture.stored_format in INT4_CHECKPOINTS and architecture.family in LLAMA_LIKE_FAMILIES:
+        yield 'its weights are stored in 4 bits: with models.weights = "float" a CUDA GPU keeps them, a CPU makes bf16'
     elif architecture.stored_format != "fp8" and architecture.family not in LLAMA_LIKE_FAMILIES:
         yield "fp8 is for checkpoints that are published in fp8"
     embeddings = format_gib(BF16_BYTES * architecture.parameters_of_kind(EMBEDDING))

@@ -4,13 +4,15 @@ batch.py                        tokens, positions and attention mask of a pass
 llama.py                        the dense Llama family: embed, decoder layers, LM head
 decoder_layer.py                one layer: attention and MLP with residual connections; heads use it, too
 linear.py quant_linear.py       matmuls with float weights, and with 8-bit and 4-bit weights
+int4_linear.py triton_linear.py 4-bit weights of AWQ and GPTQ in one layout, and their product on a GPU
 quantize.py                     activations to 8 bits and back
 rope.py                         rotary position embeddings and their scaling
 attention.py                    additive masks and softmax attention
-fused_ops.py                    RMS norm, SwiGLU, RoPE, attention: by torch or by native kernels
+fused_ops.py                    RMS norm, SwiGLU, RoPE, attention: by torch, native or Triton kernels
 native_ops.py native_*.cpp      native kernels, compiled at their first use: linear layers, attention, and between them
 triton_rows.py                  kernels for CUDA, row by row: norms, SwiGLU, RoPE with the write to the KV cache
 triton_attention.py             kernels for CUDA: split-KV attention of trees, and the attention of a prefill
+triton_ops.py                   the fused ops with these kernels, where they compute what torch computes
 cuda_graphs.py                  passes that are captured once and replayed
 transformers_model.py           every other architecture, computed by transformers
 transformers_cache.py           our KV cache as a transformers cache

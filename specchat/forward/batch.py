@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from specchat.forward.attention import AttentionMask
 
 EXACT_ROWS = 16
+MASK_BITS = 64  # nodes of an ancestor mask
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,15 @@ def chain_nodes(tokens: list[int] | Tensor) -> Nodes:
     return Nodes(tokens, list(range(count)), torch.ones(count, count, dtype=torch.bool).tril_())
 
 
+def ancestor_masks(node_mask: Tensor) -> Tensor:
+    """The nodes that each node sees, as the bits of one number. bool [N, N] -> int64 [N]
+
+    >>> ancestor_masks(torch.tensor([[True, False], [True, True]])).tolist()
+    [1, 3]
+    """
+    return (node_mask.long() << torch.arange(node_mask.shape[1], device=node_mask.device)).sum(dim=1)
+
+
 @dataclass(frozen=True)
 class RowBatch:
     """Tokens, their positions in the text, and the rows of the KV cache that each may see. On the host."""
@@ -147,6 +157,18 @@ class RowBatch:
             partial(cache.write, kv_length=self.kv_length),
             partial(cache.kv_location, kv_length=self.kv_length),
         )
+
+    def cache_rows(self, cache: KVCache, device: torch.device) -> CacheRows | None:
+        """Where the rows lie, for kernels of a GPU; None for trees with more nodes than an ancestor mask has bits."""
+        count, first = len(self.positions), self.committed_length
+        node_mask, slot = self.attention_mask[:, first : first + count], cache.require_slot()
+        is_wide = count > MASK_BITS
+        if is_wide and not torch.equal(node_mask, torch.ones_like(node_mask).tril_()):
+            return None
+        masks = torch.empty(0, dtype=torch.long) if is_wide else ancestor_masks(node_mask)
+        numbers = copy_to_device(torch.cat((torch.tensor([0, first]), masks)), device)
+        ancestors = None if is_wide else numbers[2:]
+        return CacheRows(slot.layers.__getitem__, numbers[0], numbers[1], ancestors, self.kv_length)
 
     @property
     def kv_positions(self) -> Tensor:

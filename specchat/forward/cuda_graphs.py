@@ -28,7 +28,7 @@ from specchat.engine.model import ModelOutput
 from specchat.engine.pass_clock import paused_clock
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, NoiseInputs
 from specchat.forward.attention import AttentionMask
-from specchat.forward.batch import EXACT_ROWS, ForwardBatch, ForwardDepth, Nodes, chain_nodes
+from specchat.forward.batch import EXACT_ROWS, CacheRows, ForwardBatch, ForwardDepth, Nodes, chain_nodes
 
 CAPTURE_SIZES = (1, 2, 4, 8, 16, 32, 64)  # rows; the ancestors of a node are the bits of one number
 HEADER_NUMBERS = 5
@@ -70,6 +70,7 @@ class GraphedNetwork:
     embedded: Tensor  # no rows, with the size and dtype of embedded ones, on the device [0, D]
     windows: frozenset[int | None]  # sliding windows of the layers
     attention_mask: Callable[[Tensor], AttentionMask]  # of the rows that each row sees
+    reads_cache_rows: bool  # kernels need no mask
 
 
 class CudaGraphs:
@@ -151,8 +152,16 @@ class CudaGraphs:
         first_row, length = numbers[0], numbers[1]
         positions = numbers[HEADER_NUMBERS : HEADER_NUMBERS + width]
         ancestors = numbers[HEADER_NUMBERS + width : HEADER_NUMBERS + 2 * width]
-        index = torch.arange(width, device=numbers.device)
-        row, start = torch.arange(self.arena.layers[0][0].shape[2], device=numbers.device), first_row + length
+        kv_length, start = self.arena.layers[0][0].shape[2], first_row + length
+        new_rows = start + torch.arange(width, device=numbers.device)
+
+        def write_kv(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            return write_rows(self.arena.layers[layer], new_rows, keys, values)
+
+        if self._network.reads_cache_rows:
+            cache_rows = CacheRows(self.arena.layers.__getitem__, first_row, length, ancestors, kv_length)
+            return ForwardBatch(positions[:0], positions, {}, write_kv, cache_rows=cache_rows)
+        index, row = torch.arange(width, device=numbers.device), torch.arange(kv_length, device=numbers.device)
         node, is_node = (row - start).clamp(0, width - 1), (row >= start) & (row < start + width)
         node_mask = ((ancestors[:, None] >> index) & 1).bool()
         allowed = torch.where(is_node, node_mask[:, node], (row >= first_row) & (row < start))
@@ -163,11 +172,6 @@ class CudaGraphs:
             )
             for window in self._network.windows
         }
-        new_rows = start + index
-
-        def write_kv(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-            return write_rows(self.arena.layers[layer], new_rows, keys, values)
-
         return ForwardBatch(positions[:0], positions, masks, write_kv)
 
 

@@ -1,14 +1,17 @@
 """The operations between the matmuls of a Llama layer: RMS norm, SwiGLU, RoPE and attention.
 
 `TorchOps` uses torch, on any device. `NativeOps` uses the kernels of `native_*.cpp` for the few rows of a decoding
-pass on a CPU, and torch for everything else. The results differ by rounding in the last place. Knows tensors and rows
-of a KV cache; knows no weight by name.
+pass on a CPU, and torch for everything else. `TritonOps` (`triton_ops.py`) has the kernels for CUDA. The results differ
+by rounding in the last place. Knows tensors and rows of a KV cache; knows no weight by name.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
+from importlib import import_module
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,10 +19,12 @@ from torch.nn import functional
 
 from specchat.engine.cache import KVLocation
 from specchat.forward.attention import AttentionMask, apply_rope, attention, sdpa
-from specchat.forward.batch import ForwardBatch
+from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
 from specchat.forward.linear import TOLERANCE, sample_tensor
 from specchat.forward.native_ops import (
+    DISABLED,
     DTYPE_NAMES,
+    ENVIRONMENT_VARIABLE,
     NativeBorderError,
     NativeKernels,
     check_border,
@@ -31,6 +36,7 @@ NATIVE_MAX_ROWS_SINGLE_THREAD = 512  # above, torch is faster; with more threads
 NATIVE_MIN_ROWS = 128  # a draft tree always uses the kernels: its rows must be those of plain decoding
 NATIVE_MAX_SCORES = 2**17  # of all heads; above, torch computes the attention of a prefill
 NATIVE_MAX_HEAD_SIZE = 512  # MAX_HEAD_SIZE of the kernels
+CPU = torch.device("cpu")
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +73,9 @@ class QKV:
 
 
 class TorchOps:
+    is_batch_invariant: ClassVar[bool] = False  # a row has the same bits whatever other rows are in the pass
+    reads_cache_rows: ClassVar[bool] = False  # `ForwardBatch.cache_rows`
+
     def __init__(self, dimensions: AttentionDimensions) -> None:
         self.dimensions = dimensions
 
@@ -105,6 +114,8 @@ class TorchOps:
 
 class NativeOps(TorchOps):
     """Implemented with compiled kernels for few rows, with torch for many. All tensors must have one dtype."""
+
+    is_batch_invariant = True
 
     def __init__(self, dimensions: AttentionDimensions, native: NativeKernels, dtype: torch.dtype) -> None:
         super().__init__(dimensions)
@@ -210,6 +221,8 @@ def max_native_rows() -> int:
 
 def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
     """The fastest implementation for the dtype and the device of `like`."""
+    if like.device.type == "cuda":
+        return _cuda_ops(dimensions, like)
     if like.device.type != "cpu" or like.dtype not in DTYPE_NAMES or dimensions.head_size > NATIVE_MAX_HEAD_SIZE:
         return TorchOps(dimensions)
     native = native_kernels()
@@ -222,20 +235,39 @@ def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
     return native_ops
 
 
+def _cuda_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
+    """The Triton kernels where they work, else torch. Not every torch for CUDA comes with Triton."""
+    if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
+        return TorchOps(dimensions)
+    try:
+        import_module("triton")  # the module below may be loaded already
+        from specchat.forward.triton_ops import triton_ops
+    except ImportError:
+        return TorchOps(dimensions)
+    return triton_ops(dimensions, like.dtype, like.device) or TorchOps(dimensions)
+
+
 @torch.inference_mode()
-def matches_torch(native_ops: NativeOps, dtype: torch.dtype) -> bool:
+def matches_torch(ops: TorchOps, dtype: torch.dtype, device: torch.device = CPU) -> bool:
     """Whether the kernels compute the results of torch for a few rows; compiler errors and broken files exist."""
-    ours = _sample_outputs(native_ops, dtype)
-    expected, tolerance = _sample_outputs(TorchOps(native_ops.dimensions), dtype), TOLERANCE[dtype]
+    tolerance, expected = TOLERANCE[dtype], _sample_outputs(TorchOps(ops.dimensions), dtype, device)
+    ours = _sample_outputs(ops, dtype, device)
     return all(torch.allclose(one, other, tolerance, tolerance) for one, other in zip(ours, expected, strict=True))
 
 
-def _sample_outputs(ops: TorchOps, dtype: torch.dtype) -> list[Tensor]:
+def _sample_outputs(ops: TorchOps, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
     """The results of all operations for three rows that follow five committed ones."""
     sizes, first, count, width = ops.dimensions, 5, 3, 64
     end = first + count
-    keys, values = sample_tensor(dtype, 2, 1, sizes.kv_heads, 16, sizes.head_size)
-    mask = AttentionMask(torch.ones(count, end).tril_(first).bool(), sizes.heads // sizes.kv_heads, keys)
+
+    def sample(*shape: int) -> Tensor:
+        return sample_tensor(dtype, *shape).to(device)
+
+    keys, values = sample(2, 1, sizes.kv_heads, 16, sizes.head_size)
+    allowed = torch.ones(count, end).tril_(first).bool()
+    mask = AttentionMask(allowed, sizes.heads // sizes.kv_heads, keys)
+    zero = torch.zeros((), dtype=torch.long, device=device)
+    ancestors = ancestor_masks(allowed[:, first:]).to(device)
 
     def write_kv(_layer: int, new_keys: Tensor, new_values: Tensor) -> tuple[Tensor, Tensor]:
         keys[:, :, first:end], values[:, :, first:end] = new_keys, new_values
@@ -245,10 +277,11 @@ def _sample_outputs(ops: TorchOps, dtype: torch.dtype) -> list[Tensor]:
         return KVLocation(keys, values, first, end)
 
     positions = torch.arange(count)
-    batch = ForwardBatch(positions, positions, {None: mask}, write_kv, kv_location)
-    cos, norm = sample_tensor(dtype, count, 1, sizes.head_size), sample_tensor(dtype, sizes.head_size)
-    qkv = sample_tensor(dtype, count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size)
+    cache_rows = CacheRows(lambda _layer: (keys, values), zero, zero + first, ancestors, end)
+    batch = ForwardBatch(positions, positions, {None: mask}, write_kv, kv_location, cache_rows)
+    cos, norm = sample(count, 1, sizes.head_size), sample(sizes.head_size)
+    qkv = sample(count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size)
     attention_output = ops.attention(QKVInputs(qkv, norm, norm, cos, cos), batch, 0, None)
-    rows, weight = sample_tensor(dtype, count, width), sample_tensor(dtype, width)
+    rows, weight = sample(count, width), sample(width)
     norms = (ops.rms_norm(rows, weight), *ops.add_rms_norm(rows, rows, weight))
     return [attention_output, keys, values, *norms, ops.silu_and_mul(rows)]

@@ -29,7 +29,7 @@ from specchat.forward.batch import (
 )
 from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput, Progress
 from specchat.forward.decoder_layer import DecoderLayer, DecoderStack, RopeAngles
-from specchat.forward.fused_ops import AttentionDimensions, NativeOps, TorchOps, select_fused_ops
+from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear import Linear, QuantLinear
 
 
@@ -76,9 +76,10 @@ class LlamaModel:
         self.dimensions, self.weights, self.limits = dimensions, weights, limits
         self.device, self._like = weights.norm.device, weights.norm
         sizes = AttentionDimensions(dimensions.heads, dimensions.kv_heads, dimensions.head_size, dimensions.epsilon)
-        allows_native_ops = graphs is None and _have_one_dtype(weights)  # native kernels cannot be captured
-        self.ops = select_fused_ops(sizes, self._like) if allows_native_ops else TorchOps(sizes)
-        self.is_batch_invariant = isinstance(self.ops, NativeOps) and _have_invariant_linears(weights)
+        is_capturable = graphs is None or self.device.type == "cuda"  # native kernels are not
+        has_kernels = is_capturable and _have_one_dtype(weights)
+        self.ops = select_fused_ops(sizes, self._like) if has_kernels else TorchOps(sizes)
+        self.is_batch_invariant = self.ops.is_batch_invariant and _have_invariant_linears(weights)
         self.is_exact = self.is_batch_invariant or limits.exact
         if self.is_batch_invariant and limits.exact:
             limits = self.limits = replace(limits, exact=False)
@@ -93,7 +94,13 @@ class LlamaModel:
         self.graphs: CudaGraphs | None = None
         if graphs is not None and arena is not None:
             embedded = weights.embedding[:0].to(self.device)
-            network = GraphedNetwork(self._compute_pass, embedded, self._stack.sliding_windows, self._attention_mask)
+            network = GraphedNetwork(
+                self._compute_pass,
+                embedded,
+                self._stack.sliding_windows,
+                self._attention_mask,
+                self.ops.reads_cache_rows,
+            )
             self.graphs = CudaGraphs(graphs.capture, arena, network, exact=limits.exact)
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
@@ -175,12 +182,14 @@ class LlamaModel:
         return self.embed(copy_to_device(tokens, self.weights.embedding.device))
 
     def _forward_batch(self, host_batch: RowBatch, cache: KVCache) -> ForwardBatch:
+        cache_rows = host_batch.cache_rows(cache, self.device) if self.ops.reads_cache_rows else None
         queries_per_kv = self.dimensions.heads // self.dimensions.kv_heads
         masks = {
             window: build_attention_mask(host_batch, window, queries_per_kv, self._like)
             for window in self._stack.sliding_windows
+            if cache_rows is None
         }
-        return host_batch.to_device(cache, masks, self.device)
+        return replace(host_batch.to_device(cache, masks, self.device), cache_rows=cache_rows)
 
     def _rope_angles(self, positions: Tensor) -> RopeAngles:
         cos, sin = self.weights.rope

@@ -7,7 +7,7 @@ other rows:
   gathers its own path, so that node 7 at depth 2 is read as the third position after the text, as in plain decoding.
 - Blocks of keys begin at multiples of BLOCK_KEYS and splits at multiples of SPLIT_KEYS, counted in positions. A block
   that a row does not see adds exactly 0. Partial results of splits are added in the order of the splits.
-- A tile of rows has one shape for all passes of up to MAX_NODES rows. A row of a tile never enters another's sum.
+- A tile of rows has one shape for all passes of up to MASK_BITS rows. A row of a tile never enters another's sum.
 
 The number of programs depends on what the host knows (rows of the pass, rows of the cache); the length is read on the
 device. Knows tensors and rows; knows no layer.
@@ -23,10 +23,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.forward.batch import CacheRows
+from specchat.forward.batch import MASK_BITS, CacheRows
 from specchat.forward.fused_ops import AttentionDimensions
 
-MAX_NODES = 64  # bits of an ancestor mask
 SPLIT_KEYS = 256
 BLOCK_KEYS = 64
 COMBINED_SPLITS = 16  # partial results that are added at once
@@ -72,7 +71,7 @@ def _path_rows(path, key_position, committed, NODES: tl.constexpr):
     return tl.where(key_position < committed, key_position, committed + ancestor), is_path
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "splits", "window"])  # one compiled kernel for all passes
 def _attention_kernel(
     queries, keys, values, first_row, length, ancestors, output, partial_output, partial_max, partial_sum,
     count, splits, stride_head, stride_row, scale, soft_cap, window,
@@ -156,7 +155,7 @@ def _attention_kernel(
             tl.store(output + query_offsets, result.to(output.dtype.element_ty), mask=is_number)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _combine_kernel(
     partial_output, partial_max, partial_sum, length, ancestors, output, splits,
     HEADS: tl.constexpr, SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
@@ -216,13 +215,13 @@ def attention(
         queries, keys, values, location.first_row, location.length, ancestors, output, partial_output, partial_max,
         partial_sum, count, splits, keys.stride(1), keys.stride(2), sizes.head_size**-0.5, soft_cap or 1.0,
         window or 0, HEADS=sizes.heads, KV_HEADS=sizes.kv_heads, SIZE=sizes.head_size, BLOCK_SIZE=block_size,
-        TILE=tile, SPLIT=SPLIT_KEYS, BLOCK=BLOCK_KEYS, NODES=MAX_NODES, IS_SPLIT=is_split,
+        TILE=tile, SPLIT=SPLIT_KEYS, BLOCK=BLOCK_KEYS, NODES=MASK_BITS, IS_SPLIT=is_split,
         HAS_WINDOW=window is not None, HAS_SOFT_CAP=soft_cap is not None,
     )  # fmt: skip
     if is_split:
         _combine_kernel[(count, sizes.heads)](
             partial_output, partial_max, partial_sum, location.length, ancestors, output, splits,
             HEADS=sizes.heads, SIZE=sizes.head_size, BLOCK_SIZE=block_size, SPLIT=SPLIT_KEYS, BLOCK=COMBINED_SPLITS,
-            NODES=MAX_NODES,
+            NODES=MASK_BITS,
         )  # fmt: skip
     return output

@@ -1,9 +1,11 @@
 """How much memory a target and a drafter take, before loading: weights, drafter, KV cache, workspace.
 
 Bytes follow from an Architecture and the format of its linear layers. In 8 bits every output has a float32 scale;
-published FP8 experts have one scale per block. NF4 of bitsandbytes has a float32 scale per 64 elements; double
-quantization makes it one byte, plus one float32 per 256 scales (QLoRA, arXiv 2305.14314, section 3). Embeddings, norms
-and stacked weights of experts are not quantized, output matrices only where forward.llama computes. Imports no torch.
+published FP8 experts have one scale per block. AWQ and GPTQ have a float16 scale and a zero point of one byte for each
+group of inputs, mostly 128, and leave the output matrix as it is. NF4 of bitsandbytes has a float32 scale per 64
+elements; double quantization makes it one byte, plus one float32 per 256 scales (QLoRA, arXiv 2305.14314, section 3).
+Embeddings, norms and stacked weights of experts are not quantized, output matrices only where forward.llama computes.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ GIB = 2**30
 BF16_BYTES = 2
 STATE_BYTES = 2 * 4  # recurrent states are float32; the state before the draft tokens is stored, too
 NF4_BLOCK, SCALES_PER_GROUP = 64, 256  # elements that share a scale, and scales that share a second one
+INT4_GROUP = 128  # inputs of an output that share a scale and a zero point
 FP8_BLOCK = 128  # rows and columns of an expert that share a scale
 MXFP4_BYTES = 0.5 + 1 / 32  # per element: 32 elements share a scale of one byte
 CUDA_CONTEXT_BYTES = int(0.6 * GIB)  # a CUDA context and its kernels
@@ -40,6 +43,12 @@ def _fp8_bytes(matrix: Matrix) -> float:
     return matrix.parameters + 4 * ceil(matrix.rows / FP8_BLOCK) * ceil(matrix.columns / FP8_BLOCK) * matrix.count
 
 
+def _int4_bytes(matrix: Matrix) -> float:
+    if matrix.kind == OUTPUT:
+        return BF16_BYTES * matrix.parameters
+    return matrix.parameters / 2 + 3 * ceil(matrix.columns / INT4_GROUP) * matrix.rows * matrix.count
+
+
 def _nf4_bytes(matrix: Matrix) -> float:
     return matrix.parameters / 2 + 4 * ceil(matrix.rows * matrix.columns / NF4_BLOCK) * matrix.count
 
@@ -59,12 +68,21 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
     "nf4-double": _nf4_double_bytes,
     "gguf4": lambda matrix: 0.72 * matrix.parameters,  # blocks of a file with 4 bits: 4.6 to 5, of some layers 8.6
     "gguf8": lambda matrix: 1.08 * matrix.parameters,  # and of one with 5 to 8 bits
+    "int4": _int4_bytes,
     "mxfp4": lambda matrix: BF16_BYTES * matrix.parameters,  # published so: only its experts are quantized
 }
 LLAMA_LIKE_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # forward.llama computes them and can quantize weights
 QUANTIZED_FORMATS = ("gguf4", "gguf8", "int8", "fp8", "nf4", "nf4-double")
 FITTING_FORMATS = ("bf16", "int8", "nf4")
 LISTED_FORMATS = ("bf16", "fp8", "int8", "nf4", "nf4-double")
+INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them
+
+
+def listed_formats(architecture: Architecture) -> tuple[str, ...]:
+    """The formats that a model can have in memory; in some it must be published."""
+    stored, is_llama_like = architecture.stored_format, architecture.family in LLAMA_LIKE_FAMILIES
+    published = "mxfp4" if stored == "mxfp4" else "int4" if stored in INT4_CHECKPOINTS and is_llama_like else None
+    return (*LISTED_FORMATS, published) if published else LISTED_FORMATS
 
 
 def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on_cpu: bool = False) -> int:

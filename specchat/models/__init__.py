@@ -5,6 +5,7 @@ http_errors        errors of the hub as one-line messages
 context_window     the context length in a config.json, without torch
 tensor_files       names, shapes and rows of tensors in safetensors and pickles; WeightLoader
 fp8_checkpoints    published FP8 weights with scales, read as floats
+int4_checkpoints   published AWQ and GPTQ weights, packed or read as floats
 llama_weights      safetensors of a Llama-like model → forward.llama
 gguf_file          the header of a GGUF file, every count checked against the size of the file
 gguf_families      metadata and tensor names of a GGUF file → config.json and published tensor names

@@ -21,6 +21,7 @@ from specchat.forward.quant_linear import GGUF_FORMAT
 from specchat.forward.rope import Rope, cos_sin
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.models.gguf_blocks import GgufBlocks
+from specchat.models.int4_checkpoints import Int4TensorFiles, int4_scheme, is_int4
 from specchat.models.llama_manifest import check_tensors, read_dimensions
 from specchat.models.tensor_files import EMBEDDING, WeightLoader
 
@@ -37,9 +38,14 @@ def is_llama_like(config: dict[str, Any]) -> bool:
         and config.get("hidden_act", "silu") == "silu"
         and Rope.from_config(config).rope_type in SUPPORTED_ROPE_TYPES
         and Rope.from_config(config).partial_rotary_factor == 1.0
-        and (not config.get("quantization_config") or is_supported_fp8(config["quantization_config"]))
+        and _can_read_weights(config.get("quantization_config"))
         and not config.get("mlp_bias")
     )
+
+
+def _can_read_weights(quantization_config: object) -> bool:
+    """Whether the weights are floats, or in a format that has a reader; the reader refuses what it cannot read."""
+    return not quantization_config or is_supported_fp8(quantization_config) or is_int4(quantization_config)
 
 
 def load_llama(
@@ -54,8 +60,9 @@ def load_llama(
 ) -> LlamaModel:
     """Load the model of a folder. `dtype` None keeps the stored dtype; `quant_format` is one of QUANT_FORMATS.
 
-    FP8 checkpoints are dequantized to `dtype` or the config's dtype, some rows at a time. On a GPU, CUDA graphs are
-    captured, over a KV arena for one text of `context_window` tokens (DEFAULT_ARENA_TOKENS without one).
+    FP8 and 4-bit checkpoints are dequantized to `dtype` or the config's dtype, some rows at a time; the format "float"
+    keeps 4 bits on a GPU that can multiply them. On a GPU, CUDA graphs are captured, over a KV arena for one text of
+    `context_window` tokens (DEFAULT_ARENA_TOKENS without one).
     """
     config = json.loads((folder / "config.json").read_text())
     sizes = read_dimensions(config, folder)
@@ -75,10 +82,12 @@ def load_llama(
     return LlamaModel(sizes, weights, context_window, limits, graphs)
 
 
-def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles:
-    """The tensors of a folder; FP8 weights are dequantized when they are read."""
-    files = Fp8TensorFiles.from_files(folder, sorted(folder.glob("*.safetensors")))
-    return replace(files, block_shape=block_shape_from_config(config.get("quantization_config") or {}))
+def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles | Int4TensorFiles:
+    """The tensors of a folder; FP8 and 4-bit weights are dequantized when they are read."""
+    paths, quantization = sorted(folder.glob("*.safetensors")), config.get("quantization_config") or {}
+    if is_int4(quantization):
+        return replace(Int4TensorFiles.from_files(folder, paths), scheme=int4_scheme(quantization, folder))
+    return replace(Fp8TensorFiles.from_files(folder, paths), block_shape=block_shape_from_config(quantization))
 
 
 def config_dtype(config: dict[str, Any]) -> torch.dtype:

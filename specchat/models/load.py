@@ -17,9 +17,11 @@ from safetensors import SafetensorError
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
+from specchat.forward.int4_linear import int4_matmul
 from specchat.forward.quant_linear import hardware_warning
 from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.forward.transformers_model import TransformersModel
+from specchat.models.int4_checkpoints import Int4TensorFiles
 from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama, tensor_files
 from specchat.models.load_options import FLOAT_FORMAT, STORED_DTYPE, LoadOptions, resolve_device, resolve_dtype
 from specchat.models.tensor_files import is_finite
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SMALLEST_FORMAT = "nf4"  # suggested when the device is too small
-HALF_PRECISION_BYTES = 2
+FACTORS = {2: "twice", 4: "four times", 8: "eight times"}
 UNKNOWN_ARCHITECTURE = "does not recognize this architecture"  # in the message of transformers
 
 
@@ -46,13 +48,8 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
     try:
         config = json.loads((folder / "config.json").read_text())
         if is_llama_like(config):
-            is_quantized = bool(config.get("quantization_config"))
-            if (
-                is_quantized
-                and options.quant_format == FLOAT_FORMAT
-                and tensor_files(folder, config).has_scaled_weights
-            ):
-                print_warning(f"{folder.name}: {_dequantization_warning(dtype or config_dtype(config), device)}")
+            if config.get("quantization_config") and options.quant_format == FLOAT_FORMAT:
+                _warn_of_dequantization(folder, config, dtype or config_dtype(config), device)
             return _load_llama_model(
                 folder, options, partial(load_llama, folder, dtype, device, options.context_window, shape), device
             )
@@ -99,11 +96,17 @@ def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Mo
     return load(quant_format=options.quant_format, embedding_device=cpu)
 
 
-def _dequantization_warning(dtype: torch.dtype, device: torch.device) -> str:
-    factor = "twice" if dtype.itemsize == HALF_PRECISION_BYTES else "four times"
-    quant_format = "int8" if device.type == "cpu" else "fp8"
-    bits = 8 * dtype.itemsize
-    return f"8-bit weights are dequantized to {bits} bits, {factor} the memory; --weights {quant_format} keeps 8 bits"
+def _warn_of_dequantization(folder: Path, config: dict[str, Any], dtype: torch.dtype, device: torch.device) -> None:
+    """Say once what the weights of this checkpoint become, unless they stay as they are."""
+    files, bits = tensor_files(folder, config), 8 * dtype.itemsize
+    is_int4 = isinstance(files, Int4TensorFiles)
+    if not files.has_scaled_weights or (is_int4 and int4_matmul(device, dtype) is not None):
+        return
+    stored_bits, quant_format = (4, SMALLEST_FORMAT) if is_int4 else (8, "int8" if device.type == "cpu" else "fp8")
+    print_warning(
+        f"{folder.name}: {stored_bits}-bit weights are dequantized to {bits} bits, {FACTORS[bits // stored_bits]} the "
+        f"memory; --weights {quant_format} keeps {stored_bits} bits"
+    )
 
 
 def _load_from_plugin(folder: Path, options: LoadOptions) -> Model:

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specchat.errors import ModelError
+from specchat.forward.int4_linear import Int4Linear, Int4Weight, int4_matmul
 from specchat.forward.linear import FloatLinear, Linear, WeightSource
 from specchat.forward.packed_linear import packed_linear
 from specchat.forward.quant_linear import quant_linear
@@ -75,6 +76,14 @@ class TensorFiles:
             is_whole = (first, last) == (0, tensor.get_shape()[0])
             return file.get_tensor(location.name) if is_whole else tensor[first:last]
 
+    def has_int4_weight(self, _name: str) -> bool:
+        """Whether the files hold this weight in 4 bits."""
+        return False
+
+    def int4_weight(self, _name: str) -> Int4Weight | None:
+        """A weight as the files hold it in 4 bits; None for others."""
+        return None
+
     def _location(self, name: str) -> TensorLocation:
         if name not in self.locations:
             raise ModelError(f"{self.source}: cannot be loaded: no file holds the tensor {name}")
@@ -111,8 +120,8 @@ class WeightLoader:
         shapes = [self.files.shape(f"{name}.weight") for name in names]
         biases = [self.files.read_tensor(f"{name}.bias") for name in names if f"{name}.bias" in self.files]
         bias = self._to_device(names[0], torch.cat(biases), self.device) if biases else None
-
-        if packed := self._packed([f"{name}.weight" for name in names], bias):
+        weights = [f"{name}.weight" for name in names]
+        if packed := self._int4_linear(weights, bias) or self._packed(weights, bias):
             return packed
 
         def rows(first: int, last: int) -> Tensor:
@@ -127,6 +136,17 @@ class WeightLoader:
 
         source = WeightSource((sum(height for height, _inputs in shapes), shapes[0][1]), rows, self.device)
         linear = quant_linear(source, self.quant_format, bias)
+        self.loaded_bytes += linear.bytes
+        return linear
+
+    def _int4_linear(self, names: Sequence[str], bias: Tensor | None) -> Int4Linear | None:
+        """The layers as the files hold them; None where they are not in 4 bits, or the device cannot multiply those."""
+        if self.quant_format != "float" or self.dtype is None:
+            return None
+        if not all(map(self.files.has_int4_weight, names)) or not (multiply := int4_matmul(self.device, self.dtype)):
+            return None
+        parts = [part for part in map(self.files.int4_weight, names) if part is not None]
+        linear = Int4Linear(Int4Weight.stacked(parts).to(self.device), bias, multiply)
         self.loaded_bytes += linear.bytes
         return linear
 

@@ -72,7 +72,11 @@ def test_it_can_be_loaded_in_every_format(weights, dtype, published):
 def test_other_quantizations_are_left_to_transformers(published):
     config = json.loads((published / "small" / "config.json").read_text())
 
-    for other in ({"quant_method": "gptq"}, {"quant_method": "compressed-tensors", "format": "pack-quantized"}, "fp8"):
+    for other in (
+        {"quant_method": "bitsandbytes"},
+        {"quant_method": "compressed-tensors", "format": "pack-quantized"},
+        "fp8",
+    ):
         assert not is_llama_like(config | {"quantization_config": other})
 
 

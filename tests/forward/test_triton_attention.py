@@ -11,9 +11,9 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
-from specchat.forward.batch import CacheRows
+from specchat.forward.batch import MASK_BITS, CacheRows
 from specchat.forward.fused_ops import AttentionDimensions
-from specchat.forward.triton_attention import BLOCK_KEYS, MAX_NODES, SPLIT_KEYS, attention
+from specchat.forward.triton_attention import BLOCK_KEYS, SPLIT_KEYS, attention
 from tests.cover import matrix
 from tests.triton_interpreter import DEVICE, interpreted_kernels
 
@@ -113,7 +113,7 @@ def test_the_attention_of_a_prefill_is_that_of_the_formula(length, count, heads,
 
 
 def test_the_widest_mask_has_all_64_bits():
-    case = Case.random((2, 1), 16, torch.float32, 30, chain(MAX_NODES))
+    case = Case.random((2, 1), 16, torch.float32, 30, chain(MASK_BITS))
 
     assert case.has(attention(case.queries, case.location(), 0, case.sizes))
 

@@ -1,0 +1,84 @@
+"""The product with packed 4-bit weights is that with dequantized ones, and a row has the same bits in every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.nn import functional
+
+pytest.importorskip("triton", reason="Triton has no release for this platform")
+
+from specchat.forward.int4_linear import Int4Weight
+from specchat.forward.triton_linear import FEW_ROWS, int4_product
+from tests.cover import matrix
+from tests.triton_interpreter import DEVICE, interpreted_kernels
+
+DTYPES = [torch.bfloat16, torch.float16, torch.float32]
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 0.004, torch.bfloat16: 0.03}
+INPUTS = [128, 80, 200, 384]
+OUTPUTS = [32, 40, 8]
+GROUP_SIZES = [128, 64, 16, None]
+
+
+@pytest.fixture(autouse=True)
+def kernels() -> Iterator[None]:
+    with interpreted_kernels():
+        yield
+
+
+def weight_of(outputs: int, inputs: int, group_size: int | None) -> Int4Weight:
+    generator, groups = torch.Generator().manual_seed(1), -(-inputs // (group_size or inputs))
+    numbers = torch.randint(16, (outputs, inputs), generator=generator, dtype=torch.uint8)
+    zeros = torch.randint(17, (groups, outputs), generator=generator)
+    scales = (torch.rand(groups, outputs, generator=generator) / 64).half()
+    return Int4Weight.pack(numbers, zeros, scales, group_size or inputs).to(DEVICE)
+
+
+def rows_of(dtype: torch.dtype, count: int, inputs: int) -> torch.Tensor:
+    return torch.randn(count, inputs, generator=torch.Generator().manual_seed(2)).to(dtype).to(DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "group_size", "dtype", "count"),
+    matrix(INPUTS, OUTPUTS, GROUP_SIZES, DTYPES, [1, 3], rounds=2),
+)
+def test_the_product_is_that_of_dequantized_weights(inputs, outputs, group_size, dtype, count):
+    weight, rows, tolerance = weight_of(outputs, inputs, group_size), rows_of(dtype, count, inputs), TOLERANCE[dtype]
+    bias = torch.linspace(-1, 1, outputs).to(rows) if count > 1 else None
+
+    floats = weight.dequantized(torch.float32)
+    expected = functional.linear(rows.float(), floats, bias.float() if bias is not None else None)
+
+    assert torch.allclose(int4_product(rows, weight, bias).float(), expected, tolerance, tolerance)
+
+
+def test_a_prefill_is_multiplied_by_the_same_weights():
+    weight, rows = weight_of(40, 200, 64), rows_of(torch.float32, FEW_ROWS + 5, 200)
+
+    expected = functional.linear(rows, weight.dequantized(torch.float32))
+
+    assert torch.allclose(int4_product(rows, weight, None), expected, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_row_has_the_same_bits_in_every_batch_of_few_rows(dtype):
+    weight, rows = weight_of(40, 200, 64), rows_of(dtype, FEW_ROWS, 200)
+    together = int4_product(rows, weight, None)
+
+    for first, count in ((0, 1), (0, 2), (5, 7), (3, 16), (40, 20)):  # at other places of other tiles, too
+        few = rows[first : first + count]
+        assert torch.equal(int4_product(few, weight, None), together[first : first + count])
+
+
+def test_layers_are_stacked_by_outputs():
+    parts = [weight_of(outputs, 200, 64) for outputs in (40, 8)]
+
+    stacked = Int4Weight.stacked(parts)
+
+    assert torch.equal(
+        stacked.dequantized(torch.float32), torch.cat([part.dequantized(torch.float32) for part in parts])
+    )
+    assert stacked.out_features == 48
+    assert torch.equal(stacked.dequantized(torch.float32, 38, 43), stacked.dequantized(torch.float32)[38:43])

@@ -1,0 +1,170 @@
+"""The Triton kernels in a model on the fake GPU: text, launches, graphs, and what happens where they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton has no release for this platform")
+
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import Drafter
+from specchat.engine.sampling import Sampler
+from specchat.engine.tree import DraftTree
+from specchat.forward import triton_attention, triton_rows
+from specchat.forward.batch import BatchLimits
+from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.int4_linear import Int4Linear, int4_matmul
+from specchat.forward.llama import LlamaModel
+from specchat.forward.triton_ops import TritonOps, is_tree_invariant, triton_ops
+from specchat.hub.memory_plan import listed_formats
+from specchat.hub.safetensors_headers import read_architecture
+from specchat.models.llama_weights import load_llama
+from tests.fake_gpu import FakeGpu, fake_gpu
+from tests.models.four_bits import save_network
+from tests.tiny import Chaos, target
+from tests.triton_interpreter import interpreted_kernels
+
+SIZES = AttentionDimensions(2, 1, 16, 1e-6)
+MOST_LAUNCHES_PER_LAYER = 12
+
+
+@pytest.fixture(autouse=True)
+def gpu() -> Iterator[FakeGpu]:
+    triton_ops.cache_clear()
+    with fake_gpu(has_triton=True) as fake, interpreted_kernels():
+        yield fake
+    triton_ops.cache_clear()
+
+
+def like(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.zeros(1, dtype=dtype, device="cuda")
+
+
+def gpu_model(*, has_graphs: bool = False) -> LlamaModel:
+    model = target("dense-qwen3", device="cuda")
+    assert isinstance(model, LlamaModel) and isinstance(model.ops, TritonOps)
+    if not has_graphs:
+        model.graphs = None
+    return model
+
+
+def text(model: LlamaModel, drafter: Drafter, limit: int = 3) -> list[int]:
+    generation = Generation(model, () if type(drafter) is Drafter else (drafter,))
+    generation.replace_tokens(list(range(5, 9)))
+    with model.pool.acquire_slot(generation.cache, 64):
+        list(generation.prefill())
+        list(generation.decode(GenerationConfig(drafter, Sampler(), 3, limit)))
+    return generation.tokens
+
+
+@pytest.mark.parametrize("drafter", [Drafter(), pytest.param(Chaos(3), marks=pytest.mark.full)], ids=["plain", "chaos"])
+@pytest.mark.parametrize("has_graphs", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_the_text_is_that_of_the_cpu(has_graphs, drafter):
+    on_cpu = target("dense-qwen3")
+    assert isinstance(on_cpu, LlamaModel)
+
+    assert text(gpu_model(has_graphs=has_graphs), drafter) == text(on_cpu, Drafter())
+
+
+def test_a_layer_launches_at_most_twelve_kernels(gpu):
+    model, launches = gpu_model(), list[int]()
+    generation = Generation(model)
+    with model.pool.acquire_slot(generation.cache, 64):
+        for layers in (1, 2):
+            gpu.reset()
+            model.forward_early_exit([7], generation.cache, layers)
+            launches.append(gpu.launches)
+
+    assert 0 < launches[1] - launches[0] <= MOST_LAUNCHES_PER_LAYER
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "add_rms_norm", "silu_and_mul", "qk_norm_rope"])
+def test_kernels_with_wrong_results_are_not_used(name, monkeypatch, caplog):
+    right = getattr(triton_rows, name)
+
+    def wrong(*arguments):
+        result = right(*arguments)
+        (result[0] if isinstance(result, tuple) else result).add_(1)
+        return result
+
+    monkeypatch.setattr(triton_rows, name, wrong)
+
+    assert type(select_fused_ops(SIZES, like())) is TorchOps
+    assert "other results" in caplog.text
+
+
+def test_a_kernel_that_mixes_rows_is_not_batch_invariant(monkeypatch):
+    right = triton_attention.attention
+    assert is_tree_invariant(SIZES, torch.bfloat16, torch.device("cuda"))
+
+    monkeypatch.setattr(triton_attention, "attention", lambda queries, *others: right(queries, *others) + len(queries))
+
+    assert not is_tree_invariant(SIZES, torch.bfloat16, torch.device("cuda"))
+
+
+def test_a_gpu_for_which_nothing_can_be_compiled_is_used_by_torch(monkeypatch, caplog):
+    def fail(*_arguments):
+        raise RuntimeError("Failed to find C compiler\nplease set CC")
+
+    monkeypatch.setattr(triton_rows, "rms_norm", fail)
+
+    assert type(select_fused_ops(SIZES, like())) is TorchOps
+    assert "cannot be used here (Failed to find C compiler)" in caplog.text
+    assert "please set" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype"), [(SIZES, torch.float64), (AttentionDimensions(2, 1, 257, 1e-6), torch.float32)], ids=str
+)
+def test_other_dtypes_and_sizes_are_left_to_torch(sizes, dtype):
+    assert type(select_fused_ops(sizes, like(dtype))) is TorchOps
+
+
+def test_kernels_can_be_turned_off(monkeypatch):
+    monkeypatch.setenv("SPECCHAT_KERNELS", "none")
+
+    assert type(select_fused_ops(SIZES, like())) is TorchOps
+
+
+def test_four_bits_of_a_checkpoint_stay_four_bits(tmp_path):
+    small, floats = save_network(tmp_path, "gptq", group_size=-1)
+    model = load_llama(small, torch.float32, torch.device("cuda"), None, BatchLimits())
+    linears = [model.weights.layers[0].self_attn.qkv_proj, model.weights.layers[1].mlp.down_proj]
+    on_cpu, logits = load_llama(floats, torch.float32, torch.device("cpu"), None, BatchLimits()), list[torch.Tensor]()
+    for each in (model, on_cpu):
+        cache = each.pool.open()
+        with each.pool.acquire_slot(cache, 20):
+            logits.append(each.prefill([7, 8], cache).logits.cpu())
+
+    assert all(isinstance(each, Int4Linear) for each in linears)
+    assert torch.allclose(*logits, atol=1e-4)
+    assert "int4" in listed_formats(read_architecture(small))
+    assert "int4" not in listed_formats(read_architecture(floats))
+
+
+def test_a_gpu_without_the_kernel_dequantizes_four_bits(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_KERNELS", "none")
+    int4_matmul.cache_clear()
+    small, _floats = save_network(tmp_path, "awq")
+
+    model = load_llama(small, torch.float32, torch.device("cuda"), None, BatchLimits())
+
+    assert not isinstance(model.weights.layers[0].self_attn.qkv_proj, Int4Linear)
+    int4_matmul.cache_clear()
+
+
+@pytest.mark.full
+def test_a_tree_that_is_wider_than_a_mask_of_bits_is_left_to_torch():
+    gpu, cpu = gpu_model(), target("dense-qwen3")
+    tree = DraftTree(7)
+    tree.add_siblings(list(range(10, 80)), 0, "")
+    logits = list[torch.Tensor]()
+    for model in (gpu, cpu):
+        generation = Generation(model)
+        with model.pool.acquire_slot(generation.cache, 200):
+            logits.append(model.forward(tree, generation.cache).logits.cpu())
+
+    assert torch.allclose(*logits, atol=1e-4)
