@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from specchat.drafters.device_tree import DraftedChild, TreeConfig
+from specchat.drafters.eagle_graph import GRAPH_PAIRS, SHORTLIST, GraphDrafter, TextEnd
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
@@ -36,18 +38,7 @@ if TYPE_CHECKING:
     from specchat.heads.networks import EagleHead, HeadOutput
 
 PREFILL_CHUNK_PAIRS = 128  # pairs of a prompt in one pass
-SHORTLIST = 16  # best tokens of a node that get a probability
 MIN_LOG_PROBABILITY = log(0.02)  # of a node: less probable draft tokens are not worth a row of the target's pass
-
-
-@dataclass(frozen=True)
-class TreeConfig:
-    """The limits of a dynamic tree: passes of the head, nodes in each pass, nodes of the whole tree."""
-
-    depth: int = 5
-    width: int = 4
-    max_draft_tokens: int = 16
-    min_level_probability: float = 0.4  # sum over the nodes of a level; below it the tree ends
 
 
 CHAIN_CONFIG = TreeConfig(depth=4, width=1, max_draft_tokens=4)
@@ -69,6 +60,7 @@ class EagleDrafter(Drafter):
         self.tree_config = tree_config or (TreeConfig() if target.supports_trees else CHAIN_CONFIG)
         self.name, self.hidden_state_layers = head.kind, head.hidden_state_layers
         self.cache = head.pool.open()
+        self._graph_drafter = graph_drafter(head, target, self.tree_config)
         self.hidden_states = HiddenStateBuffer()
         self._first_position = 0  # position of row 0 of the cache
 
@@ -81,6 +73,8 @@ class EagleDrafter(Drafter):
         rows = min(length, 2 * self.head.context_window) + SCRATCH_ROWS
         try:
             with self.head.pool.acquire_slot(self.cache, rows):
+                if self._graph_drafter.is_possible and not context.sampler.has_penalties:
+                    return self._draft_on_device(context, max_draft_tokens)
                 head_output = self._prefill(context.tokens)
                 committed_pairs = self.cache.length
                 try:
@@ -89,6 +83,25 @@ class EagleDrafter(Drafter):
                     self.cache.rollback(committed_pairs)
         except CacheError:  # no memory for the head's KV cache: continue without draft tokens
             return tree
+
+    def _draft_on_device(self, context: DraftContext, max_draft_tokens: int) -> DraftTree:
+        """The same tree, for which the host waits once instead of once for each level."""
+        hidden = self.hidden_states.slice_from(self._first_unread(len(context.tokens) - 1))
+        while len(hidden) > GRAPH_PAIRS:
+            count = min(PREFILL_CHUNK_PAIRS, len(hidden) - 1)
+            self._prefill_pairs(context.tokens, self.head.fuse(hidden[:count]), logit_rows=0)
+            hidden = hidden[count:]
+        length, slot, count = self.cache.length, self.cache.require_slot(), len(hidden)
+        position = self._first_position + length
+        following, text_length = context.tokens[position + 1 : position + 1 + count], len(context.tokens)
+        end = TextEnd(slot.first_row, length, self._first_position, following, text_length, max_draft_tokens)
+        builder = _TreeBuilder(self, context, max_draft_tokens)
+        if context.sampler.wants_draft_samples:
+            builder.add_samples(self._graph_drafter.draft_samples(end, hidden, context.sampler))
+        else:
+            builder.add_children(self._graph_drafter.draft_tree(end, hidden, context.sampler))
+        self.cache.commit(list(range(count)))
+        return builder.to_draft_tree()
 
     def observe(self, outcome: Outcome) -> None:
         self.hidden_states.observe(outcome, self.target.hidden_state_layers, self.hidden_state_layers)
@@ -166,7 +179,18 @@ class _TreeBuilder:
             head_output = self._forward_level(rows, best, mask, depth)
             expanded, hidden = best, head_output.hidden_states
             level = self._add_level(head_output.logits, expanded, depth)
-        return self._to_draft_tree()
+        return self.to_draft_tree()
+
+    def add_children(self, children: list[DraftedChild]) -> None:
+        """Add the nodes that were computed on the device."""
+        for child in children:
+            parent = ROOT if child.parent is None else child.parent + 1  # behind the root
+            self.nodes.append(_DraftNode(child.token, parent, child.log_probability))
+
+    def add_samples(self, samples: list[DraftSample]) -> None:
+        """Add a chain that was sampled on the device, as long as it may be."""
+        for sample in samples[: self.max_draft_tokens]:
+            self._add_sample(sample, len(self.nodes) - 1)
 
     def _forward_level(self, hidden_states: Tensor, node_ids: list[int], draft_mask: Tensor, depth: int) -> HeadOutput:
         """Compute these nodes with the head. `draft_mask` [n, nodes of all levels]: the ancestors of each."""
@@ -221,7 +245,7 @@ class _TreeBuilder:
     def _sort_key(self, node_id: int) -> tuple[float, int]:
         return -self.nodes[node_id].log_probability, node_id
 
-    def _to_draft_tree(self) -> DraftTree:
+    def to_draft_tree(self) -> DraftTree:
         """The best nodes, most probable first: the first n of them are the tree of a budget of n."""
         tree, tree_nodes, name = DraftTree(self.nodes[ROOT].token), {ROOT: ROOT}, self.drafter.name
         for node_id in self._best_nodes():
@@ -238,6 +262,12 @@ class _TreeBuilder:
             tokens.append(self.nodes[node_id].token)
             node_id = self.nodes[node_id].parent
         return tokens[::-1]
+
+
+def graph_drafter(head: EagleHead, target: Model, tree_config: TreeConfig | None = None) -> GraphDrafter:
+    """What drafts on a GPU with this head; its CUDA graphs belong to the head."""
+    config = tree_config or (TreeConfig() if target.supports_trees else CHAIN_CONFIG)
+    return GraphDrafter(head, config, MIN_LOG_PROBABILITY)
 
 
 def _build(resources: DraftingResources, kind: str) -> Drafter | None:

@@ -83,11 +83,21 @@ class DeviceNoise:
     scale: Tensor  # []
     vocab_size: Tensor  # []
 
-    def rank(self, logits: Tensor) -> Ranking:
-        """The best token of each row, as `Sampler.rank` chooses it. [N, V] -> [N, 1]"""
-        ids = torch.arange(logits.shape[-1], device=logits.device)
-        scores = logits.float() / self.temperature + _noise_of(_random_bits(self.keys, ids)) * self.scale
-        return _top_tokens(scores.masked_fill(ids >= self.vocab_size, MASKED_LOGIT), None, 1)
+    def rank(self, logits: Tensor, count: int = 1, token_ids: Tensor | None = None) -> Ranking:
+        """The `count` best tokens of each row, as `Sampler.rank` chooses them. [N, V] -> [N, count]
+
+        One row of keys serves all rows. `token_ids` are those of a reduced vocabulary, without padding [V].
+        """
+        ids = _all_token_ids(logits.shape[-1], logits.device) if token_ids is None else token_ids
+        noise = _noise_of(_random_bits(self.keys, ids)) * self.scale
+        return _top_tokens(self.scaled_logits(logits, token_ids) + noise, token_ids, count)
+
+    def scaled_logits(self, logits: Tensor, token_ids: Tensor | None = None) -> Tensor:
+        """Logits at this temperature, without padding. [N, V]"""
+        scaled = logits.float() / self.temperature
+        if token_ids is not None:
+            return scaled
+        return scaled.masked_fill(_all_token_ids(logits.shape[-1], logits.device) >= self.vocab_size, MASKED_LOGIT)
 
 
 class Ranking(NamedTuple):
@@ -95,6 +105,14 @@ class Ranking(NamedTuple):
 
     token_ids: Tensor  # the target's token ids [N, count]
     scores: Tensor  # -inf where the rules allow no token [N, count]
+
+
+class DrawnToken(NamedTuple):
+    """A draft sample that is still on the device."""
+
+    token: Tensor  # [1]
+    token_ids: Tensor  # [C]
+    probabilities: Tensor  # q [C]; 0 for tokens that the rules exclude
 
 
 @dataclass(frozen=True)
@@ -168,6 +186,10 @@ class Sampler:
         keys = [_hash_keys(self.seed, position) for position in rows.positions]
         return NoiseInputs(keys, self.temperature, 1.0, self.vocab_size)
 
+    def draft_noise_inputs(self, positions: list[int]) -> NoiseInputs | None:
+        """The same for a drafter that samples with its own noise, as `sample_draft` does."""
+        return replace(self, seed=_splitmix64(self.seed, DRAFTER_NOISE_POSITION)).noise_inputs(LogitRows(positions))
+
     def rank(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1) -> Ranking:
         """The `count` best tokens of each row, after the rules and the noise. [N, V] -> [N, count]"""
         if self.temperature == 0:
@@ -204,6 +226,13 @@ class Sampler:
         token, is_kept = int(_top_tokens(logits + noise, ids, 1).token_ids), logits[0].isfinite()
         return DraftSample(token, (ids if ids.dim() == 1 else ids[0])[is_kept], logits[0][is_kept].softmax(-1))
 
+    def draw_draft(self, logits: Tensor, rows: LogitRows) -> DrawnToken:
+        """As `sample_draft`, without waiting for the device. One row [1, V]"""
+        logits, ids = self.process_logits(logits, rows)
+        noise = gumbel_noise(_splitmix64(self.seed, DRAFTER_NOISE_POSITION), rows.positions, ids)
+        token = _top_tokens(logits + noise, ids, 1).token_ids[0]
+        return DrawnToken(token, ids if ids.dim() == 1 else ids[0], logits[0].softmax(-1))
+
     def process_logits(
         self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1
     ) -> tuple[Tensor, Tensor]:
@@ -224,7 +253,8 @@ class Sampler:
             columns = ids if ids.dim() == 1 else ids[row]
             # a draft model may compute on another device
             drafted, probabilities = (each.to(logits.device) for each in (sample.token_ids, sample.probabilities))
-            q = logits.new_zeros(size).index_copy(0, drafted, probabilities)[columns]
+            # added, because masked columns may repeat a token
+            q = logits.new_zeros(size).index_add(0, drafted, probabilities)[columns]
             is_draft_token = (columns == sample.token) & logits[row].isfinite()
             logits[row] = rejection_sampling_probabilities(logits[row].softmax(-1), q, is_draft_token).log()
         return logits, ids

@@ -16,10 +16,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.cache import KVCache
@@ -35,6 +36,7 @@ HEADER_NUMBERS = 5
 MAX_VOCABULARY = 2**31 - 1
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]  # prepares a function, and returns its replay
+Result = TypeVar("Result")
 Progress = Callable[[int, int], None]  # graphs captured, of how many
 
 log = logging.getLogger(__name__)
@@ -80,7 +82,7 @@ class CudaGraphs:
         self.capture, self.arena, self.sizes = capture, arena, (EXACT_ROWS,) if exact else CAPTURE_SIZES
         self.is_disabled = False
         self._network = network
-        self._graphs: dict[tuple[ForwardDepth, int], _CapturedPass] = {}
+        self._graphs: dict[tuple[ForwardDepth, int], CapturedFunction[PassOutput]] = {}
 
     @torch.inference_mode()
     def run(
@@ -125,27 +127,24 @@ class CudaGraphs:
     def __len__(self) -> int:
         return len(self._graphs)
 
-    def _graph(self, depth: ForwardDepth, width: int) -> _CapturedPass:
+    def _graph(self, depth: ForwardDepth, width: int) -> CapturedFunction[PassOutput]:
         key = depth, width
         if key not in self._graphs:
 
             def compute(numbers: Tensor, rows: Tensor) -> PassOutput:
-                batch, noise = self._forward_batch(numbers, width), _device_noise(numbers, width)
+                batch = self._forward_batch(numbers, width)
+                noise = device_noise(numbers[2:HEADER_NUMBERS], numbers[HEADER_NUMBERS + 2 * width :])
                 return self._network.compute(rows, batch, noise, depth)
 
-            self._graphs[key] = _CapturedPass(self.capture, self._network.embedded, width, compute)
+            like = self._network.embedded
+            numbers = torch.zeros(HEADER_NUMBERS + 4 * width, dtype=torch.long, device=like.device)
+            self._graphs[key] = CapturedFunction(self.capture, numbers, like.new_zeros(width, like.shape[-1]), compute)
         return self._graphs[key]
 
     def _disable(self, error: RuntimeError) -> None:
         self.is_disabled = True
         self.clear()
-        has_no_memory = isinstance(error, torch.OutOfMemoryError)
-        reason = (
-            "no GPU memory is left for CUDA graphs"
-            if has_no_memory
-            else f"no CUDA graph can be captured ({str(error).partition(chr(10))[0]})"
-        )
-        log.warning("%s; kernels are launched one by one, which is slower", reason)
+        warn_without_graphs(error)
 
     def _forward_batch(self, numbers: Tensor, width: int) -> ForwardBatch:
         """The inputs of the layers, built on the device. Captured too, so all shapes are fixed."""
@@ -175,26 +174,35 @@ class CudaGraphs:
         return ForwardBatch(positions[:0], positions, masks, write_kv)
 
 
-class _CapturedPass:
-    """A pass over numbers and rows at fixed addresses."""
+def warn_without_graphs(error: RuntimeError) -> None:
+    """Log why there are no CUDA graphs from here on."""
+    has_no_memory = isinstance(error, torch.OutOfMemoryError)
+    first_line = str(error).partition("\n")[0]
+    reason = (
+        "no GPU memory is left for CUDA graphs" if has_no_memory else f"no CUDA graph can be captured ({first_line})"
+    )
+    log.warning("%s; kernels are launched one by one, which is slower", reason)
+
+
+class CapturedFunction(Generic[Result]):
+    """A function of numbers and rows at fixed addresses, as a CUDA graph."""
 
     def __init__(
-        self, capture: Capture, like: Tensor, width: int, compute: Callable[[Tensor, Tensor], PassOutput]
+        self, capture: Capture, numbers: Tensor, rows: Tensor, compute: Callable[[Tensor, Tensor], Result]
     ) -> None:
-        self._capture, self._compute = capture, compute
-        self._numbers = torch.zeros(HEADER_NUMBERS + 4 * width, dtype=torch.long, device=like.device)
-        self._rows = torch.zeros(width, like.shape[-1], dtype=like.dtype, device=like.device)
+        self._capture, self._numbers, self._rows, self._compute = capture, numbers, rows, compute
         self._replay: Callable[[], None] | None = None
-        self._outputs: list[PassOutput] = []
+        self._outputs: list[Result] = []
 
     def capture(self, numbers: Tensor) -> None:
+        """Capture it with these numbers, unless it is captured."""
         if self._replay is None:
             self._numbers.copy_(numbers, non_blocking=True)
             with paused_clock():
                 self._replay = self._capture(self._run)
 
-    def replay(self, numbers: Tensor, rows: Tensor) -> PassOutput:
-        """The output for these inputs, valid until the next replay."""
+    def replay(self, numbers: Tensor, rows: Tensor) -> Result:
+        """The output for these inputs, valid until the next replay; there may be fewer rows than captured."""
         self._rows[: len(rows)].copy_(rows)
         self.capture(numbers)
         self._numbers.copy_(numbers, non_blocking=True)
@@ -206,31 +214,39 @@ class _CapturedPass:
 
 
 def _graph_numbers(nodes: Nodes, first_row: int, length: int, noise: NoiseInputs) -> Tensor:
-    """All that changes from pass to pass: the place of the text, positions, ancestors, and the numbers of the sampler.
-
-    A float is passed as the bits of a float64.
-    """
+    """All that changes from pass to pass: the place of the text, positions, ancestors, the numbers of the sampler."""
     count = len(nodes.depths)
-    floats = np.array([noise.temperature, noise.scale]).view(np.int64)
-    vocab_size = MAX_VOCABULARY if noise.vocab_size is None else noise.vocab_size
-    keys = np.zeros((count, 2), np.int64)
-    keys[: len(noise.keys)] = noise.keys if len(noise.keys) else 0
     positions = np.array(nodes.depths) + length
-    header = np.array([first_row, length, vocab_size])
-    return torch.from_numpy(np.concatenate((header, floats, positions, _ancestor_bits(nodes), keys.reshape(-1))))
+    header = np.array([first_row, length, *noise_header(noise)])
+    return torch.from_numpy(np.concatenate((header, positions, _ancestor_bits(nodes), noise_keys(noise, count))))
 
 
-def _ancestor_bits(nodes: Nodes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def noise_header(noise: NoiseInputs) -> tuple[int, int, int]:
+    """Vocabulary, temperature and scale of the noise. A float is passed as the bits of a float64."""
+    temperature, scale = np.array([noise.temperature, noise.scale]).view(np.int64).tolist()
+    return MAX_VOCABULARY if noise.vocab_size is None else noise.vocab_size, temperature, scale
+
+
+def noise_keys(noise: NoiseInputs, count: int) -> NDArray[np.int64]:
+    """The keys of `count` rows, one after the other; zeros where there is no noise."""
+    keys = np.zeros((count, 2), np.int64)
+    if noise.keys:
+        keys[: len(noise.keys)] = noise.keys
+    return keys.reshape(-1)
+
+
+def device_noise(header: Tensor, keys: Tensor) -> DeviceNoise:
+    """What `noise_header` [3] and `noise_keys` [2 N] passed."""
+    temperature, scale = header[1].view(torch.float64), header[2].view(torch.float64)
+    return DeviceNoise(keys.view(-1, 2).to(torch.int32), temperature, scale, header[0])
+
+
+def _ancestor_bits(nodes: Nodes) -> NDArray[np.int64]:
     """The nodes that each node sees, as the bits of one number. [N]"""
     count = len(nodes.depths)
     mask = np.zeros((count, 64), np.bool_)
     mask[:, :count] = nodes.attention_mask.numpy()
     return np.packbits(mask, axis=1, bitorder="little").view("<i8")[:, 0]
-
-
-def _device_noise(numbers: Tensor, width: int) -> DeviceNoise:
-    keys = numbers[HEADER_NUMBERS + 2 * width :].view(width, 2).to(torch.int32)
-    return DeviceNoise(keys, numbers[3].view(torch.float64), numbers[4].view(torch.float64), numbers[2])
 
 
 class CudaGraphCapture:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask, build_attention_mask
-from specchat.forward.batch import ForwardDepth, HiddenStates, RowBatch
+from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, RowBatch
 from specchat.forward.decoder_layer import Attention, AttentionModule, DecoderLayer, DecoderStack, RopeAngles, SwiGluMlp
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear import float_linear
@@ -71,8 +71,22 @@ class HeadBackbone:
         if masks is None:
             masks = {window: self.attention_mask(batch, window) for window in self.stack.sliding_windows}
         device_batch = batch.to_device(cache, masks, self._like.device)
+        return self.forward_batch(hidden_states, device_batch, attention_input, hidden_state_layers)
+
+    def forward_batch(
+        self,
+        hidden_states: Tensor,
+        batch: ForwardBatch,
+        attention_input: Tensor | None,
+        hidden_state_layers: tuple[int, ...],
+    ) -> HiddenStates:
+        """The same, over rows whose place is on the device already."""
         depth = ForwardDepth(self.dimensions.layers, hidden_state_layers)
-        return self.stack.forward(hidden_states, device_batch, depth, attention_input)
+        return self.stack.forward(hidden_states, batch, depth, attention_input)
+
+    def make_mask(self, allowed: Tensor) -> AttentionMask:
+        """The mask of the rows that each row sees, on the device. bool [N, kv_length]"""
+        return AttentionMask(allowed, self.dimensions.heads // self.dimensions.kv_heads, self._like)
 
     def attention_mask(self, batch: RowBatch, window: int | None) -> AttentionMask | None:
         """The mask of a batch; None when every row sees everything."""

@@ -7,16 +7,21 @@ apart. A `MedusaHead` predicts several tokens from the last hidden state alone. 
 Knows tensors by canonical name. The names of publishers are in `formats/`, the choice of draft tokens in the drafters.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from specchat.engine.cache import KVCache
+from specchat.engine.kv_arena import KVArena, arena_rows
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.errors import ModelError
-from specchat.forward.batch import RowBatch
+from specchat.forward.attention import AttentionMask
+from specchat.forward.batch import ForwardBatch, HiddenStates, RowBatch
+from specchat.forward.cuda_graphs import Capture, CapturedFunction, CudaGraphCapture
 from specchat.forward.linear import Linear
 from specchat.heads.backbone import HeadBackbone
 from specchat.heads.dflash_head import DFlashHead
@@ -50,6 +55,12 @@ class EagleHead:
         self._pair_projection = loader.linear("join") if "join.weight" in spec.tensors else None
         self._lm_head = backbone.lm_head
         self.bytes = loader.loaded_bytes
+        self.capture: Capture | None = None
+        self.graphs = dict[Hashable, CapturedFunction[Any]]()  # of drafters, by what they depend on
+        if loader.device.type == "cuda":
+            self.capture = CudaGraphCapture(loader.device)
+            tokens = min(2 * self.context_window, target.context_window)
+            self.pool.arena = KVArena(self.pool.layout, arena_rows(tokens))
 
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:
@@ -76,13 +87,36 @@ class EagleHead:
         prefill the LM head takes most of the time.
         """
         residual, attention_input = self._fuse_inputs(hidden_states, embeddings)
-        feedback = FINAL_NORM if self.wiring.feeds_back_normed else self._backbone.dimensions.layers
         states = self._backbone.forward(
-            residual, batch, cache, attention_input=attention_input, hidden_state_layers=(feedback,)
+            residual, batch, cache, attention_input=attention_input, hidden_state_layers=(self._feedback_layer,)
         )
-        assert states.selected is not None, "a pass without the states that it was called for"
         first = 0 if logit_rows is None else len(residual) - logit_rows
-        return HeadOutput(self._lm_head(states.final[first:]), states.selected[first:])
+        return self._output(states, slice(first, None))
+
+    @torch.inference_mode()
+    def forward_batch(
+        self, hidden_states: Tensor, embeddings: Tensor, batch: ForwardBatch, rows: Tensor | None = None
+    ) -> HeadOutput:
+        """As `forward`, over rows whose place is on the device already. The output has the rows `rows`, or all."""
+        residual, attention_input = self._fuse_inputs(hidden_states, embeddings)
+        states = self._backbone.forward_batch(residual, batch, attention_input, (self._feedback_layer,))
+        return self._output(states, slice(None) if rows is None else rows)
+
+    @property
+    def sliding_windows(self) -> frozenset[int | None]:
+        return self._backbone.stack.sliding_windows
+
+    def make_mask(self, allowed: Tensor) -> AttentionMask:
+        return self._backbone.make_mask(allowed)
+
+    @property
+    def _feedback_layer(self) -> int:
+        """The layer whose states are the next inputs."""
+        return FINAL_NORM if self.wiring.feeds_back_normed else self._backbone.dimensions.layers
+
+    def _output(self, states: HiddenStates, rows: slice | Tensor) -> HeadOutput:
+        assert states.selected is not None, "a pass without the states that it was called for"
+        return HeadOutput(self._lm_head(states.final[rows]), states.selected[rows])
 
     def _fuse_inputs(self, hidden_states: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
         """The residual stream [N, D], and the first attention's input where it differs: the pair [N, 2D]."""

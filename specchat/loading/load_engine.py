@@ -21,13 +21,14 @@ from specchat.chat.session import LoadedModels, Session, WatchdogSession
 from specchat.chat.transcript import Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
+from specchat.drafters.eagle import graph_drafter
 from specchat.drafters.registry import DraftingResources, TokenizerPair, build_drafters
 from specchat.drafters.suffix_decoding import PastTextIndex
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
 from specchat.heads.detect import inspect_head
-from specchat.heads.networks import LoadedHead, MedusaHead
+from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
@@ -144,6 +145,9 @@ def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:
                 lambda done, total, role=role: progress(LoadingEvent(role, done, total, "capturing CUDA graphs")),
                 exit_layer,
             )
+    for head in resources.heads.values():
+        if isinstance(head, EagleHead):
+            graph_drafter(head, resources.target).capture(resources.target)
 
 
 def _notices(plan: LoadPlan, tokenizer: Tokenizer) -> tuple[str, ...]:

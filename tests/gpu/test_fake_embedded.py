@@ -48,6 +48,16 @@ def test_no_drafter_changes_the_text(engine, variant):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_turn_captures_a_graph(engine, gpu, variant):
+    captures = gpu.captures
+
+    answer(engine, variant, 0.8)
+
+    assert gpu.captures == captures
+
+
+@pytest.mark.full
 def test_the_engine_asks_for_no_kernel_that_plans_for_each_length(engine):
     assert engine.models.target.pool.layout.device.type == "cuda"
     assert not torch.backends.cuda.cudnn_sdp_enabled()

@@ -239,14 +239,6 @@ def test_a_chain_of_a_draft_model_waits_twice_a_step(gpu, sampler):
     assert waits_per_step(gpu, model, drafter, SAMPLERS[sampler]) <= 2
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
-def test_a_tree_of_a_head_waits_once_a_level_and_once_for_the_pass(gpu, kind):
-    model = gpu_model()
-    drafter = drafter_of(kind, model)
-
-    assert waits_per_step(gpu, model, drafter, Sampler()) <= drafter.tree_config.depth + 1
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_row_is_sampled_the_same_alone_and_among_others(sampler):
