@@ -16,7 +16,7 @@ from tests.processes import modules_after
 def test_a_wrong_option_of_the_screen_is_told_before_anything_is_served(monkeypatch):
     ran = command(monkeypatch, "web", "--tmeperature", "1")
 
-    assert ran.code == 2 and "No such option" in ran.err
+    assert ran.code == 2 and "no such option '--tmeperature'" in ran.err
 
 
 def test_options_of_the_screen_reach_every_tab(monkeypatch):

@@ -27,7 +27,14 @@ from specchat.forward.quant_linear import (
 from specchat.profile import WEIGHT_FORMATS
 
 CPU = torch.device("cpu")
-TOLERANCE = {"float": 0.005, "int8": 0.03, "fp8": 0.05, "nf4": 0.15, "nf4-double": 0.15}  # relative error
+TOLERANCE = {
+    "float": 0.005,
+    "gguf": 0.005,
+    "int8": 0.03,
+    "fp8": 0.05,
+    "nf4": 0.15,
+    "nf4-double": 0.15,
+}  # relative error
 SIZES = {"int8": 0.6, "fp8": 0.6, "nf4": 0.35, "nf4-double": 0.35}  # of bfloat16
 
 

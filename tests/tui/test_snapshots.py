@@ -130,7 +130,9 @@ class State:
 
 
 def list_sessions(driver: ScreenDriver) -> None:
-    rows = [{"id": id, "name": name, "updated": 1e9} for id, name in (("aaaa", "refactor parser"), ("bbbb", "poems"))]
+    same = {"updated": 1e9, "kind": "chat", "model": "starter", "folder": "/home/ada/parser", "snippet": ""}
+    names = (("aaaa", "refactor parser", 12), ("bbbb", "poems", 1))
+    rows = [{"id": id, "name": name, "turn_count": turns, **same} for id, name, turns in names]
     screen = driver.app.screen
     screen.call_later(screen.receive_rows, "", {"sessions": rows})
     screen.call_later(screen.show_preview, "aaaa", STORED)
