@@ -268,7 +268,11 @@ COMMANDS: Mapping[str, Command] = {
 FILE_COMMANDS: Mapping[str, CommandInfo] = {
     command.name: command
     for command in (
-        CommandInfo("edit", "PATH... INSTRUCTION", "rewrite files; you review the result hunk by hunk"),
+        CommandInfo(
+            "edit",
+            "[-l FIRST-LAST] [--check COMMAND] [--together] [--plan] PATH... INSTRUCTION",
+            "rewrite files; you review the result hunk by hunk",
+        ),
         CommandInfo("apply", "[N] [PATH]", "write a code block of the last answer to its file"),
         CommandInfo("undo", "[N|FILE]", "undo the last edit of files, or another one"),
     )

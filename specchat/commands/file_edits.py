@@ -8,19 +8,31 @@ own in the same engine process, so that it does not become part of the conversat
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import unified_diff
+from functools import partial
 from pathlib import Path, PurePath
 from threading import Event as Flag
 from typing import Self
 
-from specchat.chat.events import Event, Notice
+from specchat.chat.events import Event, Notice, Routed, TextDelta
 from specchat.chat.turn_summary import summary_line
 from specchat.commands.code_blocks import CodeBlock, find_code_blocks
 from specchat.commands.command_registry import COMMAND_PATTERN, ChatState
 from specchat.edit.answer_check import find_omission, find_warnings
 from specchat.edit.atomic_write import Replacement, check_writable
-from specchat.edit.edit_plan import Region
-from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
+from specchat.edit.check_commands import run_checks, split_check_command
+from specchat.edit.edit_intent import is_question
+from specchat.edit.edit_plan import Region, parse_line_range
+from specchat.edit.edit_task import (
+    EditJob,
+    EditResult,
+    describe_way,
+    multi_file_jobs,
+    possible_ways,
+    rewrite_region,
+    run_edit,
+)
 from specchat.edit.edit_turn import EditRun, ignore_event, sum_totals
 from specchat.edit.hunk_prompt import Review, ReviewUI, review_edit
 from specchat.edit.refactoring import Refactoring
@@ -31,6 +43,7 @@ from specchat.edit.syntax_check import check_syntax
 from specchat.edit.undo_store import apply_edit, find_edit, save_candidate, undo_edit, user_undo_store
 from specchat.errors import (
     BrokenEditError,
+    CancelledError,
     DeclinedError,
     InputError,
     NoChangeError,
@@ -42,6 +55,13 @@ from specchat.host.client import Conversation, SessionRequest
 from specchat.profile import load_profile
 
 EDIT_PROFILE, DEFAULT_PROFILE = "edit", "chat"
+VALUE_OPTIONS, FLAG_OPTIONS = ("-l", "--lines", "--check"), ("--together", "--plan")
+EDIT_OPTIONS_HELP = "its options are -l FIRST-LAST, --check COMMAND, --together and --plan"
+NEXT_STEPS = (
+    "next: fewer lines (/edit -l FIRST-LAST PATH ...), another model (/profile NAME), or /edit --plan PATH ..., which "
+    "shows the ways it can be tried"
+)
+MAX_REJECTED_LINES = 40
 WORD_PATTERN = re.compile(r"""\s*(?:@?"([^"]+)"|@?'([^']+)'|(\S+))""")
 
 
@@ -61,6 +81,7 @@ class EditUI:
     show_progress: Callable[[str], None]
     on_event: Callable[[Event], None] = ignore_event
     cancelled: Flag = field(default_factory=Flag)
+    show_rejected: Callable[[str], None] = lambda _diff: None  # what the model wrote and cannot be taken, as a diff
 
     def review_ui(self, source: Source, rewrite: Callable[[int, int, str], str | None]) -> ReviewUI:
         ending = PurePath(source.name).suffix
@@ -73,6 +94,18 @@ class EditUI:
 class EditArguments:
     paths: tuple[Path, ...]
     instruction: str
+    region: Region | None = None
+    checks: tuple[str, ...] = ()
+    is_together: bool = False
+    is_plan: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.paths or not (self.instruction or self.is_plan):
+            raise UsageError("an edit needs a file and an instruction: /edit PATH... INSTRUCTION")
+        if self.region and len(self.paths) > 1:
+            raise UsageError("-l FIRST-LAST is about one file; name one")
+        if len({path.resolve() for path in self.paths}) < len(self.paths):
+            raise UsageError("two of these paths are the same file")
 
 
 @dataclass(frozen=True)
@@ -91,7 +124,11 @@ class AcceptedEdit:
     @property
     def replacement(self) -> Replacement:
         old = None if self.is_new else self.source.raw
-        return Replacement(self.path, old, self.source.encode(self.review.text))
+        return Replacement(self.path, old, self.new_bytes)
+
+    @property
+    def new_bytes(self) -> bytes:
+        return self.source.encode(self.review.text)
 
 
 class EditSession:
@@ -102,6 +139,7 @@ class EditSession:
         self._conversation: Conversation | None = None
         self._edit_run: EditRun | None = None
         self._shown_notices = set[str]()
+        self._answer_parts = list[str]()  # of the last answer
 
     def __enter__(self) -> Self:
         return self
@@ -116,28 +154,39 @@ class EditSession:
         run = self._edit_run
         return summary_line(run.route, sum_totals(run.finished_turns)) if run and run.route else ""
 
-    def make_job(self, source: Source, instruction: str, refactoring: Refactoring | None = None) -> EditJob:
+    @property
+    def window_tokens(self) -> int:
         conversation = self._open_conversation()
-        window = conversation.context_window or load_profile(conversation.profile).limits.context
-        return EditJob(source, instruction, window, refactoring=refactoring)
+        return conversation.context_window or load_profile(conversation.profile).limits.context
 
-    def make_edit_run(self, source: Source) -> EditRun:
-        """The run that sends the requests of an edit; each file restarts the session."""
+    def make_job(self, source: Source, instruction: str, refactoring: Refactoring | None = None) -> EditJob:
+        return EditJob(source, instruction, self.window_tokens, refactoring=refactoring)
+
+    def make_edit_run(self, source: Source, *, keeps_context: bool = False) -> EditRun:
+        """The run that sends the requests of an edit; each file restarts the session unless it keeps the context."""
         conversation, progress = self._open_conversation(), ProgressLine(source.text, self._ui.show_progress)
 
         def on_event(event: Event) -> None:
             if isinstance(event, Notice) and event.text not in self._shown_notices:
                 self._shown_notices.add(event.text)  # each session may repeat what it says about the models
                 self._ui.show_message(event.text)
+            match event:
+                case Routed():
+                    self._answer_parts.clear()
+                case TextDelta(text=text):
+                    self._answer_parts.append(text)
+                case _:
+                    pass
             progress.on_event(event)
             self._ui.on_event(event)
 
         def restart() -> None:
-            conversation.switch_session(conversation.open_new_session())
+            if not keeps_context:
+                conversation.switch_session(conversation.open_new_session())
 
         if self._edit_run is None:
-            self._edit_run = EditRun(conversation, self._ui.cancelled, restart_conversation=restart)
-        self._edit_run.on_event = on_event
+            self._edit_run = EditRun(conversation, self._ui.cancelled)
+        self._edit_run.on_event, self._edit_run.restart_conversation = on_event, restart
         return self._edit_run
 
     def make_rewriter(self, source: Source, instruction: str) -> Callable[[int, int, str], str]:
@@ -148,6 +197,28 @@ class EditSession:
             return rewrite_region(job, Region(first + 1, end), comment, self.make_edit_run(source))
 
         return rewrite
+
+    def generate(self, job: EditJob, run: EditRun) -> EditResult:
+        """The new text. One that cannot be taken is shown and saved, and the error names what may help."""
+        source = job.source
+        run.candidate = ""
+        self._answer_parts.clear()
+        try:
+            return run_edit(job, run)
+        except NoChangeError as error:
+            if self._answer_parts and not is_question(job.instruction):
+                error.args = (f"{error}; {NEXT_STEPS}",)
+            raise
+        except (BrokenEditError, NoUsableEditError, CancelledError) as error:
+            answer = "".join(self._answer_parts)
+            if run.candidate or answer.strip():
+                self._ui.show_rejected(_rejected_diff(source, run.candidate, answer))
+            if isinstance(error, BrokenEditError) and run.candidate:
+                saved_path = save_candidate(source.name, source.encode(run.candidate))
+                error.args = (f"{error}; the text is saved in {saved_path}",)
+            if not isinstance(error, CancelledError):
+                error.args = (f"{error}; {NEXT_STEPS}",)
+            raise
 
     def _open_conversation(self) -> Conversation:
         if self._conversation is None:
@@ -165,25 +236,87 @@ def edit_files(chat: ChatState, argument: str, ui: EditUI) -> str:
     A renaming that the syntax tree can do in all files together needs no model.
     """
     arguments = parse_edit_arguments(argument)
+    for command in arguments.checks:
+        split_check_command(command)
     sources = [read_source(path) for path in arguments.paths]
-    if len({path.resolve() for path in arguments.paths}) < len(arguments.paths):
-        raise UsageError("two of these paths are the same file")
     for path in arguments.paths:
         check_writable(path)
-    accepted, unchanged = list[AcceptedEdit](), list[NoChangeError]()
-    renamings = joint_refactorings(sources, arguments.instruction) or [None] * len(sources)
     with EditSession(chat, ui) as session:
-        for path, source, renaming in zip(arguments.paths, sources, renamings, strict=True):
-            job = session.make_job(source, arguments.instruction, renaming)
-            try:
-                review = _edit_and_review(session, job, ui)
-            except NoChangeError as error:
-                unchanged.append(error)
-            else:
-                accepted.append(AcceptedEdit(source, path, review))
-        if not accepted:
-            raise unchanged[0]
-        return _write_accepted(arguments.instruction, accepted, session.summary)
+        jobs = _edit_jobs(session, arguments, sources)
+        if arguments.is_plan:
+            return "\n".join(f"{job.source.name}: {describe_way(way)}" for job in jobs for way in possible_ways(job))
+        return _edit_all(session, arguments, jobs, ui)
+
+
+def _edit_jobs(session: EditSession, arguments: EditArguments, sources: Sequence[Source]) -> list[EditJob]:
+    renamings = joint_refactorings(sources, arguments.instruction)
+    if arguments.is_together and not renamings:
+        return multi_file_jobs(sources, arguments.instruction, session.window_tokens)
+    jobs = [
+        session.make_job(source, arguments.instruction, renaming)
+        for source, renaming in zip(sources, renamings or [None] * len(sources), strict=True)
+    ]
+    return [replace(job, region=arguments.region) for job in jobs]
+
+
+def _edit_all(session: EditSession, arguments: EditArguments, jobs: Sequence[EditJob], ui: EditUI) -> str:
+    """Edit and review one file after the other; with --together, the first review follows the last answer."""
+    accepted, unchanged = list[AcceptedEdit](), list[NoChangeError]()
+
+    def review_result(path: Path, job: EditJob, result: EditResult, talk: str) -> None:
+        if talk:
+            ui.show_message(talk)
+        review_ui = ui.review_ui(job.source, session.make_rewriter(job.source, job.instruction))
+        review = review_edit(job.source, result.text, result.warnings, partial(_check_accepted, job), review_ui)
+        accepted.append(AcceptedEdit(job.source, path, review))
+
+    waiting = list[Callable[[], None]]()
+    for path, planned in zip(arguments.paths, jobs, strict=True):
+        check = _project_check(arguments, path, planned.source, accepted)
+        job = planned if arguments.is_together else replace(planned, check=check)
+        run = session.make_edit_run(job.source, keeps_context=job.first_request is not None)
+        try:
+            result = session.generate(job, run)
+            waiting.append(partial(review_result, path, job, result, run.talk))
+        except NoChangeError as error:
+            unchanged.append(error)
+        if not arguments.is_together:
+            _run_all(waiting)
+    _run_all(waiting)
+    if not accepted:
+        raise unchanged[0]
+    if arguments.is_together:
+        _check_together(arguments, accepted)
+    return _write_accepted(arguments.instruction, accepted, session.summary)
+
+
+def _run_all(waiting: list[Callable[[], None]]) -> None:
+    while waiting:
+        waiting.pop(0)()
+
+
+def _check_accepted(job: EditJob, text: str) -> None:
+    check_syntax(job.source, text)
+    job.check(text)
+
+
+def _project_check(
+    arguments: EditArguments, path: Path, source: Source, accepted: Sequence[AcceptedEdit]
+) -> Callable[[str], None]:
+    """Run the commands of --check on a new text, beside the files that were accepted before it."""
+    target = path.resolve()
+
+    def check(text: str) -> None:
+        earlier = {each.path.resolve(): each.new_bytes for each in accepted}
+        run_checks(arguments.checks, target, {**earlier, target: source.encode(text)})
+
+    return check
+
+
+def _check_together(arguments: EditArguments, accepted: Sequence[AcceptedEdit]) -> None:
+    texts = {each.path.resolve(): each.new_bytes for each in accepted}
+    for path in texts:
+        run_checks(arguments.checks, path, texts)
 
 
 def apply_block(chat: ChatState, argument: str, ui: EditUI) -> str:
@@ -235,10 +368,27 @@ def run_file_command(chat: ChatState, line: str, ui: EditUI) -> str:
 
 
 def parse_edit_arguments(argument: str) -> EditArguments:
-    """Split into paths, with or without an @, and the instruction after them."""
+    """Split into options and paths, with or without an @, and the instruction after them."""
     paths, offset = list[Path](), 0
+    region, checks, flags = None, list[str](), set[str]()
     while match := WORD_PATTERN.match(argument, offset):
         word = match[1] or match[2] or match[3]
+        if word in VALUE_OPTIONS:
+            value = WORD_PATTERN.match(argument, match.end())
+            if value is None:
+                raise UsageError(f"{word} needs a value; {EDIT_OPTIONS_HELP}")
+            text, offset = value[1] or value[2] or value[3], value.end()
+            if word == "--check":
+                checks.append(text)
+            else:
+                region = parse_line_range(text)
+            continue
+        if word in FLAG_OPTIONS:
+            flags.add(word)
+            offset = match.end()
+            continue
+        if word.startswith("-") and not Path(word).exists():
+            raise UsageError(f"/edit has no option {word}; {EDIT_OPTIONS_HELP}")
         is_marked = word.startswith("@")
         path = Path(word.removeprefix("@")).expanduser()
         if paths and not path.is_file():
@@ -248,25 +398,19 @@ def parse_edit_arguments(argument: str) -> EditArguments:
         paths.append(path)
         offset = match.end()
     instruction = argument[offset:].strip()
-    if not paths or not instruction:
-        raise UsageError("an edit needs a file and an instruction: /edit PATH... INSTRUCTION")
-    return EditArguments(tuple(paths), instruction)
+    return EditArguments(
+        tuple(paths), instruction, region, tuple(checks), "--together" in flags, is_plan="--plan" in flags
+    )
 
 
-def _edit_and_review(session: EditSession, job: EditJob, ui: EditUI) -> Review:
-    """Make an edit and let the user review it. A text that does not parse is saved for inspection."""
-    source, run = job.source, session.make_edit_run(job.source)
-    try:
-        edited = run_edit(job, run)
-    except BrokenEditError as error:
-        if run.candidate:
-            saved_path = save_candidate(source.name, source.encode(run.candidate))
-            error.args = (f"{error}; the text is saved in {saved_path}",)
-        raise
-    if run.talk:
-        ui.show_message(run.talk)
-    review_ui = ui.review_ui(source, session.make_rewriter(source, job.instruction))
-    return review_edit(source, edited.text, edited.warnings, lambda text: check_syntax(source, text), review_ui)
+def _rejected_diff(source: Source, text: str, answer: str) -> str:
+    """How the new text differs; for an answer that is no text of the file, the answer."""
+    is_text = text and text != source.text
+    old, new = (source.text if is_text else ""), (text if is_text else answer)
+    lines = list(unified_diff(old.splitlines(), new.splitlines(), lineterm=""))[2:]
+    more = [f"({len(lines) - MAX_REJECTED_LINES} more lines)"] if len(lines) > MAX_REJECTED_LINES else []
+    title = f"{source.name}: the model wrote this, and nothing of it is taken"
+    return "\n".join([title, *lines[:MAX_REJECTED_LINES], *more])
 
 
 def _write_accepted(instruction: str, accepted: Sequence[AcceptedEdit], summary: str) -> str:

@@ -13,6 +13,7 @@ from specchat.edit.source_text import Source
 from specchat.errors import BrokenEditError, DeclinedError, SpecchatError
 
 REWRITE_CONTEXT_LINES = 2  # around the hunk, for a rewrite
+HUNK_QUESTION = "take this change? y yes, n no, a all, q quit, ? more [y,n,e,s,a,d,c,u,q,?] "
 KEY_HELP = """\
 y accept   n reject   e edit   s split   c comment and have the model rewrite it
 a accept this and all that follow   d reject this and all that follow   u undo   q quit, nothing is written
@@ -117,7 +118,7 @@ def review_hunks(review: Review, ui: ReviewUI, title: str) -> None:
             shown_lines = (line.removesuffix("\n") for line in hunk_lines(review.old_lines, hunk))
             ui.show_hunk("\n".join([heading, *shown_lines, ""]))
             shown = hunk
-        letter = ui.read_key("[y,n,e,s,a,d,c,u,q,?] ").strip()[:1]
+        letter = ui.read_key(HUNK_QUESTION).strip()[:1]
         if letter in ("", "q"):
             raise ReviewQuit
         _run_key(letter, review, ui, hunk)

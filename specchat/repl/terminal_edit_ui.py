@@ -18,6 +18,7 @@ def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
         lambda text, ending: edit_in_editor(text, ending, _show_notice),
         _show_progress,
         cancelled=cancelled,
+        show_rejected=lambda diff: _show_hunk(f"{diff}\n"),
     )
 
 

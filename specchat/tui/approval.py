@@ -10,16 +10,16 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static, TextArea
 
 from specchat.drawing.glyphs import Glyphs, printable
+from specchat.tui.diff_content import diff_content
 from specchat.tui.worker_messages import InputKind, InputRequest
 
-LINE_STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-muted"}
+TITLE_SEPARATOR = " · "  # after the name of the file
 YES_NO_KEYS = "yn"
-HUNK_KEY_HELP = "y accept  n skip  e edit  s split  a all  d done  c retry  u back  q quit"
+HUNK_KEY_HELP = "Take this change?  y yes  n no  a all  d no more  e edit  s split  c comment  u undo  q quit"
 KEY_HELP = {
     InputKind.YES_NO: "y yes  n no  Escape no",
     InputKind.KEY: HUNK_KEY_HELP,
@@ -87,7 +87,7 @@ class Approval(Vertical):
         title, _, lines = request.hunk.partition("\n")
         self.query_one(".title", Static).update(printable(title.replace("·", self._glyphs.dot)))
         self.query_one(".hunk", Static).update(
-            Content("\n").join(map(_styled_line, lines.removesuffix("\n").split("\n")))
+            diff_content(title.partition(TITLE_SEPARATOR)[0], lines.removesuffix("\n"))
         )
         self._show_notice(request.notice)
         hunk, line, text = self.query_one(self.HunkView), self.query_one(Input), self.query_one(TextArea)
@@ -144,8 +144,3 @@ class Approval(Vertical):
 
     def _show_key_help(self, keys: str) -> None:
         self.query_one(".keys", Static).update(keys)
-
-
-def _styled_line(line: str) -> Content:
-    content = Content(printable(line.rstrip("\r\n")))
-    return content.stylize(LINE_STYLES[line[0]]) if line[:1] in LINE_STYLES else content

@@ -33,6 +33,7 @@ from specchat.tui.worker_messages import (
     EngineState,
     InputRequest,
     QuitRequested,
+    RejectedEdit,
     RequestSent,
     TranscriptNote,
     WorkerMessage,
@@ -129,9 +130,8 @@ class ConversationPresenter:
                 await self._on_answer_ended(is_stored=is_stored)
             case EngineState():
                 self._on_engine_state(message, now)
-            case TranscriptNote(text=text, is_error=is_error):
-                await self._transcript.add_note(text, is_error=is_error)
-                self._screen.post_message(ReadyForInput())
+            case TranscriptNote() | RejectedEdit():
+                await self._add_note(message)
             case EngineLost():
                 self.live_stats.set_idle()
                 self._screen.post_message(ForScreen(message))
@@ -139,6 +139,13 @@ class ConversationPresenter:
                 self._screen.app.exit()
             case _:
                 self._on_event(message, now)
+
+    async def _add_note(self, note: TranscriptNote | RejectedEdit) -> None:
+        if isinstance(note, RejectedEdit):
+            await self._transcript.add_diff(note.diff)
+            return
+        await self._transcript.add_note(note.text, is_error=note.is_error)
+        self._screen.post_message(ReadyForInput())
 
     def _on_edit_message(self, message: EditMessage) -> None:
         match message:

@@ -5,9 +5,8 @@ from threading import Event as Flag
 
 from specchat.chat.events import Event, LoadingProgress, Notice, PrefillProgress, Routed, StepDone
 from specchat.commands.file_edits import EditUI
-from specchat.tui.worker_messages import EditProgress, InputKind, InputRequest, MessageQueue
-
-KEY_PROMPT_PREFIX = "["  # the prefix of a prompt for a key
+from specchat.edit.hunk_prompt import HUNK_QUESTION
+from specchat.tui.worker_messages import EditProgress, InputKind, InputRequest, MessageQueue, RejectedEdit
 
 
 class ScreenEditUI:
@@ -25,6 +24,7 @@ class ScreenEditUI:
             lambda line: worker_messages.put(EditProgress(line)),
             self._on_event,
             self._cancelled,
+            lambda diff: worker_messages.put(RejectedEdit(diff)),
         )
 
     def put_answer(self, text: str | None) -> None:
@@ -39,7 +39,7 @@ class ScreenEditUI:
         self._hunk = hunk
 
     def _read_input(self, question: str) -> str:
-        kind = InputKind.KEY if question.startswith(KEY_PROMPT_PREFIX) else InputKind.LINE
+        kind = InputKind.KEY if question == HUNK_QUESTION else InputKind.LINE
         return self._wait_for_answer(kind, question) or ""
 
     def _wait_for_answer(self, kind: InputKind, text: str) -> str | None:

@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from specchat.chat.history import StoredTurn
 from specchat.drawing.glyphs import Glyphs, printable
+from specchat.tui.diff_content import diff_content
 from specchat.tui.turn_widget import QuestionRef, TurnView
 
 FIRST_TURNS = 12
@@ -107,6 +108,13 @@ class Transcript(VerticalScroll, can_focus=False):
     async def add_note(self, text: str, *, is_error: bool = False) -> None:
         self.query_one("#welcome").display = False
         await self.mount(Static(printable(text), classes="note -error" if is_error else "note", markup=False))
+        self.follow()
+
+    async def add_diff(self, diff: str) -> None:
+        """A diff below its title, which begins with the name of the file."""
+        title, _, lines = diff.partition("\n")
+        await self.add_note(title)
+        await self.mount(Static(diff_content(title.partition(":")[0], lines), classes="diff"))
         self.follow()
 
     def follow(self) -> None:

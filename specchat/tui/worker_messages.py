@@ -44,6 +44,13 @@ class TranscriptNote:
 
 
 @dataclass(frozen=True)
+class RejectedEdit:
+    """What the model wrote and cannot be taken: a title that begins with the name of the file, and a diff."""
+
+    diff: str
+
+
+@dataclass(frozen=True)
 class EngineLost:
     reason: str
 
@@ -104,6 +111,7 @@ ConversationMessage = (
     | RequestSent
     | AnswerEnded
     | TranscriptNote
+    | RejectedEdit
     | EngineLost
     | EngineState
     | QuitRequested

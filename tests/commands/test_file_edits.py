@@ -61,6 +61,83 @@ def test_a_joint_renaming_is_written_to_all_files_or_to_none(file, monkeypatch):
     assert "left as it was" in ran.err
 
 
+def test_only_the_named_lines_are_edited(file, monkeypatch):
+    ran = command(monkeypatch, "chat", stdin=b"/edit -l 20-25 a.py replace total amount\na\n")
+
+    assert OLD.replace("name_22 = total", "name_22 = amount") == file.read_text()
+    assert "applied 1/1 hunks to a.py" in ran.err
+
+
+@pytest.mark.parametrize(("check", "is_written"), [("grep -q new {}", True), ("test -e absent", False)])
+def test_a_check_decides_whether_a_text_is_taken(file, monkeypatch, check, is_written):
+    text = file.with_name("a.txt")
+    text.write_text("old\n")
+    ran = command(monkeypatch, "chat", stdin=f"/edit --check '{check}' a.txt write new\na\n".encode())
+
+    assert text.read_text().startswith("new\n" if is_written else "old\n")
+    assert ("applied 1/1 hunks" if is_written else "test -e absent") in ran.err
+
+
+def test_files_that_are_edited_together_are_written_in_one_conversation_before_the_first_review(file, monkeypatch):
+    first, second = file.with_name("a.txt"), file.with_name("b.txt")
+    for each in (first, second):
+        each.write_text("old\n")
+
+    ran = command(monkeypatch, "chat", stdin=b"/edit --together a.txt b.txt write new\na\na\n")
+
+    assert first.read_text().startswith("new\n\nWrite the whole of `a.txt`")
+    assert second.read_text().startswith("new\n\nThat was one of the files. Write the whole of `b.txt`")
+    assert "applied 2/2 hunks to a.txt, b.txt" in ran.err
+
+
+def test_the_ways_of_an_edit_are_listed_and_nothing_is_written(file, monkeypatch):
+    ran = command(monkeypatch, "chat", stdin=b"/edit --plan a.py tidy it up\n")
+
+    assert "a.py: the whole text\na.py: search/replace blocks\n" in ran.err
+    assert OLD == file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("/edit --chekc x a.py tidy", "/edit has no option --chekc; its options are -l FIRST-LAST"),
+        ("/edit a.py -l", "-l needs a value"),
+        ("/edit -l 9-3 a.py tidy", "9-3 is not a range of lines"),
+        ("/edit -l 1-2 a.py b.py tidy", "-l FIRST-LAST is about one file"),
+        ("/edit --together a.py tidy", "--together needs several files"),
+    ],
+)
+def test_a_wrong_option_of_an_edit_is_named(file, monkeypatch, line, said):
+    file.with_name("b.py").write_text("x = 1\n")
+
+    assert said in command(monkeypatch, "chat", stdin=line.encode()).err
+
+
+def test_what_cannot_be_taken_is_shown_with_the_reason_and_the_next_step(file, monkeypatch):
+    file.write_text("x = 1\n")
+    ran = command(monkeypatch, "chat", stdin=b"/edit a.py write x = (\n")
+
+    assert file.read_text() == "x = 1\n"
+    assert "a.py: the model wrote this, and nothing of it is taken\n@@" in ran.out.decode()
+    assert "-x = 1\n+x = (\n" in ran.out.decode()
+    assert "does not parse" in ran.err
+    assert "next: fewer lines (/edit -l FIRST-LAST PATH ...), another model (/profile NAME), or /edit --plan" in ran.err
+
+
+def test_a_model_that_changes_nothing_is_told_with_the_next_step(file, monkeypatch):
+    ran = command(monkeypatch, "chat", stdin=b"/edit a.py replace absent x\n")
+
+    assert "a.py: the model changed nothing; next: fewer lines" in ran.err
+
+
+def test_an_answer_that_is_no_text_of_the_file_is_shown_as_well(file, monkeypatch):
+    ran = command(monkeypatch, "chat", stdin=b"/edit a.py write Sure, nothing to do.\n")
+
+    assert OLD == file.read_text()
+    assert "+Sure, nothing to do." in ran.out.decode()
+    assert "next: fewer lines" in ran.err
+
+
 def test_a_block_of_an_answer_becomes_a_file_and_the_loop_continues(file, monkeypatch):
     said = b'"""write ```python made.py\nx = 1\n```"""\n/apply\ny\n/edit gone.py x\n/help\ncount 2\n'
     ran = command(monkeypatch, "chat", stdin=said)

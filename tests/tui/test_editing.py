@@ -259,6 +259,40 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (120, 35)])
+@pytest.mark.parametrize("colour", ["colours", "none"])
+def test_an_edit_that_is_not_taken_shows_its_text_the_reason_and_the_next_step(
+    run_on_screen, file, size, colour, monkeypatch
+):
+    if colour == "none":
+        monkeypatch.setenv("NO_COLOR", "1")
+
+    async def scenario(driver):
+        await begin(driver, f"/edit a.py write {OLD}x = (")
+        footer = await final_footer(driver)
+        [diff] = driver.chat.query(".diff")
+
+        assert "does not parse" in footer
+        assert "next: fewer lines (/edit -l FIRST-LAST" in footer
+        assert "+x = (" in str(diff.render())
+        assert OLD == file.read_text()
+
+    run_on_screen(scenario, size=size)
+
+
+def test_a_hunk_is_a_question_with_words_and_has_the_colours_of_its_language(run_on_screen, file):
+    async def scenario(driver):
+        await begin(driver, "/edit -l 1-8 --check 'grep amount {}' a.py replace total amount")
+        await driver.wait_for_text("Take this change?  y yes  n no  a all")
+        styles = {str(span.style) for span in driver.chat.query_one(".hunk").visual.spans}
+        assert {"on $success 15%", "on $error 15%", "$text-success", "$text-error"} <= styles
+        assert len(styles) > 4
+        await answer(driver, "y")
+        assert "applied 1/1 hunks" in await final_footer(driver)
+
+    run_on_screen(scenario)
+
+
 def test_an_error_is_one_line_and_the_unsent_text_stays(run_on_screen, file):
     async def scenario(driver):
         await driver.type("a draft")
