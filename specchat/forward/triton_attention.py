@@ -5,8 +5,9 @@ other rows:
 
 - Keys are taken in the order of their positions. Committed rows lie in that order; of the nodes of a tree, a row
   gathers its own path, so that node 7 at depth 2 is read as the third position after the text, as in plain decoding.
-- Blocks of keys begin at multiples of BLOCK_KEYS and splits at multiples of SPLIT_KEYS, counted in positions. A block
-  that a row does not see adds exactly 0. Partial results of splits are added in the order of the splits.
+- Blocks of keys begin at multiples of BLOCK_KEYS (of fewer, for wide heads) and splits at multiples of SPLIT_KEYS,
+  counted in positions. A block that a row does not see adds exactly 0. Partial results of splits are added in the
+  order of the splits.
 - A tile of rows has one shape for all passes of up to MASK_BITS rows. A row of a tile never enters another's sum.
 
 The number of programs depends on what the host knows (rows of the pass, rows of the cache); the length is read on the
@@ -27,11 +28,12 @@ from specchat.forward.batch import MASK_BITS, CacheRows
 from specchat.forward.fused_ops import AttentionDimensions
 
 SPLIT_KEYS = 256
-BLOCK_KEYS = 64
+BLOCK_KEYS, MIN_BLOCK_KEYS = 64, 16
+BLOCK_BYTES = 2**14  # keys of a block; two blocks of keys and of values are in the memory of a multiprocessor
 COMBINED_SPLITS = 16  # partial results that are added at once
 MAX_SPLIT_PROGRAMS = 64  # for each tile and key head; each computes every 64th split
 TILE_ROWS, PREFILL_TILE_ROWS = 16, 64  # queries of a tile: nodes times queries that share a key head
-LOG2_E = 1.4426950408889634
+OPTIONS = {"num_stages": 2, "enable_fp_fusion": False}  # a fused multiplication rounds less often, in some places
 
 
 @triton.jit
@@ -48,7 +50,7 @@ def _attend_block(
     scores = tl.dot(queries, tl.trans(block_keys), input_precision="ieee") * scale
     if HAS_SOFT_CAP:  # soft_cap * tanh(scores / soft_cap)
         scores = soft_cap * (2.0 / (1.0 + tl.exp(-2.0 * scores / soft_cap)) - 1.0)
-    scores = tl.where(is_seen, scores * 1.4426950408889634, float("-inf"))
+    scores = tl.where(is_seen, scores * 1.4426950408889634, float("-inf"))  # log2(e): the exponentials are of 2
     new_max = tl.maximum(row_max, tl.max(scores, axis=1))
     finite_max = tl.where(new_max == float("-inf"), 0.0, new_max)  # of rows that have seen nothing
     kept = tl.exp2(row_max - finite_max)
@@ -188,6 +190,15 @@ def _combine_kernel(
     tl.store(to, (result / row_sum).to(output.dtype.element_ty), mask=column < SIZE)
 
 
+def keys_of_block(block_size: int, dtype: torch.dtype) -> int:
+    """Keys that are multiplied at once: as many for all passes of a model.
+
+    >>> keys_of_block(128, torch.bfloat16), keys_of_block(128, torch.float32), keys_of_block(256, torch.bfloat16)
+    (64, 32, 32)
+    """
+    return min(max(BLOCK_BYTES // (block_size * dtype.itemsize), MIN_BLOCK_KEYS), BLOCK_KEYS)
+
+
 def attention(
     queries: Tensor,
     location: CacheRows,
@@ -215,13 +226,14 @@ def attention(
         queries, keys, values, location.first_row, location.length, ancestors, output, partial_output, partial_max,
         partial_sum, count, splits, keys.stride(1), keys.stride(2), sizes.head_size**-0.5, soft_cap or 1.0,
         window or 0, HEADS=sizes.heads, KV_HEADS=sizes.kv_heads, SIZE=sizes.head_size, BLOCK_SIZE=block_size,
-        TILE=tile, SPLIT=SPLIT_KEYS, BLOCK=BLOCK_KEYS, NODES=MASK_BITS, IS_SPLIT=is_split,
+        TILE=tile, SPLIT=SPLIT_KEYS, BLOCK=keys_of_block(block_size, keys.dtype), NODES=MASK_BITS, IS_SPLIT=is_split,
         HAS_WINDOW=window is not None, HAS_SOFT_CAP=soft_cap is not None,
+        **OPTIONS,
     )  # fmt: skip
     if is_split:
         _combine_kernel[(count, sizes.heads)](
             partial_output, partial_max, partial_sum, location.length, ancestors, output, splits,
             HEADS=sizes.heads, SIZE=sizes.head_size, BLOCK_SIZE=block_size, SPLIT=SPLIT_KEYS, BLOCK=COMBINED_SPLITS,
-            NODES=MASK_BITS,
+            NODES=MASK_BITS, **OPTIONS,
         )  # fmt: skip
     return output

@@ -19,6 +19,7 @@ from specchat.forward.int4_linear import BLOCK_WORDS, NUMBERS_IN_WORD, Int4Weigh
 FEW_ROWS = 64
 TILE_ROWS, PREFILL_TILE_ROWS = 16, 64
 BLOCK_OUTPUTS = 32
+OPTIONS = {"enable_fp_fusion": False}  # the default depends on the version of Triton
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -66,6 +67,6 @@ def int4_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tenso
         rows, weight.words, weight.zeros, weight.scales, weight.scales if bias is None else bias, out,
         count, outputs, weight.in_features, width // BLOCK_WORDS, len(weight.scales),
         GROUP_CHUNKS=triton.cdiv(weight.group_size, BLOCK_WORDS), CHUNKS=NUMBERS_IN_WORD, WORDS=BLOCK_WORDS, TILE=tile,
-        BLOCK=BLOCK_OUTPUTS, HAS_BIAS=bias is not None,
+        BLOCK=BLOCK_OUTPUTS, HAS_BIAS=bias is not None, **OPTIONS,
     )  # fmt: skip
     return out

@@ -18,7 +18,7 @@ from torch import Tensor
 from specchat.forward import triton_attention, triton_rows
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps, matches_torch
-from specchat.forward.linear import sample_tensor
+from specchat.forward.linear import TOLERANCE, sample_tensor
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_SIZE = 256  # keys and values of a block lie in the memory of a multiprocessor
@@ -60,7 +60,11 @@ def triton_ops(dimensions: AttentionDimensions, dtype: torch.dtype, device: torc
         return None
     ops = TritonOps(dimensions)
     try:
-        is_right = matches_torch(ops, dtype, device) and is_tree_invariant(dimensions, dtype, device)
+        is_right = (
+            matches_torch(ops, dtype, device)
+            and is_tree_invariant(dimensions, dtype, device)
+            and is_prefill_right(dimensions, dtype, device)
+        )
     except Exception as error:  # noqa: BLE001 - the compiler of kernels, its assembler and the driver raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         log.warning("the Triton kernels cannot be used here (%s); torch computes instead, which is slower", reason)
@@ -76,14 +80,11 @@ def is_tree_invariant(dimensions: AttentionDimensions, dtype: torch.dtype, devic
     paths = list[list[int]]()
     for node, parent in enumerate(SAMPLE_TREE):
         paths.append([*(paths[parent] if parent >= 0 else []), node])
-    count, rows = len(paths), SAMPLE_LENGTH + len(paths)
-    keys, values = sample_tensor(dtype, 2, 1, dimensions.kv_heads, rows, dimensions.head_size).to(device)
-    queries = sample_tensor(dtype, count, dimensions.heads, dimensions.head_size).to(device)
-    mask = torch.zeros(count, count, dtype=torch.bool)
+    mask = torch.zeros(len(paths), len(paths), dtype=torch.bool)
     for node, path in enumerate(paths):
         mask[node, path] = True
-    zero = torch.zeros((), dtype=torch.long, device=device)
-    tree = CacheRows(lambda _layer: (keys, values), zero, zero + SAMPLE_LENGTH, ancestor_masks(mask).to(device), rows)
+    queries, tree = _sample_pass(dimensions, dtype, mask.to(device))
+    (keys, values), zero = tree.kv(0), tree.first_row
     together = triton_attention.attention(queries, tree, 0, dimensions)
     for node, path in enumerate(paths):
         order = torch.tensor([*range(SAMPLE_LENGTH), *(SAMPLE_LENGTH + each for each in path)]).to(device)
@@ -99,3 +100,24 @@ def is_tree_invariant(dimensions: AttentionDimensions, dtype: torch.dtype, devic
         ):
             return False
     return True
+
+
+@torch.inference_mode()
+def is_prefill_right(dimensions: AttentionDimensions, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the kernel for many rows computes what the one for few rows does; it has a larger tile."""
+    mask = torch.ones(len(SAMPLE_TREE), len(SAMPLE_TREE), dtype=torch.bool, device=device).tril_()
+    queries, chain = _sample_pass(dimensions, dtype, mask)
+    few, many = (
+        triton_attention.attention(queries, each, 0, dimensions) for each in (chain, replace(chain, ancestors=None))
+    )
+    return torch.allclose(few, many, TOLERANCE[dtype], TOLERANCE[dtype])
+
+
+def _sample_pass(dimensions: AttentionDimensions, dtype: torch.dtype, mask: Tensor) -> tuple[Tensor, CacheRows]:
+    """Queries of a few nodes that follow SAMPLE_LENGTH rows, and the rows of a cache."""
+    device, count, rows = mask.device, len(mask), SAMPLE_LENGTH + len(mask)
+    stored = sample_tensor(dtype, 2, 1, dimensions.kv_heads, rows, dimensions.head_size).to(device)
+    queries = sample_tensor(dtype, count, dimensions.heads, dimensions.head_size).to(device)
+    zero = torch.zeros((), dtype=torch.long, device=device)
+    kv = stored[0], stored[1]
+    return queries, CacheRows(lambda _layer: kv, zero, zero + SAMPLE_LENGTH, ancestor_masks(mask), rows)

@@ -19,6 +19,7 @@ from specchat.forward.batch import CacheRows
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
 
 SILU_BLOCK = 1024  # numbers of a row that one program computes
+OPTIONS = {"enable_fp_fusion": False}  # the default depends on the version of Triton
 
 
 @triton.jit
@@ -106,7 +107,7 @@ def rms_norm(rows: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     rows, out = rows.contiguous(), torch.empty_like(rows, memory_format=torch.contiguous_format)
     count, size = rows.shape
     block = triton.next_power_of_2(size)
-    _rms_norm_kernel[(count,)](rows, rows, weight, out, out, size, epsilon, HAS_RESIDUAL=False, BLOCK=block)
+    _rms_norm_kernel[(count,)](rows, rows, weight, out, out, size, epsilon, HAS_RESIDUAL=False, BLOCK=block, **OPTIONS)
     return out
 
 
@@ -116,7 +117,9 @@ def add_rms_norm(rows: Tensor, residual: Tensor, weight: Tensor, epsilon: float)
     total, out = torch.empty_like(rows), torch.empty_like(rows)
     count, size = rows.shape
     block = triton.next_power_of_2(size)
-    _rms_norm_kernel[(count,)](rows, residual, weight, total, out, size, epsilon, HAS_RESIDUAL=True, BLOCK=block)
+    _rms_norm_kernel[(count,)](
+        rows, residual, weight, total, out, size, epsilon, HAS_RESIDUAL=True, BLOCK=block, **OPTIONS
+    )
     return total, out
 
 
@@ -126,7 +129,7 @@ def silu_and_mul(gate_up: Tensor) -> Tensor:
     count, inner = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(count, inner)
     block = min(SILU_BLOCK, triton.next_power_of_2(inner))
-    _silu_and_mul_kernel[(count, triton.cdiv(inner, block))](gate_up, out, inner, BLOCK=block)
+    _silu_and_mul_kernel[(count, triton.cdiv(inner, block))](gate_up, out, inner, BLOCK=block, **OPTIONS)
     return out
 
 
@@ -139,6 +142,6 @@ def qk_norm_rope(inputs: QKVInputs, sizes: AttentionDimensions, location: CacheR
         states, states if no_norm else inputs.q_norm, states if no_norm else inputs.k_norm, inputs.cos, inputs.sin,
         queries, keys, values, location.first_row, location.length, keys.stride(1), keys.stride(2), sizes.epsilon,
         HEADS=sizes.heads, KV_HEADS=sizes.kv_heads, SIZE=sizes.head_size,
-        BLOCK=triton.next_power_of_2(sizes.head_size // 2), HAS_NORMS=not no_norm,
+        BLOCK=triton.next_power_of_2(sizes.head_size // 2), HAS_NORMS=not no_norm, **OPTIONS,
     )  # fmt: skip
     return queries

@@ -102,7 +102,7 @@ def test_the_attention_of_a_tree_is_that_of_the_formula(length, size, heads, win
 
 @pytest.mark.parametrize(
     ("length", "count", "heads", "window", "soft_cap"),
-    matrix([0, BLOCK_KEYS, SPLIT_KEYS + 1], [65, 130], HEADS, [None, 70], SOFT_CAPS, rounds=1),
+    matrix([0, BLOCK_KEYS, SPLIT_KEYS + 1], [3, 65, 130], HEADS, [None, 70], SOFT_CAPS, rounds=1),
 )
 def test_the_attention_of_a_prefill_is_that_of_the_formula(length, count, heads, window, soft_cap):
     case = Case.random(heads, 64, torch.float32, length, chain(count))

@@ -25,8 +25,9 @@ from specchat.models.llama_weights import load_llama
 from tests.fake_gpu import FakeGpu, fake_gpu
 from tests.models.four_bits import save_network
 from tests.tiny import Chaos, target
-from tests.triton_interpreter import interpreted_kernels
+from tests.triton_interpreter import IS_INTERPRETED, interpreted_kernels
 
+pytestmark = pytest.mark.skipif(not IS_INTERPRETED, reason="a real GPU is here, on which all of tests/gpu runs")
 SIZES = AttentionDimensions(2, 1, 16, 1e-6)
 MOST_LAUNCHES_PER_LAYER = 12
 
@@ -51,9 +52,9 @@ def gpu_model(*, has_graphs: bool = False) -> LlamaModel:
     return model
 
 
-def text(model: LlamaModel, drafter: Drafter, limit: int = 3) -> list[int]:
+def text(model: LlamaModel, drafter: Drafter, limit: int = 2) -> list[int]:
     generation = Generation(model, () if type(drafter) is Drafter else (drafter,))
-    generation.replace_tokens(list(range(5, 9)))
+    generation.replace_tokens([5, 6, 7])
     with model.pool.acquire_slot(generation.cache, 64):
         list(generation.prefill())
         list(generation.decode(GenerationConfig(drafter, Sampler(), 3, limit)))
@@ -132,12 +133,13 @@ def test_kernels_can_be_turned_off(monkeypatch):
 def test_four_bits_of_a_checkpoint_stay_four_bits(tmp_path):
     small, floats = save_network(tmp_path, "gptq", group_size=-1)
     model = load_llama(small, torch.float32, torch.device("cuda"), None, BatchLimits())
+    model.graphs = None
     linears = [model.weights.layers[0].self_attn.qkv_proj, model.weights.layers[1].mlp.down_proj]
     on_cpu, logits = load_llama(floats, torch.float32, torch.device("cpu"), None, BatchLimits()), list[torch.Tensor]()
     for each in (model, on_cpu):
         cache = each.pool.open()
         with each.pool.acquire_slot(cache, 20):
-            logits.append(each.prefill([7, 8], cache).logits.cpu())
+            logits.append(each.prefill([7], cache).logits.cpu())
 
     assert all(isinstance(each, Int4Linear) for each in linears)
     assert torch.allclose(*logits, atol=1e-4)

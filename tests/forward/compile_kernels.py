@@ -1,0 +1,79 @@
+"""Compile every kernel that a layer launches, for a GPU that is not here: `compile_kernels.py CAPABILITY SIZE DTYPE`.
+
+Prints a line of JSON for each kernel. Launches are caught, so that no kernel runs: what is compiled is what the
+functions of the product would launch, with their constants.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+from triton import compile as compile_kernel
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from specchat.forward import triton_attention, triton_linear, triton_rows
+from specchat.forward.batch import CacheRows
+from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
+from specchat.forward.int4_linear import Int4Weight
+
+POINTERS = {
+    torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
+    torch.int8: "*i8",
+}  # fmt: skip
+WARP_SIZE, ALIGNMENT = 32, 16
+capability, head_size, dtype = int(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3])
+compiled = set[str]()
+
+
+def compile_launch(self: Any, *arguments: Any, grid: Any, warmup: bool, **constants: Any) -> None:
+    """In place of a launch."""
+    values = dict(zip(self.arg_names, arguments, strict=False)) | constants
+    options = {name: value for name, value in constants.items() if name not in self.arg_names}
+    signature, known, attributes = dict[str, str](), dict[str, Any](), dict[tuple[int], Any]()
+    for index, parameter in enumerate(self.params):
+        value, name = values[parameter.name], parameter.name
+        is_number = isinstance(value, int) and not parameter.is_constexpr and not parameter.do_not_specialize
+        if parameter.is_constexpr:
+            signature[name], known[name] = "constexpr", value
+        elif isinstance(value, Tensor):
+            signature[name] = POINTERS[value.dtype]
+        else:
+            signature[name] = "fp32" if isinstance(value, float) else "i32"
+        if isinstance(value, Tensor) or (is_number and value % ALIGNMENT == 0):
+            attributes[(index,)] = [["tt.divisibility", ALIGNMENT]]
+    if (key := f"{self.__name__} {signature} {known}") in compiled:
+        return
+    compiled.add(key)
+    source = ASTSource(self, signature, known, attributes)
+    kernel = compile_kernel(source, target=GPUTarget("cuda", capability, WARP_SIZE), options=options)
+    print(json.dumps({"kernel": self.__name__, "shared": kernel.metadata.shared, "constants": known}), flush=True)
+
+
+def launch_all() -> None:
+    """What the layers of an 8B model launch, for few rows and for many, and with a sliding window."""
+    sizes, rows = AttentionDimensions(32, 8, head_size, 1e-6), torch.zeros(4, 4096, dtype=dtype)
+    triton_rows.rms_norm(rows, rows[0], sizes.epsilon)
+    triton_rows.add_rms_norm(rows, rows, rows[0], sizes.epsilon)
+    triton_rows.silu_and_mul(rows)
+    zero, stored = torch.zeros((), dtype=torch.long), torch.zeros(1, 8, 1024, head_size, dtype=dtype)
+    for count, ancestors in ((4, torch.ones(4, dtype=torch.long)), (100, None)):
+        location = CacheRows(lambda _layer: (stored, stored), zero, zero, ancestors, 1024)
+        angles = torch.zeros(count, 1, head_size, dtype=dtype)
+        qkv = torch.zeros(count, 48 * head_size, dtype=dtype)
+        norm = angles[0, 0]
+        queries = triton_rows.qk_norm_rope(QKVInputs(qkv, norm, norm, angles, angles), sizes, location, 0)
+        for window in (None, 4096):
+            triton_attention.attention(queries, location, 0, sizes, window)
+        groups = torch.zeros(32, 4096)
+        weight = Int4Weight(torch.zeros(4096, 512, dtype=torch.int32), groups.char(), groups.half(), 128, 4096)
+        triton_linear.int4_product(torch.zeros(count, 4096, dtype=dtype), weight, rows[0])
+
+
+JITFunction.run = compile_launch
+launch_all()

@@ -1,0 +1,47 @@
+"""The Triton kernels compile for GPUs that are not here: Triton's wheel has the assembler, and needs no driver for it.
+
+In a process of its own, because the interpreter replaces the compiler for a whole process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton has no release for this platform")
+
+# Compute capability, and the memory of a multiprocessor that one program may use: CUDA C programming guide, table of
+# technical specifications. T4 has no bfloat16.
+SHARED_BYTES = {75: 64 * 1024, 80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024}
+DTYPES = {75: "float16"}
+SCRIPT = Path(__file__).with_name("compile_kernels.py")
+KERNELS = {
+    "_rms_norm_kernel", "_silu_and_mul_kernel", "_qk_norm_rope_kernel", "_attention_kernel", "_combine_kernel",
+    "_int4_kernel",
+}  # fmt: skip
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("capability", "head_size", "dtype"),
+    [(each, 128, "bfloat16") for each in SHARED_BYTES]
+    + [(89, 80, "bfloat16"), (89, 256, "bfloat16"), (89, 128, "float32")],
+)
+def test_all_kernels_compile_and_fit(capability, head_size, dtype, tmp_path):
+    dtype = DTYPES.get(capability, dtype) if dtype == "bfloat16" else dtype
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(capability), str(head_size), dtype],
+        capture_output=True, text=True, check=False, env=environment, timeout=280,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    compiled = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {each["kernel"] for each in compiled} == KERNELS
+    assert all(each["shared"] <= SHARED_BYTES[capability] for each in compiled), compiled
