@@ -32,6 +32,11 @@ def gpu():
         yield fake
 
 
+def wide(*values: object) -> list[object]:
+    """The first value in the default run, the others in the full one."""
+    return [values[0], *(pytest.param(value, marks=pytest.mark.full) for value in values[1:])]
+
+
 def made(device: str, kind: str = "eagle3", config: TreeConfig | None = DEEP) -> tuple[Generation, EagleDrafter]:
     model = target("dense-llama", device=device)
     drafter = drafter_of(kind, model, config)
@@ -74,7 +79,7 @@ def waits_per_step(gpu: FakeGpu, config: TreeConfig, sampler: Sampler) -> float:
     return gpu.waits.total() / (len(steps) - 2)
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "mtp", "mtp latent"])
+@pytest.mark.parametrize("kind", wide("eagle3", "eagle", "mtp", "mtp latent"))
 def test_a_tree_of_the_device_is_that_of_the_host(kind):
     for config in (DEEP, TreeConfig()):
         (there, on_gpu), (here, on_cpu) = made("cuda", kind, config), made("cpu", kind, config)
@@ -86,7 +91,7 @@ def test_a_tree_of_the_device_is_that_of_the_host(kind):
             assert len(tree) > 1 or config == TreeConfig()
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", wide("T1", "greedy", "padded", "top-p", "penalty"))
 def test_it_ranks_with_the_noise_and_the_rules_of_the_sampler(sampler):
     (there, on_gpu), (here, on_cpu) = made("cuda"), made("cpu")
     for text in (TEXT, [*TEXT, 9, 9]):
@@ -95,23 +100,23 @@ def test_it_ranks_with_the_noise_and_the_rules_of_the_sampler(sampler):
         assert shape(drafted(there, on_gpu, SAMPLERS[sampler])) == shape(drafted(here, on_cpu, SAMPLERS[sampler]))
 
 
-@pytest.mark.parametrize("depth", [2, 7])
-@pytest.mark.parametrize("sampler", ["greedy", "T1", "top-p"])
+@pytest.mark.parametrize("depth", wide(7, 2))
+@pytest.mark.parametrize("sampler", wide("T1", "greedy", "top-p"))
 def test_a_step_waits_twice_whatever_the_depth_of_the_tree(gpu, depth, sampler):
     config = TreeConfig(depth=depth, width=3, max_draft_tokens=12, min_level_probability=0.0)
 
     assert waits_per_step(gpu, config, SAMPLERS[sampler]) <= 2
 
 
-@pytest.mark.parametrize("rules", [{}, {"top_p": 0.9}], ids=["noise", "top-p"])
+@pytest.mark.parametrize("rules", wide({}, {"top_p": 0.9}), ids=["noise", "top-p"])
 def test_a_sampled_chain_waits_no_longer(gpu, rules):
     sampler = Sampler(1.0, seed=2, uses_rejection_sampling=True, **rules)
 
     assert waits_per_step(gpu, TreeConfig(depth=6), sampler) <= 3
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
-@pytest.mark.parametrize("rules", [{}, {"top_k": 9}], ids=["noise", "top-k"])
+@pytest.mark.parametrize("kind", wide("eagle3", "mtp"))
+@pytest.mark.parametrize("rules", wide({}, {"top_k": 9}), ids=["noise", "top-k"])
 def test_a_sampled_chain_is_that_of_the_host(kind, rules):
     (there, on_gpu), (here, on_cpu) = made("cuda", kind), made("cpu", kind)
     read(there, TEXT)
@@ -128,6 +133,7 @@ def test_a_sampled_chain_is_that_of_the_host(kind, rules):
             assert torch.allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.full
 def test_two_conversations_share_the_graph_and_not_the_pairs(gpu):
     (one, first), (other, _) = made("cuda"), made("cuda")
     second = EagleDrafter(first.head, one.target, DEEP)

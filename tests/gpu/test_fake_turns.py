@@ -187,6 +187,7 @@ def test_a_step_is_one_replay_and_few_other_launches(gpu, sampler):
     assert gpu.launches <= 10 * 6  # embedding, copies in, and copies of the logits
 
 
+@pytest.mark.full
 def test_an_idle_conversation_makes_room_for_another():
     model = gpu_model()
     first, second = generation(model, text=TEXT * 40), generation(model, text=TEXT[::-1] * 40)
@@ -231,7 +232,7 @@ def test_plain_decoding_waits_once_a_step(gpu, sampler):
     assert waits_per_step(gpu, gpu_model(), None, SAMPLERS[sampler]) == 1
 
 
-@pytest.mark.parametrize("sampler", ["greedy", "T0.8"])
+@pytest.mark.parametrize("sampler", ["greedy", pytest.param("T0.8", marks=pytest.mark.full)])
 def test_a_chain_of_a_draft_model_waits_twice_a_step(gpu, sampler):
     model = gpu_model()
     drafter = DraftModelDrafter(gpu_model())
