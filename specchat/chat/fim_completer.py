@@ -1,13 +1,14 @@
-"""Completion of a gap: no conversation, no chat template, greedy decoding, and suffix drafts.
+"""Completion of a gap: no conversation, no chat template, greedy decoding.
 
 A model with fill-in-the-middle (FIM) tokens fills the gap; any other model continues the text before it. Successive
 requests are mostly about the same file, so one generation stays and only its tokens are replaced: the text before the
-cursor is prefilled once. Drafts come from the prompt, without a model.
+cursor is prefilled once. The chooser decides what drafts, and how much: a pass over many draft tokens can take longer
+than the accepted ones save.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from threading import Event as Flag
 from time import perf_counter
 
@@ -15,13 +16,18 @@ from specchat.chat.continuation import Continuation, ContinuationPrompt, is_at_l
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.fim_tokens import find_fim_tokens
+from specchat.chat.router import KIND_DEFAULTS
 from specchat.chat.session import LoadedModels, with_stats
-from specchat.drafters.suffix_decoding import SuffixDecoding
+from specchat.chooser.acceptance import PLAIN
+from specchat.chooser.chooser import Chooser
 from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.stats import DecodingStats
 from specchat.models.detokenize import Detokenizer
 
+TASK_KIND = "completion"  # for what the chooser learns
+DRAFTER_ORDER = KIND_DEFAULTS["code"].drafter_order
 INSIDE_LINE = "inside_line"  # the finish reason where a model without FIM tokens has nothing to say
 NO_FIM_TOKENS = (
     "the model has no fill-in-the-middle tokens: completions continue the text before the cursor, at line ends"
@@ -31,11 +37,13 @@ NO_FIM_TOKENS = (
 class FimCompleter:
     """Fills gaps, one after the other, and reuses the KV cache for the next one."""
 
-    def __init__(self, models: LoadedModels) -> None:
+    def __init__(self, models: LoadedModels, drafters: Mapping[str, Drafter]) -> None:
         self.models = models
         self.fim_tokens = find_fim_tokens(models.tokenizer)
         self.continuation = Continuation(models.tokenizer)
-        self.drafter = SuffixDecoding()
+        self.chooser = Chooser(drafters, models.costs, models.chooser_state)
+        variant = models.profile.speculation.variant
+        self.drafter = Drafter() if variant == PLAIN else drafters.get(variant, self.chooser)
         self.generation = Generation(models.target, (self.drafter,))
 
     @property
@@ -63,8 +71,12 @@ class FimCompleter:
                 if reason := deadline.end_reason():
                     yield Finished(reason, Totals(), self.explanation)
                     return
+            if self.drafter is self.chooser:
+                self.chooser.start_answer(TASK_KIND, DRAFTER_ORDER)
+                models.costs.calibrate(self.generation)
             totals, stats = Totals(prompt_tokens, cached, prefill_seconds=perf_counter() - started_at), DecodingStats()
             reason = yield from self._decode(prompt, request, limit, stats, deadline)
+            models.costs.save()
             yield Finished(reason, with_stats(totals, stats), self.explanation)
 
     def _build_prompt(self, request: FimRequest, max_tokens: int) -> ContinuationPrompt:

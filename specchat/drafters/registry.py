@@ -61,9 +61,18 @@ def build_drafters(resources: DraftingResources) -> BuiltDrafters:
     extensions = find_extensions("drafters", DRAFTERS)
     drafters |= {name: _build_plugin_drafter(extension, resources, faults) for name, extension in extensions.items()}
     available = {name: drafter for name, drafter in drafters.items() if drafter is not None}
-    candidates = [name for name, drafter in DRAFTERS.items() if drafter.is_auto_candidate]
-    auto_candidates = {name: available[name] for name in (*candidates, *extensions) if name in available}
+    auto_candidates = {name: available[name] for name in (*_candidate_names(), *extensions) if name in available}
     return BuiltDrafters(available, auto_candidates, faults)
+
+
+def build_auto_candidates(resources: DraftingResources) -> dict[str, Drafter]:
+    """The built-in drafters that `auto` chooses from, without those of plugins."""
+    built = {name: build_drafter(name, resources) for name in _candidate_names()}
+    return {name: drafter for name, drafter in built.items() if drafter is not None}
+
+
+def _candidate_names() -> list[str]:
+    return [name for name, drafter in DRAFTERS.items() if drafter.is_auto_candidate]
 
 
 def build_plain(_resources: DraftingResources) -> Drafter:

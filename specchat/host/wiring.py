@@ -100,7 +100,7 @@ def _make_completer(engine: LocalEngine) -> FimCompleter:
 
     if not hasattr(engine, "models"):
         raise UsageError("a server backend does not support completion; use a profile with a local model")
-    return FimCompleter(engine.models)
+    return FimCompleter(engine.models, engine.create_completion_drafters())
 
 
 def _restore_turn(stored: StoredTurn) -> Any:

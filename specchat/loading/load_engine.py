@@ -22,8 +22,9 @@ from specchat.chat.transcript import Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
 from specchat.drafters.eagle import graph_drafter
-from specchat.drafters.registry import DraftingResources, TokenizerPair, build_drafters
+from specchat.drafters.registry import DraftingResources, TokenizerPair, build_auto_candidates, build_drafters
 from specchat.drafters.suffix_decoding import PastTextIndex
+from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
@@ -76,6 +77,10 @@ class Engine:
         chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
         drafters = {**built.drafters, chooser.name: chooser}
         return WatchdogSession(self.watchdog, models, drafters, chooser, turns, built.faults)
+
+    def create_completion_drafters(self) -> dict[str, Drafter]:
+        """The drafters of completions. They copy from no other conversation."""
+        return build_auto_candidates(replace(self.resources, past_texts=None))
 
     @property
     def max_concurrent_turns(self) -> int:

@@ -1,7 +1,8 @@
-"""Fill-in-the-middle with the embedded model; the suffix drafter does not change the text."""
+"""Fill-in-the-middle with the embedded model; drafts do not change the text."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from threading import Event as Flag
 
@@ -10,6 +11,9 @@ import pytest
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_completer import NO_FIM_TOKENS, FimCompleter
 from specchat.chat.fim_request import FimRequest
+from specchat.chooser.chooser import ChooserState
+from specchat.chooser.costs import Costs
+from specchat.chooser.curve import Curve
 from specchat.engine.drafter import Drafter
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
@@ -18,15 +22,35 @@ from tests.tiny import speaking
 BEFORE = "class Point:\n    def __init__(self, x, y):\n        self.x = x\n"
 AFTER = "\n    def move(self, x, y):\n        self.x += x\n        self.y += y\n"
 
+REPEATING = "total = total + price\n" * 12
+
 
 @lru_cache
 def engine() -> Engine:
     return load_engine(Profile().override({"models.draft": "", "models.heads": []}))
 
 
+def completer_of(engine: Engine, variant: str = "auto") -> FimCompleter:
+    models = replace(engine.models, profile=engine.models.profile.override({"speculation.variant": variant}))
+    return FimCompleter(models, engine.create_completion_drafters())
+
+
+class FixedCosts(Costs):
+    """A pass takes so many seconds to the power of its rows, whatever is measured."""
+
+    def __init__(self, row_power: int) -> None:
+        curve = Curve()
+        for rows in (1, 2, 4, 8, 16):
+            curve.set_point(rows, float(rows**row_power))
+        super().__init__({0: curve})
+
+    def learn_pass(self, text_length: int, rows: int, seconds: float) -> None:
+        pass
+
+
 @pytest.fixture
 def completer():
-    completer = FimCompleter(engine().models)
+    completer = completer_of(engine())
     yield completer
     completer.close()
 
@@ -38,7 +62,7 @@ def text_of(events: list[Event]) -> str:
 @pytest.mark.parametrize("before", [BEFORE, BEFORE + "        self", BEFORE[:40], ""])
 def test_drafts_do_not_change_the_text(completer, before):
     drafted = list(completer.complete(FimRequest(before, AFTER, 24), Flag()))
-    plain = FimCompleter(engine().models)
+    plain = completer_of(engine())
     plain.drafter = Drafter()
     expected = list(plain.complete(FimRequest(before, AFTER, 24), Flag()))
     plain.close()
@@ -46,6 +70,38 @@ def test_drafts_do_not_change_the_text(completer, before):
     assert text_of(drafted) == text_of(expected)
     assert drafted[-1].finish_reason == expected[-1].finish_reason
     assert drafted[-1].totals.steps <= expected[-1].totals.steps
+
+
+@pytest.mark.parametrize(("row_power", "is_drafting"), [(0, True), (6, False)], ids=["cheap rows", "expensive rows"])
+def test_draft_tokens_are_verified_only_where_that_pays(row_power, is_drafting):
+    models = replace(engine().models, costs=FixedCosts(row_power), chooser_state=ChooserState())
+    completer = FimCompleter(models, {"suffix": engine().create_completion_drafters()["suffix"]})
+
+    finished = list(completer.complete(FimRequest(REPEATING, "", 24), Flag()))[-1]
+    completer.close()
+
+    assert (finished.totals.draft_tokens > 0) == is_drafting
+
+
+def test_the_heads_of_the_model_draft_completions():
+    with_heads = load_engine(Profile().override({"models.draft": ""}))
+    names = {"medusa", "eagle", "eagle3"} & with_heads.create_completion_drafters().keys()
+    completer = completer_of(with_heads, variant=min(names))
+
+    finished = list(completer.complete(FimRequest(BEFORE, AFTER, 24), Flag()))[-1]
+    completer.close()
+
+    assert finished.totals.draft_tokens
+    assert {min(names)} >= finished.totals.accepted_by_drafter.keys()
+
+
+def test_a_profile_that_drafts_nothing_completes_without_drafts():
+    completer = completer_of(engine(), variant="plain")
+
+    finished = list(completer.complete(FimRequest(REPEATING, "", 24), Flag()))[-1]
+    completer.close()
+
+    assert not finished.totals.draft_tokens
 
 
 def test_the_prefix_of_the_last_completion_is_not_prefilled_again(completer):
@@ -82,7 +138,7 @@ def test_a_cancelled_prefill_leaves_a_valid_cache(completer):
         if isinstance(event, PrefillProgress):
             stopped.set()
     again = text_of(list(completer.complete(request, Flag())))
-    fresh = FimCompleter(engine().models)
+    fresh = completer_of(engine())
     expected = text_of(list(fresh.complete(request, Flag())))
     fresh.close()
 
@@ -92,9 +148,7 @@ def test_a_cancelled_prefill_leaves_a_valid_cache(completer):
 @pytest.fixture
 def continuing():
     """A completer with a model that has no fill-in-the-middle tokens."""
-    completer = FimCompleter(
-        load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""})).models
-    )
+    completer = completer_of(load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""})))
     yield completer
     completer.close()
 
