@@ -88,7 +88,7 @@ class DeviceNoise:
 
         One row of keys serves all rows. `token_ids` are those of a reduced vocabulary, without padding [V].
         """
-        ids = _all_token_ids(logits.shape[-1], logits.device) if token_ids is None else token_ids
+        ids = _column_ids(logits) if token_ids is None else token_ids
         noise = _noise_of(_random_bits(self.keys, ids)) * self.scale
         return _top_tokens(self.scaled_logits(logits, token_ids) + noise, token_ids, count)
 
@@ -97,7 +97,7 @@ class DeviceNoise:
         scaled = logits.float() / self.temperature
         if token_ids is not None:
             return scaled
-        return scaled.masked_fill(_all_token_ids(logits.shape[-1], logits.device) >= self.vocab_size, MASKED_LOGIT)
+        return scaled.masked_fill(_column_ids(logits) >= self.vocab_size, MASKED_LOGIT)
 
 
 class Ranking(NamedTuple):
@@ -348,6 +348,11 @@ def _top_tokens(scores: Tensor, token_ids: Tensor | None, count: int) -> Ranking
 def _ids_of(columns: Tensor, token_ids: Tensor | None) -> Tensor:
     """The token ids of columns; with a reduced vocabulary they differ. [N, C]"""
     return columns if token_ids is None else token_ids[columns]
+
+
+def _column_ids(logits: Tensor) -> Tensor:
+    """The columns, in memory that belongs to a CUDA graph: a graph must not read a cache that drops its entries."""
+    return torch.arange(logits.shape[-1], device=logits.device)
 
 
 @lru_cache(maxsize=8)

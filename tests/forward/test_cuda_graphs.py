@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from specchat.drafters.draft_model import DraftModelDrafter
+from specchat.engine import sampling
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import LogitRows, Sampler, pack_samples
@@ -127,6 +128,16 @@ def test_other_rules_look_at_the_logits_of_the_graph(sampler):
     cache = model.pool.open()
     with model.pool.acquire_slot(cache, 900):
         assert model.forward_and_sample(chain(7), cache, sampler, LogitRows([0])) is None
+
+
+def test_a_graph_reads_no_tensor_of_a_cache_that_drops_its_entries():
+    model, _graphs = graphed()
+    cache, rules = model.pool.open(), Sampler(0.8)
+    sampling._all_token_ids.cache_clear()
+    with model.pool.acquire_slot(cache, 900):
+        assert model.forward_and_sample(chain(7), cache, rules, rules.rows_of_tree(chain(7), 1)) is not None
+
+    assert sampling._all_token_ids.cache_info().currsize == 0
 
 
 def test_an_embedding_on_another_device_keeps_the_graphs():
