@@ -270,8 +270,8 @@ FILE_COMMANDS: Mapping[str, CommandInfo] = {
     for command in (
         CommandInfo(
             "edit",
-            "[-l FIRST-LAST] [--check COMMAND] [--together] [--plan] PATH... INSTRUCTION",
-            "rewrite files; you review the result hunk by hunk",
+            "PATH... INSTRUCTION",
+            "rewrite files; you review the result hunk by hunk; -l, --check, --together and --plan as for specchat edit",
         ),
         CommandInfo("apply", "[N] [PATH]", "write a code block of the last answer to its file"),
         CommandInfo("undo", "[N|FILE]", "undo the last edit of files, or another one"),
