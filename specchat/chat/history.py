@@ -58,6 +58,7 @@ class StoredAnswer:
     seed: int | None = None
     prompt_ids: Sequence[int] = ()
     rendered_prompt: str = ""  # the text of `prompt_ids`
+    model: str = ""  # the target; "" in turns of older versions
 
 
 @dataclass(frozen=True)
@@ -117,15 +118,66 @@ class HistoryReader:
     def turns(self, tip: str | None) -> list[StoredTurn]:
         """The turns up to this one, in order."""
         rows = self._query(
-            f"""WITH RECURSIVE path (id, depth) AS (
-                    SELECT ?, 0 UNION ALL
-                    SELECT parent_id, depth + 1 FROM path JOIN turns USING (id) WHERE parent_id IS NOT NULL)
+            f"""WITH RECURSIVE {PATH_TO_TIP}
                 SELECT {TURN_COLUMNS} FROM path JOIN turns USING (id)
                 LEFT JOIN messages AS q ON q.hash = question_hash LEFT JOIN messages AS a ON a.hash = answer_hash
                 ORDER BY depth DESC""",
             [tip],
         )
         return [_to_turn(row) for row in rows]
+
+    def versions(self, thread: Thread) -> dict[str, tuple[str, ...]]:
+        """For each shown turn the ids of its versions, itself among them, the oldest first.
+
+        A version is another answer, or another question, in the same place of this conversation. Where a killed host
+        had not begun to answer, there is no version.
+        """
+        rows = self._query(
+            f"""WITH RECURSIVE {PATH_TO_TIP}
+                SELECT shown.id, other.id FROM path JOIN turns AS shown USING (id)
+                JOIN turns AS other ON other.parent_id IS shown.parent_id AND other.thread_id IN (shown.thread_id, ?)
+                LEFT JOIN messages AS a ON a.hash = other.answer_hash
+                WHERE other.state != 'interrupted' OR coalesce(other.partial, a.content, '') != ''
+                ORDER BY other.started, other.id""",
+            [thread.tip, thread.id],
+        )
+        versions: dict[str, tuple[str, ...]] = {}
+        for shown, other in rows:
+            versions[shown] = (*versions.get(shown, ()), other)
+        return versions
+
+    def newest_after(self, turn_id: str, thread_id: str) -> str:
+        """The last turn of the branch that begins with this turn: the one that was asked last."""
+        rows = self._query(
+            """WITH RECURSIVE below (id) AS (
+                   SELECT ? UNION ALL
+                   SELECT turns.id FROM below JOIN turns ON parent_id = below.id
+                   WHERE thread_id IN (?, (SELECT thread_id FROM turns WHERE id = ?)))
+               SELECT turns.id FROM below JOIN turns USING (id) ORDER BY started DESC, id DESC LIMIT 1""",
+            [turn_id, thread_id, turn_id],
+        )
+        return rows[0][0] if rows else turn_id
+
+    def all_turns(self, thread: Thread) -> list[StoredTurn]:
+        """The turns of all branches of this conversation; each version is followed by what was asked after it."""
+        rows = self._query(
+            f"""WITH RECURSIVE {PATH_TO_TIP}
+                SELECT {TURN_COLUMNS} FROM turns
+                LEFT JOIN messages AS q ON q.hash = question_hash LEFT JOIN messages AS a ON a.hash = answer_hash
+                WHERE thread_id = ? OR turns.id IN (SELECT id FROM path) ORDER BY started, turns.id""",
+            [thread.tip, thread.id],
+        )
+        turns = [_to_turn(row) for row in rows]
+        known = {turn.id for turn in turns}
+        after: dict[str | None, list[StoredTurn]] = {}
+        for turn in turns:
+            after.setdefault(turn.parent if turn.parent in known else None, []).append(turn)
+        ordered: list[StoredTurn] = []
+        waiting = list(reversed(after.get(None, [])))
+        while waiting:
+            ordered.append(waiting.pop())
+            waiting += reversed(after.get(ordered[-1].id, []))
+        return ordered
 
     def has_turn(self, turn_id: str) -> bool:
         """Whether any conversation has a turn with this id."""
@@ -176,8 +228,20 @@ def _open_reader(path: Path) -> sqlite3.Connection:
     return copy
 
 
+PATH_TO_TIP = """path (id, depth) AS (
+                    SELECT ?, 0 UNION ALL
+                    SELECT parent_id, depth + 1 FROM path JOIN turns USING (id) WHERE parent_id IS NOT NULL)"""
 THREAD_COLUMNS = "id, name, kind, folder, profile, settings, last_turn_id, forked_from, created, updated, deleted"
-ANSWER_COLUMNS = ("answer_ids", "source_indices", "sources", "variant", "seed", "prompt_ids", "rendered_prompt")
+ANSWER_COLUMNS = (
+    "answer_ids",
+    "source_indices",
+    "sources",
+    "variant",
+    "seed",
+    "prompt_ids",
+    "rendered_prompt",
+    "model",
+)
 TURN_COLUMNS = f"""turns.id, parent_id, q.content, state, totals, started, ended,
            coalesce(turns.partial, a.content, ''), {", ".join(ANSWER_COLUMNS)}"""
 
@@ -200,15 +264,16 @@ def pack_answer(answer: StoredAnswer) -> list[Any]:
     return [
         pack_ids(answer.token_ids), zlib.compress(answer.source_indices), json.dumps(list(answer.sources)),
         answer.variant, None if answer.seed is None else str(answer.seed), pack_ids(answer.prompt_ids),
-        zlib.compress(answer.rendered_prompt.encode()),
+        zlib.compress(answer.rendered_prompt.encode()), answer.model,
     ]  # fmt: skip
 
 
 def unpack_answer(text: str, columns: Sequence[Any]) -> StoredAnswer:
-    ids, kinds, sources, variant, seed, prompt_ids, rendered = columns
+    ids, kinds, sources, variant, seed, prompt_ids, rendered, model = columns
     return StoredAnswer(
         text, unpack_ids(ids), zlib.decompress(kinds or EMPTY_BLOB), tuple(json.loads(sources or "[]")), variant or "",
         int(seed) if seed else None, unpack_ids(prompt_ids), zlib.decompress(rendered or EMPTY_BLOB).decode(),
+        model or "",
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ prompt is encoded again, and the KV cache still serves the common prefix.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specchat.chat.attachments import with_attachments
 from specchat.chat.reference_corpus import ReferenceCorpus, with_passages
@@ -42,6 +42,13 @@ def build_next_prompt(
     ids = _append_to_last_turn(tokenizer, last, rendered) or tokenizer.encode(rendered, parse_special=True)
     prefix_ids = tokenizer.encode_continuation(tokenizer.escape_control_tokens(request.answer_prefix))
     return NextPrompt([*ids, *prefix_ids], rendered, len(prefix_ids))
+
+
+def as_read_by(model: str, turns: Sequence[Turn]) -> Sequence[Turn]:
+    """The turns without the tokens of another model, which may have another vocabulary; the text is encoded again."""
+    if not turns or turns[-1].model in ("", model):
+        return turns
+    return [*turns[:-1], replace(turns[-1], prompt_ids=(), answer_ids=())]
 
 
 def _append_to_last_turn(tokenizer: Tokenizer, last: Turn, rendered: str) -> list[int] | None:

@@ -31,7 +31,7 @@ from specchat.chat.events import (
     Totals,
 )
 from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainBaseline, PlainEstimate
-from specchat.chat.prompt import build_next_prompt
+from specchat.chat.prompt import as_read_by, build_next_prompt
 from specchat.chat.reference_corpus import ReferenceCorpus
 from specchat.chat.repetition import Repetition, RepetitionDetector
 from specchat.chat.request import AnswerFormat, Request
@@ -170,13 +170,14 @@ class _RunningTurn:
             yield Finished("cancelled", self._totals())
             return
         system = self.profile.system_prompt(self.request.task)
-        prompt = build_next_prompt(models.tokenizer, system, session.turns, self.request, models.reference_corpus)
+        turns = as_read_by(self.profile.models.target, session.turns)
+        prompt = build_next_prompt(models.tokenizer, system, turns, self.request, models.reference_corpus)
         limit = self._max_new_tokens(len(prompt.token_ids))
         yield Routed(route.variant, route.budget, route.reason, self.sampler.seed, self.window)
         cached = self.generation.replace_tokens(prompt.token_ids)
         turn = Turn(
             user=self.request.text, files=self.request.files, prompt_ids=tuple(prompt.token_ids),
-            rendered_prompt=prompt.rendered_prompt, seed=self.sampler.seed,
+            rendered_prompt=prompt.rendered_prompt, seed=self.sampler.seed, model=self.profile.models.target,
         )  # fmt: skip
         with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
             reason = yield from self._run_turn(turn, route, limit, cached, prompt.answer_prefix_length)

@@ -25,6 +25,7 @@ class Turn:
     rendered_prompt: str = ""  # the text of `prompt_ids`, rendered by the chat template
     is_finished: bool = False  # the model ended the answer; it was not cancelled or truncated
     seed: int = 0
+    model: str = ""  # the target that these tokens belong to, as the profile names it; "": unknown
 
     @property
     def token_ids(self) -> tuple[int, ...]:

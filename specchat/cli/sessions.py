@@ -43,11 +43,12 @@ def list_sessions(words: tuple[str, ...], deleted: bool) -> None:
 @sessions.command()
 @click.argument("id", shell_complete=complete_sessions)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A new file; stdout by default.")
-def export(id: str, output: Path | None) -> None:
+@click.option("--all", "has_all", is_flag=True, help="All versions of the answers, not only those that are shown.")
+def export(id: str, output: Path | None, *, has_all: bool) -> None:
     """Write a conversation as Markdown, or as JSON to a .json file. ID is its id, or the beginning of it."""
     with closing(open_history()) as history:
         thread = find_thread(history, id)
-        turns = history.turns(thread.tip)
+        turns = history.all_turns(thread) if has_all else history.turns(thread.tip)
     if not turns:
         raise UsageError(f"conversation {thread.id} is empty")
     text = export_conversation(output or Path(), thread.name, turns)

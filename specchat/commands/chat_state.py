@@ -26,8 +26,6 @@ class RequestOptions:
     """The options of the next requests; None leaves the choice to the profile."""
 
     variant: str | None = None
-    temperature: float | None = None
-    seed: int | None = None
 
 
 @dataclass
@@ -92,10 +90,7 @@ class ChatState:
         self, text: str, files: tuple[Attachment, ...] = (), max_tokens: int | None = None
     ) -> Request:
         """A request with the current options; `@file` in the text attaches nothing."""
-        options = self.options
-        return Request(
-            text, files, max_tokens, variant=options.variant, temperature=options.temperature, seed=options.seed
-        )
+        return Request(text, files, max_tokens, variant=self.options.variant)
 
     def _collect_attachments(self, text: str) -> tuple[Attachment, ...]:
         """Read the named files for this request only, even if the request fails later."""

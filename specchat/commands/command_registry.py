@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,29 @@ from specchat.chat.at_names import check_name, unquoted_name
 from specchat.chat.events import Routed
 from specchat.chat.history import CHAT
 from specchat.chat.request import Request
+from specchat.chat.router import check_available
 from specchat.chat.turn_summary import explanation
+from specchat.commands.chat_settings import (
+    CHAT_SETTINGS,
+    reset_values,
+    run_setting,
+    show_settings,
+    switch_model,
+)
 from specchat.commands.chat_state import ChatState, CommandResult
 from specchat.commands.compact import compact
 from specchat.commands.export import export_conversation, write_new_file
 from specchat.commands.session_lines import session_details
 from specchat.errors import SpecchatError, UsageError
-from specchat.host.client import SessionRequest
 from specchat.host.protocol import from_known_fields, request_from_json
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
-from specchat.profile import SERVER_BACKENDS, Models, load_profile, profile_names
+from specchat.profile import SERVER_BACKENDS, Models, all_drafters, load_profile, profile_names
 
-COMMAND_PATTERN = re.compile(r"/(?P<name>[a-z]+)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
+COMMAND_PATTERN = re.compile(r"/(?P<name>[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
 FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ", "/summarize ")  # their first argument is a path
+ALL_VERSIONS = "--all"
 AT_NAMES_HELP = 'anywhere in a request attaches the file, @"A NAME" one with spaces; so do @FOLDER/, @*.GLOB and @repo'
 
 
@@ -77,11 +86,11 @@ def _new(chat: ChatState, _argument: str) -> CommandResult:
 
 
 def _retry(chat: ChatState, _argument: str) -> CommandResult:
-    """Send the last request once more; without a fixed seed, sampling draws new noise."""
+    """Send the last request once more; unless `/seed` fixed it, sampling draws new noise."""
     request = _last_request(chat)
     chat.conversation.rewind()
     chat.attachment_notice, chat.passage_sources = "", ()
-    return CommandResult(request=replace(request, seed=chat.options.seed, variant=chat.options.variant))
+    return CommandResult(request=replace(request, seed=None, temperature=None, variant=chat.options.variant))
 
 
 def _take_back_turn(chat: ChatState, _argument: str) -> CommandResult:
@@ -122,10 +131,27 @@ def _transcript(chat: ChatState) -> str:
     return "\n".join(f"> {turn.request['text']}\n{turn.answer.text}" for turn in turns) or "this conversation is empty"
 
 
-def _export(chat: ChatState, name: str) -> CommandResult:
+def _version(chat: ChatState, number: str) -> CommandResult:
+    """Show another version of the last answer, and continue with it."""
+    conversation = chat.conversation
+    if not (turns := conversation.turns()):
+        raise UsageError("this conversation has no answer yet")
+    versions = conversation.versions().get(turns[-1].id, (turns[-1].id,))
+    if not number:
+        shown = versions.index(turns[-1].id) + 1
+        return CommandResult(f"version {shown} of {len(versions)} of the last answer; /version N shows another one")
+    if not number.isdecimal():
+        raise UsageError(f"/version needs a number, not {number!r}")
+    conversation.select_version(len(turns) - 1, int(number))
+    return CommandResult(f"version {number} of {len(versions)}\n{_transcript(chat)}")
+
+
+def _export(chat: ChatState, argument: str) -> CommandResult:
+    name = argument.removesuffix(ALL_VERSIONS).strip()
     if not name:
         raise UsageError("/export needs a file name")
-    turns, path = chat.conversation.turns(), Path(name).expanduser()
+    has_all = argument != name
+    turns, path = chat.conversation.all_turns() if has_all else chat.conversation.turns(), Path(name).expanduser()
     if not turns:
         raise UsageError("this conversation is empty")
     title = str(chat.conversation.call("subscribe")["name"])
@@ -171,18 +197,14 @@ def _summarize(chat: ChatState, argument: str) -> CommandResult:
     return summarize(chat, argument)
 
 
-def _option_command(option: str, convert: Callable[[str], Any]) -> Callable[[ChatState, str], CommandResult]:
-    """A command that sets one request option; without an argument, the profile decides again."""
-
-    def run(chat: ChatState, argument: str) -> CommandResult:
-        try:
-            value = convert(argument) if argument else None
-        except ValueError:
-            raise UsageError(f"/{option}: {argument!r} is not valid") from None
-        chat.options = replace(chat.options, **{option: value})
-        return CommandResult(f"{option}: {'set by the profile' if value is None else value}")
-
-    return run
+def _variant(chat: ChatState, name: str) -> CommandResult:
+    """Choose the drafter of the next requests; one that cannot run with the loaded models is refused."""
+    if name:
+        listed = chat.conversation.call("list_variants")
+        if name not in all_drafters() or (listed["is_loaded"] and name not in listed["variants"]):
+            check_available(name, frozenset(listed["variants"]))
+    chat.options = replace(chat.options, variant=name or None)
+    return CommandResult(f"variant: {name or 'set by the profile'}")
 
 
 def _profile(chat: ChatState, name: str) -> CommandResult:
@@ -190,11 +212,11 @@ def _profile(chat: ChatState, name: str) -> CommandResult:
     if not name:
         return CommandResult(f"profile {conversation.profile}; available: {', '.join(profile_names())}")
     models = load_profile(name, chat.overrides).models
-    is_other = models.backend not in SERVER_BACKENDS and models != _models_or_none(conversation.profile, chat.overrides)
+    is_known = models == _models_or_none(conversation.profile, chat.overrides)
+    is_other = models.backend not in SERVER_BACKENDS and not (is_known and conversation.model in ("", models.target))
     if is_other and not chat.confirm_load(models):
         return CommandResult(f"no model is loaded; the profile stays {Path(conversation.profile).stem}")
-    conversation.call("set_profile", {"profile": SessionRequest(profile=name).to_params()["profile"]})
-    conversation.profile = name
+    conversation.configure(reset_values(chat), name)
     return CommandResult(f"profile {name}" + ("; other models load with the next request" if is_other else ""))
 
 
@@ -231,7 +253,7 @@ COMMANDS: Mapping[str, Command] = {
     for command in (
         Command("help", "", "list the commands", lambda *_: CommandResult(help_text(line_mode_commands().values()))),
         Command("new", "", "start a new conversation", _new),
-        Command("retry", "", "answer the last request again, with another seed", _retry),
+        Command("retry", "", "answer the last request again; /version has the earlier answers", _retry),
         Command("back", "", "remove the last request and its answer", _take_back_turn),
         Command("undo", "", "the same, in editors; elsewhere it undoes an edit of files", _take_back_turn),
         Command("file", "PATH", "attach a file, folder or glob to the next request", _file),
@@ -240,7 +262,11 @@ COMMANDS: Mapping[str, Command] = {
             _summarize,
         ),
         Command("show", "", "print this conversation", lambda chat, _argument: CommandResult(_transcript(chat))),
-        Command("export", "FILE", "write this conversation to a new file: Markdown, or JSON for .json", _export),
+        Command("version", "[N]", "show version N of the last answer, and continue with it", _version),
+        Command(
+            "export", f"FILE [{ALL_VERSIONS}]",
+            f"write it to a new file: Markdown, or JSON for .json; {ALL_VERSIONS}: every version", _export,
+        ),
         Command("sessions", "[WORDS]", "list earlier conversations, or those that contain WORDS", _sessions),
         Command("open", "ID", "continue an earlier conversation", _open),
         Command("fork", "", "continue in a copy of this conversation", _fork),
@@ -251,11 +277,13 @@ COMMANDS: Mapping[str, Command] = {
         Command("delete", "[ID]", "delete this or another conversation", _delete),
         Command("restore", "[ID]", "restore a deleted conversation, or list them", _restore),
         Command("profile", "[NAME]", "use another profile, from the next request on", _profile),
-        Command("variant", "[NAME]", "choose the drafter: auto, plain, lookup, draft", _option_command("variant", str)),
-        Command(
-            "temperature", "[NUMBER]", "0 always samples the most likely token", _option_command("temperature", float)
+        Command("model", "[NAME|default]", "continue with another model of this disk, or list them", switch_model),
+        Command("variant", "[NAME]", "choose the drafter: auto, plain, lookup, draft", _variant),
+        *(
+            Command(setting.name, setting.arguments, setting.help, partial(run_setting, setting))
+            for setting in CHAT_SETTINGS.values()
         ),
-        Command("seed", "[NUMBER]", "the same seed gives the same answer", _option_command("seed", int)),
+        Command("settings", "", "the model, the system prompt and the sampling of this conversation", show_settings),
         Command("stats", "", "speed, memory and sessions", _stats),
         Command("why", "", "which drafter the last answer used, and why", _why),
         Command("inspect", "[N]", "the last answer, or answer N, by drafter, step by step", _inspect),
@@ -271,7 +299,7 @@ FILE_COMMANDS: Mapping[str, CommandInfo] = {
         CommandInfo(
             "edit",
             "PATH... INSTRUCTION",
-            "rewrite files; you review the result hunk by hunk; -l, --check, --together and --plan as for specchat edit",
+            "rewrite files, reviewed hunk by hunk; -l, --check, --together and --plan as for specchat edit",
         ),
         CommandInfo("apply", "[N] [PATH]", "write a code block of the last answer to its file"),
         CommandInfo("undo", "[N|FILE]", "undo the last edit of files, or another one"),

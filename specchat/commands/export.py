@@ -16,7 +16,7 @@ FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
 
 
 def export_conversation(path: Path, name: str, turns: Sequence[StoredTurn]) -> str:
-    """As JSON for a file with this suffix, else as Markdown."""
+    """As JSON for a file with this suffix, else as Markdown. Turns with the same turn before them are versions."""
     return _as_json(name, turns) if path.suffix.lower() == ".json" else _as_markdown(name, turns)
 
 
@@ -39,6 +39,8 @@ def _as_json(name: str, turns: Sequence[StoredTurn]) -> str:
     rows = [
         {
             "id": turn.id,
+            "parent": turn.parent,
+            "model": turn.answer.model,
             "question": turn.request.get("text", ""),
             "files": turn.request.get("files") or [],
             "answer": turn.answer.text,
@@ -55,7 +57,12 @@ def _as_json(name: str, turns: Sequence[StoredTurn]) -> str:
 
 
 def _markdown_blocks(turns: Sequence[StoredTurn]) -> Iterator[str]:
+    versions: dict[str | None, list[str]] = {}
     for turn in turns:
+        versions.setdefault(turn.parent, []).append(turn.id)
+    for turn in turns:
+        if len(same_place := versions[turn.parent]) > 1:
+            yield f"**Version {same_place.index(turn.id) + 1} of {len(same_place)}**"
         lines = str(turn.request.get("text", "")).splitlines()
         if files := [f"@{file.get('name', '')}" for file in turn.request.get("files") or ()]:
             lines += ["", " ".join(files)]

@@ -19,6 +19,7 @@ from specchat.errors import SpecchatError
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.plugins.extension import Extension, error_text
 from specchat.profile import DRAFTERS
+from specchat.profile.drafter_names import AUTO
 
 if TYPE_CHECKING:
     from specchat.drafters.suffix_decoding import PastTextIndex
@@ -73,6 +74,12 @@ def build_auto_candidates(resources: DraftingResources) -> dict[str, Drafter]:
 
 def _candidate_names() -> list[str]:
     return [name for name, drafter in DRAFTERS.items() if drafter.is_auto_candidate]
+
+
+def runnable_variants(resources: DraftingResources) -> frozenset[str]:
+    """The drafters for which these resources have everything, `auto` among them; of plugins, all that are installed."""
+    built_in = {name for name in DRAFTERS if build_drafter(name, resources) is not None}
+    return frozenset({AUTO, *built_in, *find_extensions("drafters", DRAFTERS)})
 
 
 def build_plain(_resources: DraftingResources) -> Drafter:

@@ -62,6 +62,11 @@ class ServerEngine:
     def max_concurrent_turns(self) -> int:
         return MAX_CONCURRENT_ANSWERS
 
+    @property
+    def variants(self) -> frozenset[str]:
+        """What routes may name; the server drafts as it was started."""
+        return frozenset({"auto", "plain"})
+
     def create_session(self, turns: Sequence[Turn] = (), profile: Profile | None = None) -> ServerSession:
         return ServerSession(self.client, profile or self.profile, list(turns))
 

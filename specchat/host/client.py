@@ -11,7 +11,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Event as Flag
@@ -278,12 +278,32 @@ class Conversation(AbstractContextManager["Conversation"]):
         """The turns of this conversation, from the history database, or from memory if it is not stored."""
         if not self.is_stored:
             return list(self._turns_not_stored)
-        history = HistoryReader(Path(self._connection.host_info["history_path"]))
-        try:
+        with self._open_history() as history:
             thread = history.thread(self.session_id)
             return history.turns(thread.tip) if thread else []
-        finally:
-            history.close()
+
+    def versions(self) -> dict[str, tuple[str, ...]]:
+        """For each turn the ids of its versions, the oldest first; none for a session that is not stored."""
+        with self._open_history() as history:
+            thread = history.thread(self.session_id) if self.is_stored else None
+            return history.versions(thread) if thread else {}
+
+    def all_turns(self) -> list[StoredTurn]:
+        """The turns of all branches."""
+        with self._open_history() as history:
+            thread = history.thread(self.session_id) if self.is_stored else None
+            return history.all_turns(thread) if thread else self.turns()
+
+    def _open_history(self) -> AbstractContextManager[HistoryReader]:
+        return closing(HistoryReader(Path(self._connection.host_info["history_path"])))
+
+    def select_version(self, position: int, number: int) -> None:
+        """Continue with another version of the turn at this position; numbers count from 1."""
+        turn = self.turns()[position].id
+        versions = self.versions().get(turn, (turn,))
+        if not 1 <= number <= len(versions):
+            raise UsageError(f"there is no version {number} of this answer; it has {len(versions)}")
+        self.call("select_version", {"turn": versions[number - 1]})
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> JsonObject:
         """Call a method of the host, for this session unless `params` names another one."""
@@ -302,6 +322,29 @@ class Conversation(AbstractContextManager["Conversation"]):
         ]
         self._turns_not_stored[max(len(self._turns_not_stored) - count, 0) :] = replacing
 
+    def configure(self, overrides: Mapping[str, Any], profile: str = "") -> None:
+        """Change keys of the profile from the next turn on, also for new sessions.
+
+        With a `profile`, this one is read again, the keys change it, and a key with None is as it says.
+        """
+        params = SessionRequest(profile=profile).to_params() if profile else {}
+        chosen = {"profile": params["profile"]} if profile else {}
+        info = self.call("set_profile", {**chosen, "overrides": dict(overrides)})
+        merged = {**self._session_request.overrides, **overrides}
+        self._session_request = replace(
+            self._session_request,
+            profile=profile or self._session_request.profile,
+            overrides={key: value for key, value in merged.items() if value is not None},
+        )
+        self.profile, self.model = profile or self.profile, str(info.get("model", ""))
+        self.context_window = int(info.get("context_window", 0))
+
+    def profile_values(self) -> dict[str, Any]:
+        """The settings of the next turn, by flat key: `{"sampling.temperature": 0.7}`."""
+        tables: JsonObject = self.call("get_profile")["profile"]
+        flat = {table: keys for table, keys in tables.items() if isinstance(keys, dict)}
+        return {f"{table}.{name}": value for table, keys in flat.items() for name, value in keys.items()}
+
     def open_new_session(self) -> JsonObject:
         """Open a new session with the same settings; pass the result to `switch_session`."""
         return self._connection.call(
@@ -313,6 +356,7 @@ class Conversation(AbstractContextManager["Conversation"]):
         self.session_id, self.name = str(session_info["session"]), str(session_info["name"])
         self.profile, self.is_stored = str(session_info["profile"]), bool(session_info.get("is_stored", True))
         self._turns_not_stored = []
+        self.model = str(session_info.get("model", ""))  # the target; "" when the host does not know it
         self.context_window = int(session_info.get("context_window", 0))  # in tokens; 0: not known yet
         self._next_sequence_number = int(session_info["next_sequence_number"])
 

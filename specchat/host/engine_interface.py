@@ -41,6 +41,11 @@ class Engine(Protocol):
         """How many answers can run interleaved."""
         ...
 
+    @property
+    def variants(self) -> frozenset[str]:
+        """The drafters that can run with these models. Read by other threads."""
+        ...
+
     def memory_bytes(self) -> dict[str, int]:
         """Memory use in bytes, by component."""
         ...

@@ -152,6 +152,19 @@ def set_profile(handler: RpcHandler, _client: ClientConnection, params: JsonObje
     return _session_info(handler, session)
 
 
+def get_profile(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
+    """The profile of the next turn, with its overrides, as tables of keys."""
+    session = handler.sessions.find(_required_text(params, "session"))
+    return {"profile": handler.sessions.callbacks.profile_to_json(session.profile)}
+
+
+def list_variants(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
+    """The drafters that can run with the loaded models; `is_loaded` false: that is not known yet."""
+    session = handler.sessions.find(_required_text(params, "session"))
+    variants = handler.sessions.queue.variants(session.thread.id)
+    return {"variants": sorted(variants or ()), "is_loaded": variants is not None}
+
+
 def subscribe(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
     """Receive the events of a session, from `from_sequence_number` or from now on."""
     session = handler.sessions.find(_required_text(params, "session"))
@@ -180,6 +193,13 @@ def rewind(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -
     turns = params.get("replacement_turns") or ()
     exchanges = [Exchange(_required_text(each, "user"), str(each["answer"])) for each in turns]
     handler.sessions.rewind(session, max(0, int(params.get("count", 1))), exchanges)
+    return _session_info(handler, session)
+
+
+def select_version(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
+    """Continue with another version of a turn: `turn` is a turn with the same turn before it."""
+    session = handler.sessions.find(_required_text(params, "session"))
+    handler.sessions.select_version(session, _required_text(params, "turn"))
     return _session_info(handler, session)
 
 
@@ -317,9 +337,9 @@ DEFERRED_METHODS: dict[str, Callable[[RpcHandler, ClientConnection, RpcRequest],
 METHODS: dict[str, Callable[[RpcHandler, ClientConnection, JsonObject], JsonObject]] = {
     method.__name__: method
     for method in (
-        hello, open_session, set_profile, subscribe, unsubscribe, cancel, rewind, store_session, fork, list_sessions,
-        rename, delete, restore, recover_answer, explain_routing, stats, waiting_reason, inspect, metrics_port,
-        models_state, unload, shutdown,
+        hello, open_session, set_profile, get_profile, list_variants, subscribe, unsubscribe, cancel, rewind,
+        select_version, store_session, fork, list_sessions, rename, delete, restore, recover_answer, explain_routing,
+        stats, waiting_reason, inspect, metrics_port, models_state, unload, shutdown,
     )
 }  # fmt: skip
 
@@ -354,6 +374,7 @@ def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
         "profile": session.thread.profile,
         "turn_count": len(session.turns_in_engine),
         "is_stored": session.is_stored,
+        "model": handler.sessions.callbacks.target_name(session.profile),
         "context_window": handler.sessions.callbacks.context_window(session.profile),
         "next_sequence_number": session.feed.next_sequence_number,
         "live_turns": list(session.live_turns),

@@ -48,6 +48,7 @@ class SessionCallbacks:
     `load_profile` makes a profile of a name and overrides; `restore_turn` makes the engine's turn of a stored one, or
     None. A session stores its profile as JSON; `profile_from_json` returns None for keys that it does not know.
     `context_window` is the limit of a profile in tokens; 0 when it is known only after the model is loaded.
+    `target_name` is its target model.
     """
 
     load_profile: Callable[[str, dict[str, Any]], Any]
@@ -55,6 +56,7 @@ class SessionCallbacks:
     profile_to_json: Callable[[Any], JsonObject] = lambda _profile: {}
     profile_from_json: Callable[[JsonObject, dict[str, Any]], Any] = lambda _packed, _overrides: None
     context_window: Callable[[Any], int] = lambda _profile: 0
+    target_name: Callable[[Any], str] = lambda _profile: ""
 
 
 @dataclass(eq=False)
@@ -198,6 +200,19 @@ class OpenSessions:
         session.turns_in_engine |= {new_id(): True for _ in turns}
         self.queue.rewind(session.thread.id, sum(is_in_engine for _, is_in_engine in removed), turns)
         self.update_thread(replace(session.thread, tip=session.last_turn_id))
+
+    def select_version(self, session: OpenSession, turn_id: str) -> None:
+        """Show another version of one of the turns, with what was asked after it; the next question continues there."""
+        if session.live_turns:
+            raise UsageError("an answer is running; stop it first")
+        if not any(turn_id in versions for versions in self.history.versions(session.thread).values()):
+            raise UsageError(f"turn {turn_id} is no version of a turn of this conversation")
+        tip = self.history.newest_after(turn_id, session.thread.id)
+        turns = [(stored.id, self.callbacks.restore_turn(stored)) for stored in self.history.turns(tip)]
+        held = sum(session.turns_in_engine.values())
+        session.turns_in_engine = {id: turn is not None for id, turn in turns}
+        self.queue.rewind(session.thread.id, held, [turn for _, turn in turns if turn is not None])
+        self.update_thread(replace(session.thread, tip=tip))
 
     def store(self, session: OpenSession, name: str) -> None:
         """Store a session without turns, with this name if it has none."""
@@ -356,7 +371,7 @@ class OpenSessions:
         if completed is not None:
             answer = replace(
                 answer, token_ids=completed.answer_ids, prompt_ids=completed.prompt_ids,
-                rendered_prompt=completed.rendered_prompt,
+                rendered_prompt=completed.rendered_prompt, model=completed.model,
             )  # fmt: skip
         match turn_event.event:
             case Finished(finish_reason=reason, totals=totals):

@@ -258,6 +258,11 @@ class TurnQueue:
         """Memory use in bytes, by component, as of the last second; empty without loaded models. Thread-safe."""
         return self._memory_bytes
 
+    def variants(self, session_id: str) -> frozenset[str] | None:
+        """The drafters that can run in a session; None while its models are not loaded. Thread-safe."""
+        loaded = self._engines.find(self._sessions[session_id].profile)
+        return None if loaded is None else loaded.engine.variants
+
     def waiting_reason(self, turn_id: str) -> WaitingReason:
         """Why nothing of this turn comes at the moment. Thread-safe."""
         with self._changed:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def default_components() -> HostComponents:
-    callbacks = SessionCallbacks(load_profile, _restore_turn, _profile_to_json, _profile_from_json, _context_window)
+    callbacks = SessionCallbacks(
+        load_profile, _restore_turn, _profile_to_json, _profile_from_json, _context_window, _describe
+    )
     loader = EngineLoader(_load_engine, _engine_key, _make_completer, _memory_of, _free_bytes, _describe)
     return HostComponents(callbacks, loader, configuration_hash)
 
@@ -113,5 +115,5 @@ def _restore_turn(stored: StoredTurn) -> Any:
     return Turn(
         user=request.text, files=request.files, prompt_ids=tuple(answer.prompt_ids),
         rendered_prompt=answer.rendered_prompt, answer=answer.text, answer_ids=tuple(answer.token_ids),
-        is_finished=stored.state == "stop", seed=answer.seed or 0,
+        is_finished=stored.state == "stop", seed=answer.seed or 0, model=answer.model,
     )  # fmt: skip

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from specchat.hub.local_models import EMBEDDED_ROLES, local_models
+from specchat.hub.local_models import EMBEDDED_ROLES, LocalDetails, LocatedModel, local_models
 from specchat.hub.machine import detect_machine
 from specchat.hub.memory_plan import fitting_format
 from specchat.hub.other_programs import models_of_other_programs
 from specchat.hub.recommend import format_gib
-from specchat.profile.keys import EMBEDDED
+from specchat.models.context_window import trained_context_window
+from specchat.profile.keys import EMBEDDED, Models
+from specchat.profile.shipped_drafters import with_shipped_drafters
 
 FITTING_TOKENS = 8192  # the context with which a model must fit
 STORED_FORMAT = "bf16"
+EMBEDDED_HEADS = [role for role in EMBEDDED_ROLES if role not in ("target", "draft")]
 
 
 @dataclass(frozen=True)
@@ -28,16 +32,57 @@ class RunnableModel:
     weights: str = ""
 
 
+@dataclass(frozen=True)
+class LocalChoice:
+    """A whole model on this disk for a menu: each field is a text, "" when nothing is known."""
+
+    name: str
+    size: str
+    quantization: str
+    fit: str
+    drafters: str  # that come with it
+    fits: bool
+
+
+def local_choices() -> Iterator[LocalChoice]:
+    """Every whole model on this disk, those that do not fit the free memory as well."""
+    device = detect_machine().best_device
+    for name, details in _whole_models():
+        assert details.architecture is not None
+        fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, on_gpu=device.is_gpu)
+        fit = {None: "does not fit", STORED_FORMAT: "fits"}.get(fits, f"fits with {fits} weights")
+        models = with_shipped_drafters(Models(name))
+        heads = [each for head in models.heads for each in (EMBEDDED_HEADS if head == EMBEDDED else [Path(head).name])]
+        kinds = [*(["a draft model"] if models.draft else []), *heads]
+        size = "" if details.bytes is None else format_gib(details.bytes)
+        drafters = f"drafters: {', '.join(kinds)}" if kinds else ""
+        yield LocalChoice(name, size, details.quantization, fit, drafters, fits is not None)
+
+
+def context_tokens(located: LocatedModel) -> int | None:
+    """How many tokens a model on this disk was trained to read; None when its files do not say."""
+    return trained_context_window(str(located.folder))
+
+
+def _whole_models() -> Iterator[tuple[str, LocalDetails]]:
+    """The models that can be a target, as `models.target` names them."""
+    parts = {f"{EMBEDDED}/{role}" for role in EMBEDDED_ROLES}
+    for model in (*local_models(), *models_of_other_programs()):
+        if model.id in parts and model.id != f"{EMBEDDED}/target":
+            continue
+        details = model.details()
+        if details.architecture is not None:
+            yield model.id.removesuffix("/target") if model.id in parts else model.id, details
+
+
 def runnable_models() -> Iterator[RunnableModel]:
     """Every whole model that fits the memory that is free now, in the most precise format."""
-    device, parts = detect_machine().best_device, {f"{EMBEDDED}/{role}" for role in EMBEDDED_ROLES}
-    for model in (*local_models(), *models_of_other_programs()):
-        details = model.details()
-        if details.architecture is None or (model.id in parts and model.id != f"{EMBEDDED}/target"):
-            continue
+    device = detect_machine().best_device
+    for name, details in _whole_models():
+        assert details.architecture is not None
         fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, on_gpu=device.is_gpu)
         if fits is not None:
             weights = "" if fits == STORED_FORMAT else fits
             size = "size unknown" if details.bytes is None else format_gib(details.bytes)
             described = ", ".join(filter(None, [size, details.quantization, weights and f"with {weights} weights"]))
-            yield RunnableModel(model.id.removesuffix("/target") if model.id in parts else model.id, described, weights)
+            yield RunnableModel(name, described, weights)

@@ -22,7 +22,13 @@ from specchat.chat.transcript import Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
 from specchat.drafters.eagle import graph_drafter
-from specchat.drafters.registry import DraftingResources, TokenizerPair, build_auto_candidates, build_drafters
+from specchat.drafters.registry import (
+    DraftingResources,
+    TokenizerPair,
+    build_auto_candidates,
+    build_drafters,
+    runnable_variants,
+)
 from specchat.drafters.suffix_decoding import PastTextIndex
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
@@ -55,6 +61,7 @@ class Engine:
     resources: DraftingResources
     watchdog: ThreadWatchdog
     threads: int  # of a pass, unless the watchdog may change them
+    variants: frozenset[str]  # the drafters that can run
 
     @property
     def draft_model(self) -> Model | None:
@@ -138,7 +145,8 @@ def load_engine(
     corpus = _read_corpus(plan.reference_corpus)
     notices = _notices(plan, tokenizer)
     models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus, notices)
-    return Engine(models, resources, _thread_watchdog(resources.target), torch.get_num_threads())
+    watchdog = _thread_watchdog(resources.target)
+    return Engine(models, resources, watchdog, torch.get_num_threads(), runnable_variants(resources))
 
 
 def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:

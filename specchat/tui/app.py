@@ -104,6 +104,12 @@ class SpecchatApp(App[None]):
                 f"/{command.name}", command.help, self._command_runner(command.name, bool(command.arguments))
             )
 
+    async def action_quit(self) -> None:
+        """Quit. The chat asks first while questions wait."""
+        while self.screen is not self.chat_screen and len(self.screen_stack) > 1:
+            await self.pop_screen()
+        await self.chat_screen.leave()
+
     def action_toggle_mouse(self) -> None:
         """Release the mouse to the terminal, which selects text with it, or capture it again."""
         self.captures_mouse = not self.captures_mouse

@@ -4,6 +4,7 @@ User actions go to the session worker; its messages come back and are shown by `
 waits for the engine.
 """
 
+import asyncio
 from pathlib import Path
 from threading import Event as Flag
 from time import monotonic
@@ -20,9 +21,11 @@ from textual.widgets import OptionList, Static
 
 from specchat.commands.command_registry import COMMAND_PATTERN, FILE_COMMANDS
 from specchat.drawing.glyphs import Glyphs, printable
+from specchat.errors import SpecchatError
+from specchat.hub.runnable_models import local_choices
 from specchat.tui import picker
 from specchat.tui.approval import Approval
-from specchat.tui.background_requests import BackgroundRequests
+from specchat.tui.background_requests import BackgroundRequests, Response
 from specchat.tui.bottom_area import BottomArea, CompletionList
 from specchat.tui.clipboard import copy_text
 from specchat.tui.code_block_header import CodeBlockHeader
@@ -41,7 +44,7 @@ from specchat.tui.token_view import TokenView
 from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import QuestionRef, TurnView, code_block_texts
 from specchat.tui.vi_keys import ViKeys
-from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue
+from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue, QuitRequested
 
 DOUBLE_PRESS_SECONDS = 2.0  # within which a key counts as pressed twice
 SHORT_SCREEN_LINES = 12
@@ -60,6 +63,7 @@ class ChatScreen(Screen[None]):
         Binding("f3", "inspect", "inspect the answer", id="inspect"),
         Binding("f4", "open_picker('variant')", "drafter", id="variant"),
         Binding("f5", "open_picker('profile')", "profile", id="profile"),
+        Binding("f6", "open_picker('model')", "model", id="model", priority=True),  # the prompt has a use for it, too
         Binding("f8", "open_picker('theme')", "theme", id="theme"),
         Binding("ctrl+o", "open_picker('question')", "earlier prompts", id="history"),
         Binding("tab", "switch_focus", "inspector, prompt", show=False),
@@ -94,7 +98,9 @@ class ChatScreen(Screen[None]):
         self._cancelled = Flag()
         self._queued_prompts: list[str] = []
         self._replaced_question: QuestionRef | None = None
-        self._quit_pressed_at = self._escape_pressed_at = float("-inf")
+        self._crashed_question: QuestionRef | None = None  # while the user decides whether it is sent again
+        self._unsent_text = ""  # of the prompt, while an earlier request is edited there
+        self._quit_pressed_at = self._leave_pressed_at = self._escape_pressed_at = float("-inf")
         self._is_tick_pending = False
 
     def compose(self) -> ComposeResult:
@@ -201,6 +207,8 @@ class ChatScreen(Screen[None]):
             case EditProgress(line=line):
                 if approval:
                     approval.show_progress(line)
+            case QuitRequested():
+                await self.leave()
             case EngineLost(reason=reason):
                 await self._bottom_area.replace_prompt(picker.engine_lost_picker(reason))
 
@@ -209,8 +217,9 @@ class ChatScreen(Screen[None]):
         self._session_worker.answer_input_request(event.text)
 
     async def _resend_question(self, question: QuestionRef, text: str) -> None:
-        """Replace that request, or send a new one if it is not part of the conversation."""
+        """Send another version of that request, or a new one if it is not part of the conversation."""
         self._replaced_question, self._cancelled = None, Flag()
+        self._restore_unsent_text()
         if COMMAND_PATTERN.match(text.strip()):
             await self._submit(text)
             return
@@ -227,19 +236,19 @@ class ChatScreen(Screen[None]):
         await self._inspector_controller.refresh()
         if self._bottom_area.approval and self.presenter.turn is None:
             await self._bottom_area.restore_prompt()
-        if self._queued_prompts and self.presenter.turn is None:
+        if self._queued_prompts and self.presenter.turn is None and self._crashed_question is None:
             await self._submit(self._queued_prompts.pop(0))
         self._show_queued()
 
     @on(EngineCrashed)
     async def offer_retry(self, event: EngineCrashed) -> None:
-        self._replaced_question = event.turn.question_ref
+        self._crashed_question = event.turn.question_ref
         await self._bottom_area.replace_prompt(picker.retry_picker(event.reason))
 
     def _show_queued(self) -> None:
         notice = self.query_one("#queued", Static)
         notice.display = bool(self._queued_prompts) or self._replaced_question is not None
-        replacing = "this replaces an earlier request; Esc cancels"
+        replacing = "this becomes another version of an earlier request; Esc cancels"
         notice.update(f"next: {printable(' / '.join(self._queued_prompts))}" if self._queued_prompts else replacing)
 
     @on(PromptBox.Sent)
@@ -258,17 +267,18 @@ class ChatScreen(Screen[None]):
 
     @on(picker.Picker.Cancelled)
     async def close_picker(self) -> None:
-        self._replaced_question = None
         await self._bottom_area.restore_prompt()
-        self._show_queued()
+        self._resume_queue()
 
     @on(picker.Picker.Picked)
     async def handle_choice(self, event: picker.Picker.Picked) -> None:
-        replaced, self._replaced_question = self._replaced_question, None
+        crashed = self._crashed_question
         await self._bottom_area.restore_prompt()
-        self._show_queued()
+        if event.value == "retry":
+            self._crashed_question = None
+        self._resume_queue()
         match event.purpose, event.value:
-            case ("variant" | "profile") as command, value:
+            case ("variant" | "model" | "profile") as command, value:
                 await self._submit(f"/{command} {value}")
             case "theme", name:
                 self.app.theme = name
@@ -276,8 +286,10 @@ class ChatScreen(Screen[None]):
                 self.prompt.set_text(text)
             case "rewind", position if int(position) < len(self.transcript.question_refs):
                 self._reword_question(self.transcript.question_refs[int(position)])
-            case "retry", "retry" if replaced is not None:
-                await self._resend_question(replaced, replaced.text)
+            case "retry", "retry" if crashed is not None:
+                await self._resend_question(crashed, crashed.text)
+            case "leave", "leave":
+                self.app.exit()
             case "engine_lost", "connect":
                 self.presenter.live_stats.start_waiting("starting the engine", monotonic())
                 self._session_worker.submit(self._session_worker.connect)
@@ -297,12 +309,16 @@ class ChatScreen(Screen[None]):
                 self._copy_text(turn.answer)
             case "code":
                 self._copy_text((code_block_texts(turn.answer) or [""])[-1])
-            case "edit" | "retry" | "fork" if self.presenter.turn is not None:
+            case "edit" | "retry" | "fork" | "earlier_version" | "later_version" if self.presenter.turn is not None:
                 self.notify(BUSY_NOTICE, markup=False)
             case "edit":
                 self._reword_question(turn.question_ref)
             case "retry":
                 await self._resend_question(turn.question_ref, turn.question)
+            case "earlier_version" | "later_version" if turn.position is not None:
+                step = -1 if event.action == "earlier_version" else 1
+                self._session_worker.submit(self._session_worker.switch_version, turn.position, step)
+                self._tick_timer.resume()
             case "fork" if turn.position is not None:
                 self._session_worker.submit(self._session_worker.fork, turn.position)
             case _:
@@ -313,10 +329,35 @@ class ChatScreen(Screen[None]):
         self._copy_text(event.code)
 
     def _reword_question(self, question: QuestionRef) -> None:
+        if self._replaced_question is None:
+            self._unsent_text = self.prompt.expanded_text
         self._replaced_question = question
         self.prompt.set_text(question.text)
         self.prompt.focus()
         self._show_queued()
+
+    def _resume_queue(self) -> None:
+        """The interrupted question stays as it is: go on with those behind it."""
+        if self._crashed_question is not None:
+            self._crashed_question = None
+            self.post_message(ReadyForInput())
+
+    def _restore_unsent_text(self) -> None:
+        if self._unsent_text and not self.prompt.text:
+            self.prompt.set_text(self._unsent_text)
+        self._unsent_text = ""
+
+    async def leave(self) -> None:
+        """Quit; while questions wait for their answers, ask first. A second request to quit is obeyed."""
+        is_asked = bool(self.query(".leave")) or monotonic() - self._leave_pressed_at < DOUBLE_PRESS_SECONDS
+        if not self._queued_prompts or is_asked:
+            self.app.exit()
+            return
+        if self._bottom_area.approval:
+            self._leave_pressed_at = monotonic()
+            self.notify("questions wait to be answered; once more quits", timeout=DOUBLE_PRESS_SECONDS, markup=False)
+            return
+        await self._bottom_area.replace_prompt(picker.leave_picker(len(self._queued_prompts)))
 
     def _copy_text(self, text: str) -> None:
         if not text:
@@ -348,11 +389,12 @@ class ChatScreen(Screen[None]):
         if self.presenter.turn is not None:
             self.stop_answer()
             if self._queued_prompts:
-                self.prompt.set_text("\n".join(self._queued_prompts))
+                self.prompt.set_text("\n".join(filter(None, [*self._queued_prompts, self.prompt.expanded_text])))
                 self._queued_prompts.clear()
         elif self._replaced_question is not None:
             self._replaced_question = None
             self.prompt.clear_all()
+            self._restore_unsent_text()
         elif is_idle and monotonic() - self._escape_pressed_at < DOUBLE_PRESS_SECONDS:
             await self._open_picker("rewind")
             return
@@ -371,7 +413,7 @@ class ChatScreen(Screen[None]):
         elif self.prompt.text:
             self.prompt.clear_all()
         elif monotonic() - self._quit_pressed_at < DOUBLE_PRESS_SECONDS:
-            self.app.exit()
+            self.call_later(self.leave)
         else:
             self._quit_pressed_at = monotonic()
             self.notify("Ctrl+C again quits; the conversation is stored", timeout=DOUBLE_PRESS_SECONDS, markup=False)
@@ -465,11 +507,25 @@ class ChatScreen(Screen[None]):
         if self._bottom_area.approval:
             self.notify(DECIDE_FIRST_NOTICE, markup=False)
             return
+        if purpose == "variant":
+            session = {"session": self.presenter.session_id}
+            self._background_requests.send("list_variants", session, self, self._open_variants)
+            return
+        if purpose == "model":
+            choices = await asyncio.to_thread(lambda: list(local_choices()))
+            await self._bottom_area.replace_prompt(picker.model_picker(choices, self.presenter.model))
+            return
         opened = picker.make_picker(
             purpose, self._prompt_history, self.transcript.question_refs, sorted(self.app.available_themes)
         )
         if opened:
             await self._bottom_area.replace_prompt(opened)
+
+    async def _open_variants(self, response: Response) -> None:
+        """Open the list of drafters; an error leaves open which of them can run."""
+        is_known = not isinstance(response, SpecchatError) and response["is_loaded"]
+        available = response["variants"] if is_known and not isinstance(response, SpecchatError) else None
+        await self._bottom_area.replace_prompt(picker.variant_picker(available))
 
     def action_last_turn(self, action: str) -> None:
         turns = self.transcript.turns

@@ -36,6 +36,7 @@ from specchat.tui.worker_messages import (
     RejectedEdit,
     RequestSent,
     TranscriptNote,
+    VersionsChanged,
     WorkerMessage,
 )
 
@@ -58,7 +59,7 @@ class EngineCrashed(Message):
 class ForScreen(Message):
     """A message of the worker that changes the bottom of the screen."""
 
-    content: InputRequest | EditProgress | EngineLost
+    content: InputRequest | EditProgress | EngineLost | QuitRequested
 
 
 class ConversationPresenter:
@@ -67,7 +68,7 @@ class ConversationPresenter:
         self.live_stats, self._smooth_stream, self._draw_throttle = LiveStats(), SmoothStream(), DrawThrottle()
         self.turn: TurnView | None = None
         self._queued_turn: TurnView | None = None  # shown already, behind a request that was sent earlier
-        self.session_id = self.profile_name = self.session_name = ""
+        self.session_id = self.profile_name = self.session_name = self.model = ""
         self.engine_pid = 0
         self._model_bytes = 0  # as the engine reports; for systems that do not report the memory of a process
         self.steps: list[StepDone] = []  # of the newest answer, for the inspector; empty for a stored answer
@@ -122,8 +123,8 @@ class ConversationPresenter:
                 self._smooth_stream.add(text, now)
             case ConversationOpened():
                 await self._on_opened(message)
-            case ConversationNamed(name=name):
-                self._show_title(name)
+            case ConversationNamed() | VersionsChanged():
+                self._on_detail(message)
             case RequestSent():
                 await self._on_request_sent(message)
             case AnswerEnded(is_stored=is_stored):
@@ -136,7 +137,7 @@ class ConversationPresenter:
                 self.live_stats.set_idle()
                 self._screen.post_message(ForScreen(message))
             case QuitRequested():
-                self._screen.app.exit()
+                self._screen.post_message(ForScreen(message))
             case _:
                 self._on_event(message, now)
 
@@ -146,6 +147,12 @@ class ConversationPresenter:
             return
         await self._transcript.add_note(note.text, is_error=note.is_error)
         self._screen.post_message(ReadyForInput())
+
+    def _on_detail(self, message: ConversationNamed | VersionsChanged) -> None:
+        if isinstance(message, ConversationNamed):
+            self._show_title(message.name)
+        else:
+            self._transcript.show_versions(message.versions)
 
     def _on_edit_message(self, message: EditMessage) -> None:
         match message:
@@ -200,13 +207,18 @@ class ConversationPresenter:
         self._screen.post_message(ReadyForInput())
 
     async def _on_opened(self, opened: ConversationOpened) -> None:
+        kept = self._transcript.unstored_turns if opened.session_id == self.session_id else []
         if opened.session_id != self.session_id:
             self.live_stats = LiveStats()
         for stored in opened.turns if opened.session_id != self.session_id else ():
             self.live_stats.add_stored_totals(stored.totals)
         self.session_id, self.profile_name, self.steps = opened.session_id, opened.profile, []
+        self.model = opened.model
         self.live_stats.context_window = opened.context_window or None
-        await self._transcript.show_turns(opened.turns, waiting=self.turn)
+        await self._transcript.show_turns(opened.turns, self.turn, kept)
+        self._transcript.show_versions(opened.versions)
+        if opened.selected_position is not None:
+            self._transcript.select(opened.selected_position)
         self._show_title(opened.session_name)
         self.live_stats.set_idle()
         if self.turn:
@@ -219,7 +231,8 @@ class ConversationPresenter:
         self.session_name = name
         details = f"profile {Path(self.profile_name).stem}"
         try:
-            details += f" {self._glyphs.dot} {Path(load_profile(self.profile_name).models.target).name}"
+            self.model = self.model or load_profile(self.profile_name).models.target
+            details += f" {self._glyphs.dot} {Path(self.model).name}"
         except SpecchatError:
             pass  # the host knows the model; it just cannot be shown
         self._screen.query_one("#title", Static).update(printable(f"specchat   {name}"))

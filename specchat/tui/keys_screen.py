@@ -46,7 +46,8 @@ FIRST_GROUP = KeyGroup(
 SELECTION_GROUP = KeyGroup(
     "While an answer is selected",
     (
-        ("Up, Down", "another answer"), "copy", "code", "edit", "retry", "fork", "inspect_turn",
+        ("Up, Down", "another answer"),
+        "copy", "code", "edit", "retry", "earlier_version", "later_version", "fork", "inspect_turn",
         ("Esc", "back; any other letter is typed"),
     ),
 )  # fmt: skip

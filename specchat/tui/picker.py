@@ -1,9 +1,9 @@
 """A list in place of the prompt: type to filter, Enter picks, Escape cancels.
 
-The lists are drafters, profiles, themes, earlier prompts, and what to do when the engine is lost.
+The lists are drafters, models, profiles, themes, earlier prompts, and what to do when the engine is lost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import ClassVar
@@ -16,8 +16,10 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from specchat.commands.chat_settings import choice_text
 from specchat.drawing.glyphs import printable
 from specchat.errors import SpecchatError
+from specchat.hub.runnable_models import LocalChoice
 from specchat.profile import all_drafters, load_profile, profile_names
 from specchat.tui.turn_widget import QuestionRef
 
@@ -30,6 +32,7 @@ class PickerRow:
     value: str
     label: str
     help: str = ""
+    is_disabled: bool = False  # shown with its reason, and cannot be picked
 
 
 class Picker(Vertical):
@@ -64,14 +67,14 @@ class Picker(Vertical):
 
     def on_mount(self) -> None:
         self.screen.set_focus(self.query_one(Input))
-        self.query_one(OptionList).highlighted = 0 if self._rows else None
+        self._highlight_first()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         rows = self.query_one(OptionList)
         rows.clear_options()
         rows.add_options(self._matching_options(event.value))
-        rows.highlighted = 0 if rows.option_count else None
+        self._highlight_first()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -84,9 +87,16 @@ class Picker(Vertical):
         self._choose(event.option.id)
 
     def action_move(self, step: int) -> None:
+        """Highlight the next row that can be picked."""
         rows = self.query_one(OptionList)
-        if rows.option_count:
-            rows.highlighted = ((rows.highlighted or 0) + step) % rows.option_count
+        enabled = [number for number, option in enumerate(rows.options) if not option.disabled]
+        if enabled:
+            current = enabled.index(rows.highlighted) if rows.highlighted in enabled else 0
+            rows.highlighted = enabled[(current + step) % len(enabled)]
+
+    def _highlight_first(self) -> None:
+        rows = self.query_one(OptionList)
+        rows.highlighted = next((number for number, each in enumerate(rows.options) if not each.disabled), None)
 
     def action_cancel(self) -> None:
         self.post_message(self.Cancelled())
@@ -98,7 +108,11 @@ class Picker(Vertical):
     def _matching_options(self, typed: str) -> list[Option]:
         words = typed.lower().split()
         return [
-            Option(option_content(" ".join(row.label.split())[:MAX_ROW_CHARS], row.help), id=str(number))
+            Option(
+                option_content(" ".join(row.label.split())[:MAX_ROW_CHARS], row.help),
+                id=str(number),
+                disabled=row.is_disabled,
+            )
             for number, row in enumerate(self._rows)
             if all(word in f"{row.label} {row.help}".lower() for word in words)
         ]
@@ -114,9 +128,6 @@ def make_picker(
 ) -> Picker | None:
     """The picker for this purpose: `history` has prompts of all conversations, `questions` those of this one."""
     match purpose:
-        case "variant":
-            rows = [PickerRow(name, name, drafter.description) for name, drafter in all_drafters().items()]
-            title = "drafter, from the next request on"
         case "profile":
             rows, title = [_profile_row(name) for name in profile_names()], "profile, from the next request on"
         case "theme":
@@ -124,11 +135,33 @@ def make_picker(
         case "question":
             rows, title = [PickerRow(question, question) for question in reversed(history)], "earlier prompts"
         case "rewind":
-            rows = [_rewind_row(each, len(questions)) for each in reversed(questions)]
-            title = "reword a request of this conversation"
+            rows = [PickerRow(str(each.position), each.text) for each in reversed(questions)]
+            title = "edit a request of this conversation; the old version stays"
         case _:
             raise AssertionError(purpose)
     return Picker(purpose, title, rows) if rows else None
+
+
+def variant_picker(available: Collection[str] | None) -> Picker:
+    """The drafters: those that can run first, then the others with what they need; None: that is not known yet."""
+    rows: list[PickerRow] = []
+    for name, drafter in all_drafters().items():
+        can_run = available is None or name in available
+        reason = f"cannot run: needs {drafter.needs}" if drafter.needs else "cannot run with this model"
+        rows.append(PickerRow(name, name, drafter.description if can_run else reason, is_disabled=not can_run))
+    title = "drafter, from the next request on"
+    unknown = "; the models are not loaded, so some may not run" if available is None else ""
+    return Picker("variant", title + unknown, sorted(rows, key=lambda row: row.is_disabled))
+
+
+def model_picker(choices: Sequence[LocalChoice], current: str) -> Picker:
+    """The models on this disk, those that fit first; "default" is the one of the profile."""
+    rows = [
+        PickerRow(each.name, each.name, f"{choice_text(each)}{' (now)' if each.name == current else ''}", not each.fits)
+        for each in sorted(choices, key=lambda each: not each.fits)
+    ]
+    rows.append(PickerRow("default", "default", "the model of the profile"))
+    return Picker("model", "model, from the next request on; it reads the conversation again", rows)
 
 
 def retry_picker(reason: str) -> Picker:
@@ -141,9 +174,11 @@ def engine_lost_picker(reason: str) -> Picker:
     return Picker("engine_lost", f"no engine: {reason}", rows, grace_seconds=GRACE_SECONDS)
 
 
-def _rewind_row(question: QuestionRef, count: int) -> PickerRow:
-    is_last = question.position == count - 1
-    return PickerRow(str(question.position), question.text, "replaces it" if is_last else "continues in a copy")
+def leave_picker(count: int) -> Picker:
+    rows = [PickerRow("stay", "stay and wait for the answers"), PickerRow("leave", "quit; the answer so far is stored")]
+    questions = "a question waits" if count == 1 else f"{count} questions wait"
+    opened = Picker("leave", f"{questions} to be answered; quit without it?", rows, grace_seconds=0.0)
+    return opened.add_class("leave")
 
 
 def _profile_row(name: str) -> PickerRow:

@@ -23,7 +23,7 @@ SCREEN_COMMANDS: Mapping[str, ScreenCommand] = {
         ScreenCommand("select", "", "select an answer, to copy it or to edit its question", "select_turn(-1)"),
         ScreenCommand("copy", "", "copy the last answer", "last_turn('copy')"),
         ScreenCommand("code", "", "copy the last code block", "last_turn('code')"),
-        ScreenCommand("reword", "", "reword the last request", "last_turn('edit')"),
+        ScreenCommand("reword", "", "edit the last request; the old version stays", "last_turn('edit')"),
         ScreenCommand("rewind", "", "go back to an earlier request of this conversation", "open_picker('rewind')"),
         ScreenCommand("inspect", "", "the last answer by drafter, step by step", "inspect"),
         ScreenCommand("mouse", "", "release the mouse to the terminal, or capture it again", "app.toggle_mouse"),
@@ -34,6 +34,7 @@ SCREEN_COMMANDS: Mapping[str, ScreenCommand] = {
 PICKER_ACTIONS: Mapping[str, str] = {
     "sessions": "open_sessions",
     "open": "open_sessions",
+    "model": "open_picker('model')",
     "variant": "open_picker('variant')",
     "profile": "open_picker('profile')",
 }

@@ -4,7 +4,8 @@
 host that does not answer cannot keep the app open.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
@@ -30,13 +31,29 @@ from specchat.tui.worker_messages import (
     QuitRequested,
     RequestSent,
     TranscriptNote,
+    Versions,
+    VersionsChanged,
 )
 
 if TYPE_CHECKING:
     from specchat.tui.screen_edit_ui import ScreenEditUI
 
 CONVERSATION_CHANGING_COMMANDS = frozenset(
-    {"new", "open", "fork", "undo", "back", "delete", "retry", "rename", "profile", "compact", "summarize"}
+    {
+        "new",
+        "open",
+        "fork",
+        "undo",
+        "back",
+        "delete",
+        "retry",
+        "version",
+        "rename",
+        "profile",
+        "model",
+        "compact",
+        "summarize",
+    }
 )
 CLOSE_TIMEOUT_SECONDS = 0.5
 LOAD_QUESTION = "this loads other models; go on?"
@@ -112,20 +129,36 @@ class SessionWorker:
             raise HostError(NO_ENGINE_MESSAGE)
         return self._chat
 
-    def _post_opened(self) -> None:
+    def _post_opened(self, selected_position: int | None = None) -> None:
         """Post the conversation and its turns; an unreadable history is a warning, not an error."""
         conversation = self._connected_chat.conversation
         turns, warnings = list[StoredTurn](), [conversation.warning]
         try:
             turns = conversation.turns()
+            versions = self._versions(turns)
         except HostError as error:
             warnings.append(str(error))
+            versions = ()
         warning = "; ".join(filter(None, warnings))
         opened = ConversationOpened(
             conversation.session_id, conversation.name, conversation.profile, tuple(turns), warning,
-            conversation.context_window,
+            conversation.context_window, conversation.model, versions, selected_position,
         )  # fmt: skip
         self._worker_messages.put(opened)
+
+    def _versions(self, turns: Sequence[StoredTurn]) -> Versions:
+        """Of each turn, which version it is, and of how many."""
+        known = self._connected_chat.conversation.versions()
+        own = [(turn.id, known.get(turn.id, (turn.id,))) for turn in turns]
+        return tuple((ids.index(id) + 1 if id in ids else 1, len(ids)) for id, ids in own)
+
+    def switch_version(self, position: int, step: int) -> None:
+        """Show the version before or after the shown one, with what was asked after it."""
+        conversation = self._connected_chat.conversation
+        number, count = self._versions(conversation.turns())[position]
+        if 1 <= number + step <= count:
+            conversation.select_version(position, number + step)
+            self._post_opened(selected_position=position)
 
     def run_line(self, line: str, cancelled: Flag) -> None:
         command = COMMAND_PATTERN.match(line.strip())
@@ -213,6 +246,14 @@ class SessionWorker:
             self._worker_messages.put(Failed(_error_line(error)))
         finally:
             self._worker_messages.put(AnswerEnded(is_stored))
+        if is_stored:
+            self._post_versions()
+
+    def _post_versions(self) -> None:
+        """After the end of the answer, which must not wait for the history; an unreadable one has no versions."""
+        with suppress(HostError, ConnectionError):
+            turns = self._connected_chat.conversation.turns()
+            self._worker_messages.put(VersionsChanged(self._versions(turns)))
 
     def _post_new_name(self, chat: ChatState) -> None:
         """The host names a conversation after its first request."""
@@ -222,15 +263,12 @@ class SessionWorker:
             self._worker_messages.put(ConversationNamed(name))
 
     def replace_question(self, position: int, text: str, cancelled: Flag) -> None:
-        """Send another text in place of the request at this position; later turns are dropped.
+        """Send another text in place of the request at this position.
 
-        The last request is replaced. An earlier one is sent in a fork, so that no turn is lost.
+        The turns from there on stay as another version, except in a conversation that is not stored.
         """
         conversation = self._connected_chat.conversation
-        count = len(conversation.turns()) - position
-        if count > 1:
-            conversation.switch_session(conversation.call("fork"))
-        conversation.rewind(count)
+        conversation.rewind(len(conversation.turns()) - position)
         self._post_opened()
         self._ask(lambda chat: chat.make_request(text), cancelled)
 

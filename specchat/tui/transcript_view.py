@@ -15,6 +15,7 @@ from specchat.chat.history import StoredTurn
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.tui.diff_content import diff_content
 from specchat.tui.turn_widget import QuestionRef, TurnView
+from specchat.tui.worker_messages import Versions
 
 FIRST_TURNS = 12
 MORE_TURNS = 20
@@ -77,15 +78,36 @@ class Transcript(VerticalScroll, can_focus=False):
         for turn in self.turns:
             turn.set_newest(is_newest=turn.position is not None and turn.position == len(self._questions) - 1)
 
-    async def show_turns(self, turns: Sequence[StoredTurn], waiting: TurnView | None = None) -> None:
-        """Show another conversation; `waiting` is a turn that stays."""
-        await self.remove_children([block for block in self.query("TurnView, .note") if block is not waiting])
+    def show_versions(self, versions: Versions) -> None:
+        for turn in self.turns:
+            if turn.position is not None and turn.position < len(versions):
+                turn.show_version(*versions[turn.position])
+
+    def select(self, position: int) -> None:
+        """Select a turn, if it is mounted."""
+        for turn in self.turns:
+            if turn.position == position:
+                self.is_following = False
+                turn.focus()
+
+    @property
+    def unstored_turns(self) -> list[TurnView]:
+        """Requests that never became part of the conversation, such as one that no engine received."""
+        return [turn for turn in self.turns if turn.position is None and turn.is_finished]
+
+    async def show_turns(
+        self, turns: Sequence[StoredTurn], waiting: TurnView | None = None, kept: Sequence[TurnView] = ()
+    ) -> None:
+        """Show a conversation; `waiting`, whose answer is still to come, and `kept` stay below it."""
+        staying = [*kept, *([waiting] if waiting else [])]
+        await self.remove_children([block for block in self.query("TurnView, .note") if block not in staying])
         self._hidden_turns = list(turns[:-FIRST_TURNS])
         self._questions = [_question_of(stored) for stored in turns]
-        await self._mount_stored(turns[-FIRST_TURNS:], len(self._hidden_turns), before=waiting)
+        first_staying = next((turn for turn in self.turns if turn in staying), None)
+        await self._mount_stored(turns[-FIRST_TURNS:], len(self._hidden_turns), before=first_staying)
         self._mark_newest()
         self._show_hidden_count()
-        self.query_one("#welcome").display = not turns and waiting is None
+        self.query_one("#welcome").display = not turns and not staying
         self.follow()
 
     async def show_older(self) -> None:

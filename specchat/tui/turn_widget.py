@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.events import Click
 from textual.message import Message
 from textual.widgets import Static
 
@@ -71,6 +73,24 @@ class QuestionRef:
     position: int | None
 
 
+class VersionSwitch(Static):
+    """`<2/3>`: a click on its left half shows the version before, on its right half the one after."""
+
+    @dataclass
+    class Clicked(Message):
+        """-1 asks for the version before, 1 for the one after."""
+
+        step: int
+
+    def __init__(self) -> None:
+        super().__init__("", markup=False)
+        self.display = False
+
+    def on_click(self, event: Click) -> None:
+        event.stop()
+        self.post_message(self.Clicked(-1 if event.x < self.size.width / 2 else 1))
+
+
 class TurnView(Vertical, can_focus=True):
     """One turn. `position` is its index in the conversation, None if it is not part of it.
 
@@ -85,13 +105,15 @@ class TurnView(Vertical, can_focus=True):
         Binding("r", "request('retry')", "answer again", id="retry"),
         Binding("f", "request('fork')", "fork", id="fork"),
         Binding("i", "request('inspect')", "inspect", id="inspect_turn"),
+        Binding("left", "request('earlier_version')", "version before", id="earlier_version"),
+        Binding("right", "request('later_version')", "version after", id="later_version"),
         Binding("up,k", "screen.select_turn(-1)", "earlier", show=False),
         Binding("down,j", "screen.select_turn(1)", "later", show=False),
     ]
 
     @dataclass
     class ActionRequested(Message):
-        """An action on a turn: copy, code, edit, retry, fork, inspect."""
+        """An action on a turn: copy, code, edit, retry, fork, inspect, earlier_version, later_version."""
 
         turn: TurnView
         action: str
@@ -109,6 +131,7 @@ class TurnView(Vertical, can_focus=True):
         yield Static(self._question_text(), classes="question", markup=False)
         yield StreamingAnswer()
         yield Static("", classes="footer", markup=False)
+        yield VersionSwitch()
 
     @property
     def question_ref(self) -> QuestionRef:
@@ -117,6 +140,12 @@ class TurnView(Vertical, can_focus=True):
     def set_files(self, files: tuple[str, ...]) -> None:
         self._files = files
         self.query_one(".question", Static).update(self._question_text())
+
+    def show_version(self, number: int, count: int) -> None:
+        """Show which version of how many this turn is, where there are several."""
+        switch = self.query_one(VersionSwitch)
+        switch.update(f"<{number}/{count}>")
+        switch.display = count > 1
 
     def append_text(self, text: str, *, is_in_view: bool = True) -> None:
         """Append to the answer; text that is out of view is drawn later."""
@@ -183,6 +212,11 @@ class TurnView(Vertical, can_focus=True):
         self.answer = self._pending_text = stored.answer.text
         self.set_footer(stored_footer(stored.state, stored.totals, self._glyphs), is_error=stored.state == "failed")
         await self.finalize()
+
+    @on(VersionSwitch.Clicked)
+    def switch_version(self, event: VersionSwitch.Clicked) -> None:
+        event.stop()
+        self.action_request("earlier_version" if event.step < 0 else "later_version")
 
     def action_request(self, action: str) -> None:
         self.post_message(self.ActionRequested(self, action))

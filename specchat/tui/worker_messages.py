@@ -9,6 +9,8 @@ from specchat.chat.events import Event
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
 
+Versions = tuple[tuple[int, int], ...]  # of each turn: which version is shown, and how many there are
+
 
 @dataclass(frozen=True)
 class ConversationOpened:
@@ -18,6 +20,14 @@ class ConversationOpened:
     turns: tuple[StoredTurn, ...]
     warning: str = ""
     context_window: int = 0  # in tokens; 0 when it is known only after the models are loaded
+    model: str = ""  # the target; "" when only the host knows it
+    versions: Versions = ()
+    selected_position: int | None = None  # of the turn to select
+
+
+@dataclass(frozen=True)
+class VersionsChanged:
+    versions: Versions
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,7 @@ ConversationMessage = (
     Event
     | ConversationOpened
     | ConversationNamed
+    | VersionsChanged
     | RequestSent
     | AnswerEnded
     | TranscriptNote

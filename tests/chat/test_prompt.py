@@ -8,7 +8,7 @@ from itertools import takewhile
 import pytest
 
 from specchat.chat.attachments import with_attachments
-from specchat.chat.prompt import NextPrompt, build_next_prompt
+from specchat.chat.prompt import NextPrompt, as_read_by, build_next_prompt
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.models.tokenizer import Tokenizer
@@ -194,3 +194,16 @@ def test_an_answer_that_was_begun_is_never_encoded_again(tokenizer):
 
     assert turn.token_ids == tuple(following.token_ids[: len(turn.token_ids)])
     assert following.rendered_prompt.endswith("a foxisquick<|end|>\n<|user|>\nWhy?<|end|>\n<|assistant|>\n")
+
+
+def test_another_model_reads_the_text_again_with_its_own_tokens(tmp_path):
+    """Two models with one chat template and different vocabularies: the tokens of one mean nothing to the other."""
+    first, second = Tokenizer(at_hand.byte_level(tmp_path / "a")), Tokenizer(at_hand.sentence_piece(tmp_path / "b"))
+    turn = replace(answered(first, "What?", "the fox"), model="first")
+
+    prompt = build_next_prompt(second, SYSTEM, as_read_by("second", [turn]), Request("Why?"))
+    same = build_next_prompt(first, SYSTEM, as_read_by("first", [turn]), Request("Why?"))
+
+    assert prompt.token_ids == second.encode(prompt.rendered_prompt, parse_special=True)
+    assert "the fox" in prompt.rendered_prompt
+    assert common_prefix_length(turn, same) == len(turn.token_ids)

@@ -67,7 +67,7 @@ def test_retry_samples_again_and_back_removes_the_turn(chat):
 def test_a_seed_fixes_all_until_it_is_given_back(chat):
     do(chat, "/seed 7")
     assert do(chat, "hello") == do(chat, "/retry")
-    do(chat, "/seed")
+    do(chat, "/seed default")
     assert do(chat, "hello") != do(chat, "/retry")
 
 

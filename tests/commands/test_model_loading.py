@@ -31,7 +31,7 @@ def chat_and_questions(runtime):
 
     def may_load(models: Models) -> bool:
         questions.append(models)
-        return chat.options.seed == 1  # seed 1 stands for a yes
+        return chat.options.variant == "plain"  # stands for a yes
 
     chat.confirm_load = may_load
     return chat, questions
@@ -99,7 +99,7 @@ def test_a_no_keeps_the_profile_and_a_yes_changes_it(chat_and_questions, profile
 
     assert "no model is loaded; the profile stays chat" == run_line(chat, f"/profile {profile}").text
     assert "chat" == chat.conversation.call("subscribe")["profile"]
-    run_line(chat, "/seed 1")
+    run_line(chat, "/variant plain")
     assert "; other models load" in run_line(chat, f"/profile {profile}").text
     assert profile == chat.conversation.call("subscribe")["profile"]
     assert [profile.replace("other.toml", "model")] * 2 == [models.target for models in questions]

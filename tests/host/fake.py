@@ -19,7 +19,7 @@ import resource
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
@@ -45,6 +45,7 @@ from specchat.host.host_process import HostComponents
 from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.server import HostTimeouts
 from specchat.host.spawn import configuration_hash
+from specchat.profile import Profile
 
 PAUSE_SECONDS = 0.005
 
@@ -57,6 +58,7 @@ class FakeTurn:
     prompt_ids: tuple[int, ...] = (1, 2, 3)
     answer_ids: tuple[int, ...] = ()
     rendered_prompt: str = "<user>"
+    model: str = ""
 
 
 class NoMemory(dict[str, int]):
@@ -72,6 +74,7 @@ class FakeSession:
     def __init__(self, turns: Sequence[FakeTurn] = ()) -> None:
         self.turns = list(turns)
         self.fails_in_set_load = False
+        self.profile_seed: int | None = None
 
     def memory_bytes(self) -> dict[str, int]:
         """A hundred bytes for every turn."""
@@ -85,7 +88,7 @@ class FakeSession:
         pass
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
-        seed = secrets.randbits(31) if request.seed is None else request.seed
+        seed = next((each for each in (request.seed, self.profile_seed) if each is not None), secrets.randbits(31))
         yield Routed(request.variant or "lookup", 4, "because it is a fake", seed)
         turn, totals, said = FakeTurn(request.text, "", seed), Totals(prompt_tokens=3), list[str]()
         try:
@@ -181,11 +184,14 @@ class FakeSession:
 
 class FakeEngine:
     max_concurrent_turns = 2
+    variants = frozenset({"auto", "plain", "lookup", "suffix"})
 
-    def create_session(self, turns: Sequence[FakeTurn], profile: str) -> FakeSession:
-        if profile == "sessionless":
+    def create_session(self, turns: Sequence[FakeTurn], profile: FakeProfile) -> FakeSession:
+        if str(profile) == "sessionless":
             raise RuntimeError("no room")
-        return FakeSession(turns)
+        session = FakeSession(turns)
+        session.profile_seed = profile.settings.get("sampling.seed")
+        return session
 
     def memory_bytes(self) -> dict[str, int]:
         return {"target": 1000}
@@ -197,21 +203,48 @@ class FakeEngine:
         pass
 
 
-def fake_profile(name: str, settings: dict[str, Any]) -> str:
+class FakeProfile(str):
+    """The name of a profile, with its overrides."""
+
+    __slots__ = ("settings",)
+    settings: dict[str, Any]
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) and getattr(other, "settings", {}) == self.settings
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+def fake_profile(name: str, settings: dict[str, Any]) -> FakeProfile:
     if name.startswith("unknown"):
         raise ProfileError(f"unknown profile {name!r}")
-    return name
+    Profile().override({key: value for key, value in settings.items() if "." in key})  # refuses what is not valid
+    profile = FakeProfile(name)
+    profile.settings = {key: value for key, value in settings.items() if value is not None}
+    return profile
+
+
+def fake_values(profile: FakeProfile) -> dict[str, Any]:
+    """The values of the default profile with the overrides, as tables of keys."""
+    return asdict(Profile().override({key: value for key, value in profile.settings.items() if "." in key}))
+
+
+def fake_target(profile: FakeProfile) -> str:
+    return str(profile.settings.get("models.target", ""))
 
 
 def fake_load(profile: str, progress: Callable[[Event], None], cancelled: Flag) -> FakeEngine:
-    if profile == "broken":
+    if str(profile) == "broken":
         raise ModelError("no such model")
     print("noise")
     os.write(1, b"more noise\n")
     step = 0
-    while profile == "stuck":
+    while str(profile) == "stuck":
         time.sleep(PAUSE_SECONDS)
-    while profile == "endless" and not cancelled.wait(PAUSE_SECONDS):
+    while str(profile) == "endless" and not cancelled.wait(PAUSE_SECONDS):
         progress(LoadingProgress("target", step := step + 1, 0))
     progress(LoadingProgress("target", 1, 1))
     return FakeEngine()
@@ -227,13 +260,15 @@ PATIENCE = HostTimeouts()
 
 
 def fake_context_window(profile: str) -> int:
-    if profile == "no descriptors":
+    if str(profile) == "no descriptors":
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) - 1,) * 2)
-    return {"narrow": 512, "numbers": numpy.int64(1)}.get(profile, 0)
+    return {"narrow": 512, "numbers": numpy.int64(1)}.get(str(profile), 0)
 
 
-LIBRARY = SessionCallbacks(fake_profile, restore, context_window=fake_context_window)
+LIBRARY = SessionCallbacks(
+    fake_profile, restore, fake_values, context_window=fake_context_window, target_name=fake_target
+)
 
 
 def fake_parts(patience: HostTimeouts = PATIENCE) -> HostComponents:
-    return HostComponents(LIBRARY, EngineLoader(fake_load, lambda profile: profile), configuration_hash, patience)
+    return HostComponents(LIBRARY, EngineLoader(fake_load, str), configuration_hash, patience)

@@ -49,6 +49,12 @@ def test_a_target_alone_allows_the_drafters_that_need_no_other_model():
     assert "needs an EAGLE-3 head" in failed.message
 
 
+def test_an_engine_names_the_drafters_that_can_run(embedded):
+    assert load_engine(ALONE).variants == WITHOUT_MODELS
+    with embedded.create_session() as session:
+        assert embedded.variants == set(session.drafters)
+
+
 def test_heads_can_be_named_one_by_one():
     heads = [str(EMBEDDED / "medusa"), EMBEDDED_HEADS[0]]
     engine = load_engine(Profile().override({"models.heads": heads}))

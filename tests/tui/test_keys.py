@@ -7,7 +7,7 @@ from textual.events import Paste
 
 from specchat.tui.picker import Picker
 from specchat.tui.preferences import Preferences
-from specchat.tui.turn_widget import code_block_texts
+from specchat.tui.turn_widget import VersionSwitch, code_block_texts
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_e_rewords_the_last_request(run_on_screen):
         await two_turns(driver)
         await driver.press("shift+tab", "e")
         assert "write second" == driver.prompt.text
-        await driver.wait_for_text("this replaces an earlier request")
+        await driver.wait_for_text("this becomes another version of an earlier request")
         await driver.press("2", "enter")
         await driver.wait_until(lambda: driver.turns[-1].answer == "second2" and driver.turns[-1].is_finished)
 
@@ -92,37 +92,36 @@ def test_a_rewording_can_be_cancelled(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_an_earlier_request_is_reworded_in_a_copy(run_on_screen):
+def test_an_edited_earlier_question_keeps_the_old_one_with_all_that_followed(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
-        session = driver.chat.presenter.session_id
         await driver.press("shift+tab", "up", "e", "backspace", "4", "enter")
-        await driver.wait_until(lambda: driver.chat.presenter.session_id != session and driver.turns[-1].is_finished)
-
-        assert ["count 4"] == [turn.question for turn in driver.turns]
-        worker = driver.chat._session_worker
-        worker.submit(worker.open, session)
-        await driver.wait_until(lambda: len(driver.turns) == 2)
+        await driver.wait_until(lambda: [turn.question for turn in driver.turns] == ["count 4"])
+        await driver.wait_for_text("<2/2>")
+        await driver.press("shift+tab", "left")
+        await driver.wait_until(lambda: [turn.question for turn in driver.turns] == ["count 3", "write second"])
+        await driver.wait_for_text("<1/2>")
+        assert driver.turns[0].has_focus
+        await driver.press("right")
+        await driver.wait_until(lambda: [turn.question for turn in driver.turns] == ["count 4"])
 
     run_on_screen(scenario)
 
 
-def test_escape_twice_goes_back_to_a_request_and_an_earlier_one_is_sent_in_a_copy(run_on_screen):
+def test_escape_twice_goes_back_to_a_request_and_the_old_version_stays(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
         session = driver.chat.presenter.session_id
         await driver.press("escape", "escape")
-        await driver.wait_for_text("write second  replaces it")
-        await driver.press("down")
-        await driver.wait_for_text("count 3  continues in a copy")
-        await driver.press("enter")
+        await driver.wait_for_text("the old version stays")
+        await driver.press("down", "enter")
         await driver.wait_until(lambda: driver.prompt.text == "count 3")
         await driver.press("backspace", "4", "enter")
         await driver.wait_until(
             lambda: [turn.question for turn in driver.turns] == ["count 4"] and driver.turns[-1].is_finished
         )
 
-        assert session != driver.chat.presenter.session_id
+        assert session == driver.chat.presenter.session_id
 
     run_on_screen(scenario)
 
@@ -138,7 +137,7 @@ def test_a_request_that_is_no_longer_mounted_can_be_reworded(run_on_screen, monk
             )
         assert 2 == len(driver.turns)
         await driver.run_command("/rewind")
-        await driver.wait_for_text("reword a request")
+        await driver.wait_for_text("edit a request")
         await driver.press(*"first", "enter")
         await driver.wait_until(lambda: driver.prompt.text == "write first")
         await driver.press("2", "enter")
@@ -167,19 +166,22 @@ def test_escape_twice_does_not_rewind_while_there_is_text_or_an_answer(run_on_sc
     run_on_screen(scenario)
 
 
-def test_r_retries_with_another_seed(run_on_screen):
+@pytest.mark.parametrize("again", ["r", "/retry"])
+def test_another_answer_hides_none_and_a_click_switches_between_them(run_on_screen, again):
     async def scenario(driver):
         before = (await driver.ask("something")).answer
-        await driver.press("shift+tab", "r")
-        await driver.wait_until(
-            lambda: driver.turns and driver.turns[-1].is_finished and driver.turns[-1].answer not in ("", before)
-        )
+        assert "<" not in driver.shown
+        await (driver.run_command(again) if again.startswith("/") else driver.press("shift+tab", again))
+        await driver.wait_for_text("<2/2>")
+        after = driver.turns[-1].answer
+        assert after not in ("", before)
 
-        assert 1 == len(driver.turns)
-        await driver.press("escape")
-        await driver.run_command("/retry")
-        await driver.wait_until(lambda: driver.chat.presenter.is_idle and driver.turns and driver.turns[-1].is_finished)
-        assert 1 == len(driver.turns)
+        switch = driver.turns[-1].query_one(VersionSwitch)
+        await driver.pilot.click(switch, offset=(0, 0))
+        await driver.wait_until(lambda: [turn.answer for turn in driver.turns] == [before])
+        await driver.wait_for_text("<1/2>")
+        await driver.pilot.click(driver.turns[-1].query_one(VersionSwitch), offset=(4, 0))
+        await driver.wait_until(lambda: [turn.answer for turn in driver.turns] == [after])
 
     run_on_screen(scenario)
 
@@ -269,6 +271,43 @@ def test_f4_pins_the_drafter(run_on_screen):
 
         await driver.run_command("/why")
         await driver.wait_for_text("no drafter (plain decoding), seed ")
+
+    run_on_screen(scenario)
+
+
+def test_f4_offers_what_can_run_now_and_says_why_the_rest_cannot(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 2")  # the models are loaded
+        await driver.press("f4", *"head")
+        await driver.wait_for_text("medusa  cannot run: needs a Medusa head trained for this target")
+        await driver.press("enter")
+        assert driver.chat.query(Picker)  # nothing is highlighted
+        await driver.press(*(5 * ("backspace",)), *"suf", "enter")
+        await driver.wait_for_text("variant: suffix")
+
+    run_on_screen(scenario)
+
+
+def test_f6_continues_with_another_model_which_is_in_the_title_then(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 2")
+        await driver.press("f6")
+        await driver.wait_for_text("model, from the next request on")
+        await driver.press(*"embedded", "enter")
+        await driver.wait_for_text("model embedded; it reads the conversation again")
+        assert "chat · embedded" in driver.shown.splitlines()[0]
+        assert "count 2=" in (await driver.ask("recall")).answer
+
+    run_on_screen(scenario)
+
+
+def test_sampling_and_the_system_prompt_are_set_and_shown(run_on_screen):
+    async def scenario(driver):
+        for command, shown in (("/top-p 0.9", "top-p: 0.9"), ("/system Be brief.", "system: Be brief.")):
+            await driver.run_command(command)
+            await driver.wait_for_text(shown)
+        await driver.run_command("/temperature hot")
+        await driver.wait_for_text("/temperature needs a number, or 'default', not 'hot'")
 
     run_on_screen(scenario)
 

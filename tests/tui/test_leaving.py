@@ -150,7 +150,7 @@ def test_a_list_of_questions_may_be_older_than_the_conversation(run_on_screen):
         driver.app.worker_messages.put(conversation(3))
         await driver.wait_for_text("question 2")
         await driver.press("escape", "escape")
-        await driver.wait_for_text("reword a request")
+        await driver.wait_for_text("edit a request")
         driver.app.worker_messages.put(ConversationOpened("third", "another", "chat", ()))
         await driver.wait_until(lambda: driver.chat.presenter.session_id == "third")
         await driver.press("enter")

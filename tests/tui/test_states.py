@@ -38,7 +38,13 @@ STATES = [
     State("variants", keys=("f4",), narrow=("drafter, from",), wide=("one token per step", "type to filter")),
     State("profiles", keys=("f5",), narrow=("profile, from the next",), wide=("type to filter",)),
     State("commands", keys=("slash",), narrow=("/help",), wide=("start a new conversation",)),
-    State("editing", answered=("count 2",), keys=("shift+tab", "e"), narrow=("this replaces",), wide=("› count 2",)),
+    State(
+        "editing",
+        answered=("count 2",),
+        keys=("shift+tab", "e"),
+        narrow=("this becomes another version",),
+        wide=("› count 2",),
+    ),
     State(
         "editing a file",
         pending="/edit pyproject.toml read",

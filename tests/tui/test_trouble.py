@@ -112,6 +112,110 @@ def test_prefill_is_shown_and_can_be_stopped(run_on_screen):
     run_on_screen(scenario)
 
 
+def test_a_killed_engine_and_a_queued_question_lose_nothing(run_on_screen, runtime, tmp_path):
+    """The queued question waits for the decision about the interrupted one, and then follows it."""
+
+    async def scenario(driver):
+        await driver.start_answer(words=4)
+        await driver.run_command("write waited")
+        await driver.wait_for_text("next: write waited")
+        await asyncio.to_thread(kill_host)
+        await driver.wait_for_text("keep the partial answer")
+        assert driver.turns[0].answer.startswith("word0 word1 ")
+        assert "next: write waited" in driver.shown
+        await driver.press("escape")
+        await driver.wait_until(lambda: len(driver.turns) == 2 and driver.turns[-1].is_finished)
+        assert ["slowly 100000", "write waited"] == [turn.question for turn in driver.turns]
+
+        exported = tmp_path / "talk.md"
+        await driver.run_command(f"/export {exported}")
+        await driver.wait_until(exported.exists)
+        await driver.wait_until(lambda: "waited\n" in exported.read_text())
+        text = exported.read_text()
+        assert text.index("> slowly 100000") < text.index("word0 word1 ") < text.index("> write waited")
+
+    run_on_screen(scenario)
+
+
+def test_a_question_that_is_sent_again_after_a_kill_keeps_the_partial_as_a_version(run_on_screen, runtime, monkeypatch):
+    monkeypatch.setattr("specchat.tui.picker.GRACE_SECONDS", 0.0)
+
+    async def scenario(driver):
+        await driver.start_answer(words=4)
+        await driver.run_command("write waited")
+        await asyncio.to_thread(kill_host)
+        await driver.wait_for_text("send the request again")
+        partial = driver.turns[0].answer
+        await driver.press("enter")
+        await driver.wait_until(lambda: driver.chat.presenter.turn is not None and "word1" in driver.turns[-1].answer)
+        driver.chat.stop_answer()
+        await driver.wait_until(lambda: driver.turns[-1].answer == "waited" and driver.turns[-1].is_finished)
+        await driver.wait_for_text("<2/2>")
+        await driver.press("shift+tab", "up", "left")
+        await driver.wait_until(
+            lambda: len(driver.turns) == 1 and driver.turns[0].answer.split()[:2] == partial.split()[:2]
+        )
+
+    run_on_screen(scenario)
+
+
+def test_a_question_that_no_engine_received_stays_on_the_screen(run_on_screen, runtime, monkeypatch):
+    async def scenario(driver):
+        await driver.ask("count 2")
+
+        def refuse(*_arguments):
+            raise ConnectionError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(driver.chat._session_worker._chat.conversation, "ask", refuse)
+            await driver.run_command("what is lost?")
+            await driver.wait_for_text("failed: the engine process closed the connection")
+        worker = driver.chat._session_worker
+        worker.submit(worker.connect)
+        await driver.wait_until(lambda: len(driver.turns) == 2 and driver.turns[0].question == "count 2")
+        assert "what is lost?" in driver.shown
+
+    run_on_screen(scenario)
+
+
+@pytest.mark.parametrize("way", ["ctrl+q", "ctrl+c"])
+def test_who_leaves_while_questions_wait_is_asked(run_on_screen, way):
+    async def scenario(driver):
+        await driver.start_answer()
+        await driver.run_command("write waited")
+        await driver.wait_for_text("next: write waited")
+        if way == "ctrl+q":
+            await driver.press("ctrl+q")
+            await driver.wait_for_text("a question waits to be answered")
+            await driver.press("enter")  # stay
+            await driver.wait_until(lambda: "a question waits" not in driver.shown)
+            assert "next: write waited" in driver.shown
+            await driver.press("ctrl+q")
+            await driver.wait_for_text("a question waits to be answered")
+            await driver.press("ctrl+q")
+            await driver.wait_until(lambda: not driver.app.is_running)
+        else:
+            await driver.press("x", "ctrl+c")  # stops; the queued question and the unsent text are in the prompt
+            await driver.wait_until(lambda: driver.prompt.text == "write waited\nx")
+
+    run_on_screen(scenario)
+
+
+def test_unsent_text_is_there_again_after_an_earlier_request_was_edited(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("write one")
+        await driver.type("unsent")
+        await driver.press("shift+tab", "e")
+        assert "write one" == driver.prompt.text
+        await driver.press("escape")
+        assert "unsent" == driver.prompt.text
+        await driver.press("shift+tab", "e", "2", "enter")
+        await driver.wait_until(lambda: driver.turns[-1].answer == "one2" and driver.turns[-1].is_finished)
+        assert "unsent" == driver.prompt.text
+
+    run_on_screen(scenario)
+
+
 @pytest.mark.parametrize(
     ("question", "message"), [("fail", "failed: too long"), ("crash", "failed: the engine failed")]
 )

@@ -223,12 +223,8 @@ class PromptHandler:
         prompt = attach_linked_files(prompt, self._window_tokens, read_buffer)
         if prompt.notices:
             reporter.send(thought_chunk("\n".join(prompt.notices) + "\n"))
-        options = self._chat.options
         files = (*self._edits_since_last_turn(), *prompt.attachments)
-        request = Request(
-            prompt.text, files, variant=options.variant, temperature=options.temperature, seed=options.seed,
-            answer_format=prompt.structure,
-        )  # fmt: skip
+        request = Request(prompt.text, files, variant=self._chat.options.variant, answer_format=prompt.structure)
         request.check_size(self._window_tokens)
         return request
 

@@ -1,0 +1,15 @@
+INSERT INTO messages VALUES('209fd4f673ce9b18f52eacc3156d2d16','49abffacaa194d66a8fe0d820bd71525','assistant','Milan.');
+INSERT INTO messages VALUES('279bc2701694a7cc5d777aa041974cf9','59fd11ee5ba0737ec4bf914121f24712','user','{"text": "and of Spain?", "files": [], "max_tokens": null, "seed": null, "temperature": null, "variant": null, "stop": [], "task": "", "file_to_rewrite": "", "answer_prefix": ""}');
+INSERT INTO messages VALUES('49abffacaa194d66a8fe0d820bd71525','d91e04a9d8f943680525b789f45a715a','user','{"text": "and of Italy?", "files": [], "max_tokens": null, "seed": null, "temperature": null, "variant": null, "stop": [], "task": "", "file_to_rewrite": "", "answer_prefix": ""}');
+INSERT INTO messages VALUES('59fd11ee5ba0737ec4bf914121f24712','49abffacaa194d66a8fe0d820bd71525','assistant','Rome.');
+INSERT INTO messages VALUES('7ce6a221925fd7690331a893a148ad60',NULL,'user','{"text": "capital of France?", "files": [], "max_tokens": null, "seed": null, "temperature": null, "variant": null, "stop": [], "task": "", "file_to_rewrite": "", "answer_prefix": ""}');
+INSERT INTO messages VALUES('d91e04a9d8f943680525b789f45a715a','7ce6a221925fd7690331a893a148ad60','assistant','Paris.');
+INSERT INTO profiles VALUES('t1','{"name": "chat", "sampling": {"temperature": 0.5}}');
+INSERT INTO threads VALUES('t1','Capitals','chat','/home/me','chat','{"sampling.temperature": 0.5}','d',NULL,1.79537925274630331996e+09,1.79537925275471711163e+09,NULL);
+INSERT INTO turns VALUES('a','t1',NULL,'7ce6a221925fd7690331a893a148ad60','d91e04a9d8f943680525b789f45a715a',NULL,'stop','lookup','7','{"completion_tokens": 2}',X'789C636460606002626620060000340007',X'789CB3292D4E2DB2030007D4023A',X'789C6361606060056200003C000A',X'789C6360040000030002','["lookup", "target"]',21915,1.79537925274630331996e+09,1.79537925275356340408e+09);
+INSERT INTO turns VALUES('b','t1','a','49abffacaa194d66a8fe0d820bd71525','209fd4f673ce9b18f52eacc3156d2d16',NULL,'stop','lookup','7','{"completion_tokens": 2}',X'789C636460606002626620060000340007',X'789CB3292D4E2DB2030007D4023A',X'789C6361606060056200003C000A',X'789C6360040000030002','["lookup", "target"]',21915,1.79537925275397920611e+09,1.79537925275415587425e+09);
+INSERT INTO turns VALUES('c','t1','a','49abffacaa194d66a8fe0d820bd71525','59fd11ee5ba0737ec4bf914121f24712',NULL,'stop','lookup','7','{"completion_tokens": 2}',X'789C636460606002626620060000340007',X'789CB3292D4E2DB2030007D4023A',X'789C6361606060056200003C000A',X'789C6360040000030002','["lookup", "target"]',21915,1.79537925275436305999e+09,1.79537925275452613831e+09);
+INSERT INTO turns VALUES('d','t1','c','279bc2701694a7cc5d777aa041974cf9',NULL,'Mad','running','',NULL,NULL,X'789C030000000001',X'789C030000000001',X'789C030000000001',X'789C030000000001','[]',21915,1.79537925275471711163e+09,NULL);
+INSERT INTO search VALUES ('capital of France?', 'Paris.', 'a');
+INSERT INTO search VALUES ('and of Italy?', 'Milan.', 'b');
+INSERT INTO search VALUES ('and of Italy?', 'Rome.', 'c');
