@@ -76,6 +76,7 @@ class FixedRateEngine:
     """The engine."""
 
     max_concurrent_turns = 1
+    variants = frozenset({"auto", "plain", "lookup"})
 
     def create_session(self, turns: Sequence[FakeTurn], profile: str) -> FixedRateSession:
         """A conversation."""

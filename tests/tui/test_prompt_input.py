@@ -133,11 +133,11 @@ def test_earlier_questions_can_be_searched(run_on_screen):
 def test_a_slash_lists_commands_and_tab_accepts_one(run_on_screen):
     async def scenario(driver):
         await driver.press("slash", "t", "e")
-        await driver.wait_for_text("0 always samples the most likely token")
+        await driver.wait_for_text("0 is greedy: always the most likely token")
         await driver.press("tab")
         assert "/temperature " == driver.prompt.text
         await driver.press("0", "enter")
-        await driver.wait_for_text("temperature: 0.0")
+        await driver.wait_for_text("temperature: 0")
 
     run_on_screen(scenario)
 
@@ -225,7 +225,7 @@ def test_passages_of_a_folder_are_noted_before_the_answer_and_sources_after_it(r
 
 def test_a_command_is_found_by_a_part_of_its_name(tmp_path):
     begun = {choice.text for choice in completions("/re", BUILTIN_COMMANDS, tmp_path) if choice.text.startswith("/re")}
-    assert {"/retry", "/restore ", "/rename ", "/rewind", "/reword"} == begun
+    assert {"/retry", "/restore ", "/rename ", "/rewind", "/reword", "/repetition-penalty "} == begun
     assert any(choice.text == "/variant " for choice in completions("/ria", BUILTIN_COMMANDS, tmp_path))
     assert [] == completions("no /help here", BUILTIN_COMMANDS, tmp_path)
 
