@@ -73,6 +73,7 @@ def test_an_answer_that_was_cut_is_printed_and_not_taken_for_whole(capsys):
     assert "does not match the choices" in printed.err
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("runtime")
 def test_programs_ask_for_a_form_with_each_line(monkeypatch):
     monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "specchat.host"))

@@ -61,6 +61,7 @@ def tune_by_hand(profile: Profile, text: str = "[speculation]\nbudget = 5\n") ->
     return path
 
 
+@pytest.mark.full
 def test_the_next_start_begins_where_tuning_ended(models, capsys):
     words = ["--target", models, "--draft", models, "--count", "1", "--limit", "12"]
     assert run(["tune", *words]) == 0

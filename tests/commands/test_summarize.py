@@ -90,6 +90,7 @@ def test_a_part_that_is_stopped_or_fails_attaches_nothing_and_keeps_the_conversa
         if "Part 2" in request.text and end == "failed":
             request = summarizing.replace(request, text="fail", files=())
         elif "Part 2" in request.text:
+            request = summarizing.replace(request, text="slowly 500", files=())  # the stop comes before its end
             cancelled.set()
         return asked(conversation, request, cancelled)
 

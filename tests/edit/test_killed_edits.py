@@ -94,6 +94,7 @@ def test_an_edit_that_is_killed_at_any_system_call_changes_all_files_or_none(fol
     assert {(False, False), (False, True), (True, False)} == set(outcomes)
 
 
+@pytest.mark.full
 def test_the_recovery_can_be_killed_as_well(folder):
     def write() -> None:
         replacements = [Replacement(folder / name, OLD, NEW) for name in ("a", "b", "c")]

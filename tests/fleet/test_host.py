@@ -25,6 +25,7 @@ def wish(url: str) -> SessionRequest:
     return SessionRequest(overrides={"models.backend": "vllm", "models.url": url, "models.target": MODEL})
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("runtime")
 def test_a_conversation_with_a_server_is_stored_like_any_other(monkeypatch):
     monkeypatch.setattr(spawn, "HOST_COMMAND", REAL_HOST)

@@ -13,7 +13,7 @@ THIS_CPU = "all"
 
 
 @pytest.fixture(
-    params=[THIS_CPU, "AVX2", *(pytest.param(name, marks=pytest.mark.full) for name in ("DEFAULT", "AVX512"))],
+    params=[THIS_CPU, *(pytest.param(name, marks=pytest.mark.full) for name in INSTRUCTION_SETS)],
     scope="module",
 )
 def kernels(request, tmp_path_factory) -> NativeKernels:

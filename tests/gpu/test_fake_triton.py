@@ -131,6 +131,7 @@ def test_kernels_can_be_turned_off(monkeypatch):
 
 
 @pytest.mark.full
+@pytest.mark.full
 def test_four_bits_of_a_checkpoint_stay_four_bits(tmp_path):
     small, floats = save_network(tmp_path, "gptq", group_size=-1)
     model = load_llama(small, torch.float32, torch.device("cuda"), None, BatchLimits())

@@ -21,7 +21,7 @@ from specchat.host.environment import host_environment
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat.profile.json_schema import profile_schema
-from specchat.tui.picker import make_picker
+from specchat.tui.picker import variant_picker
 from specchat.tui.screen_commands import all_commands, help_text
 from tests.processes import modules_after
 from tests.tiny import speaking
@@ -236,7 +236,7 @@ def test_a_drafter_is_a_variant_everywhere(capsys):
     with pytest.raises(ProfileError, match=r"did you mean 'wild'.* known are auto, .*, wild, raising"):
         Profile().override({"speculation.variant": "wil"})
     assert "wild" in profile_schema()["properties"]["speculation"]["properties"]["variant"]["enum"]
-    assert "wild" in [row.value for row in make_picker("variant", (), (), ())._rows]
+    assert "wild" in [row.value for row in variant_picker(None)._rows]
     assert 0 == run(["config", "show", "--json", "--variant", "wild"])
     assert "wild" == json.loads(capsys.readouterr().out)["speculation"]["variant"]
     assert 2 == run(["config", "show", "--variant", "mild"])

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from recipes.corpus import read_documents, read_interpreter_rows, without_licence_header
 from recipes.evaluate import edit_tasks
 from recipes.training_rows import Encoder, instruction_rows, pretraining_rows
@@ -26,6 +28,7 @@ def test_the_evaluation_reads_validation_files_only(corpus):
     assert not any(document.path == "shop.py" for document in read_documents(corpus, validation=True))
 
 
+@pytest.mark.full
 def test_without_a_corpus_the_interpreter_is_split_by_file():
     rows = list(read_interpreter_rows())
     validation = {row["path"] for row in rows if row["val"]}

@@ -315,6 +315,7 @@ def long_conversation(path, count: int) -> None:
     writer.close()
 
 
+@pytest.mark.full
 def test_a_conversation_of_two_thousand_questions_opens_at_its_end(run_on_screen, runtime):
     long_conversation(runtime / "history.db", 2000)
 
