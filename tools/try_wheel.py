@@ -105,7 +105,7 @@ def install_with_pipx(wheel: Path, folder: Path) -> Path:
         "PIPX_BIN_DIR": str(folder / "bin"),
         "PIPX_MAN_DIR": str(folder / "man"),
     }
-    _run(["pipx", "install", "--quiet", str(wheel)], places, INSTALL_SECONDS)
+    _run(["pipx", "install", "--quiet", str(wheel)], {**uv_settings(), **places}, INSTALL_SECONDS)  # it may call uv
     return folder / "bin" / "specchat"
 
 
