@@ -7,6 +7,7 @@ from torch.nn import functional
 from specchat.forward import linear as module
 from specchat.forward.linear import TOLERANCE, FloatLinear, NativeLinear, OneDnnLinear, float_linear, linear_kernel
 from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
+from tests.forward.threads import with_threads
 
 DTYPES = [torch.float32, torch.bfloat16]
 SHAPES = [(96, 64), (83, 100), (5, 36), (1, 32)]  # outputs and inputs that are no whole blocks and tiles, too
@@ -42,14 +43,7 @@ def test_rows_of_another_size_or_dtype_are_refused(rows):
 
 def test_the_number_of_threads_changes_no_bit():
     linear, rows = float_linear(random(torch.bfloat16, 1000, 96)), random(torch.bfloat16, 5, 96)
-    before = torch.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            results.append(linear(rows))
-    finally:
-        torch.set_num_threads(before)
+    results = with_threads(lambda: linear(rows))
 
     assert all(torch.equal(each, results[0]) for each in results)
 

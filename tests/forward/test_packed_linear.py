@@ -16,6 +16,7 @@ from specchat.forward.packed_linear import (
     packed_kernel,
     packed_linear,
 )
+from tests.forward.threads import with_threads
 
 INPUTS, OUTPUTS = 768, 35  # three super-blocks, and no whole number of lanes
 DTYPES = [torch.float32, torch.bfloat16]
@@ -97,15 +98,8 @@ def test_weights_of_several_formats_are_one_layer_with_a_bias(dtype):
 @needs_kernels
 def test_the_number_of_threads_changes_no_bit():
     linear, rows = packed_linear([stored("Q4_0", 1000)[0]], torch.bfloat16), activations(torch.bfloat16, 5)
-    before = torch.get_num_threads()
     assert linear is not None
-    try:
-        results = []
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            results.append(linear(rows))
-    finally:
-        torch.set_num_threads(before)
+    results = with_threads(lambda: linear(rows))
 
     assert all(torch.equal(each, results[0]) for each in results)
 
