@@ -134,13 +134,7 @@ def _of_command_line(chat: ChatState, *keys: str) -> dict[str, Any]:
 def _shown(value: Any) -> str:
     if value is None or value == "":
         return "not set"
-    text = (
-        " ".join(str(value).split())
-        if isinstance(value, str)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    text = f"{value:g}" if isinstance(value, float) else " ".join(str(value).split())
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 3]}..."
 
 

@@ -166,10 +166,11 @@ class WeightLoader:
 
     def _packed(self, names: Sequence[str], bias: Tensor | None = None) -> Linear | None:
         """The layer as its blocks are stored; None where there are none, or no kernel for them."""
-        stored = [self.blocks.stored(name) for name in names] if self.blocks else [None]
-        weights = [each for each in stored if each is not None]
+        if self.blocks is None:
+            return None
+        weights = [stored for name in names if (stored := self.blocks.stored(name)) is not None]
         dtype = self.dtype or self.files.read_rows(names[0], 0, 1).dtype
-        linear = packed_linear(weights, dtype, bias) if len(weights) == len(stored) else None
+        linear = packed_linear(weights, dtype, bias) if len(weights) == len(names) else None
         self.loaded_bytes += linear.bytes if linear else 0
         return linear
 
