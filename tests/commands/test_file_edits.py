@@ -37,11 +37,16 @@ def test_a_pipe_that_ends_in_a_review_leaves_the_file(file, monkeypatch):
     assert "specchat: a.py: left as it was" in ran.err
 
 
-def test_a_name_that_one_file_imports_from_another_is_renamed_in_both(file, monkeypatch):
+@pytest.fixture
+def user(file):
+    """A file that imports a function from the other one."""
     file.write_text("def total(a):\n    return a\n")
-    user = file.with_name("user.py")
-    user.write_text("from a import total\n\nprint(total(1))\n")
+    path = file.with_name("user.py")
+    path.write_text("from a import total\n\nprint(total(1))\n")
+    return path
 
+
+def test_a_name_that_one_file_imports_from_another_is_renamed_in_both(file, user, monkeypatch):
     ran = command(monkeypatch, "chat", stdin=b"/edit a.py user.py rename total to amount\na\na\n")
 
     assert "def amount(a):\n    return a\n" == file.read_text()
@@ -49,11 +54,7 @@ def test_a_name_that_one_file_imports_from_another_is_renamed_in_both(file, monk
     assert "applied 2/2 hunks to a.py, user.py" in ran.err
 
 
-def test_a_joint_renaming_is_written_to_all_files_or_to_none(file, monkeypatch):
-    file.write_text("def total(a):\n    return a\n")
-    user = file.with_name("user.py")
-    user.write_text("from a import total\n\nprint(total(1))\n")
-
+def test_a_joint_renaming_is_written_to_all_files_or_to_none(file, user, monkeypatch):
     ran = command(monkeypatch, "chat", stdin=b"/edit a.py user.py rename total to amount\na\nq\n")
 
     assert "def total(a):\n    return a\n" == file.read_text()
