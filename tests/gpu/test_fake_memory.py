@@ -39,7 +39,7 @@ def test_the_weights_take_what_was_planned(folder, quant_format):
         model = load_llama(folder, torch.bfloat16, torch.device("cuda"), None, BatchLimits(), quant_format=quant_format)
         gc.collect()
 
-        assert gpu.held_bytes == pytest.approx(planned, rel=0.03)
+        assert gpu.held_bytes - model.pool.bytes == pytest.approx(planned, rel=0.03)
         assert model.bytes == pytest.approx(planned, rel=0.03)
 
 

@@ -94,7 +94,7 @@ def test_a_hunk_is_shown_unchanged_with_its_position():
         assert "src/parser.py · hunk 1/3 · line 2" in app.shown
         assert "-␛[31m[/x] old\n+new\n+    last" in app.shown
         assert "look closely" in app.shown
-        assert "y accept" in app.shown
+        assert "y yes" in app.shown
 
     review(scenario)
 
