@@ -4,6 +4,8 @@ Nothing is linked: `libllama` is loaded by name, and only long stable functions 
 in and logits out. The layout of parameters, which may change between releases, is checked before use.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 from collections.abc import Callable, Sequence
@@ -69,26 +71,40 @@ def find_library_folder() -> Path | None:
     return Path(name) if name else None
 
 
-class LlamaCppModel:
-    """A model of a folder, in llama.cpp. Weights are stored as f32, bf16 or q8_0."""
+@dataclass(frozen=True)
+class LlamaCppLimits:
+    """The numbers of logits of a row and of tokens that the context holds, and the tokens that end an answer."""
 
-    def __init__(self, library: Path, folder: Path, storage_type: str, vocab_size: int, context_size: int) -> None:
-        self._vocab_size = vocab_size
+    vocab_size: int
+    context_size: int
+    stop_token_ids: frozenset[int] = frozenset()
+
+
+class LlamaCppModel:
+    """A GGUF file in llama.cpp."""
+
+    def __init__(self, library: Path, file: Path, limits: LlamaCppLimits) -> None:
+        self._limits = limits
         self._library = _open_library(library)
-        with TemporaryDirectory(prefix="specchat-gguf-") as temporary_folder:
-            path = Path(temporary_folder, "model.gguf")
-            write_gguf(folder, path, storage_type)
-            self._model = self._library.llama_model_load_from_file(
-                os.fsencode(path), self._library.llama_model_default_params()
-            )
+        self._model = self._library.llama_model_load_from_file(
+            os.fsencode(file), self._library.llama_model_default_params()
+        )
         parameters = self._library.llama_context_default_params()
         if list(parameters.words)[: len(DEFAULT_SIZES)] != DEFAULT_SIZES:
             raise InputError(f"{library}: the parameters of this release of llama.cpp have an unknown layout")
-        parameters.words[0] = context_size
+        parameters.words[0] = limits.context_size
         self._context = self._library.llama_init_from_model(self._model, parameters) if self._model else None
         if not self._context:
-            raise InputError(f"{folder}: llama.cpp cannot load these weights as {storage_type}")
+            raise InputError(f"{file}: llama.cpp cannot load this file")
         self._memory = self._library.llama_get_memory(self._context)
+
+    @classmethod
+    def from_folder(cls, library: Path, folder: Path, storage_type: str, limits: LlamaCppLimits) -> LlamaCppModel:
+        """The model of a folder, its weights stored as f32, bf16 or q8_0."""
+        with TemporaryDirectory(prefix="specchat-gguf-") as temporary_folder:
+            path = Path(temporary_folder, "model.gguf")
+            write_gguf(folder, path, storage_type)
+            return cls(library, path, limits)
 
     def generate(self, prompt: list[int], max_tokens: int) -> TimedRun:
         """Generate greedily with as many threads as torch; the cache is cleared before."""
@@ -98,9 +114,9 @@ class LlamaCppModel:
         self._library.llama_memory_clear(self._memory, False)
         for start in range(0, len(prompt) - 1, PREFILL_BATCH):
             self.decode_token(prompt[start : min(start + PREFILL_BATCH, len(prompt) - 1)])
-        while len(tokens) < max_tokens:
+        while len(tokens) < max_tokens and not self._limits.stop_token_ids.intersection(tokens[-1:]):
             tokens.append(self.decode_token([tokens[-1] if tokens else prompt[-1]]))
-        return TimedRun(tokens, max_tokens, perf_counter() - started_at)
+        return TimedRun(tokens, len(tokens), perf_counter() - started_at)
 
     def decode_token(self, tokens: Sequence[int]) -> int:
         """Run a pass over the tokens; returns the likeliest next token."""
@@ -108,7 +124,7 @@ class LlamaCppModel:
         if self._library.llama_decode(self._context, _Batch(len(numbers), numbers.ctypes.data)):
             raise InputError("llama.cpp cannot run a pass: the text is longer than its context")
         logits = self._library.llama_get_logits_ith(self._context, -1)
-        return int(numpy.ctypeslib.as_array(logits, (self._vocab_size,)).argmax())
+        return int(numpy.ctypeslib.as_array(logits, (self._limits.vocab_size,)).argmax())
 
     def close(self) -> None:
         self._library.llama_free(self._context)

@@ -7,7 +7,8 @@ theirs, theirs, ours: a machine that slows down slows both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -17,7 +18,8 @@ from typing import Any
 import torch
 
 from specchat.bench.columns import markdown_table
-from specchat.bench.llama_cpp import GenerateFunction, LlamaCppModel, TimedRun, find_library_folder
+from specchat.bench.latency import time_answer
+from specchat.bench.llama_cpp import GenerateFunction, LlamaCppLimits, LlamaCppModel, TimedRun, find_library_folder
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Request
 from specchat.drafters.combined import SuffixAndRealign
@@ -29,6 +31,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.loading.load_engine import Engine
+from specchat.models.gguf_sources import local_gguf
 from specchat.models.load_options import find_model
 
 PROMPT_LOOKUP_TOKENS = 10  # the value in the documentation of transformers
@@ -98,6 +101,7 @@ class PeerBench:
     """The comparisons of one engine. `name_filter` keeps those whose name contains it.
 
     `source_of_prompt` returns the tokens of the file that the answer to a prompt rewrites; with it, edits are compared.
+    With `requests`, those that the prompts are built from, `auto` is compared: it chooses by the kind of a request.
     """
 
     engine: Engine
@@ -105,6 +109,7 @@ class PeerBench:
     max_tokens: int
     name_filter: str = ""
     source_of_prompt: Callable[[list[int]], list[int]] | None = None
+    requests: tuple[Request, ...] = ()
 
     def rows(self) -> Iterator[Comparison]:
         for name, pair in self._comparisons().items():
@@ -128,6 +133,8 @@ class PeerBench:
             "suffix / generate": lambda: (suffix, self._transformers.generate()),
             "lookup / our plain": lambda: (lookup, plain),
         }
+        if self.requests:
+            pairs["auto / generate"] = lambda: (self._auto, self._transformers.generate())
         if self.source_of_prompt is not None:
             edit = self._specchat(self._edit_drafter)
             pairs["edit / prompt_lookup_num_tokens"] = lambda: (edit, self._transformers_prompt_lookup())
@@ -139,6 +146,12 @@ class PeerBench:
         if (library := find_library_folder()) is not None:
             kind = self.gguf_type
             pairs[f"plain / {LLAMA_CPP} {kind}"] = lambda: (plain, self._llama_cpp(library, kind))
+            if (file := local_gguf(self.engine.models.profile.models.target)) is not None:
+                pairs[f"plain / {LLAMA_CPP} {file.name}"] = lambda: (plain, self._llama_cpp_of_file(library, file))
+                if self.requests:
+                    pairs[f"auto / {LLAMA_CPP} {file.name}"] = lambda: (
+                        self._auto, self._llama_cpp_of_file(library, file)
+                    )  # fmt: skip
         return pairs
 
     @property
@@ -163,10 +176,25 @@ class PeerBench:
         return self._transformers.generate(assistant_model=assistant)
 
     def _llama_cpp(self, library: Path, gguf_type: str) -> GenerateFunction:
+        return LlamaCppModel.from_folder(library, self._target_folder, gguf_type, self._llama_cpp_limits).generate
+
+    def _llama_cpp_of_file(self, library: Path, file: Path) -> GenerateFunction:
+        return LlamaCppModel(library, file, self._llama_cpp_limits).generate
+
+    @property
+    def _llama_cpp_limits(self) -> LlamaCppLimits:
+        models = self.engine.models
         window = max(map(len, self.prompts)) + self.max_tokens + 1
-        return LlamaCppModel(
-            library, self._target_folder, gguf_type, self.engine.models.target.vocab_size, window
-        ).generate
+        return LlamaCppLimits(models.target.vocab_size, window, models.tokenizer.stop_token_ids)
+
+    def _auto(self, prompt: list[int], max_tokens: int) -> TimedRun:
+        """A conversation of its own, from the request to the last token, so templates and tokenizing count."""
+        request = self.requests[self.prompts.index(prompt)]
+        started_at = perf_counter()
+        with closing(self.engine.create_session()) as session:
+            answer = time_answer(session.ask(replace(request, temperature=0.0, max_tokens=max_tokens)))
+        tokens = [token.token_id for step in answer.steps for token in step.committed_tokens]
+        return TimedRun(tokens, answer.totals.steps, perf_counter() - started_at)
 
     def _edit_drafter(self, prompt: list[int]) -> Drafter:
         drafter = SuffixAndRealign(SuffixDecoding())
@@ -180,13 +208,21 @@ class PeerBench:
         )
 
 
-def tokenize_prompts(engine: Engine, requests: Iterator[Request], count: int, max_tokens: int) -> tuple[list[int], ...]:
+@dataclass(frozen=True)
+class TokenizedPrompt:
+    request: Request
+    token_ids: list[int]
+
+
+def tokenize_prompts(
+    engine: Engine, requests: Iterator[Request], count: int, max_tokens: int
+) -> tuple[TokenizedPrompt, ...]:
     """The first `count` prompts that fit the context window together with their answer."""
-    models, chosen = engine.models, list[list[int]]()
+    models, chosen = engine.models, list[TokenizedPrompt]()
     for request in requests:
         ids = build_next_prompt(models.tokenizer, models.profile.prompt.system, (), request).token_ids
         if len(ids) + max_tokens <= models.target.context_window:
-            chosen.append(ids)
+            chosen.append(TokenizedPrompt(request, ids))
         if len(chosen) == count:
             break
     return tuple(chosen)

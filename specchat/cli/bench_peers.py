@@ -30,7 +30,8 @@ def peers(
 
     PROMPTS is a file of JSON lines with `turns`, or with `instruction` and `before`, or a folder of such files. Each
     prompt runs ours, theirs, theirs, ours; the table shows ratios of seconds per token, prefill included. llama.cpp
-    takes part where its library is installed; SPECCHAT_LLAMA names its folder.
+    takes part where its library is installed; SPECCHAT_LLAMA names its folder. It reads our weights as a GGUF file, and
+    the target's own file where it has one (--weights gguf: we compute with the same blocks).
     """
     if (prompts is None) == (not model_shape):
         raise UsageError("give a file or folder of prompts, or --model-shape")
@@ -49,8 +50,10 @@ def peers(
         profile = profile.override({"models.target": folder, "models.draft": "", "models.heads": ()})
     engine = load_engine_here(profile)
     set_thread_count(threads)
+    requests = ()
     if prompts is not None:
-        chosen = tokenize_prompts(engine, read_prompts(prompts), count, limit)
+        tokenized = tokenize_prompts(engine, read_prompts(prompts), count, limit)
+        chosen, requests = tuple(each.token_ids for each in tokenized), tuple(each.request for each in tokenized)
     else:
         chosen = tuple(counting_edit_prompts(count, limit, replace_interval, engine.models.target.vocab_size))
     if not chosen:
@@ -60,7 +63,7 @@ def peers(
         print_progress(MISSING_MESSAGE)
     source_of_prompt = (lambda prompt: prompt[:-1]) if model_shape else None  # the file that an edit rewrites
     rows = []
-    for row in PeerBench(engine, chosen, limit, name_filter, source_of_prompt).rows():
+    for row in PeerBench(engine, chosen, limit, name_filter, source_of_prompt, requests).rows():
         print_progress(f"{row.name}: {row.median_speedup:.2f}")
         rows.append(row)
     print(as_table(rows))

@@ -106,7 +106,7 @@ def _tokenized_prompts(requests: Iterator[Request], engine: Engine, count: int, 
     from specchat.bench.peers import tokenize_prompts
 
     if prompts := tokenize_prompts(engine, requests, count, limit):
-        return list(prompts)
+        return [prompt.token_ids for prompt in prompts]
     raise InputError("none of the prompts fits the context window of this model together with its answer")
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from gguf.quants import quantize
 
-from specchat.bench.llama_cpp import LIBRARY_VARIABLE, LlamaCppModel, find_library_folder
+from specchat.bench.llama_cpp import LIBRARY_VARIABLE, LlamaCppLimits, LlamaCppModel, find_library_folder
 from specchat.bench.llama_gguf import STORAGE_TYPES, _permute_for_rope, write_gguf
 from specchat.bench.peers import PeerBench
 from specchat.errors import InputError, ModelError
@@ -83,17 +83,19 @@ def test_a_folder_without_the_library_is_named(tmp_path, monkeypatch):
 @needs_llama
 @pytest.mark.parametrize("kind", STORAGE_TYPES)
 def test_llama_counts_as_we_do(tmp_path, kind):
-    model = LlamaCppModel(find_library_folder(), counting(tmp_path), kind, CONFIG["vocab_size"], 512)
+    model = LlamaCppModel.from_folder(
+        find_library_folder(), counting(tmp_path), kind, LlamaCppLimits(CONFIG["vocab_size"], 512, frozenset({411}))
+    )
 
     assert [311, 312, 313] == model.generate([500, 400, 310], 3).tokens
-    assert [411, 412] == model.generate([410], 2).tokens
+    assert [411] == model.generate([410], 2).tokens  # which ends an answer
     model.close()
 
 
 @needs_llama
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_llama_writes_our_text(family):
-    model = LlamaCppModel(find_library_folder(), saved(family), "f32", 96, 256)
+    model = LlamaCppModel.from_folder(find_library_folder(), saved(family), "f32", LlamaCppLimits(96, 256))
 
     from specchat.engine.drafter import Drafter
     from specchat.engine.sampling import Sampler

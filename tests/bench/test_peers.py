@@ -8,7 +8,7 @@ import pytest
 from specchat.bench.llama_cpp import TimedRun
 from specchat.bench.peers import Comparison, PairedRuns, PeerBench, as_table, compare, tokenize_prompts
 from specchat.bench.prompt_files import read_prompts
-from specchat.chat.request import Attachment
+from specchat.chat.request import Attachment, Request
 from specchat.errors import InputError
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
@@ -73,11 +73,13 @@ def test_the_table_has_the_middle_and_the_ends():
 def test_both_engines_write_the_same_text():
     profile = Profile().override({"models.target": str(speaking()), "models.draft": str(speaking(layers=1, seed=2))})
     engine = load_engine(profile.override({"limits.context": 512, "limits.answer": 100}))
-    prompts = tokenize_prompts(engine, iter([]), 2, 20) or ([1, 68, 69, 70, 0, 2], [1, 80, 81, 0, 2])
+    requests = tuple(Request(text) for text in ("ab", "cd"))
+    prompts = tuple(prompt.token_ids for prompt in tokenize_prompts(engine, iter(requests), 2, 20))
 
-    rows = list(PeerBench(engine, prompts, max_tokens=12, source_of_prompt=lambda prompt: prompt[1:]).rows())
+    rows = list(PeerBench(engine, prompts, 12, source_of_prompt=lambda prompt: prompt[1:], requests=requests).rows())
 
-    assert [row.identical_prompts for row in rows] == [2] * 9
+    assert [row.identical_prompts for row in rows] == [2] * 10
+    assert "auto / generate" in [row.name for row in rows]
     assert all(row.tokens_per_step >= 1 for row in rows)
 
 
