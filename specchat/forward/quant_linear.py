@@ -27,9 +27,10 @@ from torch.nn import functional
 from specchat.errors import ModelError
 from specchat.forward.linear import ONEDNN_PACK_ROWS, TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
 from specchat.forward.native_ops import native_kernels
+from specchat.forward.packed_linear import GROUP, blocks_of_8_bits, packed_linear
 from specchat.forward.quantize import INT8_MAX, ZERO_POINT, absmax_scales, dequantize_rows, quantize_rows
 
-GGUF_FORMAT = "gguf"
+GGUF_FORMAT, BLOCKS_OF_8_BITS = "gguf", "q8_0"
 ScaledMatmul = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # [N, in], [out, in], [N, 1], [1, out] -> [N, out]
 NF4_BLOCK_SIZES = (64, 32)  # numbers that share a scale; the first size that divides a row is used
 FP8 = torch.float8_e4m3fn
@@ -254,9 +255,18 @@ def _float_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     return float_linear(source.all_rows(), bias)
 
 
+def _linear_of_8_bit_blocks(source: WeightSource, bias: Tensor | None) -> QuantLinear:
+    """Blocks of Q8_0, which the kernel for GGUF files multiplies; floats where it cannot."""
+    has_blocks = source.device.type == "cpu" and source.shape[1] % GROUP == 0
+    dtype = source.read_rows(0, 1).dtype
+    packed = packed_linear([blocks_of_8_bits(source)], dtype, bias) if has_blocks else None
+    return packed or float_linear(source.all_rows(), bias)
+
+
 QUANT_FORMATS: Mapping[str, Callable[[WeightSource, Tensor | None], QuantLinear]] = {
     "float": _float_linear,
     GGUF_FORMAT: _float_linear,  # of blocks that no kernel multiplies as they are (packed_linear.py)
+    BLOCKS_OF_8_BITS: _linear_of_8_bit_blocks,
     "int8": _int8_linear,
     "fp8": _fp8_linear,
     "nf4": _nf4_linear,

@@ -26,6 +26,7 @@ from specchat.forward.linear import Linear
 from specchat.heads.backbone import HeadBackbone
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.spec import DFLASH, MEDUSA, HeadSpec, TargetDimensions, mismatches
+from specchat.models.load_options import FLOAT_FORMAT
 from specchat.models.tensor_files import WeightLoader
 
 
@@ -164,15 +165,18 @@ class MedusaHead:
 LoadedHead = EagleHead | MedusaHead | DFlashHead
 
 
-def load_head(spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device) -> LoadedHead:
+def load_head(
+    spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, weights: str = FLOAT_FORMAT
+) -> LoadedHead:
     """The network of a head for its target; ModelError when the head does not fit the target.
 
-    `dtype` None: the dtype of the target, whose hidden states, embeddings and LM head it uses.
+    `dtype` None: the dtype of the target, whose hidden states, embeddings and LM head it uses. `weights` is the format
+    of its linear layers, one of QUANT_FORMATS.
     """
     hidden_size = target.embed(torch.zeros(1, dtype=torch.long, device=device)).shape[-1]
     dimensions = TargetDimensions(hidden_size, len(target.pool.layout.shapes) or None, target.vocab_size)
     if reasons := mismatches(spec, dimensions):
         raise ModelError(f"{spec.source}: this {spec.format} head does not fit the target: {'; '.join(reasons)}")
-    loader = WeightLoader(spec.tensors, dtype or target.pool.layout.dtype, device)
+    loader = WeightLoader(spec.tensors, dtype or target.pool.layout.dtype, device, weights)
     network = {MEDUSA: MedusaHead, DFLASH: DFlashHead}.get(spec.kind, EagleHead)
     return network(spec, loader, target)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from specchat.forward.native_ops import CAPABILITY_FLAGS
 from specchat.hub.machine import main_memory
 from specchat.loading.load_plan import ComputeFeatures, plan_load
 from specchat.profile import Profile
@@ -17,7 +18,9 @@ SPARE_SHARE = 0.1  # of the free memory, for what no plan knows
 
 def compute_features() -> ComputeFeatures:
     has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    return ComputeFeatures(torch.cuda.is_available(), has_bf16)
+    has_amx = torch.cpu._is_amx_tile_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    has_fast_blocks = torch.backends.cpu.get_cpu_capability() in CAPABILITY_FLAGS and not has_amx
+    return ComputeFeatures(torch.cuda.is_available(), has_bf16, has_fast_blocks)
 
 
 def planned_bytes(profile: Profile) -> tuple[str, int | None]:

@@ -34,13 +34,14 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
+from specchat.forward.quant_linear import BLOCKS_OF_8_BITS
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.models.load import load_model
-from specchat.models.load_options import find_model
+from specchat.models.load_options import FLOAT_FORMAT, GGUF_FORMAT, find_model
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.profile import BUILTIN_BACKEND, Profile
@@ -135,7 +136,9 @@ def load_engine(
     if plan.draft is not None and not (cancelled and cancelled.is_set()):
         resources = _load_draft(resources, plan.draft, tokenizer, progress)
     for head in plan.heads if not (cancelled and cancelled.is_set()) else ():
-        resources = replace(resources, heads={**resources.heads, **_load_head(head, resources.target, progress)})
+        resources = replace(
+            resources, heads={**resources.heads, **_load_head(head, plan.target, resources.target, progress)}
+        )
     torch.set_num_threads(threads_for(resources.target.bytes, DEFAULT_THREADS))
     resources.target.set_hidden_state_layers(
         tuple(dict.fromkeys(layer for head in resources.heads.values() for layer in head.hidden_state_layers))
@@ -205,12 +208,17 @@ def _load_draft(
     return replace(resources, draft_model=_load_and_report("draft", plan, progress), tokenizers=tokenizers)
 
 
-def _load_head(plan: HeadPlan, target: Model, progress: Progress) -> dict[str, LoadedHead]:
-    """Load a head, by its kind. A self-test selects the variant if the files leave it open."""
+def _load_head(plan: HeadPlan, target_plan: ModelPlan, target: Model, progress: Progress) -> dict[str, LoadedHead]:
+    """Load a head, by its kind. A self-test selects the variant if the files leave it open.
+
+    Beside a target of GGUF blocks it has 8 bits: otherwise drafting would cost more than the smaller passes save.
+    """
     assert plan.path is not None, f"{plan.source} is not fetched"
     spec = inspect_head(plan.path)
     progress(LoadingEvent(f"head {spec.kind}", 0, 0))
-    return {spec.kind: load_selected_head(spec, target, None, target.pool.layout.device)}
+    weights = BLOCKS_OF_8_BITS if target_plan.options.quant_format == GGUF_FORMAT else FLOAT_FORMAT
+    head = load_selected_head(spec, target, None, target.pool.layout.device, weights=weights)
+    return {spec.kind: head}
 
 
 def _past_text_index(tokenizer: Tokenizer, past_texts: Callable[[], Sequence[str]]) -> PastTextIndex:
@@ -226,9 +234,10 @@ def _read_corpus(path: Path | None) -> ReferenceCorpus | None:
 def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResources) -> dict[str, str]:
     target, draft, models = resources.target, resources.draft_model, profile.models
     backend = f" by {models.backend}" if models.backend != BUILTIN_BACKEND else ""
+    draft_format = plan.draft.options.quant_format if plan.draft else ""
     return {
-        "target": f"{models.target} {models.weights} {target.bytes}{backend}",
-        "draft": f"{models.draft} {models.draft_weights} {draft.bytes} {_device_name(draft)}" if draft else "",
+        "target": f"{models.target} {plan.target.options.quant_format} {target.bytes}{backend}",
+        "draft": f"{models.draft} {draft_format} {draft.bytes} {_device_name(draft)}" if draft else "",
         "heads": " ".join(f"{name} {head.bytes}" for name, head in resources.heads.items()),
         "dtype": str(target.pool.layout.dtype),
         "exact": str(plan.target.options.exact),

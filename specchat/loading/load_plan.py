@@ -32,6 +32,7 @@ from specchat.models.load_options import (
     resolve_dtype,
 )
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS, Models, Profile
+from specchat.profile.keys import AUTO
 from specchat.profile.shipped_drafters import with_shipped_drafters
 
 Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
@@ -42,10 +43,13 @@ EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedde
 class ComputeFeatures:
     has_cuda: bool
     has_cpu_bf16: bool
+    has_fast_gguf_blocks: bool = False  # the CPU multiplies them faster than floats
 
     @classmethod
     def of_machine(cls, machine: Machine) -> ComputeFeatures:
-        return cls(machine.best_device.is_gpu, "BF16" in machine.cpu_features)
+        features = machine.cpu_features
+        # with AMX, rows of bf16 cost so little that drafts bring more than smaller weights
+        return cls(machine.best_device.is_gpu, "BF16" in features, "AVX2" in features and "AMX" not in features)
 
 
 @dataclass(frozen=True)
@@ -257,7 +261,7 @@ def _target_options(profile: Profile, folder: Path | None, features: ComputeFeat
         profile.limits.context,
         profile.speculation.exact,
         models.backend,
-        quant_format=models.weights,
+        quant_format=_resolve_weights(models, models.weights, local_gguf(models.target), device, features),
         embedding_device=models.embedding_device,
     )
 
@@ -267,7 +271,17 @@ def _draft_options(profile: Profile, folder: Path | None, features: ComputeFeatu
     device = models.device if models.draft_device == "auto" else models.draft_device
     device = resolve_device(device, has_cuda=features.has_cuda)
     dtype = resolve_dtype(models.dtype, folder, device, has_cpu_bf16=features.has_cpu_bf16)
-    return LoadOptions(dtype, device, profile.limits.context, quant_format=models.draft_weights)
+    weights = _resolve_weights(models, models.draft_weights, local_gguf(models.draft), device, features)
+    return LoadOptions(dtype, device, profile.limits.context, quant_format=weights)
+
+
+def _resolve_weights(models: Models, weights: str, gguf: Path | None, device: str, features: ComputeFeatures) -> str:
+    """The format for `auto`: the blocks of a GGUF file where they are fast, unless the user chose a dtype."""
+    if weights != AUTO:
+        return weights
+    has_blocks = gguf is not None and device == "cpu" and models.backend == BUILTIN_BACKEND
+    takes_blocks = has_blocks and features.has_fast_gguf_blocks and models.dtype == AUTO
+    return GGUF_FORMAT if takes_blocks else FLOAT_FORMAT
 
 
 def _head_sources(models: Models) -> Iterator[str]:

@@ -23,7 +23,14 @@ from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.forward.transformers_model import TransformersModel
 from specchat.models.int4_checkpoints import Int4TensorFiles
 from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama, tensor_files
-from specchat.models.load_options import FLOAT_FORMAT, STORED_DTYPE, LoadOptions, resolve_device, resolve_dtype
+from specchat.models.load_options import (
+    FLOAT_FORMAT,
+    GGUF_FORMAT,
+    STORED_DTYPE,
+    LoadOptions,
+    resolve_device,
+    resolve_dtype,
+)
 from specchat.models.tensor_files import is_finite
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS
@@ -53,7 +60,7 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
             return _load_llama_model(
                 folder, options, partial(load_llama, folder, dtype, device, options.context_window, shape), device
             )
-        if options.quant_format != FLOAT_FORMAT:
+        if options.quant_format not in (FLOAT_FORMAT, GGUF_FORMAT):  # blocks of other families were dequantized
             raise ValueError(
                 f"{options.quant_format} supports Llama, Mistral, Qwen2 and Qwen3 only; use --weights {FLOAT_FORMAT}"
             )

@@ -23,7 +23,7 @@ from specchat.profile.validation import (
 
 DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
-WEIGHT_FORMATS = ("float", "gguf", "int8", "fp8", "nf4", "nf4-double")
+WEIGHT_FORMATS = ("auto", "float", "gguf", "int8", "fp8", "nf4", "nf4-double")
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
 AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
 BUILTIN_BACKEND = "builtin"
@@ -57,13 +57,14 @@ class Models:
     )
     dtype: str = key("auto", "The data type of computations.", choices=DTYPES)
     weights: str = key(
-        "float",
+        "auto",
         "The format of the target's weights: float, as they are stored or as dtype requires; gguf, the blocks of a "
         "GGUF file as they are (on a CPU); int8 and fp8 take half the memory of bfloat16, nf4 a quarter, nf4-double a "
-        "little less. Each format has its own text.",
+        "little less; auto, gguf for a GGUF file on a CPU where that is fastest, else float. Each format has its own "
+        "text.",
         choices=WEIGHT_FORMATS,
     )
-    draft_weights: str = key("float", "The format of the draft's weights: the same choices.", choices=WEIGHT_FORMATS)
+    draft_weights: str = key("auto", "The format of the draft's weights: the same choices.", choices=WEIGHT_FORMATS)
     device: str = key("auto", "The device of the target; auto takes a CUDA device when there is one.", choices=DEVICES)
     draft_device: str = key("auto", "The device of the draft; auto: the device of the target.", choices=DEVICES)
     embedding_device: str = key(
