@@ -42,10 +42,14 @@ class ThinkingFormat:
         """Whether a prompt ends inside a thought: some templates write the opening marker themselves."""
         return prompt.rstrip().endswith(self.opening.rstrip())
 
+    def answer_text(self, thought: str, answer: str) -> str:
+        """An answer with its thought, as a model of this family writes it."""
+        return f"{self.skipped.removesuffix(self.forced_closing)}{thought}{self.forced_closing}{answer}"
+
     def is_skipped(self, prompt: str) -> bool:
         """Whether a prompt ends after the thought, usually an empty one, so that the answer follows."""
         end = prompt.rstrip()
-        return end.endswith(self.closing) or end.endswith(self.skipped.rstrip())
+        return end.endswith((self.closing, self.skipped.rstrip()))
 
 
 def _tag_format(opening: str, closing: str, before: str = "\n", after: str = "\n\n") -> ThinkingFormat:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +23,8 @@ EVERY_FORMAT = pytest.mark.parametrize("name", FORMATS)
 PIECES = st.lists(
     st.sampled_from(
         ["<think>", "</think>", "<thi", "nk>", "<", ">", "/think", "a", " ", "\n", "[THINK]", "[/THINK]", "<|channel|>",
-         "analysis", "final", "<|message|>", "<|end|>", "<|start|>", "assistant", "<|channel>thought\n", "<channel|>", "é"]
+         "analysis", "final", "<|message|>", "<|end|>", "<|start|>", "assistant", "<|channel>thought\n", "<channel|>",
+         "é"]
     ),
     max_size=12,
 ).map("".join)  # fmt: skip
@@ -51,7 +54,7 @@ def test_a_transcript_cut_at_every_character_parses_as_the_whole(name, answer):
 @EVERY_FORMAT
 def test_no_cut_changes_the_parts(name, text, cuts, is_open):
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
-    pieces = [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [text[start:end] for start, end in pairwise(edges)]
 
     assert parts_of(name, pieces, is_open=is_open) == parts_of(name, [text], is_open=is_open)
 
@@ -114,5 +117,5 @@ def test_the_family_is_found_by_its_template_or_its_vocabulary(name):
     tokens = FORMATS[name].tokens
 
     assert find_thinking_format("{{ messages }}" + "".join(tokens), ()) is FORMATS[name]
-    assert find_thinking_format("", {token: 1 for token in tokens}) is FORMATS[name]
-    assert find_thinking_format("{{ messages }}", {token: 1 for token in tokens[1:]}) is None
+    assert find_thinking_format("", tokens) is FORMATS[name]
+    assert find_thinking_format("{{ messages }}", tokens[1:]) is None
