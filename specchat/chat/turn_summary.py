@@ -15,7 +15,7 @@ def summary_line(routed: Routed, totals: Totals) -> str:
 
     "24 tokens · 200.0 tokens/s · 2.0x plain · suffix 9 of 12 steps · 50 % accepted · 2.0 tokens/step · auto"
     """
-    parts = [*_speed(totals), *filter(None, [thinking_text(totals)]), *_speculation(routed, totals)]
+    parts = [*_speed(totals), *filter(None, [thinking_text(totals.thinking_seconds)]), *_speculation(routed, totals)]
     if totals.completion_tokens and not totals.steps:
         parts.append(f"{routed.variant} ({routed.reason})")  # a server that does not report its steps
     elif not any(part.startswith(routed.variant) for part in parts):
@@ -49,9 +49,8 @@ def _speed(totals: Totals) -> list[str]:
     return parts if totals.speedup is None else [*parts, f"{totals.speedup.text}x plain"]
 
 
-def thinking_text(totals: Totals) -> str:
+def thinking_text(seconds: float) -> str:
     """How long the model thought before it answered: "thought for 3 s"; "" if it did not."""
-    seconds = totals.thinking_seconds
     return f"thought for {seconds:.{1 if seconds < 2 else 0}f} s" if seconds else ""
 
 

@@ -71,7 +71,7 @@ def _markdown_blocks(turns: Sequence[StoredTurn]) -> Iterator[str]:
             lines += ["", " ".join(files)]
         yield "\n".join(f"> {line}".rstrip() for line in lines)
         if thinking := turn.answer.thinking.strip("\n"):
-            summary = thinking_text(totals_from_json(turn.totals)) or "thinking"
+            summary = thinking_text(totals_from_json(turn.totals).thinking_seconds) or "thinking"
             yield f"<details>\n<summary>{summary}</summary>\n\n{_close_fence(thinking)}\n\n</details>"
         if answer := turn.answer.text.strip("\n"):
             yield _close_fence(answer)
