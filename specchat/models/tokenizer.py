@@ -95,7 +95,7 @@ class Tokenizer:
         An answer may have its `thinking` beside its `content`. A template that reads it gets it in a field of its own,
         or between the markers in the content, and drops it if it drops earlier thoughts.
         """
-        escaped = [self._template_message(message) for message in messages]
+        escaped = [self._template_message(message, thinking) for message in messages]
         switch = self.thinking_switch
         options = {switch: thinking == "on"} if switch and thinking != AUTO_THINKING else NO_OPTIONS
         try:
@@ -103,14 +103,14 @@ class Tokenizer:
         except TemplateError as error:
             raise ModelError(f"{self.folder}: its chat template refuses this conversation: {error}") from error
 
-    def _template_message(self, message: Message) -> dict[str, str]:
+    def _template_message(self, message: Message, thinking: str) -> dict[str, str]:
         fields = {"role": message["role"], "content": self.escape_control_tokens(message["content"])}
         if not message.get("thinking") or self.thinking is None:
             return fields
         source = self.template.source
         if name := next((name for name, mention in THINKING_FIELDS.items() if mention.search(source)), ""):
             fields[name] = self.escape_control_tokens(message["thinking"])
-        elif self.thinking.closing in source:
+        elif self.thinking.closing in source and thinking != "off":
             thought = self.escape_control_tokens(message["thinking"])
             fields["content"] = self.thinking.answer_text(thought, fields["content"])
         return fields
@@ -118,7 +118,7 @@ class Tokenizer:
     @cached_property
     def thinking(self) -> ThinkingFormat | None:
         """How the model marks its thinking; None for a model that does not think."""
-        return find_thinking_format(self.template.source, self.vocabulary)
+        return None if self.template.is_plain else find_thinking_format(self.template.source, self.vocabulary)
 
     @cached_property
     def thinking_switch(self) -> str:
