@@ -8,6 +8,7 @@ from specchat.chat.router import COPYING_DRAFTERS, PINNED
 from specchat.profile.drafter_names import PLAIN
 
 SEPARATOR = " · "
+SHORTEST_SHOWN_SECONDS, SECONDS_WITHOUT_TENTHS = 0.1, 2
 
 
 def summary_line(routed: Routed, totals: Totals) -> str:
@@ -51,7 +52,11 @@ def _speed(totals: Totals) -> list[str]:
 
 def thinking_text(seconds: float) -> str:
     """How long the model thought before it answered: "thought for 3 s"; "" if it did not."""
-    return f"thought for {seconds:.{1 if seconds < 2 else 0}f} s" if seconds else ""
+    if not seconds:
+        return ""
+    if seconds < SHORTEST_SHOWN_SECONDS:
+        return f"thought for under {SHORTEST_SHOWN_SECONDS} s"
+    return f"thought for {seconds:.{int(seconds < SECONDS_WITHOUT_TENTHS)}f} s"
 
 
 def speedup_to_json(totals: Totals) -> dict[str, float | list[float] | None]:
