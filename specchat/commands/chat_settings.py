@@ -66,6 +66,8 @@ CHAT_SETTINGS: Mapping[str, ChatSetting] = {
         ChatSetting("presence-penalty", "sampling.presence_penalty"),
         ChatSetting("seed", "sampling.seed"),
         ChatSetting("max-tokens", "limits.answer"),
+        ChatSetting("think", "prompt.thinking", "[on|off|default]"),
+        ChatSetting("thinking-tokens", "prompt.thinking_tokens"),
     )
 }
 CHANGEABLE_KEYS = (*(setting.key for setting in CHAT_SETTINGS.values()), *MODEL_KEYS)

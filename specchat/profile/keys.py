@@ -32,6 +32,7 @@ BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
 ACCEPTANCE_TESTS = ("shared_noise", "rejection_sampling")
 PREFILLED_ANSWER, GRAMMAR_ANSWER, FREE_ANSWER = EDIT_ANSWERS = ("prefill", "grammar", "free")
 ANSWER_FORMATS = ("schema", "regex", "choices", "lark")
+THINKING_MODES = ("auto", "on", "off")
 REQUEST_KINDS = ("edit", "files", "code", "chat", "structured", "creative", "short")
 MAX_DRAFT_TOKENS = 128  # a forward pass over more rows costs more than it can gain
 MAX_SEED = 2**63 - 1
@@ -184,6 +185,18 @@ class Prompt:
         "and ends with it; grammar: only a text in this fence can be generated; free: the model does as it likes.",
         choices=EDIT_ANSWERS,
     )
+    thinking: str = key(
+        "auto",
+        "Whether a model that can think does so before it answers; auto: as its chat template has it. Edits and "
+        "answers that are held to a format are written without thinking.",
+        choices=THINKING_MODES,
+    )
+    thinking_tokens: int = key(
+        0,
+        "Maximum length of the thinking, in tokens: it is then closed, and the answer follows. 0: three quarters of "
+        "limits.answer.",
+        minimum=0, maximum=MAX_TOKENS,
+    )  # fmt: skip
     reference_corpus: str = key(
         "embedded",
         'A reference corpus, one {"topic", "text"} per line; "embedded" applies to the embedded target only.',

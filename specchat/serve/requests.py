@@ -20,6 +20,7 @@ MESSAGE_SEPARATOR = "\n\n"  # between merged messages
 GREETING = "Hello"  # stands before a conversation that the assistant begins: chat templates want the user first
 # profile keys have the same names
 SAMPLING_FIELDS = ("top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
+THINKING_OPTIONS = ("enable_thinking", "thinking")  # of chat templates
 TOOLS_UNSUPPORTED = "tools are not supported; use a mode of your program without tools"
 FORMAT_UNSUPPORTED = "use response_format for structured output"
 # Unsupported fields: the values without effect (None always is one), and the error message for other values.
@@ -97,6 +98,7 @@ def parse_chat_completion_request(body: JsonObject, served_models: Sequence[str]
         stop=_parse_stop(body.get("stop")),
         answer_format=_parse_response_format(_optional_object(body, "response_format")),
         answer_prefix=messages.answer_prefix,
+        thinking=_parse_thinking(body),
     )
     if request.answer_prefix and request.answer_format:
         raise RequestError("messages: a begun answer cannot have a response_format; leave one of them out", "messages")
@@ -205,6 +207,22 @@ def _parse_response_format(response_format: JsonObject) -> AnswerFormat | None:
         case _:
             message = "response_format: type must be text, json_object, or json_schema with a json_schema.schema"
             raise RequestError(message, "response_format")
+
+
+def _parse_thinking(body: JsonObject) -> str | None:
+    """Whether the model thinks: `chat_template_kwargs` as with vLLM, or `reasoning_effort` as with OpenAI."""
+    options = _optional_object(body, "chat_template_kwargs")
+    if unknown := [name for name in options if name not in THINKING_OPTIONS]:
+        raise RequestError(
+            f"chat_template_kwargs: only {' and '.join(THINKING_OPTIONS)} are supported, not {unknown[0]}",
+            "chat_template_kwargs", code="unsupported_parameter",
+        )  # fmt: skip
+    for value in options.values():
+        if not isinstance(value, bool):
+            raise RequestError("chat_template_kwargs: give true or false", "chat_template_kwargs")
+        return "on" if value else "off"
+    effort = body.get("reasoning_effort")
+    return "off" if effort == "none" else None
 
 
 def _parse_stop(stop: Any) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specchat import __version__
-from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, Routed, TextDelta, Totals
+from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, Routed, TextDelta, ThinkingDelta, Totals
 from specchat.chat.turn_summary import speedup_to_json
 from specchat.errors import ContextError, HostError, SpecchatError, UsageError, error_with_exit_code
 from specchat.host.protocol import new_id
@@ -72,17 +72,24 @@ class ResponseBuilder:
     id: str = field(default_factory=lambda: f"chatcmpl-{new_id()}")
     created_at: int = field(default_factory=lambda: int(time.time()))
     text_parts: list[str] = field(default_factory=list[str])
+    thinking_parts: list[str] = field(default_factory=list[str])
     routed: Routed | None = None
     finished: Finished | None = None
 
-    def on_event(self, event: Event) -> str:
-        """Process an event; returns its text. A Failed event raises its error."""
+    def on_event(self, event: Event) -> JsonObject:
+        """Process an event; returns the delta of its text, if it has one. A Failed event raises its error.
+
+        Thinking is never part of the content: it has a field of its own, as with vLLM and DeepSeek.
+        """
         match event:
             case TextDelta(text=text):
                 count = min(len(self.unsent_prefix), len(text))
                 self.unsent_prefix = self.unsent_prefix[count:]
                 self.text_parts.append(text[count:])
-                return text[count:]
+                return {"content": text[count:]} if text[count:] else {}
+            case ThinkingDelta(text=text):
+                self.thinking_parts.append(text)
+                return {"reasoning_content": text}
             case Routed():
                 self.routed = event
             case Finished(finish_reason="cancelled"):
@@ -93,11 +100,12 @@ class ResponseBuilder:
                 raise error_with_exit_code(message, code)
             case _:
                 pass
-        return ""
+        return {}
 
     def completion(self) -> JsonObject:
         assert self.finished is not None
-        message = {"role": "assistant", "content": "".join(self.text_parts), "refusal": None}
+        thinking = {"reasoning_content": "".join(self.thinking_parts)} if self.thinking_parts else {}
+        message = {"role": "assistant", "content": "".join(self.text_parts), "refusal": None, **thinking}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish_reason()}
         return {
             **self._common_fields("chat.completion"),
@@ -136,6 +144,7 @@ class ResponseBuilder:
             "completion_tokens": totals.completion_tokens,
             "total_tokens": totals.prompt_tokens + totals.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": totals.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": totals.thinking_tokens},
             "specchat": self._speculation_stats(totals),
         }
 

@@ -143,9 +143,9 @@ async def _stream_response(
     response = web.StreamResponse(headers=STREAM_HEADERS)
     try:
         async for event in events:
-            if text := builder.on_event(event):
+            if delta := builder.on_event(event):
                 await _send_first_chunk(response, request, builder)
-                await response.write(sse_event(builder.chunk({"content": text})))
+                await response.write(sse_event(builder.chunk(delta)))
         await _send_first_chunk(response, request, builder)
         for chunk in builder.last_chunks():
             await response.write(sse_event(chunk))

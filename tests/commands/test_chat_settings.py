@@ -54,6 +54,8 @@ def do(chat: ChatState, line: str) -> str:
         ("/min-p 0.1", "sampling.min_p", 0.1),
         ("/repetition-penalty 1.1", "sampling.repetition_penalty", 1.1),
         ("/max-tokens 5", "limits.answer", 5),
+        ("/think off", "prompt.thinking", "off"),
+        ("/thinking-tokens 50", "prompt.thinking_tokens", 50),
         ("/system Be brief.\nBe kind.", "prompt.system", "Be brief.\nBe kind."),
     ],
 )
