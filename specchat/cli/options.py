@@ -18,7 +18,16 @@ from click.shell_completion import CompletionItem
 
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
-from specchat.profile import ACCEPTANCE_TESTS, DRAFTER_NAMES, DRAFTERS, DTYPES, WEIGHT_FORMATS, Profile, all_drafters
+from specchat.profile import (
+    ACCEPTANCE_TESTS,
+    DEVICES,
+    DRAFTER_NAMES,
+    DRAFTERS,
+    DTYPES,
+    WEIGHT_FORMATS,
+    Profile,
+    all_drafters,
+)
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
 from specchat.profile.profile_files import ProfileChain, read_profile_chain
@@ -85,6 +94,12 @@ PROFILE_OPTIONS = (
         "--min-p", "sampling.min_p", float, "Sample from tokens with at least this share of the highest probability."
     ),
     ProfileOption("--max-tokens", "limits.answer", int, "Most tokens of an answer."),
+    ProfileOption(
+        "--device",
+        "models.device",
+        click.Choice(DEVICES),
+        "The device to compute on; auto takes a GPU when torch finds one.",
+    ),
     ProfileOption("--dtype", "models.dtype", click.Choice(DTYPES), "The dtype to compute in."),
     ProfileOption(
         "--weights",

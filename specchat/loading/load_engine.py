@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -21,6 +20,7 @@ from specchat.chat.session import LoadedModels, Session, WatchdogSession
 from specchat.chat.transcript import Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
+from specchat.devices import device_name, kind_of
 from specchat.drafters.eagle import graph_drafter
 from specchat.drafters.registry import (
     DraftingResources,
@@ -189,7 +189,7 @@ def _fetch(progress: Progress, cancelled: Flag | None, source: str, role: str) -
 
 def _thread_watchdog(target: Model) -> ThreadWatchdog:
     """A watchdog that may reduce the threads of a CPU, unless the user has set their number."""
-    is_free = target.pool.layout.device.type == "cpu" and not is_thread_count_set()
+    is_free = not kind_of(target.pool.layout.device).is_gpu and not is_thread_count_set()
     return ThreadWatchdog(torch.get_num_threads() if is_free else 1, torch.get_num_threads, torch.set_num_threads)
 
 
@@ -239,8 +239,7 @@ def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResource
 
 
 def _device_name(model: Model) -> str:
-    device = model.pool.layout.device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} {platform.node()}"
+    return device_name(model.pool.layout.device)
 
 
 def _folder(plan: ModelPlan) -> Path:
