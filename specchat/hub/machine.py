@@ -84,6 +84,8 @@ def probed_gpus(torch_probe: Mapping[str, Any]) -> tuple[Device, ...]:
 
 def main_memory() -> Device:
     """The CPU, with the memory that is available without swapping and the total."""
+    if os.name == "nt":
+        return Device(CPU, cpu_name(), *_windows_memory())
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
@@ -91,6 +93,17 @@ def main_memory() -> Device:
     except (OSError, ValueError, KeyError, IndexError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return Device(CPU, cpu_name(), total // 2, total)  # assume that half is free where it is not reported
+
+
+def _windows_memory() -> tuple[int, int]:
+    """The available and the total bytes: numbers of MEMORYSTATUSEX, which begins with its own size."""
+    import ctypes
+
+    status = (ctypes.c_uint64 * 8)()
+    status[0] = ctypes.sizeof(status)
+    system: Any = getattr(ctypes, "windll")  # noqa: B009 - only Windows has it
+    system.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+    return status[2], status[1]
 
 
 def cpu_name() -> str:
