@@ -18,7 +18,16 @@ from click.shell_completion import CompletionItem
 
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
-from specchat.profile import ACCEPTANCE_TESTS, DRAFTER_NAMES, DRAFTERS, DTYPES, WEIGHT_FORMATS, Profile, all_drafters
+from specchat.profile import (
+    ACCEPTANCE_TESTS,
+    DEVICES,
+    DRAFTER_NAMES,
+    DRAFTERS,
+    DTYPES,
+    WEIGHT_CHOICES,
+    Profile,
+    all_drafters,
+)
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
 from specchat.profile.profile_files import ProfileChain, read_profile_chain
@@ -88,17 +97,23 @@ PROFILE_OPTIONS = (
     ProfileOption(
         "--thinking-tokens", "prompt.thinking_tokens", int, "Most tokens of the thinking before an answer; 0: a share."
     ),
+    ProfileOption(
+        "--device",
+        "models.device",
+        click.Choice(DEVICES),
+        "The device to compute on; auto takes a GPU when torch finds one.",
+    ),
     ProfileOption("--dtype", "models.dtype", click.Choice(DTYPES), "The dtype to compute in."),
     ProfileOption(
         "--weights",
         "models.weights",
-        click.Choice(WEIGHT_FORMATS),
+        click.Choice(WEIGHT_CHOICES),
         "Format of the target's weights in memory. int8 and fp8 take half of bfloat16, nf4 a quarter.",
     ),
     ProfileOption(
         "--draft-weights",
         "models.draft_weights",
-        click.Choice(WEIGHT_FORMATS),
+        click.Choice(WEIGHT_CHOICES),
         "Format of the draft model's weights in memory.",
     ),
     ProfileOption(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.devices import FLOAT_FORMAT, kind_of
 from specchat.engine.cache import KVCache
 from specchat.engine.kv_arena import KVArena, arena_rows
 from specchat.engine.model import FINAL_NORM, Model
@@ -26,7 +27,6 @@ from specchat.forward.linear import Linear
 from specchat.heads.backbone import HeadBackbone
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.spec import DFLASH, MEDUSA, HeadSpec, TargetDimensions, mismatches
-from specchat.models.load_options import FLOAT_FORMAT
 from specchat.models.tensor_files import WeightLoader
 
 
@@ -58,7 +58,7 @@ class EagleHead:
         self.bytes = loader.loaded_bytes
         self.capture: Capture | None = None
         self.graphs = dict[Hashable, CapturedFunction[Any]]()  # of drafters, by what they depend on
-        if loader.device.type == "cuda":
+        if kind_of(loader.device).has_graphs:
             self.capture = CudaGraphCapture(loader.device)
             tokens = min(2 * self.context_window, target.context_window)
             self.pool.arena = KVArena(self.pool.layout, arena_rows(tokens))

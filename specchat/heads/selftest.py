@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specchat.devices import FLOAT_FORMAT
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.model import Model
 from specchat.errors import ModelError
@@ -21,7 +22,6 @@ from specchat.forward.batch import RowBatch
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
 from specchat.heads.spec import HeadSpec
-from specchat.models.load_options import FLOAT_FORMAT
 from specchat.paths import cache_folder, write_atomically
 
 SAMPLE_TOKENS = 40  # tokens of each text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -21,6 +20,7 @@ from specchat.chat.session import LoadedModels, Session, WatchdogSession
 from specchat.chat.transcript import Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
+from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, device_name, kind_of
 from specchat.drafters.eagle import graph_drafter
 from specchat.drafters.registry import (
     DraftingResources,
@@ -41,7 +41,7 @@ from specchat.heads.selftest import load_selected_head
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.models.load import load_model
-from specchat.models.load_options import FLOAT_FORMAT, GGUF_FORMAT, find_model
+from specchat.models.load_options import find_model
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.profile import BUILTIN_BACKEND, Profile
@@ -192,7 +192,7 @@ def _fetch(progress: Progress, cancelled: Flag | None, source: str, role: str) -
 
 def _thread_watchdog(target: Model) -> ThreadWatchdog:
     """A watchdog that may reduce the threads of a CPU, unless the user has set their number."""
-    is_free = target.pool.layout.device.type == "cpu" and not is_thread_count_set()
+    is_free = not kind_of(target.pool.layout.device).is_gpu and not is_thread_count_set()
     return ThreadWatchdog(torch.get_num_threads() if is_free else 1, torch.get_num_threads, torch.set_num_threads)
 
 
@@ -248,8 +248,7 @@ def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResource
 
 
 def _device_name(model: Model) -> str:
-    device = model.pool.layout.device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} {platform.node()}"
+    return device_name(model.pool.layout.device)
 
 
 def _folder(plan: ModelPlan) -> Path:

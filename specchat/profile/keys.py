@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specchat.devices import KINDS, WEIGHT_FORMATS
 from specchat.plugins.discovery import find_extensions
 from specchat.profile.drafter_names import DRAFTER_NAMES, plugin_drafters
 from specchat.profile.validation import (
@@ -21,9 +22,9 @@ from specchat.profile.validation import (
     merge_sources,
 )
 
-DTYPES = ("auto", "float32", "bfloat16")
-DEVICES = ("auto", "cpu", "cuda")
-WEIGHT_FORMATS = ("auto", "float", "gguf", "int8", "fp8", "nf4", "nf4-double")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+DEVICES = ("auto", *KINDS)
+WEIGHT_CHOICES = ("auto", *WEIGHT_FORMATS)
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
 AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
 BUILTIN_BACKEND = "builtin"
@@ -63,10 +64,14 @@ class Models:
         "GGUF file as they are (on a CPU); int8 and fp8 take half the memory of bfloat16, nf4 a quarter, nf4-double a "
         "little less; auto, gguf for a GGUF file on a CPU where that is fastest, else float. Each format has its own "
         "text.",
-        choices=WEIGHT_FORMATS,
+        choices=WEIGHT_CHOICES,
     )
-    draft_weights: str = key("auto", "The format of the draft's weights: the same choices.", choices=WEIGHT_FORMATS)
-    device: str = key("auto", "The device of the target; auto takes a CUDA device when there is one.", choices=DEVICES)
+    draft_weights: str = key("auto", "The format of the draft's weights: the same choices.", choices=WEIGHT_CHOICES)
+    device: str = key(
+        "auto",
+        "The device of the target; auto: a GPU if torch finds one: cuda (NVIDIA, AMD), mps (Apple), xpu (Intel).",
+        choices=DEVICES,
+    )
     draft_device: str = key("auto", "The device of the draft; auto: the device of the target.", choices=DEVICES)
     embedding_device: str = key(
         "auto",

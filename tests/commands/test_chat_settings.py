@@ -7,10 +7,11 @@ import pytest
 from specchat.commands import chat_settings
 from specchat.commands.chat_settings import CHAT_SETTINGS
 from specchat.commands.command_registry import ChatState, run_line
+from specchat.devices import CPU
 from specchat.errors import ModelError, ProfileError, UsageError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.hub.local_models import EMBEDDED
-from specchat.hub.machine import CPU, Device, Machine
+from specchat.hub.machine import Device, Machine
 from specchat.hub.runnable_models import local_choices
 
 GIB = 2**30

@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -275,6 +274,8 @@ PATIENCE = HostTimeouts()
 
 def fake_context_window(profile: str) -> int:
     if str(profile) == "no descriptors":
+        import resource
+
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) - 1,) * 2)
     return {"narrow": 512, "numbers": numpy.int64(1)}.get(str(profile), 0)
 

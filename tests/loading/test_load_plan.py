@@ -18,8 +18,8 @@ from specchat.profile import Profile
 from tests.gguf_models import write_gguf
 from tests.tiny import speaking
 
-OLD_CPU, NEW_CPU, GPU = ComputeFeatures(False, False), ComputeFeatures(False, True), ComputeFeatures(True, True)
-FAST_BLOCKS = ComputeFeatures(has_cuda=False, has_cpu_bf16=True, has_fast_gguf_blocks=True)
+OLD_CPU, NEW_CPU, GPU = ComputeFeatures("cpu", False), ComputeFeatures("cpu", True), ComputeFeatures("cuda", True)
+FAST_BLOCKS = ComputeFeatures("cpu", has_cpu_bf16=True, has_fast_gguf_blocks=True)
 LLAMA = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 
 
@@ -145,7 +145,7 @@ def test_a_gguf_file_is_planned_before_and_after_its_conversion(tmp_path, monkey
 def test_planning_imports_no_torch():
     code = (
         "import sys; from specchat.loading.load_plan import *; from specchat.profile import Profile;"
-        "print(plan_load(Profile(), ComputeFeatures(False, False)).text()); assert 'torch' not in sys.modules"
+        "print(plan_load(Profile(), ComputeFeatures('cpu', False)).text()); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
