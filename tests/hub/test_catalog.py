@@ -225,7 +225,7 @@ def test_the_draft_of_an_int8_target_is_int8_on_a_cpu_only(device, quant_format,
 
     assert pair.drafter.model is not None
     assert quant_format == pair.drafter.model.quant_format
-    assert ("int8" if quant_format == "int8" else "float") == load_profile(str(path)).models.draft_weights
+    assert ("int8" if quant_format == "int8" else "auto") == load_profile(str(path)).models.draft_weights
 
 
 def test_where_nothing_fits_nothing_is_recommended():
