@@ -52,7 +52,6 @@ CONVERSATION_CHANGING_COMMANDS = frozenset(
         "profile",
         "model",
         "compact",
-        "summarize",
     }
 )
 CLOSE_TIMEOUT_SECONDS = 0.5
@@ -230,7 +229,7 @@ class SessionWorker:
             if chat.attachment_notice:
                 self._worker_messages.put(TranscriptNote(chat.attachment_notice))
             is_stored = True
-            for event in chat.conversation.ask(request, cancelled):
+            for event in chat.ask(request, cancelled):
                 chat.on_event(event)
                 self._worker_messages.put(event)
                 is_stored = is_stored and not _is_refused(event)
