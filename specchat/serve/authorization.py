@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from ipaddress import ip_address
 
-from specchat.serve.responses import ApiError
+from specchat.serve.api_errors import ApiError
 
 LOCALHOST = "localhost"
 

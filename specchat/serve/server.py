@@ -3,7 +3,7 @@
 import logging
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -11,22 +11,16 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from specchat.chat.events import Event
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
+from specchat.serve.api_errors import INTERNAL_SERVER_ERROR, ApiError, to_api_error
 from specchat.serve.authorization import AccessPolicy, is_loopback
-from specchat.serve.requests import check_model, parse_chat_completion_request, parse_json_body
-from specchat.serve.responses import (
-    DONE_EVENT,
-    INTERNAL_SERVER_ERROR,
-    ApiError,
-    ResponseBuilder,
-    model_entry,
-    models_response,
-    sse_event,
-    to_api_error,
-)
+from specchat.serve.json_fields import JsonObject, check_model, parse_json_body
+from specchat.serve.openai_chat import translate_chat
+from specchat.serve.openai_completions import translate_completion
+from specchat.serve.openai_objects import error_body, model_body, models_body
+from specchat.serve.replies import TranslatedRequest, send_reply
 from specchat.serve.session_pool import SessionPool
 
 log = logging.getLogger(__name__)
@@ -37,13 +31,17 @@ RUN_APP_OPTIONS: dict[str, Any] = {
     "keepalive_timeout": 30.0,  # seconds until a connection without a next request is closed
     "handler_cancellation": True,  # a disconnected client cancels its answer
 }
-STREAM_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
 PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Methods": "GET, POST",
     "Access-Control-Allow-Headers": "Authorization, Content-Type",
     "Access-Control-Max-Age": "600",
 }
-ENDPOINTS_HINT = "the endpoints are /v1/models and /v1/chat/completions"
+Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
+TRANSLATIONS: dict[str, Translate] = {
+    "/v1/chat/completions": translate_chat,
+    "/v1/completions": translate_completion,
+}
+ENDPOINTS_HINT = f"the endpoints are /v1/models, {', '.join(TRANSLATIONS)}"
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class ApiServer:
         application.add_routes([
             web.get("/v1/models", self.list_models),
             web.get("/v1/models/{name:.+}", self.get_model),
-            web.post("/v1/chat/completions", self.chat_completions),
+            *(web.post(path, self._answer_handler(translate)) for path, translate in TRANSLATIONS.items()),
         ])  # fmt: skip
         application.on_response_prepare.append(self._on_response_prepare)
         application.on_startup.append(self._on_startup)
@@ -83,22 +81,19 @@ class ApiServer:
 
     async def list_models(self, _request: web.Request) -> web.Response:
         window = self.session_pool.context_window
-        return web.json_response(models_response(self._config.model, self._created_at, window))
+        return web.json_response(models_body(self._config.model, self._created_at, window))
 
     async def get_model(self, request: web.Request) -> web.Response:
         check_model(request.match_info["name"], self._config.models)
-        return web.json_response(model_entry(self._config.model, self._created_at, self.session_pool.context_window))
+        return web.json_response(model_body(self._config.model, self._created_at, self.session_pool.context_window))
 
-    async def chat_completions(self, request: web.Request) -> web.StreamResponse:
-        chat_request = parse_chat_completion_request(parse_json_body(await request.read()), self._config.models)
-        prefix = chat_request.request.answer_prefix
-        builder = ResponseBuilder(self._config.model, chat_request.includes_usage, unsent_prefix=prefix)
-        async with aclosing(self.session_pool.stream_answer(chat_request)) as events:
-            if chat_request.is_streamed:
-                return await _stream_response(request, events, builder)
-            async for event in events:
-                builder.on_event(event)
-        return web.json_response(builder.completion())
+    def _answer_handler(self, translate: Translate) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            translated = translate(parse_json_body(await request.read()), self._config.models)
+            async with aclosing(self.session_pool.stream_answer(translated.request)) as events:
+                return await send_reply(request, events, translated)
+
+        return handle
 
     @web.middleware
     async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -136,37 +131,8 @@ class ApiServer:
         self.session_pool.close()
 
 
-async def _stream_response(
-    request: web.Request, events: AsyncGenerator[Event], builder: ResponseBuilder
-) -> web.StreamResponse:
-    """Send chunks as they arrive. An error before the first text still has its own status code."""
-    response = web.StreamResponse(headers=STREAM_HEADERS)
-    try:
-        async for event in events:
-            if text := builder.on_event(event):
-                await _send_first_chunk(response, request, builder)
-                await response.write(sse_event(builder.chunk({"content": text})))
-        await _send_first_chunk(response, request, builder)
-        for chunk in builder.last_chunks():
-            await response.write(sse_event(chunk))
-        await response.write(DONE_EVENT)
-    except SpecchatError as error:
-        if not response.prepared:
-            raise
-        await response.write(sse_event(to_api_error(error).body()))
-    await response.write_eof()
-    return response
-
-
-async def _send_first_chunk(response: web.StreamResponse, request: web.Request, builder: ResponseBuilder) -> None:
-    """Send the headers and the first chunk, unless already sent."""
-    if not response.prepared:
-        await response.prepare(request)
-        await response.write(sse_event(builder.chunk({"role": "assistant", "content": ""})))
-
-
 def _error_response(api_error: ApiError) -> web.Response:
-    return web.json_response(api_error.body(), status=api_error.status)
+    return web.json_response(error_body(api_error), status=api_error.status)
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
