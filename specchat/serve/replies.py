@@ -66,7 +66,7 @@ async def _stream_reply(request: web.Request, events: AsyncGenerator[Event], rep
         async for event in events:
             if text := reply.answer.on_event(event):
                 await _begin(response, request, reply)
-                await response.write(reply.delta(text))
+                await _write(response, reply.delta(text))
         await _begin(response, request, reply)
         await response.write(reply.end())
     except SpecchatError as error:
@@ -81,7 +81,12 @@ async def _begin(response: web.StreamResponse, request: web.Request, reply: Repl
     """Send the headers and the begin of the stream, unless already sent."""
     if not response.prepared:
         await response.prepare(request)
-        await response.write(reply.begin())
+        await _write(response, reply.begin())
+
+
+async def _write(response: web.StreamResponse, data: bytes) -> None:
+    if data:
+        await response.write(data)
 
 
 def sse_event(payload: JsonObject, name: str = "") -> bytes:

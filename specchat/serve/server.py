@@ -1,11 +1,13 @@
 """Routes and sockets: requests in, JSON or server-sent events out. Other modules parse and build the objects."""
 
+import asyncio
 import logging
 import socket
-import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -14,12 +16,15 @@ from aiohttp.typedefs import Handler
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
-from specchat.serve.api_errors import INTERNAL_SERVER_ERROR, ApiError, to_api_error
+from specchat.serve import ollama_api, openai_objects
+from specchat.serve.api_errors import INTERNAL_SERVER_ERROR, NOT_IMPLEMENTED, ApiError, RequestError, to_api_error
 from specchat.serve.authorization import AccessPolicy, is_loopback
 from specchat.serve.json_fields import JsonObject, check_model, parse_json_body
+from specchat.serve.model_facts import ModelFacts, read_model_facts
+from specchat.serve.ollama_api import show_body, tags_body, translate_generate, translate_ollama_chat, version_body
 from specchat.serve.openai_chat import translate_chat
 from specchat.serve.openai_completions import translate_completion
-from specchat.serve.openai_objects import error_body, model_body, models_body
+from specchat.serve.openai_objects import model_body, models_body
 from specchat.serve.replies import TranslatedRequest, send_reply
 from specchat.serve.session_pool import SessionPool
 
@@ -40,8 +45,17 @@ Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
 TRANSLATIONS: dict[str, Translate] = {
     "/v1/chat/completions": translate_chat,
     "/v1/completions": translate_completion,
+    "/api/chat": translate_ollama_chat,
+    "/api/generate": translate_generate,
 }
-ENDPOINTS_HINT = f"the endpoints are /v1/models, {', '.join(TRANSLATIONS)}"
+# The error body of the API that a path belongs to.
+ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
+    ("/api/", ollama_api.error_body),
+    ("/", openai_objects.error_body),
+)
+EMBEDDING_PATHS = ("/v1/embeddings", "/api/embed", "/api/embeddings")
+NO_EMBEDDINGS = "the model of this server writes text; it has no embeddings"
+ENDPOINTS_HINT = f"the endpoints are {', '.join(TRANSLATIONS)}, /v1/models, /api/tags, /api/show, /api/version"
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,7 @@ class ServeConfig:
     models: tuple[str, ...]  # the names of the model; clients see the first one
     session_request: SessionRequest
     access_policy: AccessPolicy
+    target: str = ""  # the model of the profile; "": no details of it are known
 
     @property
     def model(self) -> str:
@@ -58,14 +73,24 @@ class ServeConfig:
 class ApiServer:
     def __init__(self, config: ServeConfig, notify: Callable[[str], None]) -> None:
         self._config, self._notify = config, notify
-        self._created_at = int(time.time())
+        self._started_at = datetime.now(UTC)
+        self._model_facts: ModelFacts | None = None
         self._session_pool: SessionPool | None = None
+
+    @property
+    def _created_at(self) -> int:
+        return int(self._started_at.timestamp())
 
     def application(self) -> web.Application:
         application = web.Application(middlewares=[self._access_and_error_middleware], client_max_size=MAX_LINE_BYTES)
         application.add_routes([
             web.get("/v1/models", self.list_models),
             web.get("/v1/models/{name:.+}", self.get_model),
+            web.get("/", self.greet),
+            web.get("/api/version", self.ollama_version),
+            web.get("/api/tags", self.ollama_tags),
+            web.post("/api/show", self.ollama_show),
+            *(web.post(path, self.refuse_embeddings) for path in EMBEDDING_PATHS),
             *(web.post(path, self._answer_handler(translate)) for path, translate in TRANSLATIONS.items()),
         ])  # fmt: skip
         application.on_response_prepare.append(self._on_response_prepare)
@@ -87,6 +112,28 @@ class ApiServer:
         check_model(request.match_info["name"], self._config.models)
         return web.json_response(model_body(self._config.model, self._created_at, self.session_pool.context_window))
 
+    async def greet(self, _request: web.Request) -> web.Response:
+        """Clients of Ollama look here whether a server runs."""
+        return web.Response(text="specchat is running")
+
+    async def ollama_version(self, _request: web.Request) -> web.Response:
+        return web.json_response(version_body())
+
+    async def ollama_tags(self, _request: web.Request) -> web.Response:
+        return web.json_response(tags_body(self._config.model, await self._read_model_facts()))
+
+    async def ollama_show(self, request: web.Request) -> web.Response:
+        body, facts = parse_json_body(await request.read()), await self._read_model_facts()
+        return web.json_response(show_body(body, self._config.models, facts, self.session_pool.context_window))
+
+    async def refuse_embeddings(self, _request: web.Request) -> web.Response:
+        raise RequestError(NO_EMBEDDINGS, status=NOT_IMPLEMENTED, code="unsupported_endpoint")
+
+    async def _read_model_facts(self) -> ModelFacts:
+        if self._model_facts is None:
+            self._model_facts = await asyncio.to_thread(read_model_facts, self._config.target, self._started_at)
+        return self._model_facts
+
     def _answer_handler(self, translate: Translate) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             translated = translate(parse_json_body(await request.read()), self._config.models)
@@ -100,23 +147,24 @@ class ApiServer:
         origin, authorization = request.headers.get("Origin"), request.headers.get("Authorization")
         if self._config.access_policy.allows_preflight(request.host, request.method, origin):
             return web.Response(status=204, headers=PREFLIGHT_HEADERS)
+        error_response = partial(_error_response, request.path)
         access_error = self._config.access_policy.check_access(request.host, origin, authorization)
         if access_error is not None:
-            return _error_response(access_error)
+            return error_response(access_error)
         try:
             return await handler(request)
         except SpecchatError as error:
-            return _error_response(to_api_error(error))
+            return error_response(to_api_error(error))
         except web.HTTPNotFound:
-            return _error_response(ApiError(404, f"{request.path} does not exist; {ENDPOINTS_HINT}"))
+            return error_response(ApiError(404, f"{request.path} does not exist; {ENDPOINTS_HINT}"))
         except web.HTTPException as error:
-            return _error_response(ApiError(error.status, f"{request.method} {request.path}: {error.reason}"))
+            return error_response(ApiError(error.status, f"{request.method} {request.path}: {error.reason}"))
         except ConnectionError:
             raise  # the client has disconnected
         except Exception as error:  # the edge: no request may end the server
             log.exception("a request failed")
             message = f"unexpected {type(error).__name__}; see stderr of the server"
-            return _error_response(ApiError(INTERNAL_SERVER_ERROR, message))
+            return error_response(ApiError(INTERNAL_SERVER_ERROR, message))
 
     async def _on_response_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         """Let a web page read the response where pages may bring the token."""
@@ -131,8 +179,9 @@ class ApiServer:
         self.session_pool.close()
 
 
-def _error_response(api_error: ApiError) -> web.Response:
-    return web.json_response(error_body(api_error), status=api_error.status)
+def _error_response(path: str, api_error: ApiError) -> web.Response:
+    body = next(error_body for prefix, error_body in ERROR_BODIES if path.startswith(prefix))
+    return web.json_response(body(api_error), status=api_error.status)
 
 
 def bind_socket(host: str, port: int) -> socket.socket:

@@ -60,6 +60,11 @@ class Served:
         self._thread.join(20)
         self._loop.close()
 
+    def cancel_answers(self) -> None:
+        """Cancel the running answers, as the end of the server does."""
+        for stream in list(self.server.session_pool._busy.values()):
+            stream.cancelled.set()
+
     def _run(self, begun: Event) -> None:
         asyncio.set_event_loop(self._loop)
         self._runner = web.AppRunner(self.server.application(), **RUN_APP_OPTIONS)

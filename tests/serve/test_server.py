@@ -164,7 +164,7 @@ def test_an_invalid_request_gets_an_error_object_of_openai(served, body, status,
     [
         ("POST", "/v1/completions", "{}", 400),
         ("POST", "/v1/nothing", "{}", 404),
-        ("GET", "/", "", 404),
+        ("GET", "/nothing", "", 404),
         ("GET", "/v1/models/other", "", 404),
         ("GET", "/v1/chat/completions", "", 405),
         ("POST", "/v1/chat/completions", "{", 400),
