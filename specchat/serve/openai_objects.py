@@ -1,5 +1,6 @@
 """The objects that the endpoints of OpenAI's API share: errors, models, the usage. Knows no network."""
 
+from datetime import datetime
 from typing import Any
 
 from specchat import __version__
@@ -21,15 +22,15 @@ def error_body(api_error: ApiError) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def models_body(model: str, created_at: int, context_window: int) -> JsonObject:
+def models_body(model: str, started_at: datetime, context_window: int) -> JsonObject:
     """The body of `/v1/models`. A `context_window` of 0 is unknown."""
-    return {"object": "list", "data": [model_body(model, created_at, context_window)]}
+    return {"object": "list", "data": [model_body(model, started_at, context_window)]}
 
 
-def model_body(model: str, created_at: int, context_window: int) -> JsonObject:
+def model_body(model: str, started_at: datetime, context_window: int) -> JsonObject:
     """One model; `max_model_len` as in vLLM."""
     limits = {"max_model_len": context_window} if context_window else {}
-    return {"id": model, "object": "model", "created": created_at, "owned_by": OWNED_BY, **limits}
+    return {"id": model, "object": "model", "created": int(started_at.timestamp()), "owned_by": OWNED_BY, **limits}
 
 
 def completion_usage(answer: Answer) -> JsonObject:

@@ -16,7 +16,9 @@ from aiohttp.typedefs import Handler
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
-from specchat.serve import ollama_api, openai_objects
+from specchat.serve import anthropic_messages, ollama_api, openai_objects
+from specchat.serve.answer import Answer
+from specchat.serve.anthropic_messages import translate_count, translate_message
 from specchat.serve.api_errors import INTERNAL_SERVER_ERROR, NOT_IMPLEMENTED, ApiError, RequestError, to_api_error
 from specchat.serve.authorization import AccessPolicy, is_loopback
 from specchat.serve.json_fields import JsonObject, check_model, parse_json_body
@@ -24,7 +26,6 @@ from specchat.serve.model_facts import ModelFacts, read_model_facts
 from specchat.serve.ollama_api import show_body, tags_body, translate_generate, translate_ollama_chat, version_body
 from specchat.serve.openai_chat import translate_chat
 from specchat.serve.openai_completions import translate_completion
-from specchat.serve.openai_objects import model_body, models_body
 from specchat.serve.replies import TranslatedRequest, send_reply
 from specchat.serve.session_pool import SessionPool
 
@@ -36,21 +37,24 @@ RUN_APP_OPTIONS: dict[str, Any] = {
     "keepalive_timeout": 30.0,  # seconds until a connection without a next request is closed
     "handler_cancellation": True,  # a disconnected client cancels its answer
 }
+ANTHROPIC_VERSION = "anthropic-version"  # the header of its clients; any version will do
+ALLOWED_HEADERS = "Authorization, Content-Type"  # of web pages, unless their browser asks for others
 PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type",
     "Access-Control-Max-Age": "600",
 }
 Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
 TRANSLATIONS: dict[str, Translate] = {
     "/v1/chat/completions": translate_chat,
     "/v1/completions": translate_completion,
+    "/v1/messages": translate_message,
     "/api/chat": translate_ollama_chat,
     "/api/generate": translate_generate,
 }
 # The error body of the API that a path belongs to.
 ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
     ("/api/", ollama_api.error_body),
+    ("/v1/messages", anthropic_messages.error_body),
     ("/", openai_objects.error_body),
 )
 EMBEDDING_PATHS = ("/v1/embeddings", "/api/embed", "/api/embeddings")
@@ -77,15 +81,12 @@ class ApiServer:
         self._model_facts: ModelFacts | None = None
         self._session_pool: SessionPool | None = None
 
-    @property
-    def _created_at(self) -> int:
-        return int(self._started_at.timestamp())
-
     def application(self) -> web.Application:
         application = web.Application(middlewares=[self._access_and_error_middleware], client_max_size=MAX_LINE_BYTES)
         application.add_routes([
             web.get("/v1/models", self.list_models),
             web.get("/v1/models/{name:.+}", self.get_model),
+            web.post("/v1/messages/count_tokens", self.count_tokens),
             web.get("/", self.greet),
             web.get("/api/version", self.ollama_version),
             web.get("/api/tags", self.ollama_tags),
@@ -104,13 +105,30 @@ class ApiServer:
         assert self._session_pool is not None
         return self._session_pool
 
-    async def list_models(self, _request: web.Request) -> web.Response:
-        window = self.session_pool.context_window
-        return web.json_response(models_body(self._config.model, self._created_at, window))
+    async def list_models(self, request: web.Request) -> web.Response:
+        model, window = self._config.model, self.session_pool.context_window
+        if ANTHROPIC_VERSION in request.headers:
+            return web.json_response(anthropic_messages.models_body(model, self._started_at))
+        return web.json_response(openai_objects.models_body(model, self._started_at, window))
 
     async def get_model(self, request: web.Request) -> web.Response:
+        model, window = self._config.model, self.session_pool.context_window
         check_model(request.match_info["name"], self._config.models)
-        return web.json_response(model_body(self._config.model, self._created_at, self.session_pool.context_window))
+        if ANTHROPIC_VERSION in request.headers:
+            return web.json_response(anthropic_messages.model_body(model, self._started_at))
+        return web.json_response(openai_objects.model_body(model, self._started_at, window))
+
+    async def count_tokens(self, request: web.Request) -> web.Response:
+        """The number of prompt tokens of a message. The engine counts them when it begins to prefill them."""
+        counted = translate_count(parse_json_body(await request.read()), self._config.models)
+        answer = Answer()
+        async with aclosing(self.session_pool.stream_answer(counted)) as events:
+            async for event in events:
+                answer.on_event(event)
+                if answer.prefill:
+                    break
+        tokens = answer.prefill.prompt_tokens if answer.prefill else answer.totals.prompt_tokens
+        return web.json_response({"input_tokens": tokens})
 
     async def greet(self, _request: web.Request) -> web.Response:
         """Clients of Ollama look here whether a server runs."""
@@ -146,9 +164,10 @@ class ApiServer:
     async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         origin, authorization = request.headers.get("Origin"), request.headers.get("Authorization")
         if self._config.access_policy.allows_preflight(request.host, request.method, origin):
-            return web.Response(status=204, headers=PREFLIGHT_HEADERS)
-        error_response = partial(_error_response, request.path)
-        access_error = self._config.access_policy.check_access(request.host, origin, authorization)
+            allowed = request.headers.get("Access-Control-Request-Headers", ALLOWED_HEADERS)
+            return web.Response(status=204, headers={**PREFLIGHT_HEADERS, "Access-Control-Allow-Headers": allowed})
+        error_response, api_key = partial(_error_response, request), request.headers.get("x-api-key")
+        access_error = self._config.access_policy.check_access(request.host, origin, authorization, api_key)
         if access_error is not None:
             return error_response(access_error)
         try:
@@ -179,8 +198,10 @@ class ApiServer:
         self.session_pool.close()
 
 
-def _error_response(path: str, api_error: ApiError) -> web.Response:
-    body = next(error_body for prefix, error_body in ERROR_BODIES if path.startswith(prefix))
+def _error_response(request: web.Request, api_error: ApiError) -> web.Response:
+    """The error in the form of the API that a request belongs to."""
+    by_path = (error_body for prefix, error_body in ERROR_BODIES if request.path.startswith(prefix))
+    body = anthropic_messages.error_body if ANTHROPIC_VERSION in request.headers else next(by_path)
     return web.json_response(body(api_error), status=api_error.status)
 
 

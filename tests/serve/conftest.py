@@ -120,3 +120,20 @@ def asking(served: Served, path: str = "/v1/chat/completions", **body: Any) -> I
     with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
         connection.request("POST", path, json.dumps(body))
         yield
+
+
+def sse_events(
+    served: Served, path: str, body: dict[str, Any], after_first: Callable[[], None] | None = None
+) -> list[tuple[str, dict[str, Any]]]:
+    """The named events of a stream. `after_first` is called when the first line has come."""
+    place = urlparse(served.address)
+    with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
+        connection.request("POST", path, json.dumps({**body, "stream": True}))
+        response = connection.getresponse()
+        assert response.status == 200
+        received = response.readline()
+        if after_first is not None:
+            after_first()
+        received += response.read()
+    events = [event.split("\n", 1) for event in received.decode().strip().split("\n\n")]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in events]

@@ -220,6 +220,18 @@ def test_a_web_page_that_has_the_token_can_ask_and_read(runtime):
     assert (200, page["Origin"]) == (models.status, models.getheader("Access-Control-Allow-Origin"))
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/api/chat", "/v1/completions"])
+def test_a_browser_may_send_the_headers_of_every_client(runtime, path):
+    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+        place = urlparse(served.address)
+        asked = {"Origin": "https://notes.example", "Access-Control-Request-Headers": "x-api-key, x-stainless-os"}
+        with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
+            connection.request("OPTIONS", path, "", asked)
+            allowed = connection.getresponse()
+
+    assert (204, "x-api-key, x-stainless-os") == (allowed.status, allowed.getheader("Access-Control-Allow-Headers"))
+
+
 def test_a_browser_is_told_nothing_where_there_is_no_token(served):
     assert raw(served, "OPTIONS", "/v1/models", Origin="http://evil.example")[0] == 403
 
