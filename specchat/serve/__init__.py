@@ -7,7 +7,8 @@ engine_request.py      what an API asks of the engine
 answer.py              the events of an answer, collected
 replies.py             an answer to a response, whole or as a stream
 json_fields.py, api_errors.py   the fields of a body, and what is wrong with them
-openai_chat.py, openai_completions.py, openai_objects.py   the API of OpenAI: bodies to requests, answers to objects
+openai_chat.py, openai_completions.py, openai_responses.py   the API of OpenAI: bodies to requests, answers to objects
+openai_objects.py      what these share
 anthropic_messages.py  the API of Anthropic
 ollama_api.py          the API of Ollama
 model_facts.py         what the files of the model say

@@ -26,6 +26,7 @@ from specchat.serve.model_facts import ModelFacts, read_model_facts
 from specchat.serve.ollama_api import show_body, tags_body, translate_generate, translate_ollama_chat, version_body
 from specchat.serve.openai_chat import translate_chat
 from specchat.serve.openai_completions import translate_completion
+from specchat.serve.openai_responses import translate_response
 from specchat.serve.replies import TranslatedRequest, send_reply
 from specchat.serve.session_pool import SessionPool
 
@@ -47,6 +48,7 @@ Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
 TRANSLATIONS: dict[str, Translate] = {
     "/v1/chat/completions": translate_chat,
     "/v1/completions": translate_completion,
+    "/v1/responses": translate_response,
     "/v1/messages": translate_message,
     "/api/chat": translate_ollama_chat,
     "/api/generate": translate_generate,
