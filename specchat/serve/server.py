@@ -15,6 +15,7 @@ from aiohttp.typedefs import Handler
 
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
+from specchat.host.metrics import CONTENT_TYPE
 from specchat.host.protocol import MAX_LINE_BYTES
 from specchat.serve import anthropic_messages, ollama_api, openai_objects
 from specchat.serve.answer import Answer
@@ -28,6 +29,7 @@ from specchat.serve.openai_chat import translate_chat
 from specchat.serve.openai_completions import translate_completion
 from specchat.serve.openai_responses import translate_response
 from specchat.serve.replies import TranslatedRequest, send_reply
+from specchat.serve.serve_metrics import ServeMetrics, read_host_stats
 from specchat.serve.session_pool import SessionPool
 
 log = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
 )
 EMBEDDING_PATHS = ("/v1/embeddings", "/api/embed", "/api/embeddings")
 NO_EMBEDDINGS = "the model of this server writes text; it has no embeddings"
+UNKNOWN_PATH = "unknown"  # a client may ask for any text
 ENDPOINTS_HINT = f"the endpoints are {', '.join(TRANSLATIONS)}, /v1/models, /api/tags, /api/show, /api/version"
 
 
@@ -81,15 +84,19 @@ class ApiServer:
         self._config, self._notify = config, notify
         self._started_at = datetime.now(UTC)
         self._model_facts: ModelFacts | None = None
+        self._metrics = ServeMetrics()
         self._session_pool: SessionPool | None = None
 
     def application(self) -> web.Application:
-        application = web.Application(middlewares=[self._access_and_error_middleware], client_max_size=MAX_LINE_BYTES)
+        middlewares = [self._counting_middleware, self._access_and_error_middleware]
+        application = web.Application(middlewares=middlewares, client_max_size=MAX_LINE_BYTES)
         application.add_routes([
             web.get("/v1/models", self.list_models),
             web.get("/v1/models/{name:.+}", self.get_model),
             web.post("/v1/messages/count_tokens", self.count_tokens),
             web.get("/", self.greet),
+            web.get("/health", self.health),
+            web.get("/metrics", self.metrics),
             web.get("/api/version", self.ollama_version),
             web.get("/api/tags", self.ollama_tags),
             web.post("/api/show", self.ollama_show),
@@ -136,6 +143,16 @@ class ApiServer:
         """Clients of Ollama look here whether a server runs."""
         return web.Response(text="specchat is running")
 
+    async def health(self, _request: web.Request) -> web.Response:
+        """The server is well while it answers this; the engine loads the models for the next answer if necessary."""
+        host_stats = await asyncio.to_thread(read_host_stats)
+        return web.json_response({"status": "ok", "engine": host_stats["state"], "model": self._config.model})
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        pool, host_stats = self.session_pool, await asyncio.to_thread(read_host_stats)
+        page = self._metrics.page(pool.running_count, pool.waiting_count, host_stats)
+        return web.Response(body=page.encode(), headers={"Content-Type": CONTENT_TYPE})
+
     async def ollama_version(self, _request: web.Request) -> web.Response:
         return web.json_response(version_body())
 
@@ -161,6 +178,13 @@ class ApiServer:
                 return await send_reply(request, events, translated)
 
         return handle
+
+    @web.middleware
+    async def _counting_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Count requests by route and status, and none of a client that has disconnected."""
+        response, resource = await handler(request), request.match_info.route.resource
+        self._metrics.requests[resource.canonical if resource else UNKNOWN_PATH, response.status] += 1
+        return response
 
     @web.middleware
     async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -193,7 +217,7 @@ class ApiServer:
             response.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
 
     async def _on_startup(self, _: web.Application) -> None:
-        self._session_pool = SessionPool(self._config.session_request, self._notify)
+        self._session_pool = SessionPool(self._config.session_request, self._notify, self._metrics.answers.on_event)
         await self._session_pool.preload()
 
     async def _on_shutdown(self, _: web.Application) -> None:

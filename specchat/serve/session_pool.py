@@ -196,15 +196,22 @@ class AnswerStream:
 
 
 class SessionPool:
-    """The open sessions of one event loop. Calls `notify` with messages for the user, from any thread."""
+    """The open sessions of one event loop.
+
+    Calls `notify` with messages for the user, and `count_event` with the events of all answers, from any thread.
+    """
 
     def __init__(
-        self, session_request: SessionRequest, notify: Callable[[str], None], max_sessions: int = MAX_SESSIONS
+        self,
+        session_request: SessionRequest,
+        notify: Callable[[str], None],
+        count_event: Callable[[Event], None],
+        max_sessions: int = MAX_SESSIONS,
     ) -> None:
         self.context_window = 0  # in tokens; 0: not known yet
         self.waiting_count = 0  # requests without a slot
         self._session_request = replace(session_request, is_stored=False, kind=SESSION_KIND)
-        self._notify, self._max_sessions = notify, max_sessions
+        self._notify, self._count_event, self._max_sessions = notify, count_event, max_sessions
         self._idle: list[PooledSession] = []
         self._busy: dict[PooledSession, AnswerStream] = {}
         self._free_slots = asyncio.Semaphore(max_sessions)
@@ -307,12 +314,16 @@ class SessionPool:
                 if isinstance(event, LoadingProgress) and not is_loading:
                     self._notify(event.text.rstrip("…"))
                     is_loading = True
-                stream.emit(event)
+                self._emit(stream, event)
         except SpecchatError as error:
-            stream.emit(Failed.from_error(error))
+            self._emit(stream, Failed.from_error(error))
         except ConnectionError as error:
-            stream.emit(Failed(f"the engine process is gone: {error}", HostError.exit_code))
+            self._emit(stream, Failed(f"the engine process is gone: {error}", HostError.exit_code))
         except Exception as error:  # the edge of the thread
             log.exception("an answer failed")
-            stream.emit(Failed(f"unexpected {type(error).__name__}"))
+            self._emit(stream, Failed(f"unexpected {type(error).__name__}"))
             session.close()
+
+    def _emit(self, stream: AnswerStream, event: Event) -> None:
+        self._count_event(event)
+        stream.emit(event)

@@ -56,6 +56,7 @@ class Served:
     def __exit__(self, *_error: object) -> None:
         self.client.close()
         asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(20)
+        until(lambda: self.server.session_pool.running_count == 0)  # else its threads go on with the next host
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(20)
         self._loop.close()
