@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Routed,
         StepDone,
         TextDelta,
+        ThinkingDelta,
         Totals,
     )
     from specchat.chat.request import Attachment, Request
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Attachment", "CommittedToken", "Event", "Failed", "Finished", "LoadingProgress", "Notice", "PrefillProgress",
-    "Request", "Routed", "SpecchatError", "StepDone", "TextDelta", "Totals", "__version__", "answer", "open_session",
+    "Request", "Routed", "SpecchatError", "StepDone", "TextDelta", "ThinkingDelta", "Totals", "__version__", "answer",
+    "open_session",
 ]  # fmt: skip
 _MODULES = {"Attachment": "chat.request", "Request": "chat.request", "SpecchatError": "errors"}  # others: chat.events
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +98,22 @@ def _usual_folder(kind: _StateKind) -> Path:
 def home_folder() -> Path:
     """The home folder from the user database; the environment has no effect."""
     try:
-        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+        pwd: Any = import_module("pwd")
+    except ImportError:  # Windows
+        return Path.home()
+    try:
+        return Path(pwd.getpwuid(user_id()).pw_dir)
     except KeyError:  # a container user without an entry
         return Path("/")
+
+
+def user_id() -> int | None:
+    """The user of this process; None on Windows, where the folders of a user are closed to others by their place."""
+    return os.getuid() if hasattr(os, "getuid") else None
+
+
+def belongs_to_user(status: os.stat_result) -> bool:
+    return user_id() in (None, status.st_uid)
 
 
 def data_folder() -> Path:

@@ -15,7 +15,6 @@ import errno
 import os
 import re
 import select
-import signal
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ class Styled(str):
     __slots__ = ()
 
 
-HANGUP_EXIT_CODE = 128 + signal.SIGHUP
+HANGUP_EXIT_CODE = 128 + 1  # SIGHUP, which Windows does not have
 STREAM_NAMES = ("stdin", "stdout", "stderr")
 
 
@@ -58,6 +57,8 @@ def exit_when_terminal_closes() -> None:
 
     Without this, a program that draws goes on without a terminal, for ever. The engine process stores the conversation.
     """
+    if not hasattr(select, "poll"):
+        return  # Windows ends the programs of a window that closes
     number = sys.stdin.fileno()
 
     def wait() -> None:

@@ -1,5 +1,7 @@
 """A GPU that is none: tensors that say `cuda:0` and lie in main memory, for tests on machines without a GPU.
 
+It may be one of another kind, `mps` or `xpu`, which have no CUDA graphs. Numbers of 64 bits are refused on `mps`.
+
 It refuses what a GPU refuses: operations that mix devices, waits and copies from the host while a CUDA graph is
 captured, captures into a memory pool whose graphs are all gone, and more bytes than it has. It counts the waits of the
 host, launched kernels, captures, replays and the bytes that tensors hold. It cannot know which kernel a library
@@ -25,7 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from tests.recorder import Call, replay_calls
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+CPU = torch.device("cpu")
 SOURCES = str(Path(__file__).parents[1] / "specchat")
 NAME, MEMORY_BYTES = "Fake GPU", 2**40
 # operations that launch no kernel unless they have to copy
@@ -55,10 +57,13 @@ class GpuTensor(Tensor):
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> Self:
+        device = FakeGpu.current().device
+        if device.type == "mps" and inner.dtype == torch.float64:
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64")
         with torch.inference_mode(False):
             made = torch.Tensor._make_wrapper_subclass(
                 cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype,
-                device=GPU, layout=inner.layout, requires_grad=False,
+                device=device, layout=inner.layout, requires_grad=False,
             )  # fmt: skip
         made.inner = inner
         FakeGpu.current().hold(inner)
@@ -193,14 +198,17 @@ class _DeviceNumbers(TorchFunctionMode):
         kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
         if name in {"tensor", "as_tensor"} and _is_gpu(kwargs.get("device")):
             del kwargs["device"]
-            return func(*args, **kwargs).to(GPU)
+            return func(*args, **kwargs).to(FakeGpu.current().device)
         if name == "to" or "device" in kwargs:
-            args, kwargs = tree_map(lambda each: GPU if _is_gpu(each) else each, (tuple(args), kwargs))
+            args, kwargs = tree_map(
+                lambda each: FakeGpu.current().device if _is_gpu(each) else each, (tuple(args), kwargs)
+            )
         return func(*args, **kwargs)
 
 
 def _is_gpu(device: object) -> bool:
-    return (isinstance(device, torch.device) and device.type == "cuda") or device in ("cuda", "cuda:0")
+    kind = FakeGpu.current().device.type
+    return (isinstance(device, torch.device) and device.type == kind) or device in (kind, f"{kind}:0")
 
 
 class FakeGpu(TorchDispatchMode):
@@ -208,8 +216,9 @@ class FakeGpu(TorchDispatchMode):
 
     _entered: ClassVar[list[FakeGpu]] = []
 
-    def __init__(self, *, has_numbers: bool = True, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, kind: str = "cuda", *, has_numbers: bool = True, memory_bytes: int = MEMORY_BYTES) -> None:
         super().__init__()
+        self.device = torch.device(kind, 0)
         self.has_numbers, self.memory_bytes = has_numbers, memory_bytes
         self.waits, self.launches, self.captures, self.replays = Counter[str](), 0, 0, 0
         self.captured: list[Call] | None = None  # while a graph is captured
@@ -223,18 +232,18 @@ class FakeGpu(TorchDispatchMode):
         return cls._entered[-1]
 
     def __enter__(self) -> Self:
+        self._entered.append(self)
         self._numbers = _DeviceNumbers()
         self._numbers.__enter__()
         self._lifted = torch._C._only_lift_cpu_tensors()
         torch._C._set_only_lift_cpu_tensors(True)
-        self._entered.append(self)
         return super().__enter__()
 
     def __exit__(self, *raised: object) -> None:
         super().__exit__(*raised)
-        self._entered.pop()
         torch._C._set_only_lift_cpu_tensors(self._lifted)
         self._numbers.__exit__(*raised)
+        self._entered.pop()
 
     def reset(self) -> None:
         """Count from zero."""
@@ -416,8 +425,11 @@ def _capture(graph: FakeGraph, pool: object = None, **_options: object) -> Gener
         gpu.captured = None
 
 
-def install(monkeypatch: pytest.MonkeyPatch, *, has_triton: bool = False) -> None:
+def install(monkeypatch: pytest.MonkeyPatch, kind: str = "cuda", *, has_triton: bool = False) -> None:
     """Let torch find the fake GPU. Triton's kernels can run there only in its interpreter, which is slow."""
+    if kind != "cuda":
+        _install_without_graphs(monkeypatch, kind)
+        return
     import bitsandbytes.functional  # it looks for a GPU when it is imported
 
     torch._C._ensureCUDADeviceGuardSet()
@@ -429,6 +441,8 @@ def install(monkeypatch: pytest.MonkeyPatch, *, has_triton: bool = False) -> Non
         "get_device_name": lambda *_: NAME,
         "get_device_capability": lambda *_: (9, 0),
         "mem_get_info": lambda *_: _memory(),
+        "memory_reserved": lambda *_: 0,
+        "memory_allocated": lambda *_: 0,
         "synchronize": lambda *_: FakeGpu.current().wait("synchronize"),
         "empty_cache": lambda: None,
         "graph_pool_handle": lambda: (0, next(pools)),
@@ -441,9 +455,29 @@ def install(monkeypatch: pytest.MonkeyPatch, *, has_triton: bool = False) -> Non
     for name, substitute in substitutes.items():
         monkeypatch.setattr(torch.cuda, name, substitute)
     monkeypatch.setattr(bitsandbytes.functional, "name2qmap", {})  # tables on the device that first needed them
-    monkeypatch.setattr(Tensor, "cuda", lambda tensor, *_: tensor.to(GPU))
+    monkeypatch.setattr(Tensor, "cuda", lambda tensor, *_: tensor.to("cuda"))
     if not has_triton:
         monkeypatch.setitem(sys.modules, "triton", None)
+
+
+def _install_without_graphs(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    substitutes: dict[str, Any] = {
+        "_lazy_init": lambda: None,
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "get_device_name": lambda *_: NAME,
+        "mem_get_info": lambda *_: _memory(),
+        "memory_reserved": lambda *_: 0,
+        "memory_allocated": lambda *_: 0,
+        "recommended_max_memory": lambda: FakeGpu.current().memory_bytes,
+        "current_allocated_memory": lambda: FakeGpu.current().held_bytes,
+        "synchronize": lambda *_: FakeGpu.current().wait("synchronize"),
+    }
+    module = getattr(torch, kind)
+    for name, substitute in substitutes.items():
+        if hasattr(module, name):  # what torch lacks there stays lacking
+            monkeypatch.setattr(module, name, substitute)
+    monkeypatch.setitem(sys.modules, "triton", None)
 
 
 def _memory() -> tuple[int, int]:
@@ -453,15 +487,15 @@ def _memory() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def fake_gpu(
-    *, has_numbers: bool = True, memory_bytes: int = MEMORY_BYTES, has_triton: bool = False
+    kind: str = "cuda", *, has_numbers: bool = True, memory_bytes: int = MEMORY_BYTES, has_triton: bool = False
 ) -> Generator[FakeGpu]:
     """A machine with a fake GPU."""
     overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        install(monkeypatch, has_triton=has_triton)
+        install(monkeypatch, kind, has_triton=has_triton)
         try:
-            with FakeGpu(has_numbers=has_numbers, memory_bytes=memory_bytes) as gpu:
+            with FakeGpu(kind, has_numbers=has_numbers, memory_bytes=memory_bytes) as gpu:
                 yield gpu
         finally:
             torch.__future__.set_overwrite_module_params_on_conversion(overwrites)

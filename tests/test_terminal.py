@@ -182,6 +182,7 @@ ALLOWED = {
     "repl/line_input.py": "prompt_toolkit draws its input line, and shows control characters itself",
     "cli/print_turn.py": "a line that is erased",
     "repl/terminal_edit_ui.py": "a line that is erased",
+    "repl/thinking_printer.py": "a dimmed text, made printable before",
     "edit/terminal_review.py": "the colours of a hunk",
     "commands/inspect_text.py": "the colours of tokens",
     "cli/pull.py": "a progress bar",

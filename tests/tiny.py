@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -134,6 +135,32 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+
+
+MARKERS = ["<think>", "</think>"]
+THINKING_TEMPLATE = (  # as Qwen3's: a switch, the thought opened by the prompt, and earlier thoughts dropped
+    "{% for message in messages %}<|{{ message['role'] }}|>"
+    "{{ message['content'].split('</think>')[-1].lstrip() if message.role == 'assistant' else message['content'] }}"
+    "<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>"
+    "{{ '<think>\\n\\n</think>\\n\\n' if enable_thinking is defined and not enable_thinking else '<think>\\n' }}"
+    "{% endif %}"
+)
+KEEPING_TEMPLATE = TEMPLATE.replace("<|assistant|>{% endif", "<|assistant|><think>\n{% endif") + "{# </think> #}"
+
+
+@lru_cache
+def thinking(template: str = THINKING_TEMPLATE, layers: int = 2, seed: int = 1) -> Path:
+    """The folder of a random network like `speaking`, with two markers of thinking in its vocabulary."""
+    from tokenizers import Tokenizer
+
+    name = f"thinking-{layers}-{seed}-{sum(map(ord, template))}"
+    folder = shutil.copytree(speaking(layers, seed), Path(_FOLDER.name, name))
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.add_tokens(MARKERS)
+    backend.save(str(folder / "tokenizer.json"))
+    settings = {"eos_token": "<|end|>", "chat_template": template}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
 
 
 @lru_cache

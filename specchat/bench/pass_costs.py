@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from specchat.bench.columns import markdown_table
+from specchat.devices import CUDA, kind_of, start_timer, synchronize, warnings_of_waits
 from specchat.engine.cache import KVCache
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
@@ -69,15 +70,15 @@ class PassCosts:
     bytes_per_second: float  # that this CPU reads, or this GPU copies
     bandwidth_utilization: MedianRange  # share of it in a one-row pass
     host_seconds: MedianRange  # of a plain step outside its pass
-    device_syncs: float | None  # of a plain step; None on a CPU
+    device_syncs: float | None  # of a plain step; None where torch cannot count them
 
 
 class TimedModel:
-    """A model that records the seconds of its passes; on a GPU with CUDA events, without a synchronization."""
+    """A model that records the seconds of its passes; on a GPU with its events, without a synchronization."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._is_cuda = model.pool.layout.device.type == "cuda"
+        self._device = model.pool.layout.device
         self._pass_timers: list[Callable[[], float]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -98,12 +99,10 @@ class TimedModel:
 
     @contextmanager
     def _timed(self) -> Generator[None]:
-        if self._is_cuda:
-            started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            started.record()
+        if kind_of(self._device).is_gpu:
+            stop = start_timer(self._device)
             yield
-            ended.record()
-            self._pass_timers.append(lambda: started.elapsed_time(ended) / 1000)
+            self._pass_timers.append(stop())
         else:
             started_at = perf_counter()
             yield
@@ -159,7 +158,7 @@ def measure_pass_costs(loaded: MeasuredModel, context: int, rounds: int, progres
     measured = list(
         _measure_rounds(target, context, rounds, lambda number: progress(f"{dtype}, {context} tokens: round {number}"))
     )
-    is_gpu = target.pool.layout.device.type == "cuda"
+    counts_waits = kind_of(target.pool.layout.device) is CUDA
     read_bytes = loaded.weight_bytes_per_pass + context * target.pool.layout.bytes_per_row
     return PassCosts(
         dtype, context, torch.get_num_threads(),
@@ -173,7 +172,7 @@ def measure_pass_costs(loaded: MeasuredModel, context: int, rounds: int, progres
             read_bytes / each.seconds[1] / each.bytes_per_second for each in measured
         ),
         host_seconds=MedianRange.from_values(each.host_seconds for each in measured),
-        device_syncs=median(each.device_syncs for each in measured) if is_gpu else None,
+        device_syncs=median(each.device_syncs for each in measured) if counts_waits else None,
     )  # fmt: skip
 
 
@@ -245,22 +244,15 @@ def _measure_steps(generation: Generation, timed: TimedModel) -> tuple[float, fl
 
 @contextmanager
 def _count_device_syncs(device: torch.device) -> Generator[Sequence[Any]]:
-    """The warnings of torch about synchronizing calls; none on a CPU."""
-    if device.type != "cuda":
-        yield []
-        return
-    torch.cuda.set_sync_debug_mode("warn")
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            yield caught
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    """The warnings of torch about synchronizing calls, where it has them."""
+    with warnings_of_waits(device), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield caught
 
 
 def measure_bandwidth(device: torch.device) -> float:
     """Bytes per second: reads on a CPU, with the threads of a pass; reads and writes of a copy on a GPU."""
-    numbers, is_gpu = _bandwidth_buffer(device), device.type == "cuda"
+    numbers, is_gpu = _bandwidth_buffer(device), kind_of(device).is_gpu
     copy = torch.empty_like(numbers) if is_gpu else None
     fastest_seconds = float("inf")
     for _ in range(3):
@@ -273,11 +265,6 @@ def measure_bandwidth(device: torch.device) -> float:
         synchronize(device)
         fastest_seconds = min(fastest_seconds, perf_counter() - started_at)
     return BANDWIDTH_BYTES * (2 if is_gpu else 1) / fastest_seconds
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def as_table(rows: Sequence[PassCosts]) -> str:

@@ -121,7 +121,8 @@ class PeerBench:
     def gguf_type(self) -> str:
         """The GGUF type that is nearest to the format of our weights."""
         models = self.engine.models
-        return "q8_0" if models.profile.models.weights != "float" else GGUF_TYPES[models.target.pool.layout.dtype]
+        is_float = models.profile.models.weights in ("auto", "float")
+        return GGUF_TYPES[models.target.pool.layout.dtype] if is_float else "q8_0"
 
     def _comparisons(self) -> dict[str, Callable[[], tuple[GenerateFunction, GenerateFunction]]]:
         plain, lookup = self._specchat(lambda _: Drafter()), self._specchat(lambda _: PromptLookup())
@@ -144,9 +145,10 @@ class PeerBench:
             pairs["draft / assistant_model"] = lambda: (draft_model, self._transformers_assistant())
             pairs["draft / our plain"] = lambda: (draft_model, plain)
         if (library := find_library_folder()) is not None:
-            kind = self.gguf_type
-            pairs[f"plain / {LLAMA_CPP} {kind}"] = lambda: (plain, self._llama_cpp(library, kind))
-            if (file := local_gguf(self.engine.models.profile.models.target)) is not None:
+            file, kind = local_gguf(self.engine.models.profile.models.target), self.gguf_type
+            if file is None:
+                pairs[f"plain / {LLAMA_CPP} {kind}"] = lambda: (plain, self._llama_cpp(library, kind))
+            else:
                 pairs[f"plain / {LLAMA_CPP} {file.name}"] = lambda: (plain, self._llama_cpp_of_file(library, file))
                 if self.requests:
                     pairs[f"auto / {LLAMA_CPP} {file.name}"] = lambda: (

@@ -1,7 +1,7 @@
 """The events of an answer: everything that passes between the engine and a front end.
 
 Events are plain values without torch, so they can be drawn, printed and sent through a socket. The events of a turn:
-`LoadingProgress* Notice* Routed PrefillProgress* (TextDelta | StepDone | Notice)* (Finished | Failed)`.
+`LoadingProgress* Notice* Routed PrefillProgress* (ThinkingDelta | TextDelta | StepDone | Notice)* (Finished | Failed)`.
 """
 
 from __future__ import annotations
@@ -65,6 +65,13 @@ class Routed:
 @dataclass(frozen=True)
 class TextDelta:
     """New characters of the answer: complete UTF-8, with possible beginnings of stop strings held back."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ThinkingDelta:
+    """New characters of the model's thinking, which is no part of the answer. A client may leave it out."""
 
     text: str
 
@@ -147,6 +154,8 @@ class Totals:
     verify_seconds: float = 0.0
     prefill_seconds: float = 0.0
     ttft_seconds: float = 0.0
+    thinking_tokens: int = 0  # of the completion tokens, those of the thought with its markers
+    thinking_seconds: float = 0.0  # from the first token until the thought was closed
     plain_decode_seconds: float = 0.0  # what plain decoding would have taken, as measured meanwhile; 0 when unknown
     plain_decode_error: float = 0.0  # half of the 95 % interval of that, relative
     is_exact: bool = True  # the text is that of plain decoding to the bit; else near ties may be decided differently
@@ -202,4 +211,4 @@ class Failed:
         return cls(str(error), error.exit_code)
 
 
-Event = LoadingProgress | Notice | PrefillProgress | Routed | TextDelta | StepDone | Finished | Failed
+Event = LoadingProgress | Notice | PrefillProgress | Routed | TextDelta | ThinkingDelta | StepDone | Finished | Failed

@@ -59,6 +59,7 @@ class StoredAnswer:
     prompt_ids: Sequence[int] = ()
     rendered_prompt: str = ""  # the text of `prompt_ids`
     model: str = ""  # the target; "" in turns of older versions
+    thinking: str = ""  # what the model thought before it answered
 
 
 @dataclass(frozen=True)
@@ -241,6 +242,7 @@ ANSWER_COLUMNS = (
     "prompt_ids",
     "rendered_prompt",
     "model",
+    "thinking",
 )
 TURN_COLUMNS = f"""turns.id, parent_id, q.content, state, totals, started, ended,
            coalesce(turns.partial, a.content, ''), {", ".join(ANSWER_COLUMNS)}"""
@@ -264,16 +266,16 @@ def pack_answer(answer: StoredAnswer) -> list[Any]:
     return [
         pack_ids(answer.token_ids), zlib.compress(answer.source_indices), json.dumps(list(answer.sources)),
         answer.variant, None if answer.seed is None else str(answer.seed), pack_ids(answer.prompt_ids),
-        zlib.compress(answer.rendered_prompt.encode()), answer.model,
+        zlib.compress(answer.rendered_prompt.encode()), answer.model, answer.thinking,
     ]  # fmt: skip
 
 
 def unpack_answer(text: str, columns: Sequence[Any]) -> StoredAnswer:
-    ids, kinds, sources, variant, seed, prompt_ids, rendered, model = columns
+    ids, kinds, sources, variant, seed, prompt_ids, rendered, model, thinking = columns
     return StoredAnswer(
         text, unpack_ids(ids), zlib.decompress(kinds or EMPTY_BLOB), tuple(json.loads(sources or "[]")), variant or "",
         int(seed) if seed else None, unpack_ids(prompt_ids), zlib.decompress(rendered or EMPTY_BLOB).decode(),
-        model or "",
+        model or "", thinking or "",
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from specchat.chat.reference_corpus import ReferenceCorpus, with_passages
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
-from specchat.models.tokenizer import Message, Tokenizer
+from specchat.models.tokenizer import AUTO_THINKING, Message, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class NextPrompt:
     token_ids: list[int]
     rendered_prompt: str  # without the beginning of the answer
     answer_prefix_length: int = 0
+    opens_thought: bool = False  # the answer continues a thought that the prompt has opened
 
 
 def build_next_prompt(
@@ -32,16 +33,22 @@ def build_next_prompt(
     turns: Sequence[Turn],
     request: Request,
     reference_corpus: ReferenceCorpus | None = None,
+    thinking: str = AUTO_THINKING,
 ) -> NextPrompt:
     """The prompt of the next turn. A question without files gets passages of the reference corpus.
 
-    A given beginning of the answer follows the generation prompt, as the first part of the answer.
+    A given beginning of the answer follows the generation prompt, as the first part of the answer. With `thinking`
+    "off", the prompt has the end of the thought, so that the model begins with the answer.
     """
-    rendered = _render(tokenizer, system, _messages(turns, request, reference_corpus))
+    messages = _messages(turns, request, reference_corpus)
+    rendered = _render(tokenizer, system, messages, thinking)
+    if thinking == "off":
+        rendered += _end_of_thought(tokenizer, rendered)
     last = turns[-1] if turns else Turn("")
     ids = _append_to_last_turn(tokenizer, last, rendered) or tokenizer.encode(rendered, parse_special=True)
     prefix_ids = tokenizer.encode_continuation(tokenizer.escape_control_tokens(request.answer_prefix))
-    return NextPrompt([*ids, *prefix_ids], rendered, len(prefix_ids))
+    opens_thought = tokenizer.thinking is not None and tokenizer.thinking.is_open(rendered)
+    return NextPrompt([*ids, *prefix_ids], rendered, len(prefix_ids), opens_thought)
 
 
 def as_read_by(model: str, turns: Sequence[Turn]) -> Sequence[Turn]:
@@ -56,7 +63,7 @@ def _append_to_last_turn(tokenizer: Tokenizer, last: Turn, rendered: str) -> lis
 
     The new end starts with the end token of the answer, so the end token that the model generated is dropped.
     """
-    answer = tokenizer.escape_control_tokens(last.answer)
+    answer = _rendered_answer(tokenizer, last)
     spaces = ("", " ") if tokenizer.strips_first_space else ("",)
     pasts = [last.rendered_prompt + space + answer for space in spaces]
     past = next((text for text in pasts if rendered.startswith(text)), None)
@@ -66,12 +73,34 @@ def _append_to_last_turn(tokenizer: Tokenizer, last: Turn, rendered: str) -> lis
     return [*ids, *tokenizer.encode_continuation(rendered[len(past) :])]
 
 
+def _rendered_answer(tokenizer: Tokenizer, turn: Turn) -> str:
+    """The answer as a rendered prompt contains it, if the template keeps it whole: with its thought."""
+    generated = tokenizer.generated_text(turn.answer_ids) if tokenizer.thinking else ""
+    if turn.answer.endswith(generated):
+        return tokenizer.escape_control_tokens(turn.answer)
+    return tokenizer.escape_answer(generated)
+
+
+def _end_of_thought(tokenizer: Tokenizer, rendered: str) -> str:
+    """What lets the answer begin without a thought, where the template alone does not see to it."""
+    marks = tokenizer.thinking
+    if marks is None or marks.is_skipped(rendered):
+        return ""
+    return marks.forced_closing if marks.is_open(rendered) else marks.skipped
+
+
 def _messages(turns: Sequence[Turn], request: Request, reference_corpus: ReferenceCorpus | None) -> list[Message]:
     messages: list[Message] = []
     for turn in turns:
         messages.append({"role": "user", "content": _user_content(turn.user, turn.files, reference_corpus)})
-        messages.append({"role": "assistant", "content": turn.answer})
+        messages.append(_answer_message(turn))
     return [*messages, {"role": "user", "content": _user_content(request.text, request.files, reference_corpus)}]
+
+
+def _answer_message(turn: Turn) -> Message:
+    """The answer, and what the model thought: the template decides whether the model reads that again."""
+    message = {"role": "assistant", "content": turn.answer}
+    return message | {"thinking": turn.thinking} if turn.thinking else message
 
 
 def _user_content(question: str, files: Sequence[Attachment], reference_corpus: ReferenceCorpus | None) -> str:
@@ -80,15 +109,16 @@ def _user_content(question: str, files: Sequence[Attachment], reference_corpus: 
     return with_passages(question, reference_corpus.search(question))
 
 
-def _render(tokenizer: Tokenizer, system: str, messages: list[Message]) -> str:
+def _render(tokenizer: Tokenizer, system: str, messages: list[Message], thinking: str) -> str:
     """The conversation as text. If the template has no system role, the system prompt precedes the first question."""
     if not system.strip():
-        return tokenizer.render(messages, add_generation_prompt=True)
+        return tokenizer.render(messages, add_generation_prompt=True, thinking=thinking)
     try:
-        rendered = tokenizer.render([{"role": "system", "content": system}, *messages], add_generation_prompt=True)
+        with_system = [{"role": "system", "content": system}, *messages]
+        rendered = tokenizer.render(with_system, add_generation_prompt=True, thinking=thinking)
     except ModelError:
         rendered = ""
     if tokenizer.escape_control_tokens(system.strip()) in rendered:
         return rendered
     first = {"role": "user", "content": f"{system}\n\n{messages[0]['content']}"}
-    return tokenizer.render([first, *messages[1:]], add_generation_prompt=True)
+    return tokenizer.render([first, *messages[1:]], add_generation_prompt=True, thinking=thinking)

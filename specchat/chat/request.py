@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from specchat.chat.schema_check import check_ends, parse_schema
 from specchat.errors import ContextError, UsageError
-from specchat.profile import ANSWER_FORMATS, Sampling
+from specchat.profile import ANSWER_FORMATS, THINKING_MODES, Sampling
 
 EDIT_TASK, BLOCKS_TASK = EDIT_TASKS = ("edit", "edit-blocks")  # the answer is a whole file, or search/replace blocks
 SCHEMA, REGEX, CHOICES, LARK = FORMAT_KINDS = ANSWER_FORMATS
@@ -74,10 +74,10 @@ class Attachment:
 class Request:
     """One question, and how to answer it.
 
-    `max_tokens`, `seed`, `temperature` and `variant` override the profile. `task` is what the command that makes the
-    request wants (EDIT_TASKS), "" in a chat. `file_to_rewrite` names the file, attached here or earlier in the
-    conversation, of which the answer will be a new version. `answer_prefix` is the beginning of the answer, which the
-    model continues.
+    `max_tokens`, `seed`, `temperature`, `variant` and `thinking` (on, off, auto) override the profile. `task` is what
+    the command that makes the request wants (EDIT_TASKS), "" in a chat. `file_to_rewrite` names the file, attached here
+    or earlier in the conversation, of which the answer will be a new version. `answer_prefix` is the beginning of the
+    answer, which the model continues.
     """
 
     text: str
@@ -91,6 +91,7 @@ class Request:
     file_to_rewrite: str = ""
     answer_prefix: str = ""
     answer_format: AnswerFormat | None = None
+    thinking: str | None = None
 
     def __post_init__(self) -> None:
         if not self.text.strip():
@@ -99,6 +100,8 @@ class Request:
             raise UsageError(f"max_tokens must be at least 1, not {self.max_tokens}")
         if self.temperature is not None and not 0 <= self.temperature <= 5:
             raise UsageError(f"the temperature must lie between 0 and 5, not {self.temperature}")
+        if self.thinking not in (None, *THINKING_MODES):
+            raise UsageError(f"thinking must be one of {', '.join(THINKING_MODES)}, not {self.thinking!r}")
         if "" in self.stop:
             raise UsageError("a stop string must not be empty")
 

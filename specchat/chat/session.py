@@ -28,13 +28,14 @@ from specchat.chat.events import (
     Routed,
     StepDone,
     TextDelta,
+    ThinkingDelta,
     Totals,
 )
 from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainBaseline, PlainEstimate
-from specchat.chat.prompt import as_read_by, build_next_prompt
+from specchat.chat.prompt import NextPrompt, as_read_by, build_next_prompt
 from specchat.chat.reference_corpus import ReferenceCorpus
 from specchat.chat.repetition import Repetition, RepetitionDetector
-from specchat.chat.request import AnswerFormat, Request
+from specchat.chat.request import EDIT_TASKS, AnswerFormat, Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Turn
 from specchat.chooser.acceptance import PLAIN
@@ -50,12 +51,16 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.stats import NO_DRAFTER, DecodingStats
 from specchat.errors import ContextError, SpecchatError
+from specchat.models.answer_stream import AnswerStream, StreamedParts
 from specchat.models.llguidance_grammar import json_schema_grammar, lark_grammar, regex_grammar
-from specchat.models.tokenizer import Tokenizer
-from specchat.profile import Profile
+from specchat.models.thinking import TEXT
+from specchat.models.thinking_budget import make_thinking_budget
+from specchat.models.tokenizer import AUTO_THINKING, Tokenizer
+from specchat.profile import Profile, Prompt
 from specchat.threads import ThreadWatchdog
 
 SEED_BITS = 31
+THINKING_SHARE = 0.75  # of the tokens of an answer: a thought without a limit of its own leaves the rest for the text
 INDEX_BYTES_PER_TOKEN = 512  # of the text, for the Python objects in which drafters index it; 450 were measured
 SHORTEN_HINT = "shorten the prompt, or raise limits.context if the model allows more"
 
@@ -88,6 +93,7 @@ class Session(AbstractContextManager["Session"]):
         self.models, self.drafters, self.chooser = models, drafters, chooser
         self.turns: list[Turn] = list(turns)
         self._pending_notices, self._faults = models.notices, deque[str]() if faults is None else faults
+        self._knows_thinking = False  # whether the user was told that the model does not think
         self.generation = Generation(models.target, (chooser,))
         self.plain_baseline = PlainBaseline(self._relative_pass_cost)
 
@@ -107,6 +113,14 @@ class Session(AbstractContextManager["Session"]):
         notices, self._pending_notices = self._pending_notices, ()
         faults = [self._faults.popleft() for _ in range(len(self._faults))]
         return (*notices, *faults)
+
+    def thinking_notices(self, thinking: str) -> tuple[str, ...]:
+        """Once, that the model does not think, if it is told whether to think."""
+        if self._knows_thinking or thinking == AUTO_THINKING or self.models.tokenizer.thinking:
+            return ()
+        self._knows_thinking = True
+        name = self.models.profile.models.target
+        return (f"{name} does not think: its chat template has no thinking, so '{thinking}' changes nothing",)
 
     def select_drafters(self, variant: str) -> None:
         """Let a drafter observe the text from now on, as those of the chooser do; other plugins hear nothing of it."""
@@ -156,12 +170,15 @@ class _RunningTurn:
         self.grammar = _grammar(request.answer_format, session.models)
         self.stats, self.totals = DecodingStats(), Totals()
         session.plain_baseline.start_answer()
+        self.thinking = _thinking_of(request, self.profile.prompt)
         self.text_pieces = [request.answer_prefix] if request.answer_prefix else []
+        self.thinking_pieces: list[str] = []
         self.repetition: Repetition | None = None
 
     def events(self) -> Iterator[Event]:
         session, models = self.session, self.session.models
         yield from map(Notice, session.take_notices())
+        yield from map(Notice, session.thinking_notices(self.request.thinking or self.profile.prompt.thinking))
         candidates = frozenset({PLAIN, *session.chooser.drafters})
         route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
         session.select_drafters(route.variant)
@@ -171,7 +188,9 @@ class _RunningTurn:
             return
         system = self.profile.system_prompt(self.request.task)
         turns = as_read_by(self.profile.models.target, session.turns)
-        prompt = build_next_prompt(models.tokenizer, system, turns, self.request, models.reference_corpus)
+        prompt = build_next_prompt(
+            models.tokenizer, system, turns, self.request, models.reference_corpus, self.thinking
+        )
         limit = self._max_new_tokens(len(prompt.token_ids))
         yield Routed(route.variant, route.budget, route.reason, self.sampler.seed, self.window)
         cached = self.generation.replace_tokens(prompt.token_ids)
@@ -180,10 +199,16 @@ class _RunningTurn:
             rendered_prompt=prompt.rendered_prompt, seed=self.sampler.seed, model=self.profile.models.target,
         )  # fmt: skip
         with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
-            reason = yield from self._run_turn(turn, route, limit, cached, prompt.answer_prefix_length)
-        explanation = self.repetition.describe() if self.repetition and reason == REPETITION else ""
+            reason = yield from self._run_turn(turn, route, limit, cached, prompt)
         yield from map(Notice, session.take_notices())
-        yield Finished(reason, self._totals(), explanation)
+        yield Finished(reason, self._totals(), self._explanation(reason))
+
+    def _explanation(self, reason: str) -> str:
+        if self.repetition and reason == REPETITION:
+            return self.repetition.describe()
+        if reason != "cancelled" and self.thinking_pieces and not self.text_pieces:
+            return "the answer ended inside its thinking; raise limits.answer, or set prompt.thinking_tokens lower"
+        return ""
 
     def _check_length(self) -> Iterator[Event]:
         """Refuse a question that is far too long before all of it is tokenized, which takes seconds for a megabyte."""
@@ -199,7 +224,7 @@ class _RunningTurn:
                 return
 
     def _run_turn(
-        self, turn: Turn, route: Route, limit: int, cached: int, prefix_length: int
+        self, turn: Turn, route: Route, limit: int, cached: int, prompt: NextPrompt
     ) -> Generator[Event, None, str]:
         """Run the turn and return its finish reason. It is stored also when the caller stops reading the events."""
         reason = "cancelled"
@@ -208,14 +233,16 @@ class _RunningTurn:
             if not self.cancelled.is_set():
                 if self.request.answer_prefix:
                     yield TextDelta(self.request.answer_prefix)
-                self._prepare_drafters(route, len(turn.prompt_ids) - prefix_length)
-                reason = yield from self._decode(route, limit)
+                self._prepare_drafters(route, len(turn.prompt_ids) - prompt.answer_prefix_length)
+                reason = yield from self._decode(route, limit, opens_thought=prompt.opens_thought)
                 self._probe_passes()
             self.session.models.costs.save()
         finally:
             answer = tuple(self.generation.tokens[len(turn.prompt_ids) :])
-            text = "".join(self.text_pieces)
-            self.session.turns.append(replace(turn, answer=text, answer_ids=answer, is_finished=reason == "stop"))
+            text, thinking = "".join(self.text_pieces), "".join(self.thinking_pieces)
+            self.session.turns.append(
+                replace(turn, answer=text, thinking=thinking, answer_ids=answer, is_finished=reason == "stop")
+            )
         return reason
 
     def _prefill(self, cached: int) -> Iterator[Event]:
@@ -227,11 +254,17 @@ class _RunningTurn:
                 return
         self.totals = replace(self.totals, prefill_seconds=perf_counter() - self.start_time)
 
-    def _decode(self, route: Route, limit: int) -> Generator[Event, None, str]:
+    def _decode(self, route: Route, limit: int, *, opens_thought: bool) -> Generator[Event, None, str]:
         """Yield the events; return the finish reason."""
         models, start = self.session.models, len(self.generation.tokens)
         is_continuation = bool(self.request.answer_prefix)
-        stream = models.tokenizer.detokenizer(self.request.stop, is_continuation=is_continuation)
+        stream = AnswerStream(
+            models.tokenizer, self.request.stop, is_continuation=is_continuation, opens_thought=opens_thought
+        )
+        if self.grammar is None:
+            limit_of_thought = self.profile.prompt.thinking_tokens or int(limit * THINKING_SHARE)
+            columns = max(models.tokenizer.vocab_size, models.target.vocab_size)
+            self.grammar = make_thinking_budget(models.tokenizer, limit_of_thought, columns, is_open=opens_thought)
         drafter = self.session.drafters[route.variant]
         config = GenerationConfig(
             drafter, self.sampler, route.budget, limit, models.tokenizer.stop_token_ids, self.grammar
@@ -244,19 +277,19 @@ class _RunningTurn:
             piece = stream.push(kept)
             self.stats.add(step, piece.token_count)
             plain = self._compare_with_plain(step, piece.token_count)
-            yield from self._emit_text(piece.text)
+            yield from self._emit(piece)
             yield _step_done(step, piece.token_count, models.tokenizer, plain)
             if piece.is_stopped:
                 self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + piece.token_count)
                 return "stop"
             if self.repetition:
                 self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + len(kept))
-                yield from self._emit_text(stream.flush())
+                yield from self._emit(stream.flush())
                 return REPETITION
             if self.cancelled.is_set():
-                yield from self._emit_text(stream.flush())
+                yield from self._emit(stream.flush())
                 return "cancelled"
-        yield from self._emit_text(stream.flush())
+        yield from self._emit(stream.flush())
         is_ended = len(self.generation.tokens) > start and self.generation.tokens[-1] in models.tokenizer.stop_token_ids
         return "stop" if is_ended else "length"
 
@@ -274,10 +307,14 @@ class _RunningTurn:
         asked = [(turn.user, turn.files) for turn in self.session.turns] + [(self.request.text, self.request.files)]
         return any(text in given for question, files in asked for given in (question, *(file.text for file in files)))
 
-    def _emit_text(self, text: str) -> Iterator[Event]:
-        if text:
-            self.text_pieces.append(text)
-            yield TextDelta(text)
+    def _emit(self, streamed: StreamedParts) -> Iterator[Event]:
+        for part in streamed.parts:
+            (self.text_pieces if part.kind == TEXT else self.thinking_pieces).append(part.text)
+            yield TextDelta(part.text) if part.kind == TEXT else ThinkingDelta(part.text)
+        if streamed.thinking_tokens:
+            seconds = perf_counter() - self.start_time - self.totals.ttft_seconds
+            tokens = self.totals.thinking_tokens + streamed.thinking_tokens
+            self.totals = replace(self.totals, thinking_tokens=tokens, thinking_seconds=seconds)
 
     def _max_new_tokens(self, prompt_tokens: int) -> int:
         if self.window <= prompt_tokens:
@@ -331,6 +368,13 @@ def with_stats(totals: Totals, stats: DecodingStats) -> Totals:
         steps_by_drafter={name: each.steps for name, each in stats.by_drafter.items() if name != NO_DRAFTER},
         draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
     )  # fmt: skip
+
+
+def _thinking_of(request: Request, prompt: Prompt) -> str:
+    """Whether the model thinks before this answer; not where its beginning or its form is given, as that of an edit."""
+    if request.answer_prefix or request.answer_format or request.task in EDIT_TASKS:
+        return "off"
+    return request.thinking or prompt.thinking
 
 
 def _sampler(request: Request, models: LoadedModels) -> Sampler:

@@ -20,12 +20,13 @@ class Turn:
     user: str
     files: tuple[Attachment, ...] = ()
     prompt_ids: tuple[int, ...] = ()  # the whole conversation up to what the model generated
-    answer: str = ""  # with its given beginning, if the request has one
+    answer: str = ""  # with its given beginning, if the request has one; without the thinking
     answer_ids: tuple[int, ...] = ()  # with the end token, if the model generated one
     rendered_prompt: str = ""  # the text of `prompt_ids`, rendered by the chat template
     is_finished: bool = False  # the model ended the answer; it was not cancelled or truncated
     seed: int = 0
     model: str = ""  # the target that these tokens belong to, as the profile names it; "": unknown
+    thinking: str = ""  # what the model thought before the answer
 
     @property
     def token_ids(self) -> tuple[int, ...]:

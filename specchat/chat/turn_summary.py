@@ -8,6 +8,7 @@ from specchat.chat.router import COPYING_DRAFTERS, PINNED
 from specchat.profile.drafter_names import PLAIN
 
 SEPARATOR = " · "
+SHORTEST_SHOWN_SECONDS, SECONDS_WITHOUT_TENTHS = 0.1, 2
 
 
 def summary_line(routed: Routed, totals: Totals) -> str:
@@ -15,7 +16,7 @@ def summary_line(routed: Routed, totals: Totals) -> str:
 
     "24 tokens · 200.0 tokens/s · 2.0x plain · suffix 9 of 12 steps · 50 % accepted · 2.0 tokens/step · auto"
     """
-    parts = [*_speed(totals), *_speculation(routed, totals)]
+    parts = [*_speed(totals), *filter(None, [thinking_text(totals.thinking_seconds)]), *_speculation(routed, totals)]
     if totals.completion_tokens and not totals.steps:
         parts.append(f"{routed.variant} ({routed.reason})")  # a server that does not report its steps
     elif not any(part.startswith(routed.variant) for part in parts):
@@ -47,6 +48,15 @@ def _speed(totals: Totals) -> list[str]:
         f"{totals.tokens_per_second:.1f} tokens/s",
     ]
     return parts if totals.speedup is None else [*parts, f"{totals.speedup.text}x plain"]
+
+
+def thinking_text(seconds: float) -> str:
+    """How long the model thought before it answered: "thought for 3 s"; "" if it did not."""
+    if not seconds:
+        return ""
+    if seconds < SHORTEST_SHOWN_SECONDS:
+        return f"thought for under {SHORTEST_SHOWN_SECONDS} s"
+    return f"thought for {seconds:.{int(seconds < SECONDS_WITHOUT_TENTHS)}f} s"
 
 
 def speedup_to_json(totals: Totals) -> dict[str, float | list[float] | None]:

@@ -30,8 +30,8 @@ def peers(
 
     PROMPTS is a file of JSON lines with `turns`, or with `instruction` and `before`, or a folder of such files. Each
     prompt runs ours, theirs, theirs, ours; the table shows ratios of seconds per token, prefill included. llama.cpp
-    takes part where its library is installed; SPECCHAT_LLAMA names its folder. It reads our weights as a GGUF file, and
-    the target's own file where it has one (--weights gguf: we compute with the same blocks).
+    takes part where its library is installed; SPECCHAT_LLAMA names its folder. It reads the target's GGUF file, or one
+    that is written from our weights where there is none.
     """
     if (prompts is None) == (not model_shape):
         raise UsageError("give a file or folder of prompts, or --model-shape")

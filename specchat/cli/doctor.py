@@ -23,8 +23,9 @@ import click
 
 from specchat import __version__
 from specchat.cli.completion import complete_profiles
+from specchat.devices import DeviceKind, drivers, may_have_gpu
 from specchat.errors import ModelError, SpecchatError
-from specchat.hub.machine import Machine, detect_machine
+from specchat.hub.machine import Machine, cpu_features, main_memory, memory_bandwidth, probed_gpus
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import format_gib, reasons, recommend
 from specchat.paths import cache_folder, configuration_folder
@@ -35,6 +36,7 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 REQUIRED_PACKAGES = ("transformers", "safetensors", "tokenizers", "textual", "click")
 LOW_DISK_BYTES, MIN_DISK_BYTES = 5 * GIB, GIB // 4
+TRITON_KERNELS = "triton_kernels"  # of PROBES
 SLOW_BYTES_PER_SECOND = 15e9  # below it even small models answer slower than people read
 
 
@@ -54,17 +56,21 @@ class CheckContext:
 
     @cached_property
     def machine(self) -> Machine:
-        return detect_machine(measures_bandwidth=not self.skips_measurements)
+        gpus = probed_gpus(self.package_probes.get("torch", {}))
+        bandwidth = None if self.skips_measurements else memory_bandwidth()
+        return Machine((*gpus, main_memory()), cpu_features(), bandwidth)
 
     @cached_property
     def package_probes(self) -> dict[str, dict[str, Any]]:
-        """The results of probing torch, bitsandbytes and the native ops, at the same time."""
+        """The results of probing PROBES, at the same time; that of GPUs only where one may be."""
         if self.skips_measurements:
             return {}
-        from specchat.hub.probe import PROBES, probe
+        from specchat.hub.package_probes import PROBES
+        from specchat.hub.probe import probe
 
-        with ThreadPoolExecutor(len(PROBES)) as pool:
-            return dict(zip(PROBES, pool.map(probe, PROBES), strict=True))
+        names = [name for name in PROBES if name != TRITON_KERNELS or may_have_gpu()]
+        with ThreadPoolExecutor(len(names)) as pool:
+            return dict(zip(names, pool.map(probe, names), strict=True))
 
     @cached_property
     def profile(self) -> Profile:
@@ -99,11 +105,33 @@ def _torch(context: CheckContext) -> Iterator[Finding]:
     if problem := _problem_with(found, "it computes wrong results"):
         yield Finding(FAIL, "torch", f"does not work: {problem}; install it again")
         return
-    yield Finding(OK, "torch", f"{found['version']}, CUDA {found['cuda'] or 'left out'}, {found['threads']} threads")
-    visible, gpus = len(found["gpus"]), [device for device in context.machine.devices if device.is_gpu]
-    if len(gpus) > visible:
-        message = f"the driver knows {len(gpus)} GPUs and torch {visible}: its CUDA is {found['cuda'] or 'left out'}"
-        yield Finding(WARN, "gpus", f"{message}; install a build that fits the driver")
+    built_for = found["platform"] or "no GPU"
+    yield Finding(OK, "torch", f"{found['version']}, for {built_for}, {found['threads']} threads")
+    if not found["gpus"] and (makers := drivers()):
+        message = f"a driver of {' and '.join(makers)} is loaded, and torch, built for {built_for}, finds no GPU"
+        yield Finding(WARN, "gpus", f"{message}; install a build of torch that fits the driver")
+
+
+def _devices(context: CheckContext) -> Iterator[Finding]:
+    """What is used on each kind of device here, and what of it was never tried."""
+    if context.skips_measurements:
+        yield Finding(OK, "gpus", "not looked for: --quick does not import torch")
+        return
+    for kind in dict.fromkeys(device.kind for device in context.machine.devices):
+        uses = [_graphs_and_kernels(context, kind) if kind.is_gpu else "kernels in C++ where they compile"]
+        uses.append(f"weights {', '.join(kind.weight_formats)}")
+        yield Finding(OK, f"device {kind.name}", f"{'; '.join(uses)}; {kind.tried}")
+
+
+def _graphs_and_kernels(context: CheckContext, kind: DeviceKind) -> str:
+    if not kind.has_kernels:
+        return "no graphs, no kernels of our own: torch computes"
+    graphs = "CUDA graphs" if kind.has_graphs else "no graphs"
+    found = context.package_probes.get(TRITON_KERNELS, {"error": "not probed"})
+    if problem := _problem_with(found, "their results differ from torch"):
+        return f"{graphs}, no Triton kernels: {problem}"
+    four_bits = "AWQ and GPTQ stay in 4 bits" if found["has_int4"] else "AWQ and GPTQ are dequantized"
+    return f"{graphs}, Triton kernels compiled and compared with torch, {four_bits}"
 
 
 def _bitsandbytes(context: CheckContext) -> Iterator[Finding]:
@@ -135,7 +163,7 @@ def _machine(context: CheckContext) -> Iterator[Finding]:
         short = device.free_bytes < GIB
         message = f"{device.name}: {format_gib(device.free_bytes)} of {format_gib(device.total_bytes)} free"
         yield Finding(WARN if short else OK, "gpu" if device.is_gpu else "memory", message)
-    if machine.best_device is machine.cpu:
+    if machine.best_device is machine.cpu and not context.skips_measurements:
         yield Finding(OK, "gpus", "none found; everything runs on the CPU")
     lacking = "" if "BF16" in machine.cpu_features else "; without BF16 it computes in float32, with twice the bytes"
     features = " ".join(machine.cpu_features) or "no vector instructions found"
@@ -270,6 +298,7 @@ def _plugins(_context: CheckContext) -> Iterator[Finding]:
 
 CHECKS: dict[str, Callable[[CheckContext], Iterator[Finding]]] = {
     "python": _python, "torch": _torch, "bitsandbytes": _bitsandbytes, "native ops": _native_ops, "machine": _machine,
+    "devices": _devices,
     "folders": _folders, "engine": _engine, "profile": _profiles, "models": _models,
     "recommended": _recommended_models, "plugins": _plugins,
 }  # fmt: skip

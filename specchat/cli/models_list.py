@@ -55,7 +55,7 @@ def _listed(model: LocalModel, device: Device) -> _Listed:
     details = model.details()
     if details.architecture is None:
         return _Listed(model, details, None)
-    fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, on_gpu=device.is_gpu)
+    fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, kind=device.kind)
     return _Listed(model, details, fits)
 
 

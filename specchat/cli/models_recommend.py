@@ -11,7 +11,7 @@ import click
 
 from specchat.cli.save_profile import pull_command, save_profile
 from specchat.cli.size_options import Gigabytes, TokenCount
-from specchat.hub.machine import CPU, Device, Machine, detect_machine, memory_bandwidth, simulated_gpu
+from specchat.hub.machine import Device, Machine, detect_machine, memory_bandwidth, simulated_gpu
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, PairRequirements, profile_text, reasons, recommend
 
@@ -59,7 +59,7 @@ def measure_machine() -> Machine:
 def recommend_for_device(device: Device, requirements: PairRequirements, machine: Machine | None) -> list[ModelPair]:
     """The pairs that fit, the best first. The bandwidth is that of main memory, so it is not used for a GPU."""
     features = machine.cpu_features if machine else ()
-    bandwidth = machine.bytes_per_second if machine and device.kind == CPU else None
+    bandwidth = machine.bytes_per_second if machine and not device.is_gpu else None
     return recommend(device, requirements, features, bandwidth)
 
 

@@ -18,7 +18,16 @@ from click.shell_completion import CompletionItem
 
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
-from specchat.profile import ACCEPTANCE_TESTS, DRAFTER_NAMES, DRAFTERS, DTYPES, WEIGHT_FORMATS, Profile, all_drafters
+from specchat.profile import (
+    ACCEPTANCE_TESTS,
+    DEVICES,
+    DRAFTER_NAMES,
+    DRAFTERS,
+    DTYPES,
+    WEIGHT_CHOICES,
+    Profile,
+    all_drafters,
+)
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
 from specchat.profile.profile_files import ProfileChain, read_profile_chain
@@ -85,17 +94,26 @@ PROFILE_OPTIONS = (
         "--min-p", "sampling.min_p", float, "Sample from tokens with at least this share of the highest probability."
     ),
     ProfileOption("--max-tokens", "limits.answer", int, "Most tokens of an answer."),
+    ProfileOption(
+        "--thinking-tokens", "prompt.thinking_tokens", int, "Most tokens of the thinking before an answer; 0: a share."
+    ),
+    ProfileOption(
+        "--device",
+        "models.device",
+        click.Choice(DEVICES),
+        "The device to compute on; auto takes a GPU when torch finds one.",
+    ),
     ProfileOption("--dtype", "models.dtype", click.Choice(DTYPES), "The dtype to compute in."),
     ProfileOption(
         "--weights",
         "models.weights",
-        click.Choice(WEIGHT_FORMATS),
+        click.Choice(WEIGHT_CHOICES),
         "Format of the target's weights in memory. int8 and fp8 take half of bfloat16, nf4 a quarter.",
     ),
     ProfileOption(
         "--draft-weights",
         "models.draft_weights",
-        click.Choice(WEIGHT_FORMATS),
+        click.Choice(WEIGHT_CHOICES),
         "Format of the draft model's weights in memory.",
     ),
     ProfileOption(
@@ -121,7 +139,11 @@ PROFILE_OPTIONS = (
         shell_complete=complete_models,
     ),
 )
-FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {"speculation.exact": "--exact"}
+FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {
+    "speculation.exact": "--exact",
+    "prompt.thinking": "--think",
+}
+THINKING_BY_FLAG = {None: None, True: "on", False: "off"}
 
 
 class EngineOption(click.Option):
@@ -140,9 +162,16 @@ def profile_options(command: CommandFunction) -> CommandFunction:
         default=None,
         help="Bit-identical to plain decoding also where kernels are not batch invariant; slower.",
     )
+    think = click.option(
+        "--think/--no-think",
+        "thinks",
+        cls=EngineOption,
+        default=None,
+        help="Whether a model that can think does so before it answers; otherwise as its chat template has it.",
+    )
     plan_help = "Print which models and formats would be loaded, and stop."
     dry_run = click.option("--dry-run", cls=EngineOption, is_flag=True, help=plan_help)
-    command = dry_run(exact(_or_print_plan(command)))
+    command = dry_run(exact(think(_or_print_plan(command))))
     for option in reversed(PROFILE_OPTIONS):
         command = click.option(
             option.flag,
@@ -223,6 +252,7 @@ def read_profile_layers(options: Mapping[str, Any], project_folder: Path | None 
     """Read the options, the environment, the project file of a folder (or of the current one) and the profile."""
     flat = {option.key: option.value_in(options) for option in PROFILE_OPTIONS}
     flat["speculation.exact"] = options["exact"]
+    flat["prompt.thinking"] = THINKING_BY_FLAG[options.get("thinks")]
     from_options = options_source(_with_absolute_paths(flat), _flag_for_key)
     project = trusted_project(project_folder or Path.cwd())
     project_sources = (project.source(),) if project else ()

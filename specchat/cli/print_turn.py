@@ -25,6 +25,7 @@ from specchat.chat.turn_summary import summary_line
 from specchat.errors import ContextError, error_with_exit_code
 from specchat.profile import Profile
 from specchat.repl.interrupt import interruptible
+from specchat.repl.thinking_printer import ThinkingPrinter
 from specchat.terminal import Styled, printable_with_tabs
 
 ERASE_LINE = "\r\x1b[2K"
@@ -63,11 +64,13 @@ class TurnPrinter:
     finished: Finished | None = None
     ends_with_newline: bool = True
     waiting_line: TemporaryLine = field(default_factory=TemporaryLine)
+    thinking: ThinkingPrinter = field(default_factory=ThinkingPrinter)
 
     def on_event(self, event: Event) -> None:
         """Print text; raise the error of a failed turn."""
         if not isinstance(event, LoadingProgress | PrefillProgress):
             self.waiting_line.erase()
+        self.thinking.on_event(event)
         match event:
             case LoadingProgress(text=text):
                 self.waiting_line.show(text)
@@ -91,6 +94,7 @@ class TurnPrinter:
 
     def close(self) -> None:
         self.waiting_line.erase()
+        self.thinking.end_line()
         self._end_line()
 
     def _end_line(self) -> None:

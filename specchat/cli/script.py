@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
-from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, TextDelta, Totals
+from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat, Request
 from specchat.cli.ask import STDIN, check_utf8, read_stdin
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
@@ -196,11 +196,14 @@ def _update_line(update: JsonObject) -> JsonObject:
 
 
 def _event_line(event: Event) -> dict[str, Any]:
-    """Text as an update of the Agent Client Protocol, every other event as our own type."""
-    if isinstance(event, TextDelta):
+    """Text and thinking as updates of the Agent Client Protocol, every other event as our own type."""
+    if isinstance(event, TextDelta | ThinkingDelta):
         content = {"type": "text", "text": event.text}
-        return _update_line({"sessionUpdate": "agent_message_chunk", "content": content})
+        return _update_line({"sessionUpdate": CHUNK_NAMES[type(event)], "content": content})
     return {"type": "event", "event": EVENT_METHODS[type(event)], **event_to_json(event)}
+
+
+CHUNK_NAMES = {TextDelta: "agent_message_chunk", ThinkingDelta: "agent_thought_chunk"}
 
 
 def _usage_numbers(totals: Totals) -> dict[str, Any]:

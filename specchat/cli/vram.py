@@ -9,6 +9,7 @@ import click
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.options import load_plan_text
 from specchat.cli.size_options import Gigabytes, TokenCount, fit_label
+from specchat.devices import CUDA
 from specchat.errors import UsageError
 from specchat.hub.architecture import EMBEDDING, EXPERT, Architecture
 from specchat.hub.catalog import catalog, find_entry, head_architecture
@@ -151,7 +152,7 @@ def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
     if row := kv_bytes_per_token(architecture):
         yield f"a token takes {row / 1024:.3g} KiB of KV cache"
     rows = cache_rows(context)
-    if has_kv_arena(architecture, on_gpu=True):
+    if has_kv_arena(architecture, kind=CUDA):
         yield (
             f"on a GPU, {arena_rows(context)} rows of KV cache are allocated at load: a full context of {context}, "
             "and a short text beside it"

@@ -66,6 +66,8 @@ CHAT_SETTINGS: Mapping[str, ChatSetting] = {
         ChatSetting("presence-penalty", "sampling.presence_penalty"),
         ChatSetting("seed", "sampling.seed"),
         ChatSetting("max-tokens", "limits.answer"),
+        ChatSetting("think", "prompt.thinking", "[on|off|default]"),
+        ChatSetting("thinking-tokens", "prompt.thinking_tokens"),
     )
 }
 CHANGEABLE_KEYS = (*(setting.key for setting in CHAT_SETTINGS.values()), *MODEL_KEYS)
@@ -173,7 +175,7 @@ def _fitting_weights(located: LocatedModel, held_bytes: int, current: str) -> st
     """The format with which it fits when the models of the engine process have gone; None for that of the profile."""
     device: Device = detect_machine().best_device
     free_bytes = device.free_bytes + held_bytes
-    fits = fitting_format(located.architecture, free_bytes, FITTING_TOKENS, on_gpu=device.is_gpu)
+    fits = fitting_format(located.architecture, free_bytes, FITTING_TOKENS, kind=device.kind)
     if fits is None:
         needed = format_gib(weight_bytes(located.architecture, "nf4-double"))
         raise ModelError(

@@ -1,5 +1,5 @@
-"""Export of a conversation to a file, as Markdown (requests as quotes, answers unchanged) or as JSON (all stored
-fields).
+"""Export of a conversation to a file, as Markdown (requests as quotes, thinking folded, answers unchanged) or as
+JSON (all stored fields).
 
 An existing file is never overwritten.
 """
@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specchat.chat.history import StoredTurn
+from specchat.chat.turn_summary import thinking_text
 from specchat.errors import InputError
+from specchat.host.protocol import totals_from_json
 
 FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
 
@@ -43,6 +45,7 @@ def _as_json(name: str, turns: Sequence[StoredTurn]) -> str:
             "model": turn.answer.model,
             "question": turn.request.get("text", ""),
             "files": turn.request.get("files") or [],
+            "thinking": turn.answer.thinking,
             "answer": turn.answer.text,
             "state": turn.state,
             "variant": turn.answer.variant,
@@ -67,6 +70,9 @@ def _markdown_blocks(turns: Sequence[StoredTurn]) -> Iterator[str]:
         if files := [f"@{file.get('name', '')}" for file in turn.request.get("files") or ()]:
             lines += ["", " ".join(files)]
         yield "\n".join(f"> {line}".rstrip() for line in lines)
+        if thinking := turn.answer.thinking.strip("\n"):
+            summary = thinking_text(totals_from_json(turn.totals).thinking_seconds) or "thinking"
+            yield f"<details>\n<summary>{summary}</summary>\n\n{_close_fence(thinking)}\n\n</details>"
         if answer := turn.answer.text.strip("\n"):
             yield _close_fence(answer)
 

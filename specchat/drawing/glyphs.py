@@ -26,10 +26,11 @@ class Glyphs:
     ellipsis: str
     line_end: str
     bar_parts: str  # of the acceptance bar: accepted, rejected, no draft tokens
+    unfolded_mark: str  # above a text that can be folded
 
 
-UNICODE = Glyphs(False, "›", "│", "─", "▸", "×", "·", "→", "▁▂▃▄▅▆▇█", "…", "↵", "█░·")
-ASCII = Glyphs(True, ">", "|", "-", ">", "x", "-", ">", "_.-=+*#@", "...", "\\n", "#x.")
+UNICODE = Glyphs(False, "›", "│", "─", "▸", "×", "·", "→", "▁▂▃▄▅▆▇█", "…", "↵", "█░·", "▾")
+ASCII = Glyphs(True, ">", "|", "-", ">", "x", "-", ">", "_.-=+*#@", "...", "\\n", "#x.", "v")
 
 
 def choose_glyphs(is_ascii: bool | None = None) -> Glyphs:

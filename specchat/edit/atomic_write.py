@@ -145,10 +145,8 @@ def _stage(replacement: Replacement) -> _StagedWrite:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(replacement.new or b"")
-            if replacement.old is None:
-                os.fchmod(file.fileno(), 0o666 & ~_umask())
-            else:
-                _copy_owner_and_mode(file.fileno(), target)
+            if hasattr(os, "fchmod"):  # Windows gives a file the rights of its folder
+                _set_owner_and_mode(file.fileno(), target if replacement.old is not None else None)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
@@ -180,8 +178,11 @@ def _rename_without_replacing(temporary: Path, target: Path) -> None:
         temporary.replace(target)
 
 
-def _copy_owner_and_mode(descriptor: int, target: Path) -> None:
-    """Copy owner and mode of the replaced file; only root can change the owner."""
+def _set_owner_and_mode(descriptor: int, target: Path | None) -> None:
+    """Copy owner and mode of the replaced file; only root can change the owner. A new file has the usual mode."""
+    if target is None:
+        os.fchmod(descriptor, 0o666 & ~_umask())
+        return
     old = target.stat()
     with contextlib.suppress(PermissionError):
         os.fchown(descriptor, old.st_uid, old.st_gid)
@@ -189,6 +190,8 @@ def _copy_owner_and_mode(descriptor: int, target: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":
+        return  # which opens no folders
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -26,7 +26,7 @@ MAX_LOG_FILES = 5
 READ_BYTES = 2**18
 MAX_CHUNKS_AHEAD = 64  # read before they are requested
 MAX_UNWRITTEN_BYTES = 2**20  # written before the editor reads
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ def stop_on_signals(stop: Callable[[], None]) -> ExitStatus:
         stop()
 
     for number in SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+        with suppress(NotImplementedError):  # Windows ends the process
+            asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
     return status
 
 

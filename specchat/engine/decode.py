@@ -114,7 +114,9 @@ class Generation:
             if not self.target.supports_trees:
                 tree = tree.first_chain(budget)
             drafted_at = pass_seconds()
-            tree, allowed = (tree, None) if config.grammar is None else constrain_tree(tree, config.grammar, budget)
+            allowed = None
+            if config.grammar is not None and not config.grammar.is_free(budget):
+                tree, allowed = constrain_tree(tree, config.grammar, budget)
             verified = self._verify(tree, sampler, seen, allowed)
             output, (sampled, finite) = verified.output, _wait_for(verified.samples)
             path = _truncate_at_stop(tree, accept(tree, sampled), config.stop_token_ids)[:remaining]

@@ -34,6 +34,10 @@ class Grammar(Protocol):
         """Tokens that most likely come next, because only one text is possible. They are verified like draft tokens."""
         ...
 
+    def is_free(self, depth: int) -> bool:
+        """Whether any token may come next and behind each of the next `depth` tokens: then no mask is needed."""
+        ...
+
 
 def constrain_tree(tree: DraftTree, grammar: Grammar, max_draft_tokens: int) -> tuple[DraftTree, Tensor]:
     """The tree without forbidden tokens and with the forced ones, at most `max_draft_tokens`; and masks. bool [N, V]

@@ -40,10 +40,18 @@ class ServerTimeouts:
 
 
 DEFAULT_TIMEOUTS = ServerTimeouts()
+THINKING_FIELDS = ("reasoning_content", "reasoning")  # of most servers, and of newer vLLM and OpenRouter
 
 
 @dataclass(frozen=True)
 class TextChunk:
+    text: str
+
+
+@dataclass(frozen=True)
+class ThinkingChunk:
+    """Thinking that the server sends apart from the answer."""
+
     text: str
 
 
@@ -56,7 +64,7 @@ class StreamEnd:
     spec_decode_counts: SpecDecodeCounts | None = None
 
 
-StreamItem = TextChunk | StreamEnd | ModelError
+StreamItem = TextChunk | ThinkingChunk | StreamEnd | ModelError
 
 
 class ResponseStream:
@@ -83,16 +91,19 @@ class _ChunkAccumulator:
     usage: Any = None
     metrics: Any = None
 
-    def add_chunk(self, chunk: Any) -> str:
+    def add_chunk(self, chunk: Any) -> list[TextChunk | ThinkingChunk]:
         self.usage = chunk.usage or self.usage
         self.metrics = (chunk.model_extra or {}).get("metrics") or self.metrics
         if not chunk.choices:
-            return ""
+            return []
         choice = chunk.choices[0]
         self.finish_reason = choice.finish_reason or self.finish_reason
-        text = choice.delta.content or ""
-        self.text_chunk_count += bool(text)
-        return text
+        others = choice.delta.model_extra or {}
+        thinking = next((others[name] for name in THINKING_FIELDS if others.get(name)), "")
+        chunks: list[TextChunk | ThinkingChunk] = [ThinkingChunk(thinking)] if thinking else []
+        chunks += [TextChunk(choice.delta.content)] if choice.delta.content else []
+        self.text_chunk_count += len(chunks)
+        return chunks
 
     def to_stream_end(self, spec_decode_counts: SpecDecodeCounts | None) -> StreamEnd:
         """The end of the stream. Without `usage`, each text chunk counts as one token."""
@@ -211,8 +222,8 @@ class ServerClient:
         stream = await self._client.chat.completions.create(**body, stream=True, stream_options={"include_usage": True})
         async with stream:
             async for chunk in stream:
-                if text := accumulator.add_chunk(chunk):
-                    response.items.put(TextChunk(text))
+                for item in accumulator.add_chunk(chunk):
+                    response.items.put(item)
 
     async def _metrics_page(self) -> str | None:
         """The metrics page; None when it is not needed, missing or slow."""

@@ -23,6 +23,7 @@ from specchat.chat.events import (
     LoadingProgress,
     Routed,
     TextDelta,
+    ThinkingDelta,
     Totals,
 )
 from specchat.chat.request import LARK, SCHEMA, AnswerFormat, Request
@@ -35,6 +36,7 @@ from specchat.fleet.server_client import (
     ServerTimeouts,
     StreamEnd,
     TextChunk,
+    ThinkingChunk,
     read_api_key,
 )
 from specchat.fleet.server_probe import detect_backend, served_models
@@ -145,6 +147,8 @@ class _ServerAnswer:
         self.started_at = perf_counter()
         self.first_token_at = self.last_token_at = 0.0
         self.text_parts: list[str] = []
+        self.thinking_parts: list[str] = []
+        self.thinking_ended_at = 0.0
 
     def events(self) -> Iterator[Event]:
         profile = self.session.profile
@@ -157,9 +161,13 @@ class _ServerAnswer:
         try:
             while not self.cancelled.is_set():
                 match response.next_item(POLL_SECONDS):
+                    case ThinkingChunk(text=text):
+                        self._on_token()
+                        self.thinking_ended_at = self.last_token_at
+                        self.thinking_parts.append(text)
+                        yield ThinkingDelta(text)
                     case TextChunk(text=text):
-                        self.last_token_at = perf_counter()
-                        self.first_token_at = self.first_token_at or self.last_token_at
+                        self._on_token()
                         self.text_parts.append(beginning + text)
                         beginning = ""
                         yield TextDelta(self.text_parts[-1])
@@ -174,12 +182,18 @@ class _ServerAnswer:
             self._store_turn(stream_end)
         yield Finished(_finish_reason(stream_end), self._totals(stream_end))
 
+    def _on_token(self) -> None:
+        self.last_token_at = perf_counter()
+        self.first_token_at = self.first_token_at or self.last_token_at
+
     def _store_turn(self, stream_end: StreamEnd) -> None:
         """Store the turn, unless the server failed before the first text."""
         if self.text_parts or stream_end.finish_reason != "cancelled" or self.cancelled.is_set():
             is_finished = _finish_reason(stream_end) == "stop"
-            answer = "".join(self.text_parts)
-            turn = Turn(self.request.text, self.request.files, answer=answer, is_finished=is_finished, seed=self.seed)
+            turn = Turn(
+                self.request.text, self.request.files, answer="".join(self.text_parts), is_finished=is_finished,
+                seed=self.seed, thinking="".join(self.thinking_parts),
+            )  # fmt: skip
             self.session.turns.append(turn)
 
     def _totals(self, stream_end: StreamEnd) -> Totals:
@@ -194,6 +208,7 @@ class _ServerAnswer:
             accepted_by_drafter={SERVER_DRAFTER: counts.accepted_tokens} if counts else {},
             verify_seconds=self.last_token_at - self.first_token_at,
             ttft_seconds=self.first_token_at - self.started_at if self.first_token_at else 0.0,
+            thinking_seconds=self.thinking_ended_at - self.first_token_at if self.thinking_parts else 0.0,
         )
 
 
@@ -233,6 +248,9 @@ def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Reque
         body["stop"] = list(request.stop)
     if request.answer_prefix:
         extra_body |= {"add_generation_prompt": False, "continue_final_message": True}
+    thinking = request.thinking or profile.prompt.thinking
+    if thinking != "auto" and profile.models.backend in CONTINUING_BACKENDS:
+        extra_body["chat_template_kwargs"] = {"enable_thinking": thinking == "on"}
     if request.answer_format:
         extra_body |= _response_format(profile.models.backend, request.answer_format)
     return body | ({"extra_body": extra_body} if extra_body else {})

@@ -68,7 +68,7 @@ def sdpa(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> 
     `mask` is added to the scores [B, 1, n, kv_length].
     """
     is_large = queries.shape[2] * keys.shape[2] >= MATMUL_MIN_SCORES
-    if is_large and queries.dtype == torch.bfloat16 and queries.device.type == "cpu":
+    if is_large and queries.dtype == torch.bfloat16 and queries.is_cpu:
         return _attention_by_matmuls(queries, keys, values, mask)
     return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.devices import kind_of
 from specchat.engine.cache import KVLocation
 from specchat.forward.attention import AttentionMask, apply_rope, attention, sdpa
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
@@ -221,9 +222,9 @@ def max_native_rows() -> int:
 
 def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
     """The fastest implementation for the dtype and the device of `like`."""
-    if like.device.type == "cuda":
+    if kind_of(like.device).has_kernels:
         return _cuda_ops(dimensions, like)
-    if like.device.type != "cpu" or like.dtype not in DTYPE_NAMES or dimensions.head_size > NATIVE_MAX_HEAD_SIZE:
+    if kind_of(like.device).is_gpu or like.dtype not in DTYPE_NAMES or dimensions.head_size > NATIVE_MAX_HEAD_SIZE:
         return TorchOps(dimensions)
     native = native_kernels()
     if native.library is None:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.devices import kind_of
 from specchat.forward.linear import TOLERANCE, QuantLinear, sample_tensor, tensor_bytes
 from specchat.forward.native_ops import DISABLED, ENVIRONMENT_VARIABLE
 
@@ -101,7 +102,7 @@ class Int4Linear(QuantLinear):
 @lru_cache
 def int4_matmul(device: torch.device, dtype: torch.dtype) -> Int4Matmul | None:
     """The kernel of this device; None without one, or when a test gives other results than dequantized weights."""
-    if device.type != "cuda" or os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
+    if not kind_of(device).has_kernels or os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
         return None
     try:
         import_module("triton")  # the module below may be loaded already

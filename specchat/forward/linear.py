@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.devices import kind_of
 from specchat.forward.native_ops import Kernel, NativeBorderError, NativeKernels, data_pointer, native_kernels
 
 Linear = Callable[[Tensor], Tensor]  # [N, in] -> [N, out]
@@ -127,7 +128,7 @@ class OneDnnLinear(QuantLinear):
 
 def float_linear(weight: Tensor, bias: Tensor | None = None) -> QuantLinear:
     """A linear layer with a float weight. On a CPU the weight is packed, and the original can be freed."""
-    if weight.device.type != "cpu":
+    if kind_of(weight.device).is_gpu:
         return FloatLinear(weight, bias)
     native = native_kernels()
     kernel = linear_kernel(native, weight.dtype) if bias is None or bias.dtype == weight.dtype else None

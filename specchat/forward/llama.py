@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from specchat.devices import kind_of
 from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena
@@ -76,7 +77,7 @@ class LlamaModel:
         self.dimensions, self.weights, self.limits = dimensions, weights, limits
         self.device, self._like = weights.norm.device, weights.norm
         sizes = AttentionDimensions(dimensions.heads, dimensions.kv_heads, dimensions.head_size, dimensions.epsilon)
-        is_capturable = graphs is None or self.device.type == "cuda"  # native kernels are not
+        is_capturable = graphs is None or kind_of(self.device).has_kernels  # native kernels are not
         has_kernels = is_capturable and _have_one_dtype(weights)
         self.ops = select_fused_ops(sizes, self._like) if has_kernels else TorchOps(sizes)
         self.is_batch_invariant = self.ops.is_batch_invariant and _have_invariant_linears(weights)

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from specchat.errors import last_output_line
-from specchat.paths import cache_folder
+from specchat.paths import belongs_to_user, cache_folder, user_id
 
 SOURCES = tuple(Path(__file__).with_name(f"native_{name}.cpp") for name in ("ops", "linear", "packed", "attention"))
 HEADER = Path(__file__).with_name("native_lanes.h")
@@ -146,7 +146,8 @@ def _compile_library(compiler: str, flags: tuple[str, ...], folder: Path) -> Pat
     key = "\0".join((*code, compiler, *flags, platform.machine(), platform.system()))
     library = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & WRITABLE_BY_OTHERS:
+    is_writable_by_others = user_id() is not None and folder.stat().st_mode & WRITABLE_BY_OTHERS
+    if not belongs_to_user(folder.stat()) or is_writable_by_others:
         raise PermissionError("other users can write to this folder")
     if not library.exists():
         partial = library.with_suffix(f".{os.getpid()}")

@@ -1,8 +1,9 @@
 // Linear layers on the blocks of GGUF files: codes of 4 or 8 bits, with scales and, in some formats, minimums.
 //
-// Activations are quantized to 8 bits, with one scale for each group of 32. The product of a group is an integer, which
-// has no order; groups are scaled and added in their order. So a row has the same bits whatever other rows are in the
-// pass, and for every number of threads.
+// Activations are quantized to 8 bits, with one scale for each group of 32. A number of more than three times
+// the next largest of its group would make the scale too coarse for the others: it is an outlier, and is multiplied as
+// a float. The product of a group is an integer, which has no order; groups are scaled and added in their order, then outliers.
+// So a row has the same bits whatever other rows are in the pass, and for every number of threads.
 //
 // Weights are packed in blocks of LANES outputs, group after group of inputs: the scales of all lanes, their minimums,
 // and words of 4 codes (4 inputs of one output), LANES words together. A byte of 4-bit codes holds word i and, in its
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int GROUP = 32, WORDS = GROUP / 4, SUPER_GROUPS = 8;  // of inputs; words of 4 inputs; groups of a super-block
 constexpr int64_t PANEL_BYTES = 1 << 18;  // weights that stay in the cache while all rows are multiplied with them
+constexpr float OUTLIER_RATIO = 3;  // to the next largest number of the group
 constexpr int PREFETCH_BYTES = 1024, CACHE_LINE = 64;
 constexpr int MAX_ROWS = LANES == 16 ? 8 : 4;  // that are multiplied with a group of weights while it is in registers
 
@@ -39,6 +41,12 @@ struct Format {
 struct GroupScale {
     float scale, scaled_sum;  // and the sum of all numbers
     int32_t half_sums[2];     // of the first and the last 16 integers
+};
+
+// An activation that is no part of its group's integers.
+struct Outlier {
+    int32_t input;
+    float number;
 };
 
 inline Floats load_halves(const uint8_t* from) {
@@ -72,6 +80,59 @@ inline Floats load_bytes(const uint8_t* from) {
     Floats numbers;
     for (int lane = 0; lane < LANES; lane++) numbers[lane] = float(int8_t(from[lane]));
     return numbers;
+#endif
+}
+
+inline Floats load_floats(const float* from) {
+    Floats numbers;
+    std::memcpy(&numbers, from, sizeof numbers);
+    return numbers;
+}
+
+inline Floats load_floats(const bfloat16* from) {
+    Halves halves;
+    std::memcpy(&halves, from, sizeof halves);
+    return (Floats)(__builtin_convertvector(halves, Words) << 16);
+}
+
+inline float largest_lane(Floats numbers) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)numbers);
+#else
+    float largest = numbers[0];
+    for (int lane = 1; lane < LANES; lane++) largest = numbers[lane] > largest ? numbers[lane] : largest;
+    return largest;
+#endif
+}
+
+inline int32_t sum_of_lanes(Ints numbers) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_epi32((__m512i)numbers);
+#else
+    int32_t sum = 0;
+    for (int lane = 0; lane < LANES; lane++) sum += numbers[lane];
+    return sum;
+#endif
+}
+
+// Rounds to nearest, ties to even.
+inline Ints nearest(Floats numbers) {
+#if defined(__AVX512F__)
+    return (Ints)_mm512_cvtps_epi32((__m512)numbers);
+#elif defined(__AVX2__)
+    return (Ints)_mm256_cvtps_epi32((__m256)numbers);
+#else
+    Ints rounded;
+    for (int lane = 0; lane < LANES; lane++) rounded[lane] = int32_t(std::nearbyint(numbers[lane]));
+    return rounded;
+#endif
+}
+
+inline void store_bytes(int8_t* to, Ints numbers) {
+#if defined(__AVX512F__)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8((__m512i)numbers));
+#else
+    for (int lane = 0; lane < LANES; lane++) to[lane] = int8_t(numbers[lane]);
 #endif
 }
 
@@ -141,11 +202,33 @@ struct WeightGroup {
     }
 };
 
-// ROWS rows times LANES outputs.
+// The weights of one input of LANES outputs.
+template <class F>
+inline Floats weights_of_input(const uint8_t* block, int32_t input, int32_t offset) {
+    const int group = input / GROUP, word = input % GROUP / 4, part = input % GROUP * F::SCALES / GROUP;
+    const uint8_t* super = block + int64_t(group / SUPER_GROUPS) * (SUPER_GROUPS * F::GROUP_BYTES + F::SUPER_BYTES);
+    const uint8_t* from = super + F::SUPER_BYTES + group % SUPER_GROUPS * F::GROUP_BYTES;
+    const int stored = F::BITS == 4 ? word % (WORDS / 2) : word;
+    const int shift = input % 4 * 8 + (word == stored ? 0 : 4);
+    Ints codes;
+    std::memcpy(&codes, from + F::HEADER_BYTES + stored * sizeof codes, sizeof codes);
+    codes = (codes >> shift) & (F::BITS == 4 ? 15 : 255);
+    const Floats numbers = __builtin_convertvector(codes - (F::HAS_MINIMUM ? 0 : offset), Floats);
+    if (!F::IS_SUPER) {
+        const Floats scaled = numbers * load_halves(from + 2 * part * LANES);
+        return F::HAS_MINIMUM ? scaled + load_halves(from + 2 * F::SCALES * LANES) : scaled;
+    }
+    const Floats scaled = numbers * (load_halves(super) * load_bytes(from + part * LANES));
+    return F::HAS_MINIMUM ? scaled + load_halves(super + 2 * LANES) * load_bytes(from + F::SCALES * LANES) : scaled;
+}
+
+// ROWS rows times LANES outputs. The outliers of row i are those from starts[i] to starts[i + 1].
 template <class F, int ROWS>
-inline void multiply_rows(const int8_t* integers, const GroupScale* scales, const uint8_t* weights, int64_t groups,
-                          int32_t offset, float (&out)[MAX_ROWS][LANES]) {
+inline void multiply_rows(const int8_t* integers, const GroupScale* scales, const Outlier* outliers,
+                          const int64_t* starts, const uint8_t* weights, int64_t groups, int32_t offset,
+                          float (&out)[MAX_ROWS][LANES]) {
     Floats sums[ROWS] = {}, super_scale = {}, super_minimum = {};
+    const uint8_t* block = weights;
     for (int64_t index = 0; index < groups; index++) {
         if (F::IS_SUPER && index % SUPER_GROUPS == 0) {
             super_scale = load_halves(weights);
@@ -160,38 +243,95 @@ inline void multiply_rows(const int8_t* integers, const GroupScale* scales, cons
             sums[row] = group.add_group(sums[row], integers + (row * groups + index) * GROUP,
                                         scales[row * groups + index], offset);
     }
-    for (int row = 0; row < ROWS; row++) std::memcpy(out[row], &sums[row], sizeof sums[row]);
+    for (int row = 0; row < ROWS; row++) {
+        for (int64_t i = starts[row]; i < starts[row + 1]; i++)
+            sums[row] += weights_of_input<F>(block, outliers[i].input, offset) * outliers[i].number;
+        std::memcpy(out[row], &sums[row], sizeof sums[row]);
+    }
 }
 
-template <class T>
-void quantize_groups(const T* numbers, int8_t* integers, GroupScale* scales, int64_t first, int64_t last) {
-    for (int64_t group = first; group < last; group++) {
-        float wide[GROUP], largest = 0;
-#pragma omp simd
-        for (int i = 0; i < GROUP; i++) wide[i] = to_float(numbers[group * GROUP + i]);
-#pragma omp simd reduction(max : largest)
-        for (int i = 0; i < GROUP; i++) largest = std::fmax(largest, std::fabs(wide[i]));
-        const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
-        GroupScale& scale = scales[group];
-        for (int half = 0; half < 2; half++) {
-            int32_t sum = 0;
-#pragma omp simd reduction(+ : sum)
-            for (int i = half * GROUP / 2; i < (half + 1) * GROUP / 2; i++) {
-                const int32_t integer = int32_t(std::nearbyint(wide[i] * inverse));
-                integers[group * GROUP + i] = int8_t(integer);
-                sum += integer;
-            }
-            scale.half_sums[half] = sum;
+// Numbers of one group, in registers.
+struct Group {
+    static constexpr int PARTS = GROUP / LANES;
+    Floats parts[PARTS];
+
+    template <class T>
+    explicit Group(const T* numbers) {
+        for (int part = 0; part < PARTS; part++) parts[part] = load_floats(numbers + part * LANES);
+    }
+
+    // The largest absolute value below a bound.
+    float largest_below(float bound) const {
+        Floats most = {};
+        for (const Floats& part : parts) {
+            const Floats size = part < 0 ? -part : part, other = size < bound ? size : Floats{};
+            most = other > most ? other : most;
         }
+        return largest_lane(most);
+    }
+
+    // How many have this absolute value.
+    int count(float size) const {
+        Ints found = {};
+        for (const Floats& part : parts) found -= (part == size) | (part == -size);
+        return sum_of_lanes(found);
+    }
+
+    // Takes the number with this absolute value out; its place goes to `place`.
+    float take(float size, int& place) {
+        for (place = 0; parts[place / LANES][place % LANES] != size && parts[place / LANES][place % LANES] != -size;)
+            place++;
+        const float number = parts[place / LANES][place % LANES];
+        parts[place / LANES][place % LANES] = 0;
+        return number;
+    }
+
+    // Multiplies, rounds to integers of 8 bits, and returns the sums of both halves.
+    void round(float factor, int8_t* integers, int32_t (&half_sums)[2]) const {
+        half_sums[0] = half_sums[1] = 0;
+        for (int part = 0; part < PARTS; part++) {
+            const Ints rounded = nearest(parts[part] * factor);
+            store_bytes(integers + part * LANES, rounded);
+            half_sums[part * 2 / PARTS] += sum_of_lanes(rounded);
+        }
+    }
+};
+
+template <class T>
+void quantize_groups(const T* numbers, int8_t* integers, GroupScale* scales, Outlier* outliers, int64_t groups,
+                     int64_t first, int64_t last) {
+    for (int64_t index = first; index < last; index++) {
+        Group group(numbers + index * GROUP);
+        float largest = group.largest_below(INFINITY);
+        const float next = group.largest_below(largest);
+        outliers[index].input = -1;
+        if (largest > OUTLIER_RATIO * next && group.count(largest) == 1) {
+            int place;
+            outliers[index].number = group.take(largest, place);
+            outliers[index].input = int32_t(index % groups) * GROUP + place;
+            largest = next;
+        }
+        GroupScale& scale = scales[index];
+        group.round(largest > 0 ? 127.0f / largest : 0.0f, integers + index * GROUP, scale.half_sums);
         scale.scale = largest / 127.0f;
         scale.scaled_sum = scale.scale * float(scale.half_sums[0] + scale.half_sums[1]);
     }
 }
 
+// Quantized rows: integers [rows, inputs], scales [rows, groups], and the outliers of one row after the other.
+struct Rows {
+    const int8_t* integers;
+    const GroupScale* scales;
+    const Outlier* outliers;
+    const int64_t* starts;  // of a row's outliers [rows + 1]
+    int64_t count, groups;
+};
+
 // The outputs of blocks [first, last): store(row, output, numbers of LANES outputs).
 template <class F, class Store>
-void multiply_blocks(const int8_t* integers, const GroupScale* scales, const uint8_t* weights, int64_t count,
-                     int64_t groups, int32_t offset, int64_t first, int64_t last, const Store& store) {
+void multiply_blocks(const Rows& rows, const uint8_t* weights, int32_t offset, int64_t first, int64_t last,
+                     const Store& store) {
+    const int64_t count = rows.count, groups = rows.groups;
     const int64_t block_bytes = F::block_bytes(groups), panel = PANEL_BYTES / block_bytes + 1;
     float sums[MAX_ROWS][LANES];
     for (int64_t start = first; start < last; start += panel) {
@@ -201,8 +341,9 @@ void multiply_blocks(const int8_t* integers, const GroupScale* scales, const uin
             constexpr int ROWS = decltype(size)::value;
             for (; row + ROWS <= count; row += ROWS)
                 for (int64_t block = start; block < end; block++) {
-                    multiply_rows<F, ROWS>(integers + row * groups * GROUP, scales + row * groups,
-                                           weights + block * block_bytes, groups, offset, sums);
+                    multiply_rows<F, ROWS>(rows.integers + row * groups * GROUP, rows.scales + row * groups,
+                                           rows.outliers, rows.starts + row, weights + block * block_bytes, groups,
+                                           offset, sums);
                     for (int i = 0; i < ROWS; i++) store(row + i, block * LANES, sums[i]);
                 }
         };
@@ -233,10 +374,10 @@ void store_row(const Output& to, int64_t row, int64_t first, const float* sums) 
 }
 
 // The formats by number, as in packed_linear.py.
-void multiply_format(int64_t format, const int8_t* integers, const GroupScale* scales, const uint8_t* weights,
-                     int64_t count, int64_t groups, int32_t offset, int64_t first, int64_t last, const Output& out) {
+void multiply_format(int64_t format, const Rows& rows, const uint8_t* weights, int32_t offset, int64_t first,
+                     int64_t last, const Output& out) {
     const auto run = [&](auto layout) {
-        multiply_blocks<decltype(layout)>(integers, scales, weights, count, groups, offset, first, last, out);
+        multiply_blocks<decltype(layout)>(rows, weights, offset, first, last, out);
     };
     switch (format) {
         case 0: return run(Format<4, false, false>());    // Q4_0
@@ -255,17 +396,30 @@ void packed_linear(const T* rows, const uint8_t* weights, const T* bias, T* out,
                    int64_t outputs, int64_t stride, int64_t format, int64_t offset, int64_t threads) {
     thread_local std::vector<int8_t> integer_buffer;
     thread_local std::vector<GroupScale> scale_buffer;
+    thread_local std::vector<Outlier> outlier_buffer;
+    thread_local std::vector<int64_t> start_buffer;
     const int64_t groups = inputs / GROUP, blocks = (outputs + LANES - 1) / LANES;
     integer_buffer.resize(size_t(count * inputs));
     scale_buffer.resize(size_t(count * groups));
     int8_t* integers = integer_buffer.data();
     GroupScale* scales = scale_buffer.data();
+    outlier_buffer.resize(size_t(count * groups));
+    start_buffer.resize(size_t(count + 1));
+    Outlier* outliers = outlier_buffer.data();
     in_parallel(count > 1 ? threads : 1, [&](int64_t part, int64_t parts) {
-        quantize_groups(rows, integers, scales, count * groups * part / parts, count * groups * (part + 1) / parts);
+        quantize_groups(rows, integers, scales, outliers, groups, count * groups * part / parts,
+                        count * groups * (part + 1) / parts);
     });
+    int64_t found = 0;
+    for (int64_t group = 0; group < count * groups; group++) {
+        if (group % groups == 0) start_buffer[size_t(group / groups)] = found;
+        if (outliers[group].input >= 0) outliers[found++] = outliers[group];
+    }
+    start_buffer[size_t(count)] = found;
+    const Rows quantized{integers, scales, outliers, start_buffer.data(), count, groups};
     const Output output{store_row<T>, bias, out, outputs, stride};
     in_parallel(threads, [&](int64_t part, int64_t parts) {
-        multiply_format(format, integers, scales, weights, count, groups, int32_t(offset), blocks * part / parts,
+        multiply_format(format, quantized, weights, int32_t(offset), blocks * part / parts,
                         blocks * (part + 1) / parts, output);
     });
 }

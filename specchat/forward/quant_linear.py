@@ -24,12 +24,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.devices import GGUF_FORMAT, kind_of
 from specchat.errors import ModelError
 from specchat.forward.linear import ONEDNN_PACK_ROWS, TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
 from specchat.forward.native_ops import native_kernels
+from specchat.forward.packed_linear import GROUP, blocks_of_8_bits, packed_linear
 from specchat.forward.quantize import INT8_MAX, ZERO_POINT, absmax_scales, dequantize_rows, quantize_rows
 
-GGUF_FORMAT = "gguf"
+BLOCKS_OF_8_BITS = "q8_0"
 ScaledMatmul = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # [N, in], [out, in], [N, 1], [1, out] -> [N, out]
 NF4_BLOCK_SIZES = (64, 32)  # numbers that share a scale; the first size that divides a row is used
 FP8 = torch.float8_e4m3fn
@@ -70,7 +72,7 @@ class DequantizedLinear(QuantLinear):
     bias: Tensor | None
 
     def __call__(self, rows: Tensor, /) -> Tensor:
-        is_cpu = rows.device.type == "cpu"  # chunks stay in the CPU cache; a GPU would wait for kernel launches
+        is_cpu = rows.is_cpu  # chunks stay in the CPU cache; a GPU would wait for kernel launches
         chunks = (chunk for _first, chunk in WeightSource.from_tensor(self.weight).row_chunks())
         outputs = [
             functional.linear(rows, _upcast(part, rows.dtype)) for part in (chunks if is_cpu else (self.weight,))
@@ -166,10 +168,12 @@ def quant_linear(source: WeightSource, quant_format: str, bias: Tensor | None = 
 
 
 def _int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
-    if source.device.type != "cpu":
+    kind = kind_of(source.device)
+    if kind.is_gpu and kind.has_bitsandbytes:
         return _two_part_int8_linear(source, bias)
-    max_value = max_safe_int8()
-    weight, scales = torch.empty(source.shape, dtype=torch.int8), torch.empty(source.shape[0])
+    max_value = 0 if kind.is_gpu else max_safe_int8()
+    weight = torch.empty(source.shape, dtype=torch.int8, device=source.device)
+    scales = torch.empty(source.shape[0], device=source.device)
     for first, rows in source.row_chunks():
         to = slice(first, first + len(rows))
         scales[to] = absmax_scales(rows, max_value or INT8_MAX)
@@ -210,7 +214,7 @@ def _nf4_linear(source: WeightSource, bias: Tensor | None, double_quant: bool = 
     block = next((block for block in NF4_BLOCK_SIZES if source.shape[1] % block == 0), None)
     if block is None:
         return float_linear(source.all_rows(), bias)
-    if source.device.type == "cpu" and supports_nf4_packed():
+    if not kind_of(source.device).is_gpu and supports_nf4_packed():
         return _nf4_packed_linear(source, block, bias)
     weight, state = _bitsandbytes().functional.quantize_4bit(
         source.all_rows(), blocksize=block, quant_type="nf4", compress_statistics=double_quant
@@ -254,6 +258,14 @@ def _float_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     return float_linear(source.all_rows(), bias)
 
 
+def _linear_of_8_bit_blocks(source: WeightSource, bias: Tensor | None) -> QuantLinear:
+    """Blocks of Q8_0, which the kernel for GGUF files multiplies; floats where it cannot."""
+    has_blocks = source.device.type == "cpu" and source.shape[1] % GROUP == 0
+    dtype = source.read_rows(0, 1).dtype
+    packed = packed_linear([blocks_of_8_bits(source)], dtype, bias) if has_blocks else None
+    return packed or float_linear(source.all_rows(), bias)
+
+
 QUANT_FORMATS: Mapping[str, Callable[[WeightSource, Tensor | None], QuantLinear]] = {
     "float": _float_linear,
     GGUF_FORMAT: _float_linear,  # of blocks that no kernel multiplies as they are (packed_linear.py)
@@ -261,15 +273,19 @@ QUANT_FORMATS: Mapping[str, Callable[[WeightSource, Tensor | None], QuantLinear]
     "fp8": _fp8_linear,
     "nf4": _nf4_linear,
     "nf4-double": partial(_nf4_linear, double_quant=True),
+    BLOCKS_OF_8_BITS: _linear_of_8_bit_blocks,  # of heads
 }
 
 
 def hardware_warning(quant_format: str, device: torch.device) -> str:
     """What this hardware lacks for a quantization format, and what happens instead; empty when it lacks nothing."""
+    kind = kind_of(device)
     if quant_format == GGUF_FORMAT:
-        missing = native_kernels().missing_reason if device.type == "cpu" else "GPUs have no kernel for them"
+        missing = "GPUs have no kernel for them" if kind.is_gpu else native_kernels().missing_reason
         return f"GGUF blocks are dequantized to bf16 when they are loaded: {missing}" if missing else ""
-    if device.type != "cpu":
+    if kind.is_gpu and quant_format == "int8" and not kind.has_bitsandbytes:
+        return f"device {kind.name} has no int8 matmul: weights are dequantized in every pass, with no speedup"
+    if kind.is_gpu:
         has_matmul = quant_format != "fp8" or fp8_matmul(device)
         return (
             "" if has_matmul else "this GPU has no fp8 matmul: weights are dequantized in every pass, with no speedup"
@@ -307,7 +323,7 @@ def max_safe_int8() -> int:
 
 def fp8_matmul(device: torch.device) -> ScaledMatmul | None:
     """The fp8 matmul of this device, or None. On a CPU oneDNN has only a slow reference implementation."""
-    return None if device.type == "cpu" else probe_fp8_matmul(device)
+    return probe_fp8_matmul(device) if kind_of(device).is_gpu else None
 
 
 @lru_cache
@@ -370,7 +386,7 @@ def _upcast(quantized: Tensor, dtype: torch.dtype) -> Tensor:
 
     torch takes 3 ns per fp8 number on a CPU, so this shifts the bits into a bfloat16 and corrects the exponent.
     """
-    if quantized.dtype != FP8 or quantized.device.type != "cpu":
+    if quantized.dtype != FP8 or not quantized.is_cpu:
         return quantized.to(dtype)
     bits = quantized.view(torch.int8).to(torch.int16).bitwise_left_shift_(4).bitwise_and_(FP8_BITS_IN_BF16)
     return bits.view(torch.bfloat16).mul_(2.0**120).to(dtype)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.devices import FLOAT_FORMAT, kind_of
 from specchat.engine.cache import KVCache
 from specchat.engine.kv_arena import KVArena, arena_rows
 from specchat.engine.model import FINAL_NORM, Model
@@ -57,7 +58,7 @@ class EagleHead:
         self.bytes = loader.loaded_bytes
         self.capture: Capture | None = None
         self.graphs = dict[Hashable, CapturedFunction[Any]]()  # of drafters, by what they depend on
-        if loader.device.type == "cuda":
+        if kind_of(loader.device).has_graphs:
             self.capture = CudaGraphCapture(loader.device)
             tokens = min(2 * self.context_window, target.context_window)
             self.pool.arena = KVArena(self.pool.layout, arena_rows(tokens))
@@ -164,15 +165,18 @@ class MedusaHead:
 LoadedHead = EagleHead | MedusaHead | DFlashHead
 
 
-def load_head(spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device) -> LoadedHead:
+def load_head(
+    spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, weights: str = FLOAT_FORMAT
+) -> LoadedHead:
     """The network of a head for its target; ModelError when the head does not fit the target.
 
-    `dtype` None: the dtype of the target, whose hidden states, embeddings and LM head it uses.
+    `dtype` None: the dtype of the target, whose hidden states, embeddings and LM head it uses. `weights` is the format
+    of its linear layers, one of QUANT_FORMATS.
     """
     hidden_size = target.embed(torch.zeros(1, dtype=torch.long, device=device)).shape[-1]
     dimensions = TargetDimensions(hidden_size, len(target.pool.layout.shapes) or None, target.vocab_size)
     if reasons := mismatches(spec, dimensions):
         raise ModelError(f"{spec.source}: this {spec.format} head does not fit the target: {'; '.join(reasons)}")
-    loader = WeightLoader(spec.tensors, dtype or target.pool.layout.dtype, device)
+    loader = WeightLoader(spec.tensors, dtype or target.pool.layout.dtype, device, weights)
     network = {MEDUSA: MedusaHead, DFLASH: DFlashHead}.get(spec.kind, EagleHead)
     return network(spec, loader, target)

@@ -7,13 +7,14 @@ takes a fraction of a second. Its result for a head and a target is cached, so t
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from specchat.devices import FLOAT_FORMAT
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.model import Model
 from specchat.errors import ModelError
@@ -28,6 +29,7 @@ TESTED_DEPTH = 3  # draft tokens in a chain
 CACHE_VERSION = 2  # entries of other versions are ignored
 
 Prompts = Sequence[Sequence[int]]
+LoadVariant = Callable[[HeadSpec], LoadedHead]
 
 
 @dataclass(frozen=True)
@@ -77,19 +79,30 @@ def select_variant(
     spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, prompts: Prompts = ()
 ) -> tuple[LoadedHead, Agreement]:
     """The variant of the head that agrees best with the target. A single variant is tested too."""
-    return _best_variant(_variants(spec, target), target, dtype, device, prompts)[1:]
+    return _best_variant(_variants(spec, target), target, lambda each: load_head(each, target, dtype, device), prompts)[
+        1:
+    ]
 
 
 def load_selected_head(
-    spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, folder: Path | None = None
+    spec: HeadSpec,
+    target: Model,
+    dtype: torch.dtype | None,
+    device: torch.device,
+    folder: Path | None = None,
+    weights: str = FLOAT_FORMAT,
 ) -> LoadedHead:
     """The variant of the head that agrees best: tested at the first start with this target, later read from the cache.
 
-    `folder` replaces the user's cache folder. A head with one variant is not tested, but for one pass: its tensors are
-    trusted by compiled kernels, so ModelError when they do not fit together.
+    `folder` replaces the user's cache folder, `weights` is as in `load_head`. A head with one variant is not tested,
+    but for one pass: its tensors are trusted by compiled kernels, so ModelError when they do not fit together.
     """
+
+    def load(variant: HeadSpec) -> LoadedHead:
+        return load_head(variant, target, dtype, device, weights)
+
     try:
-        head = _load_selected(spec, target, dtype, device, folder)
+        head = _load_selected(spec, target, load, folder)
         _predictions(head, _trial_sample(head, target))
     except (RuntimeError, ValueError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -97,17 +110,15 @@ def load_selected_head(
     return head
 
 
-def _load_selected(
-    spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, folder: Path | None
-) -> LoadedHead:
+def _load_selected(spec: HeadSpec, target: Model, load: LoadVariant, folder: Path | None) -> LoadedHead:
     variants = _variants(spec, target)
     if len(variants) == 1:
-        return load_head(spec, target, dtype, device)
+        return load(spec)
     path = (folder or cache_folder()) / "head_variants" / f"{_cache_key(variants, target)}.json"
     cached = _read_cached_variant(path)
     if cached is not None and cached < len(variants):
-        return load_head(variants[cached], target, dtype, device)
-    index, head, _agreement = _best_variant(variants, target, dtype, device, ())
+        return load(variants[cached])
+    index, head, _agreement = _best_variant(variants, target, load, ())
     _write_cached_variant(path, index)
     return head
 
@@ -122,16 +133,16 @@ def _variants(spec: HeadSpec, target: Model) -> list[HeadSpec]:
 
 
 def _best_variant(
-    variants: Sequence[HeadSpec], target: Model, dtype: torch.dtype | None, device: torch.device, prompts: Prompts
+    variants: Sequence[HeadSpec], target: Model, load: LoadVariant, prompts: Prompts
 ) -> tuple[int, LoadedHead, Agreement]:
     """The index of the best variant, its head, and its agreement.
 
     Each variant is loaded, tested and freed before the next one, and the best is loaded again: some heads are as large
     as a model, and GPU memory for two may be missing.
     """
-    agreements = [self_test(load_head(variant, target, dtype, device), target, prompts) for variant in variants]
+    agreements = [self_test(load(variant), target, prompts) for variant in variants]
     best = max(range(len(agreements)), key=lambda index: agreements[index].tokens_per_step)
-    return best, load_head(variants[best], target, dtype, device), agreements[best]
+    return best, load(variants[best]), agreements[best]
 
 
 def _cache_key(variants: Sequence[HeadSpec], target: Model) -> str:

@@ -1,7 +1,8 @@
 """The engine process (the host). Models, caches and sessions live here; every front end is a thin client.
 
 environment.py          the variables that the host takes over from the client that starts it
-spawn.py                the socket path and who may use it; finds the host or starts it
+address.py              a Unix socket, or TCP with tokens: where the host listens, and who may connect
+spawn.py                the runtime folder and who may use it; finds the host or starts it
 client.py               a conversation from the client's side, with reconnects
 protocol.py             JSON-RPC 2.0: messages to lines and back
 __main__.py             `python -m specchat.host`

@@ -469,7 +469,7 @@ class Conversation(AbstractContextManager["Conversation"]):
         params = {
             "turn": pending.turn_id, "text": answer.text, "token_ids": list(answer.token_ids),
             "source_indices": list(answer.source_indices), "sources": list(answer.sources), "variant": answer.variant,
-            "seed": answer.seed,
+            "seed": answer.seed, "thinking": answer.thinking,
         }  # fmt: skip
         if answer.text:
             self._connection.call("recover_answer", params)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 
+from specchat.host.address import TRANSPORT_VARIABLE
 from specchat.paths import (
     CACHE_VARIABLE,
     CONFIG_VARIABLE,
@@ -35,6 +36,10 @@ FOLDER_VARIABLES: Mapping[str, str] = {  # a relative one belongs to the client'
     "TMPDIR": "temporary files",
 }
 VALUE_VARIABLES: Mapping[str, str] = {
+    TRANSPORT_VARIABLE: "how clients reach it",
+    "SYSTEMROOT": "libraries of Windows",
+    "USERPROFILE": "the home folder on Windows",
+    "TEMP": "temporary files on Windows",
     PLUGINS_VARIABLE: "the plugins that are loaded",
     "HF_TOKEN": "models that need a login",
     "HF_ENDPOINT": "a mirror of the hub",

@@ -5,7 +5,7 @@ The first text of a turn is sent at once; later text and steps are batched for u
 
 from dataclasses import dataclass, field
 
-from specchat.chat.events import Event, Routed, StepDone, TextDelta
+from specchat.chat.events import Event, Routed, StepDone, TextDelta, ThinkingDelta
 from specchat.chat.history import StoredAnswer
 from specchat.host.protocol import EVENT_METHODS, JsonObject, RpcNotification, encode, event_to_json
 
@@ -16,22 +16,32 @@ MAX_SOURCES = 255  # the source of a token is one byte
 
 
 class EventBatcher:
-    """Merges the events of one turn: consecutive texts into one text, consecutive steps into one list."""
+    """Merges the events of one turn: consecutive texts of a kind into one text, consecutive steps into one list."""
 
     def __init__(self) -> None:
         self._pending_text: list[str] = []
+        self._text_method = EVENT_METHODS[TextDelta]  # of the pending text
         self._pending_steps: list[JsonObject] = []
         self._last_text_at = float("-inf")
 
     def add(self, event: Event, now: float) -> list[RpcNotification]:
         match event:
-            case TextDelta(text=text):
+            case TextDelta(text=text) | ThinkingDelta(text=text):
+                due = self._start_text(EVENT_METHODS[type(event)], now)
                 self._pending_text.append(text)
+                return [*due, *self.take_due(now)]
             case StepDone():
                 self._pending_steps += event_to_json(event)["steps"]
             case _:
                 return [*self._flush(now), RpcNotification(EVENT_METHODS[type(event)], event_to_json(event))]
         return self.take_due(now)
+
+    def _start_text(self, method: str, now: float) -> list[RpcNotification]:
+        """What is pending when the kind of text changes, so that it keeps its place before the new text."""
+        is_other_kind = bool(self._pending_text) and method != self._text_method
+        due = self._flush(now) if is_other_kind else []
+        self._text_method = method
+        return due
 
     def due_at(self) -> float | None:
         """When `take_due` has something to return; None when nothing is pending."""
@@ -48,7 +58,7 @@ class EventBatcher:
         if self._pending_steps:
             notifications.append(RpcNotification("steps", {"steps": self._pending_steps}))
         if self._pending_text:
-            notifications.append(RpcNotification("text_delta", {"text": "".join(self._pending_text)}))
+            notifications.append(RpcNotification(self._text_method, {"text": "".join(self._pending_text)}))
             self._last_text_at = now  # steps without text (an incomplete character) do not delay the first text
         self._pending_text, self._pending_steps = [], []
         return notifications
@@ -57,6 +67,7 @@ class EventBatcher:
 @dataclass
 class PartialAnswer:
     text_parts: list[str] = field(default_factory=list)
+    thinking_parts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     source_indices: bytearray = field(default_factory=bytearray)
     sources: list[str] = field(default_factory=list)
@@ -66,6 +77,8 @@ class PartialAnswer:
         match event:
             case TextDelta(text=text):
                 self.text_parts.append(text)
+            case ThinkingDelta(text=text):
+                self.thinking_parts.append(text)
             case StepDone(committed_tokens=committed):
                 for token in committed:
                     self.token_ids.append(token.token_id)
@@ -84,6 +97,7 @@ class PartialAnswer:
             tuple(self.sources),
             variant,
             seed,
+            thinking="".join(self.thinking_parts),
         )
 
     def _source_index(self, source: str) -> int:

@@ -7,7 +7,7 @@ before the answer starts, and the partial answer every second.
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import json
 import logging
 import os
@@ -29,6 +29,7 @@ from specchat.chat.history import (
 )
 from specchat.chat.history_schema import MIGRATIONS, migrate
 from specchat.errors import HostError
+from specchat.file_lock import try_lock_byte, unlock_byte
 
 log = logging.getLogger(__name__)
 
@@ -289,17 +290,19 @@ class WriterLocks:
         locks = path.with_name(path.name + ".writer-locks")
         _make_private(locks)
         self._file = locks.open("a+b", buffering=0)
-        fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, os.getpid())
+        if not try_lock_byte(self._file, os.getpid()):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     def is_alive(self, process_id: int) -> bool:
         """Whether another process with this id writes the file."""
         if process_id == os.getpid():
             return False
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, process_id)
+            if not try_lock_byte(self._file, process_id):
+                return True
         except OSError:
             return True
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, process_id)
+        unlock_byte(self._file, process_id)
         return False
 
     def close(self) -> None:

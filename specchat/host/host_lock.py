@@ -7,7 +7,6 @@ be named and ended.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -18,11 +17,14 @@ from pathlib import Path
 from typing import IO
 
 from specchat.errors import HostError
+from specchat.file_lock import try_lock
+from specchat.host.address import LOCK_NAME
 from specchat.host.spawn import runtime_folder
 
 STOP_SECONDS = 6.0  # a host stores its answers and exits within four seconds
 KILL_SECONDS = 3.0
 POLL_SECONDS = 0.02
+UNKNOWN_START = "unknown"
 START_TIME_FIELD = 19  # of /proc/PID/stat, after the name of the program
 
 
@@ -33,16 +35,7 @@ class StoppedHost:
 
 
 def host_lock() -> IO[bytes]:
-    return (runtime_folder() / "host.lock").open("a+b", buffering=0)
-
-
-def try_lock(file: IO[bytes]) -> bool:
-    """Lock the file; False when another process holds the lock."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return (runtime_folder() / LOCK_NAME).open("a+b", buffering=0)
 
 
 def write_holder(lock: IO[bytes]) -> None:
@@ -72,11 +65,12 @@ def stop_host() -> StoppedHost | None:
         if try_lock(lock):
             return None
         process_id = _holder(lock)
-        os.kill(process_id, signal.SIGTERM)
-        os.kill(process_id, signal.SIGCONT)  # a suspended process can react only when it runs
+        os.kill(process_id, signal.SIGTERM)  # Windows ends it at once
+        if hasattr(signal, "SIGCONT"):
+            os.kill(process_id, signal.SIGCONT)  # a suspended process can react only when it runs
         if _until(lambda: try_lock(lock), STOP_SECONDS):
             return StoppedHost(process_id, was_killed=False)
-        os.kill(_holder(lock), signal.SIGKILL)
+        os.kill(_holder(lock), getattr(signal, "SIGKILL", signal.SIGTERM))
         if _until(lambda: try_lock(lock), KILL_SECONDS):
             return StoppedHost(process_id, was_killed=True)
     raise HostError(f"the engine process {process_id} was killed and has not ended; it may wait for a disk")
@@ -88,12 +82,17 @@ def _holder(lock: IO[bytes]) -> int:
     process_id, _, start_time = lock.read(100).decode(errors="replace").strip().partition(" ")
     if process_id.isdigit() and start_time and _start_time(int(process_id)) == start_time:
         return int(process_id)
-    path = runtime_folder() / "host.lock"
+    path = runtime_folder() / LOCK_NAME
     raise HostError(f"{path} is held by a process that it does not name; end it by hand ('fuser {path}' names it)")
 
 
 def _start_time(process_id: int) -> str:
-    """When a process started, in the words of the system; "" for no such process."""
+    """When a process started, in the words of the system; "" for no such process, UNKNOWN_START on Windows.
+
+    There, the id alone has to do: the holder writes it right after it has locked the file.
+    """
+    if os.name == "nt":
+        return UNKNOWN_START
     stat = Path(f"/proc/{process_id}/stat")
     try:
         return stat.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[START_TIME_FIELD]

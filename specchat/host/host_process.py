@@ -14,12 +14,14 @@ from typing import IO, NoReturn
 
 from specchat import __version__
 from specchat.errors import HostError, SpecchatError
+from specchat.file_lock import try_lock
+from specchat.host.address import listen
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.history_writer import HistoryWriter
-from specchat.host.host_lock import describe_host, host_lock, try_lock, write_holder
+from specchat.host.host_lock import describe_host, host_lock, write_holder
 from specchat.host.methods import HostIdentity
 from specchat.host.open_sessions import SessionCallbacks
-from specchat.host.server import HostTimeouts, Server, listen
+from specchat.host.server import HostTimeouts, Server
 from specchat.host.spawn import (
     fallback_history_path,
     find_host,
@@ -47,11 +49,11 @@ class HostComponents:
 def run_host(components: HostComponents, arguments: list[str]) -> int:
     """Run the host for all clients of this user; returns the exit code."""
     use_passive_waiting()
-    ready_fd = int(arguments[arguments.index("--ready") + 1]) if "--ready" in arguments else None
-    if ready_fd is not None and os.fork():
+    ready_fd = os.dup(1) if "--ready" in arguments else None  # standard output becomes the log
+    if ready_fd is not None and hasattr(os, "fork") and os.fork():
         os._exit(0)
     try:
-        return _run_on_socket(components, ready_fd)
+        return _run_and_listen(components, ready_fd)
     except (SpecchatError, OSError) as error:
         if ready_fd is None:
             print(f"specchat: {error}", file=sys.stderr)
@@ -60,7 +62,7 @@ def run_host(components: HostComponents, arguments: list[str]) -> int:
         return getattr(error, "exit_code", 1)
 
 
-def _run_on_socket(components: HostComponents, ready_fd: int | None) -> int:
+def _run_and_listen(components: HostComponents, ready_fd: int | None) -> int:
     folder = runtime_folder()
     _redirect_output_to_log(folder / "host.log")
     with host_lock() as lock:
@@ -70,15 +72,15 @@ def _run_on_socket(components: HostComponents, ready_fd: int | None) -> int:
         write_holder(lock)
         history = HistoryWriter(history_path(), fallback_path=fallback_history_path())
         history.warning = history.warning or history_place_warning(history.path)
-        path, identity = folder / "host.sock", HostIdentity(__version__, components.configuration_hash())
+        listener, identity = listen(folder), HostIdentity(__version__, components.configuration_hash())
         callbacks, loader, timeouts = components.session_callbacks, components.engine_loader, components.timeouts
-        server = Server(listen(path), identity, callbacks, loader, history, timeouts, metrics_port_path())
+        server = Server(listener, identity, callbacks, loader, history, timeouts, metrics_port_path())
         server.rpc_handler.metrics_server.restore_port()
         _report_ready(ready_fd)
         try:
             server.run()
         finally:
-            path.unlink(missing_ok=True)
+            listener.file.unlink(missing_ok=True)
         return _exit_now()
 
 

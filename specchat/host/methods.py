@@ -255,6 +255,7 @@ def recover_answer(handler: RpcHandler, _client: ClientConnection, params: JsonO
     answer = StoredAnswer(
         _required_text(params, "text"), tuple(params["token_ids"]), bytes(params["source_indices"]),
         tuple(params["sources"]), str(params.get("variant", "")), params.get("seed"),
+        thinking=str(params.get("thinking", "")),
     )  # fmt: skip
     return {"is_recovered": handler.sessions.history.recover_answer(_required_text(params, "turn"), answer)}
 

@@ -29,6 +29,7 @@ from specchat.chat.events import (
     Routed,
     StepDone,
     TextDelta,
+    ThinkingDelta,
     Totals,
 )
 from specchat.chat.fim_request import FimRequest
@@ -189,6 +190,7 @@ SIMPLE_EVENTS = {
     "prefill": PrefillProgress,
     "routed": Routed,
     "text_delta": TextDelta,
+    "thinking_delta": ThinkingDelta,
     "failed": Failed,
 }
 EVENT_METHODS = {kind: name for name, kind in SIMPLE_EVENTS.items()} | {StepDone: "steps", Finished: "finished"}
@@ -289,6 +291,7 @@ REQUEST_FIELD_TYPES: dict[str, Any] = {
     "task": str | None,
     "file_to_rewrite": str | None,
     "answer_prefix": str | None,
+    "thinking": str | None,
 }
 
 

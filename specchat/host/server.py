@@ -16,6 +16,13 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
+from specchat.host.address import (
+    LISTEN_BACKLOG,
+    MAX_UNKNOWN_CLIENTS,
+    TOKEN_TIMEOUT_SECONDS,
+    Listener,
+    UnknownClient,
+)
 from specchat.host.connection import ClientConnection
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.history_writer import HistoryWriter
@@ -30,7 +37,7 @@ from specchat.host.spawn import check_same_user
 log = logging.getLogger(__name__)
 
 MAX_WAIT_SECONDS = 1.0
-LISTEN_BACKLOG = 512
+STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 ENGINE_RESTART_SECONDS = 1.0  # between two starts of the engine thread
 TOO_MANY_FILES = "the engine process has too many open files for another client; close one, or raise 'ulimit -n'"
 
@@ -77,7 +84,7 @@ class Server:
     """Serves connections until a shutdown, a signal, or the idle timeout."""
 
     def __init__(
-        self, listener: socket.socket, identity: HostIdentity, session_callbacks: SessionCallbacks,
+        self, listener: Listener, identity: HostIdentity, session_callbacks: SessionCallbacks,
         engine_loader: EngineLoader, history: HistoryWriter, timeouts: HostTimeouts, port_file: Path,
     ) -> None:  # fmt: skip
         self.timeouts = timeouts
@@ -92,9 +99,10 @@ class Server:
         self.rpc_handler = RpcHandler(identity, self.sessions, MetricsServer(self.metrics_page, port_file))
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.inbox.wake_receiver, selectors.EVENT_READ)
-        self._listener = listener
-        listener.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ)
+        self._listener, self._tokens = listener.sock, listener.tokens
+        self._unknown_clients: dict[UnknownClient, None] = {}  # the oldest first
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
 
     def metrics_page(self) -> str:
         """The current metrics page. Thread-safe."""
@@ -119,7 +127,7 @@ class Server:
     def run(self) -> None:
         """Serve until the exit. Sends the last events for up to drain_seconds, and writes the history."""
         self._start_engine_thread()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in STOP_SIGNALS:
             signal.signal(number, self._exit_on_signal)
         while not self._should_exit():
             self._run_once()
@@ -155,6 +163,9 @@ class Server:
                 self._accept()
             elif isinstance(key.data, ClientConnection) and mask & selectors.EVENT_READ:
                 self._receive(key.data)
+            elif isinstance(key.data, UnknownClient):
+                self._read_token(key.data)
+        self._close_late_clients()
         now = time.monotonic()
         for turn_event in self.inbox.take_all():
             self._count(turn_event)
@@ -192,12 +203,48 @@ class Server:
             self._add_client(sock)
 
     def _add_client(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        if self._tokens is not None:
+            self._wait_for_token(UnknownClient(sock, self._tokens))
+            return
         try:
             check_same_user(sock)
         except PermissionError as error:
             log.warning("refused a client: %s", error)
             sock.close()
             return
+        self._serve_client(sock)
+
+    def _wait_for_token(self, unknown: UnknownClient) -> None:
+        if len(self._unknown_clients) >= MAX_UNKNOWN_CLIENTS:
+            self._forget(next(iter(self._unknown_clients))).close()
+        self._unknown_clients[unknown] = None
+        self._selector.register(unknown.sock, selectors.EVENT_READ, unknown)
+
+    def _read_token(self, unknown: UnknownClient) -> None:
+        if unknown not in self._unknown_clients:
+            return  # closed for a newer one in this round
+        try:
+            is_known = unknown.read_token()
+        except OSError as error:
+            log.warning("refused a client: %s", error)
+            self._forget(unknown).close()
+            return
+        if is_known:
+            self._serve_client(self._forget(unknown))
+
+    def _close_late_clients(self) -> None:
+        now = time.monotonic()
+        for unknown in [each for each in self._unknown_clients if each.is_late(now)]:
+            log.warning("refused a client: no token within %.0f s", TOKEN_TIMEOUT_SECONDS)
+            self._forget(unknown).close()
+
+    def _forget(self, unknown: UnknownClient) -> socket.socket:
+        del self._unknown_clients[unknown]
+        self._selector.unregister(unknown.sock)
+        return unknown.sock
+
+    def _serve_client(self, sock: socket.socket) -> None:
         client = ClientConnection(sock)
         self.rpc_handler.clients.add(client)
         self._selector.register(sock, selectors.EVENT_READ, client)
@@ -274,15 +321,7 @@ class Server:
             self.sessions.is_busy or any(client.has_pending_output for client in self.rpc_handler.clients)
         ):
             self._run_once()
+        for unknown in list(self._unknown_clients):
+            self._forget(unknown).close()
         for client in list(self.rpc_handler.clients):
             client.close()
-
-
-def listen(path: Path) -> socket.socket:
-    """A Unix socket at this path. The caller owns its folder and holds the host lock."""
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    path.chmod(0o600)
-    listener.listen(LISTEN_BACKLOG)
-    return listener

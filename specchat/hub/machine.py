@@ -1,21 +1,23 @@
-"""The hardware of this machine, detected without torch: GPUs and their free memory, main memory, CPU features.
+"""The hardware of this machine: GPUs and their free memory, main memory, CPU features.
 
-Free memory counts, not total: displays and other programs use the rest. Memory bandwidth is measured only on request;
-it takes a fraction of a second.
+GPUs are those that torch can use, which a process of its own tells: this one imports no torch. Free memory counts, not
+total: displays and other programs use the rest. Memory bandwidth is measured only on request; it takes a fraction of a
+second.
 """
 
 import os
-import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
+from specchat.devices import CPU, CUDA, KINDS, DeviceKind, may_have_gpu
 from specchat.hub.memory_plan import GIB, usable_gpu_bytes
+from specchat.hub.probe import probe
 
-GPU, CPU = "cuda", "cpu"
 # Features, and the flags that show them, also those of similar features on other CPUs.
 CPU_FEATURE_FLAGS = {
     "AVX2": {"avx2"}, "AVX512": {"avx512f"}, "VNNI": {"avx512_vnni", "avx_vnni", "i8mm", "asimddp"},
@@ -23,20 +25,18 @@ CPU_FEATURE_FLAGS = {
 }  # fmt: skip
 COPY_BYTES_PER_THREAD = 64 * 2**20  # more than a CPU cache
 COPY_REPEATS = 4
-NVIDIA_SMI_COMMAND = ("nvidia-smi", "--query-gpu=name,memory.free,memory.total", "--format=csv,noheader,nounits")
-NVIDIA_SMI_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Device:
-    kind: str  # GPU or CPU
+    kind: DeviceKind
     name: str
     free_bytes: int
     total_bytes: int
 
     @property
     def is_gpu(self) -> bool:
-        return self.kind == GPU
+        return self.kind.is_gpu
 
 
 @dataclass(frozen=True)
@@ -55,42 +55,37 @@ class Machine:
 
     @property
     def cpu(self) -> Device:
-        return next(device for device in self.devices if device.kind == CPU)
+        return next(device for device in self.devices if not device.is_gpu)
 
 
-def detect_machine(*, measures_bandwidth: bool = False) -> Machine:
-    return Machine((*detect_gpus(), main_memory()), cpu_features(), memory_bandwidth() if measures_bandwidth else None)
+def detect_machine() -> Machine:
+    return Machine((*detect_gpus(), main_memory()), cpu_features())
 
 
 def simulated_gpu(gpu_gib: float) -> Device:
     """A GPU of this size with only a display on it."""
-    return Device(GPU, f"a GPU with {gpu_gib:g} GB", usable_gpu_bytes(gpu_gib), int(gpu_gib * GIB))
+    return Device(CUDA, f"a GPU with {gpu_gib:g} GB", usable_gpu_bytes(gpu_gib), int(gpu_gib * GIB))
 
 
 def detect_gpus() -> tuple[Device, ...]:
-    """The GPUs that nvidia-smi lists; none when it is missing or fails."""
-    try:
-        process = subprocess.run(
-            NVIDIA_SMI_COMMAND, capture_output=True, text=True, check=True, timeout=NVIDIA_SMI_TIMEOUT_SECONDS
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return parse_nvidia_smi(process.stdout)
+    """The GPUs that torch finds; none, without asking it, where no driver is loaded."""
+    return probed_gpus(probe("torch")) if may_have_gpu() else ()
 
 
-def parse_nvidia_smi(table: str) -> tuple[Device, ...]:
-    """Parse lines such as "NVIDIA H200, 142000, 143771", in MiB; other lines are skipped."""
+def probed_gpus(torch_probe: Mapping[str, Any]) -> tuple[Device, ...]:
+    """The GPUs in the result of the probe "torch". One that shares main memory has what is free of both."""
     gpus = list[Device]()
-    for line in table.splitlines():
-        name, _, memory = line.partition(",")
-        free, _, total = memory.partition(",")
-        if free.strip().isdigit() and total.strip().isdigit():
-            gpus.append(Device(GPU, name.strip(), int(free) * 2**20, int(total) * 2**20))
+    for each in torch_probe.get("gpus", ()):
+        kind, free = KINDS[each["kind"]], each["free"]
+        free = min(free, main_memory().free_bytes) if kind.shares_main_memory else free
+        gpus.append(Device(kind, each["name"], free, each["total"]))
     return tuple(gpus)
 
 
 def main_memory() -> Device:
     """The CPU, with the memory that is available without swapping and the total."""
+    if os.name == "nt":
+        return Device(CPU, cpu_name(), *_windows_memory())
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
@@ -98,6 +93,17 @@ def main_memory() -> Device:
     except (OSError, ValueError, KeyError, IndexError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return Device(CPU, cpu_name(), total // 2, total)  # assume that half is free where it is not reported
+
+
+def _windows_memory() -> tuple[int, int]:
+    """The available and the total bytes: numbers of MEMORYSTATUSEX, which begins with its own size."""
+    import ctypes
+
+    status = (ctypes.c_uint64 * 8)()
+    status[0] = ctypes.sizeof(status)
+    system: Any = getattr(ctypes, "windll")  # noqa: B009 - only Windows has it
+    system.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+    return status[2], status[1]
 
 
 def cpu_name() -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from specchat.devices import CUDA, DeviceKind
 from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OUTPUT, Architecture, Matrix
 
 GIB = 2**30
@@ -104,7 +105,7 @@ def _matrix_bytes(matrix: Matrix, quant_format: str, quantized: tuple[str, ...])
     return matrix.parameters * (4 if quant_format == "float32" else BF16_BYTES)
 
 
-def lm_head_copy_bytes(architecture: Architecture, quant_format: str, *, on_gpu: bool = True) -> int:
+def lm_head_copy_bytes(architecture: Architecture, quant_format: str, *, kind: DeviceKind = CUDA) -> int:
     """The bytes of a second copy of tied embeddings, as forward.llama needs it for the output matrix.
 
     Lookups use the first copy; the second is packed or quantized. On a GPU, floats are shared.
@@ -112,7 +113,7 @@ def lm_head_copy_bytes(architecture: Architecture, quant_format: str, *, on_gpu:
     if (
         not architecture.is_tied
         or architecture.family not in LLAMA_LIKE_FAMILIES
-        or (on_gpu and quant_format not in QUANTIZED_FORMATS)
+        or (kind.is_gpu and quant_format not in QUANTIZED_FORMATS)
     ):
         return 0
     tied = (matrix for matrix in architecture.matrices if matrix.kind == EMBEDDING)
@@ -147,9 +148,9 @@ def cache_rows(context_tokens: int) -> int:
     return max(MIN_BUCKET_ROWS, 1 << (context_tokens - 1).bit_length()) + SCRATCH_ROWS
 
 
-def has_kv_arena(architecture: Architecture, *, on_gpu: bool) -> bool:
+def has_kv_arena(architecture: Architecture, *, kind: DeviceKind) -> bool:
     """Whether all rows of KV cache are allocated when the model is loaded, for CUDA graphs."""
-    return on_gpu and architecture.family in LLAMA_LIKE_FAMILIES
+    return kind.has_graphs and architecture.family in LLAMA_LIKE_FAMILIES
 
 
 def arena_rows(context_tokens: int) -> int:
@@ -164,12 +165,12 @@ class QuantizedModel:
     quant_format: str
     embeddings_on_cpu: bool = False
 
-    def weight_bytes(self, *, on_gpu: bool = True) -> int:
+    def weight_bytes(self, *, kind: DeviceKind = CUDA) -> int:
         weights = weight_bytes(self.architecture, self.quant_format, embeddings_on_cpu=self.embeddings_on_cpu)
-        return weights + lm_head_copy_bytes(self.architecture, self.quant_format, on_gpu=on_gpu)
+        return weights + lm_head_copy_bytes(self.architecture, self.quant_format, kind=kind)
 
 
-def workspace_bytes(model: QuantizedModel, tokens: int, *, on_gpu: bool = True) -> int:
+def workspace_bytes(model: QuantizedModel, tokens: int, *, kind: DeviceKind = CUDA) -> int:
     """The bytes that a pass needs besides: logits of the widest tree, hidden states of a chunk, and what a device has.
 
     That is the context of a GPU, CUDA graphs, workspaces of cuBLAS, the mask of a chunk, and the largest layer, which
@@ -178,12 +179,14 @@ def workspace_bytes(model: QuantizedModel, tokens: int, *, on_gpu: bool = True) 
     architecture = model.architecture
     logits = LOGIT_ROWS * LOGIT_COPIES * 4 * architecture.vocab_size
     rows = logits + PREFILL_CHUNK_TOKENS * 16 * architecture.hidden_size * BF16_BYTES
-    if not on_gpu:
+    if not kind.is_gpu:
         return PYTHON_BYTES + rows
     graphs = GRAPHS * GRAPH_BYTES + GRAPH_ROWS * GRAPH_LOGIT_COPIES * 4 * architecture.vocab_size
-    graphs = graphs if has_kv_arena(architecture, on_gpu=on_gpu) else 0
+    graphs = graphs if has_kv_arena(architecture, kind=kind) else 0
+    libraries = STREAMS * CUBLAS_WORKSPACE_BYTES if kind.has_graphs else 0
+    process = PYTHON_BYTES if kind.shares_main_memory else CUDA_CONTEXT_BYTES
     mask = PREFILL_CHUNK_TOKENS * tokens * MASK_BYTES_PER_KEY
-    return CUDA_CONTEXT_BYTES + rows + graphs + STREAMS * CUBLAS_WORKSPACE_BYTES + mask + _dequantized_bytes(model)
+    return process + rows + graphs + libraries + mask + _dequantized_bytes(model)
 
 
 def _dequantized_bytes(model: QuantizedModel) -> int:
@@ -211,11 +214,11 @@ def plan_memory(
     drafter: QuantizedModel | None,
     tokens: int,
     *,
-    on_gpu: bool = True,
+    kind: DeviceKind = CUDA,
     uses_sliding_windows: bool = True,
 ) -> MemoryPlan:
     def kv_bytes(model: QuantizedModel, element_bytes: int) -> int:
-        has_arena = has_kv_arena(model.architecture, on_gpu=on_gpu)
+        has_arena = has_kv_arena(model.architecture, kind=kind)
         return kv_cache_bytes(
             model.architecture,
             arena_rows(tokens) if has_arena else tokens,
@@ -226,16 +229,17 @@ def plan_memory(
     kv_cache = kv_bytes(target, 4 if target.quant_format == "float32" else BF16_BYTES)
     if drafter is not None:
         kv_cache += kv_bytes(drafter, BF16_BYTES)
-    drafter_bytes = drafter.weight_bytes(on_gpu=on_gpu) if drafter else 0
+    drafter_bytes = drafter.weight_bytes(kind=kind) if drafter else 0
     return MemoryPlan(
-        target.weight_bytes(on_gpu=on_gpu), drafter_bytes, kv_cache, workspace_bytes(target, tokens, on_gpu=on_gpu)
+        target.weight_bytes(kind=kind), drafter_bytes, kv_cache, workspace_bytes(target, tokens, kind=kind)
     )
 
 
-def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, on_gpu: bool) -> str | None:
+def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, kind: DeviceKind) -> str | None:
     """The most precise weight format with which a model and `tokens` tokens fit this memory; None if it never does."""
     formats = FITTING_FORMATS if architecture.family in LLAMA_LIKE_FAMILIES else FITTING_FORMATS[:1]
-    plans = {each: plan_memory(QuantizedModel(architecture, each), None, tokens, on_gpu=on_gpu) for each in formats}
+    formats = [each for each in formats if each == "bf16" or each in kind.weight_formats]
+    plans = {each: plan_memory(QuantizedModel(architecture, each), None, tokens, kind=kind) for each in formats}
     return next((name for name, plan in plans.items() if plan.total_bytes <= free_bytes), None)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from specchat.devices import CUDA, DeviceKind
 from specchat.hub.architecture import Architecture
 from specchat.hub.catalog import find_entry
 from specchat.hub.local_models import LocatedModel
@@ -47,7 +48,7 @@ def catalog_member(name: str, architecture: Architecture, token_family: str) -> 
     return PairMember(name, architecture.parameters, architecture.layers, token_family, has_cuda_graphs=has_graphs)
 
 
-def pair_warnings(draft: PairMember, target: PairMember, *, on_gpu: bool = True) -> Iterator[str]:
+def pair_warnings(draft: PairMember, target: PairMember, *, kind: DeviceKind = CUDA) -> Iterator[str]:
     yield from _tokenizer_warnings(draft, target)
     if draft.is_instruct is False and target.is_instruct:
         yield (
@@ -65,10 +66,11 @@ def pair_warnings(draft: PairMember, target: PairMember, *, on_gpu: bool = True)
             f"{draft.name} has {share:.1%} of the parameters of {target.name}; below {MIN_DRAFT_SHARE:.0%}, draft "
             "tokens are cheap but often rejected; a larger model of the family may be faster"
         )
-    if on_gpu and not draft.has_cuda_graphs and target.layers and draft.layers / target.layers > MAX_LAYER_SHARE:
+    has_graphs = kind.has_graphs and draft.has_cuda_graphs
+    if kind.is_gpu and not has_graphs and target.layers and draft.layers / target.layers > MAX_LAYER_SHARE:
         yield (
-            f"{draft.name} has {draft.layers} layers and {target.name} {target.layers}, and its family runs without "
-            f"CUDA graphs: a draft token costs at least {draft.layers / target.layers:.0%} of a pass of the target, "
+            f"{draft.name} has {draft.layers} layers and {target.name} {target.layers}, and it runs without CUDA "
+            f"graphs: a draft token costs at least {draft.layers / target.layers:.0%} of a pass of the target, "
             "whatever the size of the layers; measure with 'specchat bench'"
         )
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from math import sqrt
 from typing import Any
 
+from specchat.devices import CUDA, DeviceKind
 from specchat.hub.architecture import Architecture
 from specchat.hub.catalog import GPU_SIZES_GB, CatalogEntry, catalog, head_architecture
 from specchat.hub.machine import Device, simulated_gpu
@@ -79,9 +80,9 @@ class ModelPair:
     def memory_plan(self) -> MemoryPlan:
         """The bytes with a full context. All KV rows are stored, so that draft tokens can be rolled back."""
         target = QuantizedModel(self.entry.architecture, self.quant_format, self.embeddings_on_cpu)
-        has_arena = has_kv_arena(self.entry.architecture, on_gpu=self.device.is_gpu)
+        has_arena = has_kv_arena(self.entry.architecture, kind=self.device.kind)
         rows = self.context_tokens + (0 if has_arena else SCRATCH_ROWS)
-        return plan_memory(target, self.drafter.model, rows, on_gpu=self.device.is_gpu, uses_sliding_windows=False)
+        return plan_memory(target, self.drafter.model, rows, kind=self.device.kind, uses_sliding_windows=False)
 
     @property
     def is_memory_tight(self) -> bool:
@@ -137,7 +138,7 @@ def reasons(pair: ModelPair) -> Iterator[str]:
             yield f"draft model {pair.drafter.id}: {size}, {_draft_share(pair):.0%} of the target"
             target = catalog_member(pair.entry.id, architecture, pair.entry.token_family)
             draft = catalog_member(pair.drafter.id, _drafter_architecture(pair), pair.entry.token_family)
-            yield from (f"warning: {line}" for line in pair_warnings(draft, target, on_gpu=pair.device.is_gpu))
+            yield from (f"warning: {line}" for line in pair_warnings(draft, target, kind=pair.device.kind))
         case kind:
             layers, language = _drafter_architecture(pair).layers, pair.drafter.language
             size = f"{format_gib(memory.drafter_bytes)}, {layers} layer{'s' * (layers > 1)}"
@@ -173,12 +174,12 @@ def profile_text(pair: ModelPair, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def drafter_quant_format(quant_format: str, *, on_gpu: bool = True) -> str:
+def drafter_quant_format(quant_format: str, *, kind: DeviceKind = CUDA) -> str:
     """The weight format of a draft model for the format of its target: bf16 unless memory is scarce.
 
     On a CPU, int8 halves the bytes that a draft token reads.
     """
-    return quant_format if quant_format.startswith("nf4") or (quant_format == "int8" and not on_gpu) else "bf16"
+    return quant_format if quant_format.startswith("nf4") or (quant_format == "int8" and not kind.is_gpu) else "bf16"
 
 
 def format_gib(count: float) -> str:
@@ -235,7 +236,7 @@ def _fitting_pairs(
 
     def pairs_with(context: int) -> Iterator[ModelPair]:
         for quant_format in _quant_formats(entry, device, cpu_features):
-            for drafter in _drafter_choices(entry, quant_format, on_gpu=device.is_gpu):
+            for drafter in _drafter_choices(entry, quant_format, kind=device.kind):
                 for embeddings_on_cpu in (False, True) if can_split else (False,):
                     pair = ModelPair(entry, quant_format, drafter, context, device, embeddings_on_cpu, bytes_per_second)
                     if pair.memory_plan.total_bytes <= _memory_budget(device):
@@ -260,17 +261,17 @@ def _quant_formats(entry: CatalogEntry, device: Device, cpu_features: Sequence[s
     yield "bf16" if device.is_gpu or "BF16" in cpu_features else "float32"
     if is_llama_like and (device.is_gpu or "VNNI" in cpu_features):
         yield "int8"
-    if is_llama_like and device.is_gpu:
+    if is_llama_like and device.is_gpu and "nf4-double" in device.kind.weight_formats:
         yield "nf4-double"
 
 
-def _drafter_choices(entry: CatalogEntry, quant_format: str, *, on_gpu: bool) -> Iterator[DrafterChoice]:
+def _drafter_choices(entry: CatalogEntry, quant_format: str, *, kind: DeviceKind) -> Iterator[DrafterChoice]:
     """The drafters of a model: its first head, its draft models, none."""
     if entry.heads:
         head = entry.heads[0]
         model = QuantizedModel(head_architecture(entry.id, head.kind), "bf16")
         yield DrafterChoice(head.kind, head.id, model, head.language)
-    draft_format = drafter_quant_format(quant_format, on_gpu=on_gpu)
+    draft_format = drafter_quant_format(quant_format, kind=kind)
     for name in entry.draft_models:
         yield DrafterChoice("draft", name, QuantizedModel(catalog()[name].architecture, draft_format))
     yield DrafterChoice()

@@ -49,7 +49,7 @@ def local_choices() -> Iterator[LocalChoice]:
     device = detect_machine().best_device
     for name, details in _whole_models():
         assert details.architecture is not None
-        fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, on_gpu=device.is_gpu)
+        fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, kind=device.kind)
         fit = {None: "does not fit", STORED_FORMAT: "fits"}.get(fits, f"fits with {fits} weights")
         models = with_shipped_drafters(Models(name))
         heads = [each for head in models.heads for each in (EMBEDDED_HEADS if head == EMBEDDED else [Path(head).name])]
@@ -80,7 +80,7 @@ def runnable_models() -> Iterator[RunnableModel]:
     device = detect_machine().best_device
     for name, details in _whole_models():
         assert details.architecture is not None
-        fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, on_gpu=device.is_gpu)
+        fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, kind=device.kind)
         if fits is not None:
             weights = "" if fits == STORED_FORMAT else fits
             size = "size unknown" if details.bytes is None else format_gib(details.bytes)

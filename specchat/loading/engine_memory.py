@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import torch
 
+from specchat.devices import check_available, default_device, gpu_memory, kind_of
+from specchat.forward.native_ops import CAPABILITY_FLAGS
 from specchat.hub.machine import main_memory
 from specchat.loading.load_plan import ComputeFeatures, plan_load
 from specchat.profile import Profile
 
-CPU = "cpu"
 SPARE_SHARE = 0.1  # of the free memory, for what no plan knows
 
 
 def compute_features() -> ComputeFeatures:
     has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    return ComputeFeatures(torch.cuda.is_available(), has_bf16)
+    has_amx = torch.cpu._is_amx_tile_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    has_fast_blocks = torch.backends.cpu.get_cpu_capability() in CAPABILITY_FLAGS and not has_amx
+    return ComputeFeatures(default_device(), has_bf16, has_fast_blocks)
 
 
 def planned_bytes(profile: Profile) -> tuple[str, int | None]:
     """The device of a profile's target, and the bytes that its models take; None when they are not on this disk."""
     plan = plan_load(profile, compute_features())
-    device = torch.device(plan.target.options.device).type
+    device = plan.target.options.device
+    check_available(device)
     memory = plan.memory()
     if memory is None or not all(each.is_local for each in (plan.target, *([plan.draft] if plan.draft else []))):
         return device, None
@@ -34,8 +38,8 @@ def planned_bytes(profile: Profile) -> tuple[str, int | None]:
 
 def free_bytes(device: str) -> int:
     """The bytes that a new engine may use on this device."""
-    if device == CPU:
-        return round((1 - SPARE_SHARE) * main_memory().free_bytes)
-    free, _total = torch.cuda.mem_get_info()
-    cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()  # of closed engines
-    return round((1 - SPARE_SHARE) * (free + cached))
+    kind, free = kind_of(device), main_memory().free_bytes
+    if kind.is_gpu:
+        on_gpu = gpu_memory(device).free_bytes
+        free = min(free, on_gpu) if kind.shares_main_memory else on_gpu
+    return round((1 - SPARE_SHARE) * free)

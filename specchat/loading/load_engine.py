@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -21,6 +20,7 @@ from specchat.chat.session import LoadedModels, Session, WatchdogSession
 from specchat.chat.transcript import Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
+from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, device_name, kind_of
 from specchat.drafters.eagle import graph_drafter
 from specchat.drafters.registry import (
     DraftingResources,
@@ -34,6 +34,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
+from specchat.forward.quant_linear import BLOCKS_OF_8_BITS
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
@@ -135,7 +136,9 @@ def load_engine(
     if plan.draft is not None and not (cancelled and cancelled.is_set()):
         resources = _load_draft(resources, plan.draft, tokenizer, progress)
     for head in plan.heads if not (cancelled and cancelled.is_set()) else ():
-        resources = replace(resources, heads={**resources.heads, **_load_head(head, resources.target, progress)})
+        resources = replace(
+            resources, heads={**resources.heads, **_load_head(head, plan.target, resources.target, progress)}
+        )
     torch.set_num_threads(threads_for(resources.target.bytes, DEFAULT_THREADS))
     resources.target.set_hidden_state_layers(
         tuple(dict.fromkeys(layer for head in resources.heads.values() for layer in head.hidden_state_layers))
@@ -189,7 +192,7 @@ def _fetch(progress: Progress, cancelled: Flag | None, source: str, role: str) -
 
 def _thread_watchdog(target: Model) -> ThreadWatchdog:
     """A watchdog that may reduce the threads of a CPU, unless the user has set their number."""
-    is_free = target.pool.layout.device.type == "cpu" and not is_thread_count_set()
+    is_free = not kind_of(target.pool.layout.device).is_gpu and not is_thread_count_set()
     return ThreadWatchdog(torch.get_num_threads() if is_free else 1, torch.get_num_threads, torch.set_num_threads)
 
 
@@ -205,12 +208,17 @@ def _load_draft(
     return replace(resources, draft_model=_load_and_report("draft", plan, progress), tokenizers=tokenizers)
 
 
-def _load_head(plan: HeadPlan, target: Model, progress: Progress) -> dict[str, LoadedHead]:
-    """Load a head, by its kind. A self-test selects the variant if the files leave it open."""
+def _load_head(plan: HeadPlan, target_plan: ModelPlan, target: Model, progress: Progress) -> dict[str, LoadedHead]:
+    """Load a head, by its kind. A self-test selects the variant if the files leave it open.
+
+    Beside a target of GGUF blocks it has 8 bits: otherwise drafting would cost more than the smaller passes save.
+    """
     assert plan.path is not None, f"{plan.source} is not fetched"
     spec = inspect_head(plan.path)
     progress(LoadingEvent(f"head {spec.kind}", 0, 0))
-    return {spec.kind: load_selected_head(spec, target, None, target.pool.layout.device)}
+    weights = BLOCKS_OF_8_BITS if target_plan.options.quant_format == GGUF_FORMAT else FLOAT_FORMAT
+    head = load_selected_head(spec, target, None, target.pool.layout.device, weights=weights)
+    return {spec.kind: head}
 
 
 def _past_text_index(tokenizer: Tokenizer, past_texts: Callable[[], Sequence[str]]) -> PastTextIndex:
@@ -226,9 +234,10 @@ def _read_corpus(path: Path | None) -> ReferenceCorpus | None:
 def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResources) -> dict[str, str]:
     target, draft, models = resources.target, resources.draft_model, profile.models
     backend = f" by {models.backend}" if models.backend != BUILTIN_BACKEND else ""
+    draft_format = plan.draft.options.quant_format if plan.draft else ""
     return {
-        "target": f"{models.target} {models.weights} {target.bytes}{backend}",
-        "draft": f"{models.draft} {models.draft_weights} {draft.bytes} {_device_name(draft)}" if draft else "",
+        "target": f"{models.target} {plan.target.options.quant_format} {target.bytes}{backend}",
+        "draft": f"{models.draft} {draft_format} {draft.bytes} {_device_name(draft)}" if draft else "",
         "heads": " ".join(f"{name} {head.bytes}" for name, head in resources.heads.items()),
         "dtype": str(target.pool.layout.dtype),
         "exact": str(plan.target.options.exact),
@@ -239,8 +248,7 @@ def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResource
 
 
 def _device_name(model: Model) -> str:
-    device = model.pool.layout.device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} {platform.node()}"
+    return device_name(model.pool.layout.device)
 
 
 def _folder(plan: ModelPlan) -> Path:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from specchat.devices import CPU, FLOAT_FORMAT, GGUF_FORMAT, kind_of, resolve_device
 from specchat.errors import ModelError
 from specchat.hub.architecture import Architecture
 from specchat.hub.machine import Machine
@@ -21,17 +22,15 @@ from specchat.models.gguf_file import read_gguf
 from specchat.models.gguf_sources import local_gguf
 from specchat.models.load_options import (
     EMBEDDED,
-    FLOAT_FORMAT,
-    GGUF_FORMAT,
     STORED_DTYPE,
     LoadOptions,
     find_head,
     find_local_head,
     find_local_model,
-    resolve_device,
     resolve_dtype,
 )
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS, Models, Profile
+from specchat.profile.keys import AUTO
 from specchat.profile.shipped_drafters import with_shipped_drafters
 
 Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
@@ -40,12 +39,15 @@ EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedde
 
 @dataclass(frozen=True)
 class ComputeFeatures:
-    has_cuda: bool
+    default_device: str  # what "auto" means
     has_cpu_bf16: bool
+    has_fast_gguf_blocks: bool = False  # the CPU multiplies them faster than floats
 
     @classmethod
     def of_machine(cls, machine: Machine) -> ComputeFeatures:
-        return cls(machine.best_device.is_gpu, "BF16" in machine.cpu_features)
+        features = machine.cpu_features
+        # with AMX, rows of bf16 cost so little that drafts bring more than smaller weights
+        return cls(machine.best_device.kind.name, "BF16" in features, "AVX2" in features and "AMX" not in features)
 
 
 @dataclass(frozen=True)
@@ -154,11 +156,11 @@ class LoadPlan:
             return None
         if self.draft is not None and (architecture := self.draft.architecture()) is not None:
             draft = QuantizedModel(architecture, self.draft.memory_format)
-        on_gpu = self.target.options.device != "cpu"
+        kind = kind_of(self.target.options.device)
         on_cpu = self.target.options.embedding_device == "cpu"
         quantized = QuantizedModel(target, self.target.memory_format, embeddings_on_cpu=on_cpu)
         tokens = min(self.context_tokens, target.max_position_embeddings or self.context_tokens)
-        return plan_memory(quantized, draft, tokens, on_gpu=on_gpu, uses_sliding_windows=False)
+        return plan_memory(quantized, draft, tokens, kind=kind, uses_sliding_windows=False)
 
     def text(self) -> str:
         rows = [f"{line.role:<8}{line.text}" for line in self.lines()]
@@ -200,7 +202,7 @@ def check_named_drafters(profile: Profile, *, names_draft: bool, names_heads: bo
     target, heads = profile.models.target, profile.models.heads
     if names_heads and "embedded" in heads and target != "embedded":
         raise ModelError(f"head embedded does not fit {target}: it is for the embedded target; leave --head out")
-    for each in plan_load(profile, ComputeFeatures(has_cuda=False, has_cpu_bf16=False)).left_out:
+    for each in plan_load(profile, ComputeFeatures(CPU.name, has_cpu_bf16=False)).left_out:
         if names_draft if each.role == "draft" else names_heads:
             raise ModelError(
                 f"{each.role} {each.source} does not fit {target}: {each.reason}; {each.alternative}, or leave "
@@ -250,14 +252,14 @@ def describe_memory(memory: MemoryPlan) -> str:
 
 def _target_options(profile: Profile, folder: Path | None, features: ComputeFeatures) -> LoadOptions:
     models = profile.models
-    device = resolve_device(models.device, has_cuda=features.has_cuda)
+    device = resolve_device(models.device, default=features.default_device)
     return LoadOptions(
         resolve_dtype(models.dtype, folder, device, has_cpu_bf16=features.has_cpu_bf16),
         device,
         profile.limits.context,
         profile.speculation.exact,
         models.backend,
-        quant_format=models.weights,
+        quant_format=_resolve_weights(models, models.weights, local_gguf(models.target), device, features),
         embedding_device=models.embedding_device,
     )
 
@@ -265,9 +267,19 @@ def _target_options(profile: Profile, folder: Path | None, features: ComputeFeat
 def _draft_options(profile: Profile, folder: Path | None, features: ComputeFeatures) -> LoadOptions:
     models = profile.models
     device = models.device if models.draft_device == "auto" else models.draft_device
-    device = resolve_device(device, has_cuda=features.has_cuda)
+    device = resolve_device(device, default=features.default_device)
     dtype = resolve_dtype(models.dtype, folder, device, has_cpu_bf16=features.has_cpu_bf16)
-    return LoadOptions(dtype, device, profile.limits.context, quant_format=models.draft_weights)
+    weights = _resolve_weights(models, models.draft_weights, local_gguf(models.draft), device, features)
+    return LoadOptions(dtype, device, profile.limits.context, quant_format=weights)
+
+
+def _resolve_weights(models: Models, weights: str, gguf: Path | None, device: str, features: ComputeFeatures) -> str:
+    """The format for `auto`: the blocks of a GGUF file where they are fast, unless the user chose a dtype."""
+    if weights != AUTO:
+        return weights
+    has_blocks = gguf is not None and device == "cpu" and models.backend == BUILTIN_BACKEND
+    takes_blocks = has_blocks and features.has_fast_gguf_blocks and models.dtype == AUTO
+    return GGUF_FORMAT if takes_blocks else FLOAT_FORMAT
 
 
 def _head_sources(models: Models) -> Iterator[str]:

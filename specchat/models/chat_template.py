@@ -10,6 +10,7 @@ import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cached_property
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,6 +27,9 @@ TEMPLATE_FAULTS = (
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
 
 
+NO_OPTIONS: Mapping[str, object] = {}
+
+
 class TemplateError(Exception):
     """The template is invalid or rejects a conversation. The message is the template's own."""
 
@@ -36,16 +40,32 @@ class ChatTemplate:
 
         self.special_tokens = dict(special_tokens)
         self.is_plain = source is None  # a base model: texts, and no roles
+        self.source = PLAIN_TEMPLATE if source is None else source
         try:
             self._template = _environment().from_string(
-                PLAIN_TEMPLATE if source is None else source,
+                self.source,
                 globals={"raise_exception": _raise_exception, "strftime_now": _strftime_now},
             )
         except JinjaError as error:
             raise TemplateError(_first_line(error)) from error
 
-    def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
-        """Return the prompt text of these messages; with `add_generation_prompt`, also the start of an answer."""
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The names that the template reads without defining them, such as "messages" and "enable_thinking"."""
+        from jinja2.meta import find_undeclared_variables
+
+        return frozenset(find_undeclared_variables(_environment().parse(self.source)))
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool,
+        options: Mapping[str, object] = NO_OPTIONS,
+    ) -> str:
+        """Return the prompt text of these messages; with `add_generation_prompt`, also the start of an answer.
+
+        `options` are variables of the template, such as `enable_thinking`.
+        """
         from jinja2 import TemplateError as JinjaError
 
         plain = [dict(message) for message in messages]
@@ -57,6 +77,7 @@ class ChatTemplate:
                     tools=None,
                     documents=None,
                     add_generation_prompt=add_generation_prompt,
+                    **options,
                 )
         except (JinjaError, *TEMPLATE_FAULTS) as error:
             raise TemplateError(_first_line(error)) from error

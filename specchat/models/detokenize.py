@@ -23,20 +23,45 @@ class DecodedText:
     is_stopped: bool
 
 
+class StopStrings:
+    """Ends a text before the first stop string. After a stop string or `flush`, it returns no more text."""
+
+    def __init__(self, stop_strings: tuple[str, ...] = ()) -> None:
+        if "" in stop_strings:
+            raise UsageError("a stop string must not be empty")
+        self._stop_strings = stop_strings
+        self._pending_text = ""
+        self.is_found = False
+
+    def push(self, text: str) -> str:
+        """The text that cannot belong to a stop string: of "an", "sw", "E" with the stop string "END" all but "E"."""
+        if not text or self.is_found:
+            return ""
+        text = self._pending_text + text
+        starts = [start for stop in self._stop_strings if (start := text.find(stop)) >= 0]
+        if starts:
+            self._pending_text, self.is_found = "", True
+            return text[: min(starts)]
+        pending = max((_partial_stop_length(stop, text) for stop in self._stop_strings), default=0)
+        self._pending_text = text[len(text) - pending :]
+        return text[: len(text) - pending]
+
+    def flush(self) -> str:
+        """The text that was held back, at the end of the answer."""
+        text, self._pending_text, self.is_found = self._pending_text, "", True
+        return text
+
+
 class Detokenizer:
     """Decodes one answer. After a stop string or `flush`, it returns no more text."""
 
     def __init__(
         self, token_bytes: Callable[[int], bytes], stop_strings: tuple[str, ...] = (), strip_first_space: bool = False
     ) -> None:
-        if "" in stop_strings:
-            raise UsageError("a stop string must not be empty")
         self._token_bytes = token_bytes
-        self._stop_strings = stop_strings
+        self._stop = StopStrings(stop_strings)
         self._utf8 = Utf8Decoder("replace")
-        self._pending_text = ""
         self._strips_first_space = strip_first_space
-        self._is_ended = False
 
     def push(self, ids: Sequence[int]) -> DecodedText:
         """Decode a block of tokens.
@@ -46,32 +71,21 @@ class Detokenizer:
         """
         texts: list[str] = []
         for index, token in enumerate(ids):
-            if self._is_ended:
+            if self._stop.is_found:
                 return DecodedText("".join(texts), index, True)
             texts.append(self._append(self._utf8.decode(self._token_bytes(token))))
-        return DecodedText("".join(texts), len(ids), self._is_ended)
+        return DecodedText("".join(texts), len(ids), self._stop.is_found)
 
     def flush(self) -> str:
         """Return the text that was held back, at the end of the answer. An incomplete character becomes U+FFFD."""
-        if self._is_ended:
+        if self._stop.is_found:
             return ""
-        text = self._append(self._utf8.decode(b"", final=True)) + self._pending_text
-        self._pending_text, self._is_ended = "", True
-        return text
+        return self._append(self._utf8.decode(b"", final=True)) + self._stop.flush()
 
     def _append(self, text: str) -> str:
-        if not text:
-            return ""
-        if self._strips_first_space:
+        if text and self._strips_first_space:
             text, self._strips_first_space = text.removeprefix(" "), False
-        text = self._pending_text + text
-        starts = [start for stop in self._stop_strings if (start := text.find(stop)) >= 0]
-        if starts:
-            self._pending_text, self._is_ended = "", True
-            return text[: min(starts)]
-        pending = max((_partial_stop_length(stop, text) for stop in self._stop_strings), default=0)
-        self._pending_text = text[len(text) - pending :]
-        return text[: len(text) - pending]
+        return self._stop.push(text)
 
 
 def _partial_stop_length(stop: str, text: str) -> int:

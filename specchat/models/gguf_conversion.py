@@ -6,16 +6,16 @@ complete, under a lock, so a crash leaves no half model and two processes do the
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from time import sleep
-from typing import IO, Any
+from typing import Any
 
 from specchat.errors import ModelError
+from specchat.file_lock import try_lock
 from specchat.models.gguf_file import GgufFile, read_gguf, shard_paths, size_and_time
 from specchat.paths import cache_folder
 
@@ -37,7 +37,7 @@ def converted_gguf(path: Path, report: Report = lambda _what, _done, _total: Non
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock_file(folder).open("a", encoding="ascii") as lock:
-            while not _is_locked(lock):
+            while not try_lock(lock):
                 report(f"waiting for another process: {file.path.name}", 0, 0)
                 sleep(LOCK_RETRY_SECONDS)
             if not folder.is_dir():
@@ -66,21 +66,12 @@ def _lock_file(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.lock")
 
 
-def _is_locked(file: IO[str]) -> bool:
-    """Lock the file until it is closed; False when another process holds the lock."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _remove_outdated(file: GgufFile, folder: Path) -> None:
     """Remove what crashes left, and folders made from earlier contents of this file or from files that are gone."""
     shutil.rmtree(_unfinished(folder), ignore_errors=True)
     for partial in folder.parent.glob(f"*{UNFINISHED_SUFFIX}"):
         with _lock_file(partial.with_name(partial.name.removesuffix(UNFINISHED_SUFFIX))).open("a") as lock:
-            if _is_locked(lock):
+            if try_lock(lock):
                 shutil.rmtree(partial, ignore_errors=True)
     for other in folder.parent.glob(f"*/{SOURCE_FILE}"):
         try:

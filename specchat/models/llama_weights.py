@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from specchat.devices import GGUF_FORMAT, kind_of
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.kv_arena import arena_rows
 from specchat.engine.model import limit_context_window
@@ -17,7 +18,6 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
 from specchat.forward.decoder_layer import Attention, DecoderLayer, SwiGluMlp
 from specchat.forward.llama import Dimensions, LlamaModel, Weights
-from specchat.forward.quant_linear import GGUF_FORMAT
 from specchat.forward.rope import Rope, cos_sin
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.models.gguf_blocks import GgufBlocks
@@ -61,10 +61,10 @@ def load_llama(
     """Load the model of a folder. `dtype` None keeps the stored dtype; `quant_format` is one of QUANT_FORMATS.
 
     FP8 and 4-bit checkpoints are dequantized to `dtype` or the config's dtype, some rows at a time; the format "float"
-    keeps 4 bits on a GPU that can multiply them. On a GPU, CUDA graphs are captured, over a KV arena for one text of
-    `context_window` tokens (DEFAULT_ARENA_TOKENS without one).
+    keeps 4 bits on a GPU that can multiply them. Where a device has CUDA graphs, they are captured, over a KV arena for
+    one text of `context_window` tokens (DEFAULT_ARENA_TOKENS without one).
     """
-    config = json.loads((folder / "config.json").read_text())
+    kind, config = kind_of(device), json.loads((folder / "config.json").read_text())
     sizes = read_dimensions(config, folder)
     arena_tokens = limit_context_window(context_window or DEFAULT_ARENA_TOKENS, sizes.max_position_embeddings)
     context_window = limit_context_window(context_window, sizes.max_position_embeddings)
@@ -73,9 +73,9 @@ def load_llama(
     if files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
-    blocks = GgufBlocks.from_folder(folder) if quant_format == GGUF_FORMAT and device.type == "cpu" else None
+    blocks = GgufBlocks.from_folder(folder) if quant_format == GGUF_FORMAT and not kind.is_gpu else None
     loader = WeightLoader(files, dtype, device, quant_format, blocks)
-    if device.type == "cuda":
+    if kind.has_graphs:
         capture = capture or CudaGraphCapture(device)
     weights = _weights(loader, config, sizes, embedding_device or device, context_window)
     graphs = GraphSettings(capture, arena_rows(arena_tokens)) if capture is not None else None

@@ -44,6 +44,10 @@ class TokenGrammar:
     def forced_tokens(self) -> list[int]:
         return self._matcher.compute_ff_tokens()
 
+    def is_free(self, depth: int) -> bool:
+        """Never known: a mask takes microseconds."""
+        return False
+
     def _error_message(self) -> str:
         return self._matcher.get_error().splitlines()[0] if self._matcher.is_error() else self._matcher.stop_reason()
 

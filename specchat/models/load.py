@@ -14,6 +14,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import SafetensorError
 
+from specchat.devices import (
+    FLOAT_FORMAT,
+    GGUF_FORMAT,
+    check_available,
+    default_device,
+    kind_of,
+    prepare,
+    resolve_device,
+)
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
@@ -23,7 +32,7 @@ from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.forward.transformers_model import TransformersModel
 from specchat.models.int4_checkpoints import Int4TensorFiles
 from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama, tensor_files
-from specchat.models.load_options import FLOAT_FORMAT, STORED_DTYPE, LoadOptions, resolve_device, resolve_dtype
+from specchat.models.load_options import STORED_DTYPE, LoadOptions, resolve_dtype
 from specchat.models.tensor_files import is_finite
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS
@@ -31,7 +40,7 @@ from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-SMALLEST_FORMAT = "nf4"  # suggested when the device is too small
+SMALL_FORMATS = ("nf4", "int8")  # suggested when the device is too small
 FACTORS = {2: "twice", 4: "four times", 8: "eight times"}
 UNKNOWN_ARCHITECTURE = "does not recognize this architecture"  # in the message of transformers
 
@@ -41,10 +50,9 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
     if options.backend != BUILTIN_BACKEND:
         return _load_from_plugin(folder, options)
     device = _resolve_device(options.device)
-    if device.type == "cuda":
-        torch.backends.cuda.enable_cudnn_sdp(enabled=False)  # it makes a plan for every number of keys
+    prepare(device)
     dtype = _resolve_dtype(options.dtype, folder, device)
-    shape = BatchLimits(prefill_chunk=512 if device.type == "cuda" else 128, exact=options.exact)
+    shape = BatchLimits(prefill_chunk=kind_of(device).prefill_chunk, exact=options.exact)
     try:
         config = json.loads((folder / "config.json").read_text())
         if is_llama_like(config):
@@ -53,15 +61,14 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
             return _load_llama_model(
                 folder, options, partial(load_llama, folder, dtype, device, options.context_window, shape), device
             )
-        if options.quant_format != FLOAT_FORMAT:
+        if options.quant_format not in (FLOAT_FORMAT, GGUF_FORMAT):  # blocks of other families were dequantized
             raise ValueError(
                 f"{options.quant_format} supports Llama, Mistral, Qwen2 and Qwen3 only; use --weights {FLOAT_FORMAT}"
             )
         return _wrap_network(_load_network(folder, device, dtype), options.context_window, shape)
     except torch.OutOfMemoryError as error:
-        remedy = (
-            "choose a smaller model" if options.quant_format == SMALLEST_FORMAT else f"try --weights {SMALLEST_FORMAT}"
-        )
+        smallest = next(each for each in SMALL_FORMATS if each in kind_of(device).weight_formats)
+        remedy = "choose a smaller model" if options.quant_format == smallest else f"try --weights {smallest}"
         raise ModelError(f"{folder}: does not fit the memory of {device}; {remedy}") from error
     except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError) as error:
         if UNKNOWN_ARCHITECTURE in str(error):
@@ -81,6 +88,7 @@ def _unknown_architecture(folder: Path) -> ModelError:
 
 def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Model], device: torch.device) -> Model:
     """Load with `forward.llama`. Warn when the hardware has no fast kernel for the weight format."""
+    kind_of(device).check_format(options.quant_format)
     if warning := hardware_warning(options.quant_format, device):
         print_warning(f"{folder.name}: {warning}")
     cpu, embedding_device = torch.device("cpu"), options.embedding_device
@@ -102,10 +110,12 @@ def _warn_of_dequantization(folder: Path, config: dict[str, Any], dtype: torch.d
     is_int4 = isinstance(files, Int4TensorFiles)
     if not files.has_scaled_weights or (is_int4 and int4_matmul(device, dtype) is not None):
         return
-    stored_bits, quant_format = (4, SMALLEST_FORMAT) if is_int4 else (8, "int8" if device.type == "cpu" else "fp8")
+    kind, stored_bits = kind_of(device), 4 if is_int4 else 8
+    keeps_4_bits = is_int4 and "nf4" in kind.weight_formats
+    quant_format = "nf4" if keeps_4_bits else "fp8" if kind.has_kernels and not is_int4 else "int8"
     print_warning(
         f"{folder.name}: {stored_bits}-bit weights are dequantized to {bits} bits, {FACTORS[bits // stored_bits]} the "
-        f"memory; --weights {quant_format} keeps {stored_bits} bits"
+        f"memory; --weights {quant_format} keeps {4 if keeps_4_bits else 8} bits"
     )
 
 
@@ -150,9 +160,9 @@ def _load_network(folder: Path, device: torch.device, dtype: torch.dtype | None)
 
 
 def _resolve_device(name: str) -> torch.device:
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError(f"device {name}: torch finds no CUDA device; use --device cpu")
-    return torch.device(resolve_device(name, has_cuda=torch.cuda.is_available()))
+    resolved = resolve_device(name, default=default_device())
+    check_available(resolved)
+    return torch.device(resolved)
 
 
 def _resolve_dtype(name: str, folder: Path, device: torch.device) -> torch.dtype | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from specchat.devices import FLOAT_FORMAT
 from specchat.errors import ModelError
 from specchat.models.fetch import cached_model_folder, fetch_from_hub
 from specchat.models.gguf_sources import local_gguf
@@ -17,7 +18,6 @@ from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
-FLOAT_FORMAT, GGUF_FORMAT = "float", "gguf"
 STORED_DTYPE = "auto"  # the dtype of the stored weights
 
 
@@ -68,10 +68,6 @@ def find_head(source: str) -> Path:
 def find_local_head(source: str) -> Path | None:
     """As `find_head`, but None for a hub id that is not completely in the cache. Uses no network."""
     return _local_head(source) or cached_model_folder(source, is_draft=True)
-
-
-def resolve_device(device: str, *, has_cuda: bool) -> str:
-    return ("cuda" if has_cuda else "cpu") if device == "auto" else device
 
 
 def resolve_dtype(dtype: str, folder: Path | None, device: str, *, has_cpu_bf16: bool) -> str:

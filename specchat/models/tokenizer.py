@@ -23,8 +23,9 @@ from typing import Any
 import tokenizers
 
 from specchat.errors import ModelError
-from specchat.models.chat_template import ChatTemplate, TemplateError
+from specchat.models.chat_template import NO_OPTIONS, ChatTemplate, TemplateError
 from specchat.models.detokenize import Detokenizer
+from specchat.models.thinking import ThinkingFormat, find_thinking_format
 from specchat.models.token_bytes import TokenDecoder, read_token_decoder
 
 SPLIT_MARK = "\ufdd0"
@@ -32,6 +33,12 @@ PIECE_CHARACTERS = 32 * 2**10  # about a tenth of a second
 MAX_VOCABULARY = 2**24
 MAX_TOKENS_ACROSS_BORDER = 8
 MATCHES_NOTHING = re.compile(r"(?!)")
+AUTO_THINKING = "auto"  # whether the model thinks is left to its chat template
+THINKING_SWITCHES = ("enable_thinking", "thinking")  # variables of chat templates: of most families, of DeepSeek
+THINKING_FIELDS = {  # where chat templates look for the thinking of an earlier answer
+    "reasoning_content": re.compile(r"\breasoning_content\b"),
+    "thinking": re.compile(r"""\bmessage\.thinking\b|['"]thinking['"]\s*(?:\]|in message)"""),
+}
 
 Message = Mapping[str, str]
 
@@ -82,15 +89,63 @@ class Tokenizer:
         """The tokens of the rest of a rendered template, after tokens that are encoded already."""
         return [token for part in text.split(SPLIT_MARK) for token in self._encode_continuation(part)]
 
-    def render(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
-        """The prompt of a conversation, for `encode(..., parse_special=True)`."""
-        escaped = [
-            {"role": message["role"], "content": self.escape_control_tokens(message["content"])} for message in messages
-        ]
+    def render(self, messages: Sequence[Message], add_generation_prompt: bool, thinking: str = AUTO_THINKING) -> str:
+        """The prompt of a conversation, for `encode(..., parse_special=True)`.
+
+        An answer may have its `thinking` beside its `content`. A template that reads it gets it in a field of its own,
+        or between the markers in the content, and drops it if it drops earlier thoughts.
+        """
+        escaped = [self._template_message(message, thinking) for message in messages]
+        switch = self.thinking_switch
+        options = {switch: thinking == "on"} if switch and thinking != AUTO_THINKING else NO_OPTIONS
         try:
-            return self.template.render(escaped, add_generation_prompt)
+            return self.template.render(escaped, add_generation_prompt, options)
         except TemplateError as error:
             raise ModelError(f"{self.folder}: its chat template refuses this conversation: {error}") from error
+
+    def _template_message(self, message: Message, thinking: str) -> dict[str, str]:
+        fields = {"role": message["role"], "content": self.escape_control_tokens(message["content"])}
+        if not message.get("thinking") or self.thinking is None:
+            return fields
+        source = self.template.source
+        if name := next((name for name, mention in THINKING_FIELDS.items() if mention.search(source)), ""):
+            fields[name] = self.escape_control_tokens(message["thinking"])
+        elif self.thinking.closing in source and thinking != "off":
+            thought = self.escape_control_tokens(message["thinking"])
+            fields["content"] = self.thinking.answer_text(thought, fields["content"])
+        return fields
+
+    @cached_property
+    def thinking(self) -> ThinkingFormat | None:
+        """How the model marks its thinking; None for a model that does not think."""
+        return None if self.template.is_plain else find_thinking_format(self.template.source, self.vocabulary)
+
+    @cached_property
+    def thinking_switch(self) -> str:
+        """The variable with which the chat template turns thinking on and off; "" if it has none."""
+        return (
+            next((name for name in THINKING_SWITCHES if name in self.template.variables), "") if self.thinking else ""
+        )
+
+    @cached_property
+    def _thinking_token_ids(self) -> frozenset[int]:
+        tokens = self.thinking.tokens if self.thinking else ()
+        return frozenset(self.vocabulary[token] for token in tokens if token in self.vocabulary)
+
+    def generated_text(self, answer_ids: Sequence[int]) -> str:
+        """The text of an answer with the markers of its thought, as `escape_answer` expects it."""
+        ids = answer_ids[:-1] if answer_ids and answer_ids[-1] in self.stop_token_ids else answer_ids
+        stream = self.detokenizer(shows_thinking_markers=True)
+        return stream.push(ids).text + stream.flush()
+
+    def escape_answer(self, text: str) -> str:
+        """As `escape_control_tokens`, but the markers of the thought at the beginning stay markers."""
+        if self.thinking is None:
+            return self.escape_control_tokens(text)
+        before, marker, thought = text.partition(self.thinking.opening)
+        opening = f"{before}{marker}" if marker and not before.strip() else ""
+        thought, closing, answer = text.removeprefix(opening).partition(self.thinking.closing)
+        return f"{opening}{self.escape_control_tokens(thought)}{closing}{self.escape_control_tokens(answer)}"
 
     def escape_control_tokens(self, text: str) -> str:
         """Put a mark inside every control token in a text.
@@ -118,12 +173,23 @@ class Tokenizer:
         stream = self.detokenizer()
         return stream.push(ids).text + stream.flush()
 
-    def detokenizer(self, stop_strings: tuple[str, ...] = (), *, is_continuation: bool = False) -> Detokenizer:
+    def detokenizer(
+        self,
+        stop_strings: tuple[str, ...] = (),
+        *,
+        is_continuation: bool = False,
+        shows_thinking_markers: bool = False,
+    ) -> Detokenizer:
         """A decoder of one text, or of the rest of a text, whose first space counts."""
-        return Detokenizer(self._visible_bytes, stop_strings, self.strips_first_space and not is_continuation)
+        visible_bytes = self.bytes_with_markers if shows_thinking_markers else self._visible_bytes
+        return Detokenizer(visible_bytes, stop_strings, self.strips_first_space and not is_continuation)
 
     def _visible_bytes(self, token: int) -> bytes:
         return b"" if token in self.special_token_ids else self.token_bytes(token)
+
+    def bytes_with_markers(self, token: int) -> bytes:
+        """The bytes that a token adds to an answer, the markers of its thought among them."""
+        return self.token_bytes(token) if token in self._thinking_token_ids else self._visible_bytes(token)
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
         with self._backend_lock:

@@ -29,7 +29,8 @@ from specchat.profile.keys import (
     GRAMMAR_ANSWER,
     REQUEST_KINDS,
     SERVER_BACKENDS,
-    WEIGHT_FORMATS,
+    THINKING_MODES,
+    WEIGHT_CHOICES,
     Limits,
     Models,
     Profile,
@@ -42,7 +43,7 @@ from specchat.profile.profile_files import load_profile, profile_names
 
 __all__ = [
     "ACCEPTANCE_TESTS", "ANSWER_FORMATS", "BUILTIN_BACKEND", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES",
-    "FREE_ANSWER", "GRAMMAR_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "WEIGHT_FORMATS", "Limits", "Models",
-    "Profile", "Prompt", "RouteRule", "Sampling", "Speculation", "all_drafters", "load_profile",
+    "FREE_ANSWER", "GRAMMAR_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "THINKING_MODES", "WEIGHT_CHOICES", "Limits",
+    "Models", "Profile", "Prompt", "RouteRule", "Sampling", "Speculation", "all_drafters", "load_profile",
     "profile_names",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specchat.devices import KINDS, WEIGHT_FORMATS
 from specchat.plugins.discovery import find_extensions
 from specchat.profile.drafter_names import DRAFTER_NAMES, plugin_drafters
 from specchat.profile.validation import (
@@ -21,9 +22,9 @@ from specchat.profile.validation import (
     merge_sources,
 )
 
-DTYPES = ("auto", "float32", "bfloat16")
-DEVICES = ("auto", "cpu", "cuda")
-WEIGHT_FORMATS = ("float", "gguf", "int8", "fp8", "nf4", "nf4-double")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+DEVICES = ("auto", *KINDS)
+WEIGHT_CHOICES = ("auto", *WEIGHT_FORMATS)
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
 AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
 BUILTIN_BACKEND = "builtin"
@@ -32,6 +33,7 @@ BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
 ACCEPTANCE_TESTS = ("shared_noise", "rejection_sampling")
 PREFILLED_ANSWER, GRAMMAR_ANSWER, FREE_ANSWER = EDIT_ANSWERS = ("prefill", "grammar", "free")
 ANSWER_FORMATS = ("schema", "regex", "choices", "lark")
+THINKING_MODES = ("auto", "on", "off")
 REQUEST_KINDS = ("edit", "files", "code", "chat", "structured", "creative", "short")
 MAX_DRAFT_TOKENS = 128  # a forward pass over more rows costs more than it can gain
 MAX_SEED = 2**63 - 1
@@ -57,14 +59,19 @@ class Models:
     )
     dtype: str = key("auto", "The data type of computations.", choices=DTYPES)
     weights: str = key(
-        "float",
+        "auto",
         "The format of the target's weights: float, as they are stored or as dtype requires; gguf, the blocks of a "
         "GGUF file as they are (on a CPU); int8 and fp8 take half the memory of bfloat16, nf4 a quarter, nf4-double a "
-        "little less. Each format has its own text.",
-        choices=WEIGHT_FORMATS,
+        "little less; auto, gguf for a GGUF file on a CPU where that is fastest, else float. Each format has its own "
+        "text.",
+        choices=WEIGHT_CHOICES,
     )
-    draft_weights: str = key("float", "The format of the draft's weights: the same choices.", choices=WEIGHT_FORMATS)
-    device: str = key("auto", "The device of the target; auto takes a CUDA device when there is one.", choices=DEVICES)
+    draft_weights: str = key("auto", "The format of the draft's weights: the same choices.", choices=WEIGHT_CHOICES)
+    device: str = key(
+        "auto",
+        "The device of the target; auto: a GPU if torch finds one: cuda (NVIDIA, AMD), mps (Apple), xpu (Intel).",
+        choices=DEVICES,
+    )
     draft_device: str = key("auto", "The device of the draft; auto: the device of the target.", choices=DEVICES)
     embedding_device: str = key(
         "auto",
@@ -183,6 +190,18 @@ class Prompt:
         "and ends with it; grammar: only a text in this fence can be generated; free: the model does as it likes.",
         choices=EDIT_ANSWERS,
     )
+    thinking: str = key(
+        "auto",
+        "Whether a model that can think does so before it answers; auto: as its chat template has it. Edits and "
+        "answers that are held to a format are written without thinking.",
+        choices=THINKING_MODES,
+    )
+    thinking_tokens: int = key(
+        0,
+        "Maximum length of the thinking, in tokens: it is then closed, and the answer follows. 0: three quarters of "
+        "limits.answer.",
+        minimum=0, maximum=MAX_TOKENS,
+    )  # fmt: skip
     reference_corpus: str = key(
         "embedded",
         'A reference corpus, one {"topic", "text"} per line; "embedded" applies to the embedded target only.',

@@ -15,6 +15,7 @@ from specchat.errors import SpecchatError, UsageError
 from specchat.profile import Models
 from specchat.repl.interrupt import interruptible
 from specchat.repl.line_input import is_capable_terminal, plain_line_reader, prompt_toolkit_reader
+from specchat.repl.thinking_printer import ThinkingPrinter
 from specchat.terminal import write_line
 
 NO_INPUT = "standard input is empty; pipe a question in, or give one as an argument"
@@ -116,8 +117,10 @@ class AnswerPrinter:
     def __init__(self) -> None:
         self._is_inside_line = False
         self._loading = "", ""
+        self._thinking = ThinkingPrinter()
 
     def on_event(self, event: Event) -> None:
+        self._thinking.on_event(event)
         match event:
             case TextDelta(text=text):
                 sys.stdout.write(text)
@@ -133,6 +136,7 @@ class AnswerPrinter:
                 pass
 
     def end_line(self) -> None:
+        self._thinking.end_line()
         if self._is_inside_line:
             sys.stdout.write("\n")
             sys.stdout.flush()

@@ -13,11 +13,14 @@ from specchat.chat.events import (
     Routed,
     StepDone,
     TextDelta,
+    ThinkingDelta,
     Totals,
 )
 from specchat.chat.turn_summary import speedup_to_json
 from specchat.errors import HostError, error_with_exit_code
 from specchat.serve.json_fields import JsonObject
+
+TEXT_END_CHARACTERS = 16  # by which the place is found where a stop text cut the answer
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Answer:
     unsent_prefix: str = ""  # of the answer: the client gave it, and gets what follows
     stop: tuple[str, ...] = ()
     text_parts: list[str] = field(default_factory=list[str])
+    thinking_parts: list[str] = field(default_factory=list[str])
     prefill: PrefillProgress | None = None
     routed: Routed | None = None
     finished: Finished | None = None
@@ -33,15 +37,19 @@ class Answer:
     _loading_since: float | None = None
     _committed_bytes: bytearray = field(default_factory=bytearray)
 
-    def on_event(self, event: Event) -> str:
-        """Process an event; returns its text. A Failed event raises its error."""
+    def on_event(self, event: Event) -> TextDelta | ThinkingDelta | None:
+        """Process an event; returns what is to be sent of it. A Failed event raises its error."""
         self._time_loading(event)
         match event:
             case TextDelta(text=text):
                 count = min(len(self.unsent_prefix), len(text))
                 self.unsent_prefix = self.unsent_prefix[count:]
                 self.text_parts.append(text[count:])
-                return text[count:]
+                return TextDelta(text[count:]) if text[count:] else None
+            case ThinkingDelta(text=text):
+                self.thinking_parts.append(text)
+                self._committed_bytes.clear()  # a stop text counts in the answer only
+                return event
             case StepDone(committed_tokens=tokens) if self.stop:
                 self._committed_bytes += b"".join(token.token_bytes for token in tokens)
             case Routed():
@@ -56,11 +64,16 @@ class Answer:
                 raise error_with_exit_code(message, code)
             case _:
                 pass
-        return ""
+        return None
 
     @property
     def text(self) -> str:
         return "".join(self.text_parts)
+
+    @property
+    def thinking(self) -> str:
+        """What the model thought before the answer; it is no part of the text."""
+        return "".join(self.thinking_parts)
 
     @property
     def totals(self) -> Totals:
@@ -81,8 +94,8 @@ class Answer:
         """The stop text that ended the answer; None for another end. The text itself does not have it."""
         if self.is_truncated:
             return None
-        found = {each: self._committed_bytes.find(each.encode()) for each in self.stop}
-        return min((each for each in self.stop if found[each] >= 0), key=lambda each: found[each], default=None)
+        end = self.text[-TEXT_END_CHARACTERS:]
+        return next((each for each in self.stop if (end + each).encode() in self._committed_bytes), None)
 
     @property
     def elapsed_seconds(self) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from specchat.chat.events import TextDelta, ThinkingDelta
 from specchat.chat.request import AnswerFormat
 from specchat.host.protocol import new_id
 from specchat.serve.answer import Answer
@@ -42,7 +43,8 @@ MESSAGES = "messages"
 ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM}
 THOUGHTS = ("thinking", "redacted_thinking")  # of earlier answers; the model does not read them
 TOOL_BLOCKS = ("tool_use", "tool_result", "server_tool_use", "mcp_tool_use", "mcp_tool_result")
-NO_THINKING = (None, "disabled", "adaptive")  # adaptive leaves it to the model
+TEXT, THINKING = "text", "thinking"  # types of blocks
+THINKING_MODES = {None: None, "adaptive": None, "between_tools": None, "disabled": "off", "enabled": "on"}
 UNSUPPORTED_FIELDS: UnsupportedFields = {
     "tools": (([],), TOOLS_UNSUPPORTED),
     "tool_choice": (({"type": "none"}, {"type": "auto"}), TOOLS_UNSUPPORTED),
@@ -61,30 +63,44 @@ class MessageReply:
     answer: Answer
     content_type: str = EVENT_STREAM
     id: str = field(default_factory=lambda: f"msg_{new_id()}")
+    _open_kind: str = ""  # of the block that is being sent
+    _block_count: int = 0
 
     def begin(self) -> bytes:
         prefill = self.answer.prefill
         prompt_tokens, cached = (prefill.prompt_tokens, prefill.cached_tokens) if prefill else (0, 0)
-        message = self._message([], usage(prompt_tokens, cached, 0))
-        block = {"type": "text", "text": ""}
-        return _event("message_start", message=message) + _event("content_block_start", index=0, content_block=block)
+        return _event("message_start", message=self._message([], usage(prompt_tokens, cached, 0)))
 
-    def delta(self, text: str) -> bytes:
-        return _event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
+        kind = THINKING if isinstance(delta, ThinkingDelta) else TEXT
+        changed = {"type": f"{kind}_delta", kind: delta.text}
+        return self._open_block(kind) + _event("content_block_delta", index=self._block_count - 1, delta=changed)
 
     def end(self) -> bytes:
         delta = {"stop_reason": self._stop_reason(), "stop_sequence": self.answer.stop_text}
         return b"".join([
-            _event("content_block_stop", index=0),
+            self._open_block(TEXT),
+            self._close_block(),
             _event("message_delta", delta=delta, usage=self._usage()),
             _event("message_stop"),
         ])  # fmt: skip
+
+    def _open_block(self, kind: str) -> bytes:
+        """The events between the last block and one of this kind; none when it is open."""
+        if self._open_kind == kind:
+            return b""
+        closed, self._open_kind, self._block_count = self._close_block(), kind, self._block_count + 1
+        return closed + _event("content_block_start", index=self._block_count - 1, content_block=_block(kind, ""))
+
+    def _close_block(self) -> bytes:
+        return _event("content_block_stop", index=self._block_count - 1) if self._open_kind else b""
 
     def failure(self, api_error: ApiError) -> bytes:
         return sse_event(error_body(api_error), "error")
 
     def whole(self) -> JsonObject:
-        content = [{"type": "text", "text": self.answer.text}]
+        thinking = [_block(THINKING, self.answer.thinking)] if self.answer.thinking else []
+        content = [*thinking, _block(TEXT, self.answer.text)]
         ended = {"stop_reason": self._stop_reason(), "stop_sequence": self.answer.stop_text}
         return self._message(content, self._usage()) | ended
 
@@ -103,6 +119,12 @@ class MessageReply:
         totals = self.answer.totals
         counted = usage(totals.prompt_tokens, totals.cached_tokens, totals.completion_tokens)
         return {**counted, "specchat": self.answer.speculation_stats()}
+
+
+def _block(kind: str, text: str) -> JsonObject:
+    """A block of content. The signature of a thought is for the servers of Anthropic."""
+    signature = {"signature": ""} if kind == THINKING else {}
+    return {"type": kind, kind: text, **signature}
 
 
 def usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> JsonObject:
@@ -149,19 +171,25 @@ def translate_count(body: JsonObject, served_models: Sequence[str]) -> EngineReq
 def _parse_conversation(body: JsonObject, served_models: Sequence[str], max_tokens: int) -> EngineRequest:
     check_model(body.get("model"), served_models)
     reject_unsupported_fields(body, UNSUPPORTED_FIELDS)
-    if optional_object(body, "thinking").get("type") not in NO_THINKING:
-        raise RequestError("thinking: not supported; leave it out, or send the type disabled", "thinking")
     options = AnswerOptions(
         max_tokens=max_tokens,
         temperature=optional_number(body, "temperature"),
         stop=parse_stop(body, "stop_sequences"),
         answer_format=_parse_format(optional_object(optional_object(body, "output_config"), "format")),
         sampling=parse_sampling(body),
+        thinking=_parse_thinking(optional_object(body, THINKING).get("type")),
     )
     messages = required_list(body, MESSAGES, "a list that begins with a message of the user")
     system = content_text(body.get("system"), "system", "system")
     parsed = [_parse_message(message, f"{MESSAGES}.{at}") for at, message in enumerate(messages)]
     return build_engine_request([Message(SYSTEM, system), *parsed], options, MESSAGES)
+
+
+def _parse_thinking(mode: Any) -> str | None:
+    """Whether the model thinks; without a word of the client, and for adaptive, as the profile says."""
+    if mode is not None and (not isinstance(mode, str) or mode not in THINKING_MODES):
+        raise RequestError("thinking: the type must be enabled, disabled or adaptive", THINKING)
+    return THINKING_MODES[mode]
 
 
 def _parse_format(output_format: JsonObject) -> AnswerFormat | None:

@@ -62,6 +62,7 @@ class AnswerOptions:
     stop: tuple[str, ...] = ()
     answer_format: AnswerFormat | None = None
     sampling: tuple[tuple[str, float], ...] = ()
+    thinking: str | None = None  # on, off
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def build_engine_request(messages: Iterable[Message], options: AnswerOptions, fi
     request = Request(
         texts[-1], max_tokens=options.max_tokens, seed=options.seed, temperature=options.temperature,
         stop=options.stop, answer_format=options.answer_format, answer_prefix=answer_prefix,
+        thinking=options.thinking,
     )  # fmt: skip
     exchanges = tuple(Exchange(user, answer) for user, answer in zip(texts[:-1:2], texts[1::2], strict=True))
     settings = SessionSettings(MESSAGE_SEPARATOR.join(filter(None, system)), options.sampling)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from specchat.chat.events import TextDelta, ThinkingDelta
 from specchat.chat.fim_request import MAX_FIM_TOKENS
 from specchat.chat.request import AnswerFormat, Request
 from specchat.serve.answer import Answer
@@ -53,7 +54,6 @@ SAMPLING_OPTIONS = {
 }  # fmt: skip
 UNSUPPORTED_FIELDS: UnsupportedFields = {
     "tools": (([],), TOOLS_UNSUPPORTED),
-    "think": ((False,), "thinking is not supported"),
     "images": (([],), "images are not supported"),
     "logprobs": ((False,), "probabilities are not available"),
     "template": (("",), "the chat template is that of the model"),
@@ -86,8 +86,12 @@ class LinesReply:
     def begin(self) -> bytes:
         return b""
 
-    def delta(self, text: str) -> bytes:
-        return b"" if self.is_loading else _line({**self._common_fields(text), "done": False})
+    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
+        if self.is_loading:
+            return b""
+        is_thinking = isinstance(delta, ThinkingDelta)
+        text, thinking = ("", delta.text) if is_thinking else (delta.text, "")
+        return _line({**self._common_fields(text, thinking), "done": False})
 
     def end(self) -> bytes:
         return _line(self._last(""))
@@ -96,14 +100,14 @@ class LinesReply:
         return _line(error_body(api_error))
 
     def whole(self) -> JsonObject:
-        return self._last(self.answer.text)
+        return self._last(self.answer.text, self.answer.thinking)
 
-    def _last(self, text: str) -> JsonObject:
+    def _last(self, text: str, thinking: str = "") -> JsonObject:
         if self.is_loading:
             return {**self._common_fields(""), "done": True, "done_reason": "load"}
         totals = self.answer.totals
         return {
-            **self._common_fields(text),
+            **self._common_fields(text, thinking),
             "done": True,
             "done_reason": self.answer.finish_reason,
             "total_duration": _nanoseconds(self.answer.elapsed_seconds),
@@ -115,9 +119,12 @@ class LinesReply:
             "specchat": self.answer.speculation_stats(),
         }
 
-    def _common_fields(self, text: str) -> JsonObject:
-        content = {"role": "assistant", "content": text} if self.text_field == "message" else text
-        return {"model": self.model, "created_at": timestamp(datetime.now(UTC)), self.text_field: content}
+    def _common_fields(self, text: str, thinking: str = "") -> JsonObject:
+        fields: JsonObject = {"model": self.model, "created_at": timestamp(datetime.now(UTC))}
+        thought = {"thinking": thinking} if thinking else {}
+        if self.text_field == "message":
+            return {**fields, "message": {"role": "assistant", "content": text, **thought}}
+        return {**fields, self.text_field: text, **thought}
 
 
 def error_body(api_error: ApiError) -> JsonObject:
@@ -227,7 +234,21 @@ def _parse_options(body: JsonObject) -> AnswerOptions:
         stop=parse_stop(options),
         answer_format=_parse_format(body.get("format")),
         sampling=parse_sampling(options, SAMPLING_OPTIONS),
+        thinking=_parse_think(body.get("think")),
     )
+
+
+def _parse_think(think: Any) -> str | None:
+    """Whether the model thinks; a level is as good as true."""
+    match think:
+        case None:
+            return None
+        case bool():
+            return "on" if think else "off"
+        case "low" | "medium" | "high" | "max":
+            return "on"
+        case _:
+            raise RequestError("think: give true or false", "think")
 
 
 def _token_limit(options: JsonObject) -> int | None:

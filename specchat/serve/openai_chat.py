@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from specchat.chat.events import TextDelta, ThinkingDelta
 from specchat.chat.request import AnswerFormat
 from specchat.host.protocol import new_id
 from specchat.serve.answer import Answer
@@ -37,6 +38,7 @@ from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
 
 MESSAGES = "messages"
 ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
+THINKING_OPTIONS = ("enable_thinking", "thinking")  # of chat templates
 FORMAT_UNSUPPORTED = "use response_format for structured output"
 UNSUPPORTED_FIELDS: UnsupportedFields = {
     "n": ((1,), "only one answer per request"),
@@ -71,8 +73,10 @@ class ChatReply:
     def begin(self) -> bytes:
         return sse_event(self._chunk({"role": "assistant", "content": ""}))
 
-    def delta(self, text: str) -> bytes:
-        return sse_event(self._chunk({"content": text}))
+    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
+        """Thinking is never part of the content: it has a field of its own, as with vLLM and DeepSeek."""
+        name = "reasoning_content" if isinstance(delta, ThinkingDelta) else "content"
+        return sse_event(self._chunk({name: delta.text}))
 
     def end(self) -> bytes:
         return b"".join([*map(sse_event, self._last_chunks()), DONE_EVENT])
@@ -81,7 +85,8 @@ class ChatReply:
         return sse_event(error_body(api_error))
 
     def whole(self) -> JsonObject:
-        message = {"role": "assistant", "content": self.answer.text, "refusal": None}
+        thinking = {"reasoning_content": self.answer.thinking} if self.answer.thinking else {}
+        message = {"role": "assistant", "content": self.answer.text, "refusal": None, **thinking}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.answer.finish_reason}
         usage = completion_usage(self.answer)
         return {**self._common_fields("chat.completion"), "choices": [choice], "usage": usage}
@@ -117,6 +122,7 @@ def translate_chat(body: JsonObject, served_models: Sequence[str]) -> Translated
         stop=parse_stop(body),
         answer_format=_parse_response_format(optional_object(body, "response_format")),
         sampling=parse_sampling(body),
+        thinking=_parse_thinking(body),
     )
     messages = required_list(body, MESSAGES, "a list that ends with a message of the user")
     parsed = (_parse_message(message, f"{MESSAGES}[{at}]") for at, message in enumerate(messages))
@@ -151,3 +157,18 @@ def _parse_response_format(response_format: JsonObject) -> AnswerFormat | None:
         case _:
             message = "response_format: type must be text, json_object, or json_schema with a json_schema.schema"
             raise RequestError(message, "response_format")
+
+
+def _parse_thinking(body: JsonObject) -> str | None:
+    """Whether the model thinks: `chat_template_kwargs` as with vLLM, or `reasoning_effort` as with OpenAI."""
+    options = optional_object(body, "chat_template_kwargs")
+    if unknown := [name for name in options if name not in THINKING_OPTIONS]:
+        raise RequestError(
+            f"chat_template_kwargs: only {' and '.join(THINKING_OPTIONS)} are supported, not {unknown[0]}",
+            "chat_template_kwargs", code="unsupported_parameter",
+        )  # fmt: skip
+    for value in options.values():
+        if not isinstance(value, bool):
+            raise RequestError("chat_template_kwargs: give true or false", "chat_template_kwargs")
+        return "on" if value else "off"
+    return "off" if body.get("reasoning_effort") == "none" else None

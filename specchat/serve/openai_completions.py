@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from specchat.chat.events import TextDelta, ThinkingDelta
 from specchat.chat.fim_request import FimRequest
 from specchat.host.protocol import new_id
 from specchat.serve.answer import Answer
@@ -57,8 +58,8 @@ class CompletionReply:
     def begin(self) -> bytes:
         return b""
 
-    def delta(self, text: str) -> bytes:
-        return sse_event(self._object(text, None))
+    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
+        return sse_event(self._object(delta.text, None))
 
     def end(self) -> bytes:
         last = sse_event(self._object("", self.answer.finish_reason))

@@ -41,5 +41,6 @@ def completion_usage(answer: Answer) -> JsonObject:
         "completion_tokens": totals.completion_tokens,
         "total_tokens": totals.prompt_tokens + totals.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": totals.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": totals.thinking_tokens},
         "specchat": answer.speculation_stats(),
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from specchat.chat.events import TextDelta, ThinkingDelta
 from specchat.chat.request import AnswerFormat
 from specchat.host.protocol import new_id
 from specchat.serve.answer import Answer
@@ -33,7 +34,9 @@ from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
 
 INPUT = "input"
 TEXT_PARTS = ("input_text", "output_text", "text")
-REASONING = "reasoning"  # items of earlier answers; the model does not read them
+MESSAGE, REASONING = "message", "reasoning"  # types of items; the model does not read earlier reasoning
+PART_TYPES = {MESSAGE: "output_text", REASONING: "reasoning_text"}
+ITEM_PREFIXES = {MESSAGE: "msg", REASONING: "rs"}
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
 STORES_NOTHING = "this server stores no responses; send the whole conversation as input"
 UNSUPPORTED_FIELDS: UnsupportedFields = {
@@ -57,41 +60,84 @@ class ResponseReply:
     given: JsonObject
     content_type: str = EVENT_STREAM
     id: str = field(default_factory=lambda: f"resp_{new_id()}")
-    item_id: str = field(default_factory=lambda: f"msg_{new_id()}")
+    item_id: str = field(default_factory=new_id)
     created_at: int = field(default_factory=lambda: int(time.time()))
     _sequence_number: int = 0
+    _open_kind: str = ""  # of the item that is being sent
+    _item_count: int = 0
 
     def begin(self) -> bytes:
         started = self._response(IN_PROGRESS, [])
-        return b"".join([
-            self._event("response.created", response=started),
-            self._event("response.in_progress", response=started),
-            self._event("response.output_item.added", output_index=0, item=self._item(IN_PROGRESS, [])),
-            self._part_event("response.content_part.added", part=_part("")),
-        ])  # fmt: skip
+        return self._event("response.created", response=started) + self._event("response.in_progress", response=started)
 
-    def delta(self, text: str) -> bytes:
-        return self._part_event("response.output_text.delta", delta=text, logprobs=[])
+    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
+        if isinstance(delta, ThinkingDelta):
+            return self._open_item(REASONING) + self._part_event("response.reasoning_text.delta", delta=delta.text)
+        return self._open_item(MESSAGE) + self._part_event("response.output_text.delta", delta=delta.text, logprobs=[])
 
     def end(self) -> bytes:
-        text, whole = self.answer.text, self.whole()
+        whole = self.whole()
         return b"".join([
-            self._part_event("response.output_text.done", text=text, logprobs=[]),
-            self._part_event("response.content_part.done", part=_part(text)),
-            self._event("response.output_item.done", output_index=0, item=whole["output"][0]),
+            self._open_item(MESSAGE),
+            self._close_item(whole["status"]),
             self._event(f"response.{whole['status']}", response=whole),
         ])  # fmt: skip
 
     def failure(self, api_error: ApiError) -> bytes:
-        item = self._item(INCOMPLETE, [_part(self.answer.text)])
         error = {"code": "server_error", "message": api_error.message}
-        return self._event("response.failed", response=self._response(FAILED, [item]) | {"error": error})
+        return self._event(
+            "response.failed", response=self._response(FAILED, self._output(INCOMPLETE)) | {"error": error}
+        )
 
     def whole(self) -> JsonObject:
         status = INCOMPLETE if self.answer.is_truncated else COMPLETED
         details = {"reason": "max_output_tokens"} if self.answer.is_truncated else None
-        item = self._item(status, [_part(self.answer.text)])
-        return self._response(status, [item]) | {"incomplete_details": details, "usage": self._usage()}
+        return self._response(status, self._output(status)) | {"incomplete_details": details, "usage": self._usage()}
+
+    def _output(self, status: str) -> list[JsonObject]:
+        thought = [self._item(REASONING, COMPLETED)] if self.answer.thinking else []
+        return [*thought, self._item(MESSAGE, status)]
+
+    def _open_item(self, kind: str) -> bytes:
+        """The events between the last item and one of this kind; none when it is open."""
+        if self._open_kind == kind:
+            return b""
+        closed = self._close_item(COMPLETED)
+        self._open_kind, self._item_count = kind, self._item_count + 1
+        added = self._event("response.output_item.added", output_index=self._output_index, item=self._empty_item(kind))
+        return closed + added + self._part_event("response.content_part.added", part=_part(kind, ""))
+
+    def _close_item(self, status: str) -> bytes:
+        kind = self._open_kind
+        if not kind:
+            return b""
+        text, logprobs = self._text(kind), {"logprobs": []} if kind == MESSAGE else {}
+        item = self._item(kind, status)
+        return b"".join([
+            self._part_event(f"response.{PART_TYPES[kind]}.done", text=text, **logprobs),
+            self._part_event("response.content_part.done", part=_part(kind, text)),
+            self._event("response.output_item.done", output_index=self._output_index, item=item),
+        ])  # fmt: skip
+
+    @property
+    def _output_index(self) -> int:
+        return self._item_count - 1
+
+    def _text(self, kind: str) -> str:
+        return self.answer.thinking if kind == REASONING else self.answer.text
+
+    def _item(self, kind: str, status: str) -> JsonObject:
+        return {**self._empty_item(kind), "status": status, "content": [_part(kind, self._text(kind))]}
+
+    def _empty_item(self, kind: str) -> JsonObject:
+        own = {"role": "assistant"} if kind == MESSAGE else {"summary": []}
+        return {
+            "id": f"{ITEM_PREFIXES[kind]}_{self.item_id}",
+            "type": kind,
+            "status": IN_PROGRESS,
+            "content": [],
+            **own,
+        }
 
     def _response(self, status: str, output: list[JsonObject]) -> JsonObject:
         return {
@@ -101,22 +147,20 @@ class ResponseReply:
             "tools": [], "truncation": "disabled", **self.given,
         }  # fmt: skip
 
-    def _item(self, status: str, content: list[JsonObject]) -> JsonObject:
-        return {"id": self.item_id, "type": "message", "role": "assistant", "status": status, "content": content}
-
     def _usage(self) -> JsonObject:
         totals = self.answer.totals
         return {
             "input_tokens": totals.prompt_tokens,
             "input_tokens_details": {"cached_tokens": totals.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": totals.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": totals.thinking_tokens},
             "total_tokens": totals.prompt_tokens + totals.completion_tokens,
             "specchat": self.answer.speculation_stats(),
         }
 
     def _part_event(self, name: str, **fields: Any) -> bytes:
-        return self._event(name, item_id=self.item_id, output_index=0, content_index=0, **fields)
+        item_id = self._empty_item(self._open_kind)["id"]
+        return self._event(name, item_id=item_id, output_index=self._output_index, content_index=0, **fields)
 
     def _event(self, name: str, **fields: Any) -> bytes:
         event = sse_event({"type": name, "sequence_number": self._sequence_number, **fields}, name)
@@ -136,6 +180,7 @@ def translate_response(body: JsonObject, served_models: Sequence[str]) -> Transl
         stop=parse_stop(body),
         answer_format=_parse_format(optional_object(text_settings, "format")),
         sampling=parse_sampling(body),
+        thinking="off" if optional_object(body, "reasoning").get("effort") == "none" else None,
     )
     instructions = optional_text(body, "instructions")
     request = build_engine_request([Message(SYSTEM, instructions), *_parse_input(body)], options, INPUT)
@@ -165,10 +210,10 @@ def _parse_input(body: JsonObject) -> Iterator[Message]:
 
 
 def _parse_item(item: JsonObject, field_path: str) -> Message:
-    kind, role = item.get("type", "message"), item.get("role")
+    kind, role = item.get("type", MESSAGE), item.get("role")
     if isinstance(kind, str) and "_call" in kind:
         raise RequestError(f"{field_path}: {TOOLS_UNSUPPORTED}", INPUT, code="unsupported_parameter")
-    if kind != "message":
+    if kind != MESSAGE:
         raise RequestError(f"{field_path}: items of type {kind!r} are not supported, only messages", INPUT)
     if not isinstance(role, str) or role not in ROLES:
         raise RequestError(f"{field_path}: unknown role {role!r}", INPUT)
@@ -190,5 +235,6 @@ def _parse_format(text_format: JsonObject) -> AnswerFormat | None:
             raise RequestError(message, "text")
 
 
-def _part(text: str) -> JsonObject:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _part(kind: str, text: str) -> JsonObject:
+    own = {"annotations": [], "logprobs": []} if kind == MESSAGE else {}
+    return {"type": PART_TYPES[kind], "text": text, **own}

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from specchat.chat.events import Event
+from specchat.chat.events import Event, TextDelta, ThinkingDelta
 from specchat.errors import SpecchatError
 from specchat.serve.answer import Answer
 from specchat.serve.api_errors import ApiError, to_api_error
@@ -30,7 +30,7 @@ class Reply(Protocol):
         """What stands before the first text of a stream."""
         ...
 
-    def delta(self, text: str) -> bytes: ...
+    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes: ...
 
     def end(self) -> bytes: ...
 
@@ -64,9 +64,9 @@ async def _stream_reply(request: web.Request, events: AsyncGenerator[Event], rep
     response = web.StreamResponse(headers={"Content-Type": reply.content_type, "Cache-Control": "no-cache"})
     try:
         async for event in events:
-            if text := reply.answer.on_event(event):
+            if delta := reply.answer.on_event(event):
                 await _begin(response, request, reply)
-                await _write(response, reply.delta(text))
+                await _write(response, reply.delta(delta))
         await _begin(response, request, reply)
         await response.write(reply.end())
     except SpecchatError as error:

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from specchat.devices import default_device, device_count, kind_of, resolve_device, select
 from specchat.errors import SpecchatError, UsageError
 
 PROCESS_GROUP_TIMEOUT = timedelta(days=1)  # generating answers can take hours longer in one process
@@ -49,22 +50,24 @@ class DistributedContext:
 
     def device(self, requested: str) -> str:
         """The device of this process: one GPU per process. UsageError when there are too few GPUs."""
-        gpus = 0 if requested == "cpu" else torch.cuda.device_count()
+        kind = kind_of(resolve_device(requested, default=default_device()))
+        gpus = device_count(kind)
         if self.is_single_process or not gpus:
             return requested
         if self.local_rank >= gpus:
             raise UsageError(f"more processes than the {gpus} GPUs of this machine: --nproc-per-node {gpus} at most")
-        torch.cuda.set_device(self.local_rank)
-        return f"cuda:{self.local_rank}"
+        device = f"{kind.name}:{self.local_rank}"
+        select(device)
+        return device
 
     @contextmanager
     def process_group(self, device: torch.device) -> Generator[None]:
-        """Connect the processes inside the block: NCCL for tensors of a GPU, gloo for the CPU."""
+        """Connect the processes inside the block: with NCCL for tensors of a GPU that has it, gloo for others."""
         if self.is_single_process:
             yield
             return
         with _distributed_errors():
-            backend = "gloo" if device.type == "cpu" else f"cpu:gloo,{device.type}:nccl"
+            backend = "gloo" if device.type == "cpu" else f"cpu:gloo,{device.type}:{kind_of(device).collective_backend}"
             dist.init_process_group(backend, timeout=PROCESS_GROUP_TIMEOUT, rank=self.rank, world_size=self.world_size)
         try:
             yield

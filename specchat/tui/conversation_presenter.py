@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta, ThinkingDelta
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import HostError, SpecchatError
 from specchat.profile import load_profile
@@ -73,6 +73,7 @@ class ConversationPresenter:
         self._model_bytes = 0  # as the engine reports; for systems that do not report the memory of a process
         self.steps: list[StepDone] = []  # of the newest answer, for the inspector; empty for a stored answer
         self._ticks = 0
+        self._thinking_since = 0.0  # when the thought of this answer began; 0: it did not
 
     @property
     def is_idle(self) -> bool:
@@ -119,8 +120,8 @@ class ConversationPresenter:
 
     async def _on_message(self, message: ConversationMessage, now: float) -> None:
         match message:
-            case TextDelta(text=text):
-                self._smooth_stream.add(text, now)
+            case TextDelta() | ThinkingDelta():
+                self._on_text(message, now)
             case ConversationOpened():
                 await self._on_opened(message)
             case ConversationNamed() | VersionsChanged():
@@ -171,6 +172,17 @@ class ConversationPresenter:
             line = line.replace("·", self._glyphs.dot).replace("…", self._glyphs.ellipsis)
             self.turn.set_footer(line, is_error=is_error)
 
+    def _on_text(self, delta: TextDelta | ThinkingDelta, now: float) -> None:
+        if isinstance(delta, TextDelta):
+            self._smooth_stream.add(delta.text, now)
+            if self.turn and delta.text:
+                self.turn.end_thinking()
+            return
+        self.live_stats.on_event(delta, now)
+        if self.turn:
+            self._thinking_since = self._thinking_since or now
+            self.turn.append_thinking(delta.text, now - self._thinking_since)
+
     def _on_event(self, event: Event, now: float) -> None:
         self.live_stats.on_event(event, now)
         if isinstance(event, StepDone):
@@ -178,6 +190,7 @@ class ConversationPresenter:
         if self.turn is None or not isinstance(event, Finished | Failed):
             return
         self.turn.append_text(self._smooth_stream.flush(), is_in_view=self._transcript.is_following)
+        self.turn.end_thinking(event.totals.thinking_seconds if isinstance(event, Finished) else 0.0)
         if isinstance(event, Finished):
             self.turn.set_footer(answer_footer(event.finish_reason, event.totals, self._glyphs))
             return
@@ -190,7 +203,7 @@ class ConversationPresenter:
             self._queued_turn = self.turn
             await self.start_turn(sent.request.text)
         assert self.turn is not None
-        self.steps = []
+        self.steps, self._thinking_since = [], 0.0
         self._transcript.add_question(self.turn)
         self.turn.set_files(tuple(file.name for file in sent.request.files))
 

@@ -47,7 +47,7 @@ SELECTION_GROUP = KeyGroup(
     "While an answer is selected",
     (
         ("Up, Down", "another answer"),
-        "copy", "code", "edit", "retry", "earlier_version", "later_version", "fork", "inspect_turn",
+        "copy", "code", "edit", "retry", "earlier_version", "later_version", "fork", "inspect_turn", "thinking",
         ("Esc", "back; any other letter is typed"),
     ),
 )  # fmt: skip

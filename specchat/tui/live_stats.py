@@ -27,6 +27,7 @@ from specchat.chat.events import (
     Speedup,
     StepDone,
     TextDelta,
+    ThinkingDelta,
     Totals,
     speedup_of_sums,
 )
@@ -154,7 +155,7 @@ class LiveStats:
                 self._on_finished(totals)
             case Failed():
                 self.set_idle()
-            case TextDelta():
+            case TextDelta() | ThinkingDelta():
                 if self._is_from_server and self.phase is not Phase.DECODE:
                     self._start_decode(now)
 

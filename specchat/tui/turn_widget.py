@@ -26,6 +26,7 @@ from specchat.drawing.glyphs import UNICODE, Glyphs, printable
 from specchat.host.protocol import totals_from_json
 from specchat.tui.code_block_header import CodeBlockHeader, header_texts
 from specchat.tui.streaming_answer import StreamingAnswer
+from specchat.tui.thinking_view import ThinkingView
 
 END_REASON_TEXTS = {
     "stop": "stop: end",
@@ -105,6 +106,7 @@ class TurnView(Vertical, can_focus=True):
         Binding("r", "request('retry')", "answer again", id="retry"),
         Binding("f", "request('fork')", "fork", id="fork"),
         Binding("i", "request('inspect')", "inspect", id="inspect_turn"),
+        Binding("t", "toggle_thinking", "thinking", id="thinking"),
         Binding("left", "request('earlier_version')", "version before", id="earlier_version"),
         Binding("right", "request('later_version')", "version after", id="later_version"),
         Binding("up,k", "screen.select_turn(-1)", "earlier", show=False),
@@ -129,6 +131,7 @@ class TurnView(Vertical, can_focus=True):
 
     def compose(self) -> ComposeResult:
         yield Static(self._question_text(), classes="question", markup=False)
+        yield ThinkingView(self._glyphs)
         yield StreamingAnswer()
         yield Static("", classes="footer", markup=False)
         yield VersionSwitch()
@@ -154,8 +157,28 @@ class TurnView(Vertical, can_focus=True):
         if is_in_view:
             self.show_pending_text()
 
+    def append_thinking(self, text: str, seconds: float) -> None:
+        """Append to what the model thinks, which has lasted so long."""
+        self.query_one(ThinkingView).append(text, seconds)
+        self.refresh_bindings()
+
+    def end_thinking(self, seconds: float = 0.0) -> None:
+        """The answer begins; `seconds` is how long the thought took, if that is known."""
+        thinking = self.query_one(ThinkingView)
+        if thinking.text:
+            thinking.end(seconds)
+
+    def action_toggle_thinking(self) -> None:
+        self.query_one(ThinkingView).toggle()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The key that unfolds a thought acts where there is one."""
+        if action == "toggle_thinking":
+            return any(view.text for view in self.query(ThinkingView))
+        return super().check_action(action, parameters)
+
     def show_pending_text(self) -> None:
-        streaming = self.query(StreamingAnswer)
+        streaming = self.query_children(StreamingAnswer)
         if self._pending_text and streaming:
             text, self._pending_text = self._pending_text, ""
             streaming.first().append_text(text)
@@ -178,7 +201,7 @@ class TurnView(Vertical, can_focus=True):
             return
         from specchat.tui.markdown_answer import MarkdownAnswer  # the parser is imported with the first answer
 
-        streaming = self.query_one(StreamingAnswer)
+        streaming = self.query_children(StreamingAnswer).first()
         markdown = MarkdownAnswer(printable(self.answer), self._glyphs, is_newest=self._is_newest)
         markdown.display = False
         await self.mount(markdown, after=streaming)
@@ -198,7 +221,7 @@ class TurnView(Vertical, can_focus=True):
                 self._show_code_headers()
 
     def _show_code_headers(self) -> None:
-        for streaming in self.query(StreamingAnswer):
+        for streaming in self.query_children(StreamingAnswer):
             streaming.replace_lines(
                 {
                     line: partial(header.to_line, glyphs=self._glyphs, is_newest=self._is_newest, is_fence=True)
@@ -210,6 +233,9 @@ class TurnView(Vertical, can_focus=True):
 
     async def show_stored(self, stored: StoredTurn) -> None:
         self.answer = self._pending_text = stored.answer.text
+        if stored.answer.thinking:
+            self.append_thinking(stored.answer.thinking, 0.0)
+            self.end_thinking(totals_from_json(dict(stored.totals)).thinking_seconds)
         self.set_footer(stored_footer(stored.state, stored.totals, self._glyphs), is_error=stored.state == "failed")
         await self.finalize()
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from specchat.chat.history import StoredAnswer, StoredTurn
 from specchat.cli.acp import _session_request as session_request_for
 from specchat.cli.options import PROFILE_OPTIONS
 from specchat.cli.project_trust import project_trust
 from specchat.editors.acp.session_config import SessionConfig
-from specchat.editors.acp.stored_sessions import LoggedEdit, _log_path, log_edit, logged_edits
+from specchat.editors.acp.stored_sessions import LoggedEdit, _log_path, log_edit, logged_edits, replay_updates
 from specchat.host.client import Conversation, SessionRequest
 from specchat.hub.runnable_models import RunnableModel
 from specchat.profile.project_file import find_project_file
@@ -402,3 +403,11 @@ def test_the_edit_log_of_an_earlier_version_is_read(runtime):
 
     expected = LoggedEdit("turn-1", "/edit a.py shorten", "a.py: 1 change written.")
     assert [expected] == logged_edits("old-session")
+
+
+def test_thinking_is_replayed_before_its_answer():
+    turn = StoredTurn("t", None, {"text": "why?"}, StoredAnswer("so", thinking="hm"), "stop", {}, 0.0, None)
+
+    updates = [(update.session_update, update.content.text) for update in replay_updates([turn], [])]
+
+    assert updates == [("user_message_chunk", "why?"), ("agent_thought_chunk", "hm"), ("agent_message_chunk", "so")]

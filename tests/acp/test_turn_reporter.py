@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.chat.events import Failed, Finished, LoadingProgress, TextDelta, Totals
+from specchat.chat.events import Failed, Finished, LoadingProgress, TextDelta, ThinkingDelta, Totals
 from specchat.editors.acp.file_edit import RewriteProgress
 from specchat.editors.acp.turn_reporter import TurnReporter, stream_answer
 from specchat.errors import HostError, SpecchatError
@@ -102,3 +102,11 @@ def test_how_far_a_rewrite_is_shows_in_steps_of_ten(client):
     titles = [title for title, _ in client.states]
     assert 10 >= len(titles) >= 8
     assert "Rewriting a.py (10 %)" == titles[0]
+
+
+def test_thinking_is_sent_as_thoughts_and_the_answer_as_a_message(client):
+    answered(client, ThinkingDelta("a" * 5000), TextDelta("b"), Finished("stop", Totals()))
+
+    sent = [(update.session_update, update.content.text) for update in client.updates if hasattr(update, "content")]
+    assert [kind for kind, _ in sent] == ["agent_thought_chunk", "agent_thought_chunk", "agent_message_chunk"]
+    assert "".join(text for _, text in sent) == "a" * 5000 + "b"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.events import Routed, Totals
 from specchat.chat.turn_summary import explanation, speedup_to_json, summary_line
@@ -120,3 +122,14 @@ def test_why_tells_the_facts_apart_from_what_was_assumed():
 
 def test_a_turn_without_tokens_has_a_line_too():
     assert summary_line(ROUTED, Totals()).startswith("0 tokens · 0.0 tokens/s · no draft tokens")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, ""), (0.01, "thought for under 0.1 s"), (0.44, "thought for 0.4 s"), (3.2, "thought for 3 s")],
+)
+def test_a_turn_says_how_long_the_model_thought(seconds, text):
+    line = summary_line(ROUTED, replace(COMPARED, thinking_seconds=seconds))
+
+    assert ("thought" in line) == bool(text)
+    assert text in line

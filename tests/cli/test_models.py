@@ -8,8 +8,9 @@ import tomllib
 import pytest
 
 from specchat.cli import models_recommend
+from specchat.devices import CPU
 from specchat.hub.catalog import catalog
-from specchat.hub.machine import CPU, Device, Machine
+from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import GIB
 from specchat.models.gguf_conversion import converted_gguf
 from specchat.profile import load_profile

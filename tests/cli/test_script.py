@@ -68,3 +68,16 @@ def test_an_engine_that_disconnects_is_an_error_line_with_its_exit_code(monkeypa
 
     assert ran.code == HostError.exit_code
     assert lines_of(ran)[-1]["error"]["message"].startswith("the engine process closed the connection")
+
+
+@pytest.mark.usefixtures("runtime")
+def test_thinking_stands_in_lines_of_its_own_and_not_in_the_result(monkeypatch):
+    lines = lines_of(command(monkeypatch, "-p", "think 3", "--json"))
+    updates = [line["update"] for line in lines if line["type"] == "update"]
+    texts = {
+        kind: "".join(update["content"]["text"] for update in updates if update["sessionUpdate"] == kind)
+        for kind in ("agent_thought_chunk", "agent_message_chunk")
+    }
+
+    assert texts == {"agent_thought_chunk": "thought0 thought1 thought2 ", "agent_message_chunk": "so it is"}
+    assert lines[-1]["result"] == "so it is"

@@ -7,10 +7,11 @@ import pytest
 from specchat.commands import chat_settings
 from specchat.commands.chat_settings import CHAT_SETTINGS
 from specchat.commands.command_registry import ChatState, run_line
+from specchat.devices import CPU
 from specchat.errors import ModelError, ProfileError, UsageError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.hub.local_models import EMBEDDED
-from specchat.hub.machine import CPU, Device, Machine
+from specchat.hub.machine import Device, Machine
 from specchat.hub.runnable_models import local_choices
 
 GIB = 2**30
@@ -54,6 +55,8 @@ def do(chat: ChatState, line: str) -> str:
         ("/min-p 0.1", "sampling.min_p", 0.1),
         ("/repetition-penalty 1.1", "sampling.repetition_penalty", 1.1),
         ("/max-tokens 5", "limits.answer", 5),
+        ("/think off", "prompt.thinking", "off"),
+        ("/thinking-tokens 50", "prompt.thinking_tokens", 50),
         ("/system Be brief.\nBe kind.", "prompt.system", "Be brief.\nBe kind."),
     ],
 )

@@ -89,3 +89,17 @@ def test_a_conversation_is_exported_in_the_format_of_the_suffix(chat, tmp_path):
     assert "one" == json.loads((tmp_path / "a.json").read_text())["turns"][0]["answer"]
     with pytest.raises(UsageError, match="/export needs a file name"):
         do(chat, "/export")
+
+
+def test_thinking_is_folded_in_markdown_and_a_field_in_json(chat, tmp_path):
+    do(chat, "think 3")
+    do(chat, f"/export {tmp_path / 'talk.md'}")
+    do(chat, f"/export {tmp_path / 'talk.json'}")
+
+    assert (
+        "> think 3\n\n"
+        "<details>\n<summary>thought for 3 s</summary>\n\nthought0 thought1 thought2 \n\n</details>\n\n"
+        "so it is\n"
+    ) in (tmp_path / "talk.md").read_text()
+    turn = json.loads((tmp_path / "talk.json").read_text())["turns"][0]
+    assert (turn["thinking"], turn["answer"]) == ("thought0 thought1 thought2 ", "so it is")

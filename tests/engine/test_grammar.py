@@ -58,6 +58,9 @@ class Counting:
     def rollback(self, count: int) -> None:
         del self.read[-count:]
 
+    def is_free(self, depth: int) -> bool:
+        return False
+
     def forced_tokens(self) -> list[int]:
         only = self.may_follow()
         return only if len(only) == 1 else []

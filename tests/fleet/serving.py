@@ -3,6 +3,7 @@
 "count 5"     five words, one per chunk, and the usage
 "bare 5"      as "count", without the usage
 "slowly 5"    as "count", with a pause after each word
+"think 5"     five pieces of thinking, apart from the words "so it is"
 "silent"      nothing, until the client disconnects
 "cut 3"       three words, then the connection closes
 "late cut"    the connection closes before the first word, once; then the answer follows
@@ -97,6 +98,11 @@ class Handler(BaseHTTPRequestHandler):
                 self.words([json.dumps(body)], "stop")
             case "nothing":
                 pass
+            case "think":
+                for number in range(int(rest)):
+                    delta = {"reasoning_content": f"thought{number} "}
+                    self.chunk({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+                self.words(["so ", "it ", "is"], "stop")
             case "cut":
                 self.words([f"word{number} " for number in range(int(rest))], None)
                 self.close_connection = True

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from specchat.devices import CUDA
 from specchat.fleet.installed_servers import installed_version
 from specchat.fleet.launch_plan import DOCUMENTED_VERSIONS, EMBEDDED, LaunchPlan, plan_launch, resolve_server_config
 from specchat.hub.machine import Device
@@ -148,7 +149,7 @@ def test_the_embedded_models_are_planned_by_their_folders():
 
 @pytest.mark.parametrize(("free", "split"), [((), None), ((10**12, 10**12), None), ((10**9,) * 4, "4")])
 def test_weights_are_split_over_as_few_gpus_as_fit(monkeypatch, free, split):
-    found = tuple(Device("cuda", "card", size, size) for size in free)
+    found = tuple(Device(CUDA, "card", size, size) for size in free)
     monkeypatch.setattr("specchat.hub.machine.detect_gpus", lambda: found)
 
     line = launch("vllm", **{"models.target": "Qwen/Qwen3-8B"})

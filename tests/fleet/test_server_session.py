@@ -8,7 +8,7 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta
+from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, ThinkingDelta
 from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
@@ -318,3 +318,24 @@ def test_without_metrics_the_totals_have_no_draft_tokens(served):
 
     assert isinstance(finished, Finished)
     assert (finished.totals.draft_tokens, finished.totals.steps, finished.totals.accepted_by_drafter) == (0, 0, {})
+
+
+def test_thinking_that_a_server_sends_apart_is_no_part_of_the_answer(served):
+    session = engine(served.url).create_session()
+
+    events = ask(session, "think 3")
+    ask(session, "count 1")
+
+    assert "".join(event.text for event in events if isinstance(event, ThinkingDelta)) == "thought0 thought1 thought2 "
+    assert text_of(events) == session.turns[0].answer == "so it is"
+    assert session.turns[0].thinking == "thought0 thought1 thought2 "
+    assert served.asked[-1]["messages"][-2] == {"role": "assistant", "content": "so it is"}
+
+
+@pytest.mark.parametrize(("owner", "sent"), [("vllm", {"enable_thinking": False}), ("openai", None)])
+def test_the_switch_is_sent_to_servers_that_render_the_template(served, owner, sent):
+    session = engine(served.url, **{"models.backend": owner, "prompt.thinking": "off"}).create_session()
+
+    ask(session, "count 1")
+
+    assert served.asked[-1].get("chat_template_kwargs") == sent

@@ -9,12 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from specchat.devices import GGUF_FORMAT
 from specchat.engine.drafter import Drafter
 from specchat.errors import ModelError
 from specchat.forward import linear
 from specchat.forward.batch import BatchLimits
 from specchat.forward.llama import LlamaModel
-from specchat.forward.quant_linear import GGUF_FORMAT, QUANT_FORMATS
+from specchat.forward.quant_linear import QUANT_FORMATS
 from specchat.models.fp8_checkpoints import Fp8TensorFiles
 from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama
 from specchat.models.load import load_model

@@ -6,16 +6,19 @@ import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 
+from specchat.forward.linear import WeightSource
 from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
 from specchat.forward.packed_linear import (
     PACKED_FORMATS,
     PackedLinear,
     StoredBlocks,
+    blocks_of_8_bits,
     dequantize,
     pack,
     packed_kernel,
     packed_linear,
 )
+from specchat.forward.quant_linear import BLOCKS_OF_8_BITS, quant_linear
 from tests.forward.threads import with_threads
 
 INPUTS, OUTPUTS = 768, 35  # three super-blocks, and no whole number of lanes
@@ -49,6 +52,45 @@ def test_a_block_has_the_numbers_that_the_package_gguf_reads(name):
         PACKED_FORMATS[name].block_bytes,
     )
     assert torch.equal(numbers, dequantize(blocks))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_floats_in_blocks_of_8_bits_are_rounded_to_half_a_step(dtype):
+    weight = torch.cat((activations(dtype), torch.zeros(1, INPUTS, dtype=dtype), activations(dtype) * 1e-9))
+
+    numbers = dequantize(blocks_of_8_bits(WeightSource.from_tensor(weight))).view(-1, 32)
+
+    groups = weight.float().view(-1, 32)
+    steps = groups.abs().amax(dim=1, keepdim=True) / 127
+    assert bool(((numbers - groups).abs() <= steps * 0.57 + 1e-8).all())  # the scale is rounded, too
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", PACKED_FORMATS)
+def test_one_large_number_of_a_group_does_not_round_the_others(kernels: NativeKernels, name):
+    blocks, numbers = stored(name)
+    kernel = packed_kernel(kernels, torch.float32)
+    assert kernel is not None
+    rows = activations(torch.float32)
+    for row, column in enumerate(range(0, INPUTS, 41)):
+        rows[row % len(rows), column] = 300.0 * (-1) ** row
+
+    out = PackedLinear((pack(blocks, kernels.lanes),), None, INPUTS, kernel)(rows)
+
+    others = torch.where(rows.abs() == 300.0, 0.0, rows)
+    assert (out - rows @ numbers.T).norm() < 0.02 * (others @ numbers.T).norm()
+
+
+@needs_kernels
+@pytest.mark.parametrize("inputs", [INPUTS, INPUTS + 8])
+def test_a_float_layer_in_blocks_of_8_bits_is_near_the_float_result(inputs):
+    weight, bias = torch.randn(OUTPUTS, inputs), torch.randn(OUTPUTS)
+    rows = torch.randn(3, inputs)
+
+    layer = quant_linear(WeightSource.from_tensor(weight), BLOCKS_OF_8_BITS, bias)
+
+    assert isinstance(layer, PackedLinear) == (inputs == INPUTS)  # whole groups only
+    assert torch.allclose(layer(rows), rows @ weight.T + bias, atol=0.1 * inputs**0.5)
 
 
 @needs_kernels

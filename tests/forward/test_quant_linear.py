@@ -13,6 +13,7 @@ from specchat.forward import linear
 from specchat.forward import quant_linear as module
 from specchat.forward.linear import WeightSource
 from specchat.forward.quant_linear import (
+    BLOCKS_OF_8_BITS,
     FP8,
     QUANT_FORMATS,
     DequantizedLinear,
@@ -24,12 +25,13 @@ from specchat.forward.quant_linear import (
     probe_fp8_matmul,
     quant_linear,
 )
-from specchat.profile import WEIGHT_FORMATS
+from specchat.profile import WEIGHT_CHOICES
 
 CPU = torch.device("cpu")
 TOLERANCE = {
     "float": 0.005,
     "gguf": 0.005,
+    "q8_0": 0.02,
     "int8": 0.03,
     "fp8": 0.05,
     "nf4": 0.15,
@@ -48,7 +50,7 @@ def relative_error(output, expected):
 
 
 def test_a_profile_can_name_every_format():
-    assert tuple(QUANT_FORMATS) == WEIGHT_FORMATS
+    assert ("auto", *QUANT_FORMATS) == (*WEIGHT_CHOICES, BLOCKS_OF_8_BITS)  # heads alone have the last one
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

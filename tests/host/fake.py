@@ -3,6 +3,7 @@
 "count 5"        five words, one per step, the last one with the seed
 "guess 5"        five steps: an accepted token of lookup, a rejected one of draft, and "so " from the target
 "slowly 5"       as "count", with a pause after each step
+"think 5"        five words of thinking, one per step, and then "so it is"
 "recall"         the earlier turns, each question and its answer
 "big 3000000"    this many characters, quickly
 "read"           a prefill that lasts until it is cancelled
@@ -15,7 +16,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +36,7 @@ from specchat.chat.events import (
     Routed,
     StepDone,
     TextDelta,
+    ThinkingDelta,
     Totals,
 )
 from specchat.chat.fim_request import FimRequest
@@ -99,6 +100,9 @@ class FakeSession:
                 match event:
                     case TextDelta(text=text):
                         said.append(text)
+                    case ThinkingDelta():
+                        thought = totals.thinking_tokens + 1
+                        totals = replace(totals, thinking_tokens=thought, thinking_seconds=float(thought))
                     case StepDone():
                         ids = tuple(token.token_id for token in event.committed_tokens)
                         turn = replace(turn, answer_ids=turn.answer_ids + ids)
@@ -126,6 +130,8 @@ class FakeSession:
             yield from self._break(verb, int(rest))
         elif verb == "recall":
             yield from self._step("".join(f"{turn.user}={turn.answer};" for turn in self.turns))
+        elif verb == "think":
+            yield from self._think(int(rest))
         else:
             yield from self._write(verb, rest, request, seed)
 
@@ -147,6 +153,13 @@ class FakeSession:
             yield StepDone((token,), (0,), (CommittedToken(token, b"x", "lookup"),), 0.0, 0.0)
         if verb == "memory":
             yield Finished("stop", Totals(accepted_by_drafter=NoMemory()))
+
+    def _think(self, words: int) -> Iterator[Event]:
+        for number in range(words):
+            yield ThinkingDelta(f"thought{number} ")
+            yield from self._step("")
+        for word in ("so ", "it ", "is"):
+            yield from self._step(word)
 
     def _write(self, verb: str, rest: str, request: Request, seed: int) -> Iterator[Event]:
         file = "".join(file.text for file in request.files)
@@ -290,6 +303,8 @@ PATIENCE = HostTimeouts()
 
 def fake_context_window(profile: str) -> int:
     if str(profile) == "no descriptors":
+        import resource
+
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) - 1,) * 2)
     return {"narrow": 512, "numbers": numpy.int64(1)}.get(str(profile), 0)
 

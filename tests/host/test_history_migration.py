@@ -33,6 +33,7 @@ TOTALS = Totals(
 
 NEWER_FIELDS = {  # than these databases
     "is_exact", "plain_decode_seconds", "plain_decode_error", "steps_by_drafter", "drafter_report", "estimates",
+    "thinking_tokens", "thinking_seconds",
 }  # fmt: skip
 OLDER_FIELDS = {"plain_step_seconds", "choice_reason"}  # no longer read
 
@@ -64,7 +65,7 @@ def test_turns_keep_their_answers_requests_totals_and_steps(history: HistoryRead
     assert (second.state, second.totals) == ("failed", {"message": "too long"})
     request = request_from_json(first.request)
     assert (request.file_to_rewrite, request.answer_format.value) == ("a.md", ["Paris.", "Rome."])
-    newer = {"answer_prefix": ""}  # than these databases
+    newer = {"answer_prefix": "", "thinking": None}  # than these databases
     assert json.loads(json.dumps(request_to_json(request))) == {**first.request, **newer}
 
 

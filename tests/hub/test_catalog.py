@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from specchat.devices import CPU, CUDA, MPS
+from specchat.hub import machine as hub_machine
 from specchat.hub.catalog import GPU_SIZES_GB, catalog, find_entry, head_architecture
 from specchat.hub.local_models import cached_folder, local_models, locate_model
-from specchat.hub.machine import CPU, Device, parse_nvidia_smi, simulated_gpu
+from specchat.hub.machine import Device, probed_gpus, simulated_gpu
 from specchat.hub.memory_plan import (
     GIB,
     LLAMA_LIKE_FAMILIES,
@@ -180,7 +182,7 @@ def test_gpus_get_the_usual_pairs(gpu, purpose, target, quant_format):
 
 
 def test_free_memory_decides_and_not_the_size_of_the_gpu():
-    empty, busy = (Device("cuda", "a GPU", int(free * GIB), 24 * GIB) for free in (23.3, 9.0))
+    empty, busy = (Device(CUDA, "a GPU", int(free * GIB), 24 * GIB) for free in (23.3, 9.0))
 
     assert [32.8, 8.2] == [
         round(recommend(device)[0].entry.architecture.parameters / 1e9, 1) for device in (empty, busy)
@@ -301,7 +303,7 @@ def test_common_mistakes_are_warnings_with_figures(draft, message):
 def test_many_layers_are_no_problem_on_a_cpu_or_with_cuda_graphs():
     target, deep = PairMember("t", 1000, 8), PairMember("d", 100, 7)
 
-    assert [] == list(pair_warnings(deep, target, on_gpu=False))
+    assert [] == list(pair_warnings(deep, target, kind=CPU))
     assert [] == list(pair_warnings(replace(deep, has_cuda_graphs=True), target))
 
 
@@ -324,10 +326,31 @@ def test_the_embedded_pair_shares_its_tokens():
     assert draft.is_instruct and target.is_instruct
 
 
-def test_gpus_are_parsed_from_nvidia_smi():
-    table = "NVIDIA GeForce RTX 4090, 23028, 24564\nNo devices were found\n[Unknown], [N/A], [N/A]\n"
+def test_gpus_are_those_that_torch_reports():
+    reported = [{"kind": "cuda", "name": "NVIDIA GeForce RTX 4090", "free": 23 * GIB, "total": 24 * GIB}]
 
-    assert (Device("cuda", "NVIDIA GeForce RTX 4090", 23028 * 2**20, 24564 * 2**20),) == parse_nvidia_smi(table)
+    assert (Device(CUDA, "NVIDIA GeForce RTX 4090", 23 * GIB, 24 * GIB),) == probed_gpus({"gpus": reported})
+    assert () == probed_gpus({"error": "torch is broken"})
+
+
+def test_a_gpu_that_shares_main_memory_has_what_is_free_of_both(monkeypatch):
+    reported = {"gpus": [{"kind": "mps", "name": "Apple M4", "free": 11 * GIB, "total": 12 * GIB}]}
+    monkeypatch.setattr(hub_machine, "main_memory", lambda: main_memory(9))
+
+    assert (Device(MPS, "Apple M4", 9 * GIB, 12 * GIB),) == probed_gpus(reported)
+
+
+def test_torch_is_not_asked_where_no_driver_is_loaded(monkeypatch):
+    monkeypatch.setattr(hub_machine, "may_have_gpu", lambda: False)
+    monkeypatch.setattr(hub_machine, "probe", lambda _package: pytest.fail("torch is imported"))
+
+    assert () == hub_machine.detect_gpus()
+
+
+def test_an_apple_gpu_is_recommended_no_format_that_it_cannot_compute():
+    formats = {pair.quant_format for pair in recommend(Device(MPS, "Apple M4", 40 * GIB, 48 * GIB))}
+
+    assert formats and formats <= {"bf16", "int8"}
 
 
 def test_no_heavy_package_is_imported():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from specchat.devices import CPU, CUDA, DeviceKind
 from specchat.errors import ModelError
 from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OUTPUT
 from specchat.hub.config_architecture import architecture_from_config
@@ -200,13 +201,13 @@ def test_a_large_vocabulary_needs_more_workspace():
 def test_a_gpu_needs_a_mask_and_with_4_bits_a_dequantized_layer_besides():
     architecture = architecture_from_config(config_of("llama", {}))
 
-    def needed(quant_format: str, tokens: int, *, on_gpu: bool) -> int:
-        return workspace_bytes(QuantizedModel(architecture, quant_format), tokens, on_gpu=on_gpu)
+    def needed(quant_format: str, tokens: int, *, kind: DeviceKind) -> int:
+        return workspace_bytes(QuantizedModel(architecture, quant_format), tokens, kind=kind)
 
-    assert needed("bf16", 8192, on_gpu=False) == needed("nf4", 32768, on_gpu=False)
-    assert needed("bf16", 3072, on_gpu=True) - needed("bf16", 2048, on_gpu=True) == 512 * 1024 * 16
+    assert needed("bf16", 8192, kind=CPU) == needed("nf4", 32768, kind=CPU)
+    assert needed("bf16", 3072, kind=CUDA) - needed("bf16", 2048, kind=CUDA) == 512 * 1024 * 16
     largest = 128 * 64  # queries; keys and values are as many together, and one layer with them
-    assert needed("nf4", 2048, on_gpu=True) - needed("bf16", 2048, on_gpu=True) == 2 * 2 * largest
+    assert needed("nf4", 2048, kind=CUDA) - needed("bf16", 2048, kind=CUDA) == 2 * 2 * largest
 
 
 def test_kv_rows_are_counted_as_the_engine_allocates_them():
@@ -236,7 +237,7 @@ def test_the_engine_takes_the_planned_bytes(name):
     model = load_model(EMBEDDED / name, LoadOptions(dtype="bfloat16"))
 
     assert model.pool.layout.bytes_per_row == kv_bytes_per_token(architecture) == kv_cache_bytes(architecture, 1)
-    assert QuantizedModel(architecture, "bf16").weight_bytes(on_gpu=False) == model.bytes
+    assert QuantizedModel(architecture, "bf16").weight_bytes(kind=CPU) == model.bytes
 
 
 @pytest.mark.parametrize("quant_format", ["int8", "fp8"])
@@ -245,7 +246,7 @@ def test_the_engine_takes_the_planned_bytes_in_8_bits(quant_format):
     from specchat.models.load_options import LoadOptions
 
     model = load_model(EMBEDDED / "target", LoadOptions(dtype="bfloat16", quant_format=quant_format))
-    planned = QuantizedModel(read_architecture(EMBEDDED / "target"), quant_format).weight_bytes(on_gpu=False)
+    planned = QuantizedModel(read_architecture(EMBEDDED / "target"), quant_format).weight_bytes(kind=CPU)
 
     assert planned == pytest.approx(model.bytes, rel=0.02)
 
@@ -255,8 +256,8 @@ def test_a_gpu_shares_tied_embeddings_with_the_output_matrix_unless_it_is_quanti
     copies = {quant_format: lm_head_copy_bytes(tied, quant_format) for quant_format in ("bf16", "int8", "fp8", "nf4")}
 
     assert {"bf16": 0, "int8": 512 * 64 + 4 * 512, "fp8": 512 * 64 + 4 * 512, "nf4": 512 * 32 + 4 * 512} == copies
-    assert 2 * 512 * 64 == lm_head_copy_bytes(tied, "bf16", on_gpu=False)
-    assert 0 == lm_head_copy_bytes(architecture_from_config(config_of("gemma2", {})), "bf16", on_gpu=False)
+    assert 2 * 512 * 64 == lm_head_copy_bytes(tied, "bf16", kind=CPU)
+    assert 0 == lm_head_copy_bytes(architecture_from_config(config_of("gemma2", {})), "bf16", kind=CPU)
 
 
 def test_draft_tokens_take_no_second_bucket():

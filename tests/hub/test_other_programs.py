@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from specchat.devices import CPU
 from specchat.errors import ModelError
 from specchat.hub.local_models import local_models, locate_model
 from specchat.hub.memory_plan import fitting_format
@@ -88,5 +89,5 @@ def truncated(path):
 def test_the_most_precise_format_that_fits_is_named():
     architecture = read_architecture(saved("llama"))
 
-    assert fitting_format(architecture, 2**40, 8192, on_gpu=False) == "bf16"
-    assert fitting_format(architecture, 2**20, 8192, on_gpu=False) is None
+    assert fitting_format(architecture, 2**40, 8192, kind=CPU) == "bf16"
+    assert fitting_format(architecture, 2**20, 8192, kind=CPU) is None

@@ -18,7 +18,8 @@ from specchat.profile import Profile
 from tests.gguf_models import write_gguf
 from tests.tiny import speaking
 
-OLD_CPU, NEW_CPU, GPU = ComputeFeatures(False, False), ComputeFeatures(False, True), ComputeFeatures(True, True)
+OLD_CPU, NEW_CPU, GPU = ComputeFeatures("cpu", False), ComputeFeatures("cpu", True), ComputeFeatures("cuda", True)
+FAST_BLOCKS = ComputeFeatures("cpu", has_cpu_bf16=True, has_fast_gguf_blocks=True)
 LLAMA = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 
 
@@ -144,6 +145,30 @@ def test_a_gguf_file_is_planned_before_and_after_its_conversion(tmp_path, monkey
 def test_planning_imports_no_torch():
     code = (
         "import sys; from specchat.loading.load_plan import *; from specchat.profile import Profile;"
-        "print(plan_load(Profile(), ComputeFeatures(False, False)).text()); assert 'torch' not in sys.modules"
+        "print(plan_load(Profile(), ComputeFeatures('cpu', False)).text()); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "features", "weights"),
+    [
+        ({}, FAST_BLOCKS, "gguf"),
+        ({}, NEW_CPU, "float"),
+        ({"device": "cuda"}, FAST_BLOCKS, "float"),
+        ({"dtype": "float32"}, FAST_BLOCKS, "float"),
+        ({"weights": "float"}, FAST_BLOCKS, "float"),
+        ({"weights": "int8"}, FAST_BLOCKS, "int8"),
+    ],
+)
+def test_a_gguf_file_is_computed_as_it_is_stored_where_that_is_fast(tmp_path, settings, features, weights):
+    path = write_gguf(tmp_path / "tiny.gguf")
+    profile = LLAMA.override(
+        {"models.target": str(path), **{f"models.{key}": value for key, value in settings.items()}}
+    )
+
+    assert weights == plan_load(profile, features).target.options.quant_format
+
+
+def test_a_folder_is_computed_in_floats():
+    assert plan_load(LLAMA, FAST_BLOCKS).target.options.quant_format == "float"

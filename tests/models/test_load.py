@@ -162,7 +162,7 @@ def test_the_embedding_moves_to_the_cpu_when_the_device_is_too_small(monkeypatch
         return load_llama(saved_network(), torch.float32, torch.device("cpu"), None, BatchLimits())
 
     monkeypatch.setattr(load, "load_llama", load_when_small)
-    monkeypatch.setattr(load, "_resolve_device", lambda _name: torch.device("meta"))
+    monkeypatch.setattr(load, "_resolve_device", lambda _name: torch.device("cuda"))
 
     assert load_model(saved_network(), LoadOptions(quant_format="int8"))
     assert [options.get("embedding_device") for options in calls] == [None, torch.device("cpu")]
@@ -216,7 +216,7 @@ def test_without_accelerate_a_4_bit_checkpoint_names_the_missing_package(tmp_pat
 def test_a_missing_cuda_device_is_a_one_line_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
-    with pytest.raises(ModelError, match="no CUDA device"):
+    with pytest.raises(ModelError, match="finds no GPU of NVIDIA or AMD; use --device cpu"):
         load_model(speaking(), LoadOptions(device="cuda"))
 
 

@@ -72,6 +72,26 @@ def test_a_stream_has_the_events_of_the_api(served):
     assert events[-2][1]["usage"]["output_tokens"] == 24
 
 
+def test_thinking_is_a_block_before_the_text(served):
+    _, whole = post(served, "think 3")
+    events = sse_events(served, PATH, message("think 3"))
+    starts = [(told["index"], told["content_block"]["type"]) for name, told in events if name == "content_block_start"]
+    deltas = [told["delta"] for name, told in events if name == "content_block_delta"]
+
+    assert [("thinking", "thought0 thought1 thought2 "), ("text", "so it is")] == [
+        (block["type"], block[block["type"]]) for block in whole["content"]
+    ]
+    assert [(0, "thinking"), (1, "text")] == starts
+    assert [0, 1] == [told["index"] for name, told in events if name == "content_block_stop"]
+    assert "so it is" == "".join(delta.get("text", "") for delta in deltas)
+    assert "thought0 thought1 thought2 " == "".join(delta.get("thinking", "") for delta in deltas)
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("enabled", "on"), ("disabled", "off"), ("adaptive", None)])
+def test_a_client_may_turn_thinking_on_and_off(kind, mode):
+    assert mode == read(thinking={"type": kind, "budget_tokens": 1024}).request.thinking
+
+
 def test_a_stop_text_that_ended_the_answer_is_named():
     ended = reply_after(
         TextDelta("one "), step(b"one", b" T", b"WO and ONE"), Finished("stop", Totals()), stop=("ONE", "TWO")
@@ -159,7 +179,8 @@ def test_a_schema_is_the_form_of_the_answer():
         ({"model": "other"}, "model"),
         ({"tools": [{"name": "x"}]}, "tools"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
+        ({"thinking": {"type": "always"}}, "thinking"),
+        ({"thinking": {"type": []}}, "thinking"),
         ({"output_config": {"format": {"type": "xml"}}}, "output_config"),
         ({"system": 5}, "system"),
         ({"stop_sequences": 5}, "stop_sequences"),

@@ -93,6 +93,23 @@ def test_a_prompt_is_answered(served):
     assert ("hello", True, "stop") == (told["response"], told["done"], told["done_reason"])
 
 
+def test_thinking_has_a_field_of_its_own(served):
+    _, chatted = post(served, "/api/chat", messages=[{"role": "user", "content": "think 3"}])
+    parts = lines(served, "/api/generate", prompt="think 3")
+
+    assert ("thought0 thought1 thought2 ", "so it is") == (
+        chatted["message"]["thinking"],
+        chatted["message"]["content"],
+    )
+    assert "thought0 thought1 thought2 " == "".join(part.get("thinking", "") for part in parts)
+    assert "so it is" == "".join(part["response"] for part in parts)
+
+
+@pytest.mark.parametrize(("think", "mode"), [(True, "on"), (False, "off"), ("high", "on"), (None, None)])
+def test_a_client_may_turn_thinking_on_and_off(think, mode):
+    assert mode == chat(think=think).request.thinking == generate(think=think).request.thinking
+
+
 def test_a_conversation_is_one(served):
     said = [{"role": "user", "content": "what?"}, {"role": "assistant", "content": "this"}]
 
@@ -196,7 +213,7 @@ def test_a_system_prompt_and_a_begun_answer():
 
 def test_values_without_effect_and_unknown_fields_are_ignored():
     assert chat() == chat(
-        tools=[], think=False, format="", keep_alive="1h", options={"num_ctx": 9, "mirostat": 0, "unknown": 1}, more=1
+        tools=[], format="", keep_alive="1h", options={"num_ctx": 9, "mirostat": 0, "unknown": 1}, more=1
     )
 
 
@@ -206,7 +223,7 @@ def test_values_without_effect_and_unknown_fields_are_ignored():
         ({"model": None}, "model"),
         ({"model": "other"}, "model"),
         ({"tools": [{}]}, "tools"),
-        ({"think": True}, "think"),
+        ({"think": "much"}, "think"),
         ({"format": "xml"}, "format"),
         ({"stream": "no"}, "stream"),
         ({"options": []}, "options"),

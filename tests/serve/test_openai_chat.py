@@ -197,3 +197,21 @@ def test_our_errors_have_a_status(error, status, kind):
         error_body(fault)["error"]["type"],
         error_body(fault)["error"]["message"],
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "thinking"),
+    [
+        ({}, None), ({"chat_template_kwargs": {"enable_thinking": False}}, "off"),
+        ({"chat_template_kwargs": {"thinking": True}}, "on"), ({"chat_template_kwargs": {}}, None),
+        ({"reasoning_effort": "none"}, "off"), ({"reasoning_effort": "high"}, None),
+    ],
+)  # fmt: skip
+def test_a_client_may_turn_thinking_on_and_off(fields, thinking):
+    assert read(**fields).request.thinking == thinking
+
+
+@pytest.mark.parametrize("options", [{"enable_thinking": "yes"}, {"other": True}, True], ids=str)
+def test_other_options_of_the_template_are_refused(options):
+    with pytest.raises(RequestError, match="chat_template_kwargs"):
+        read(chat_template_kwargs=options)

@@ -64,6 +64,22 @@ def test_a_stream_has_the_events_of_the_client(served):
     assert names.count("response.output_text.delta") > 3
 
 
+def test_thinking_is_an_item_of_reasoning_before_the_message(served):
+    whole = respond(served, "think 3")
+    with served.client.responses.stream(model=MODEL, input="think 3") as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+
+    assert ["reasoning", "message"] == [each.type for each in whole.output] == [each.type for each in final.output]
+    assert "thought0 thought1 thought2 " == whole.output[0].content[0].text == final.output[0].content[0].text
+    assert ("so it is", 3) == (final.output_text, final.usage.output_tokens_details.reasoning_tokens)
+    added = [(event.output_index, event.item.id) for event in events if event.type == "response.output_item.added"]
+    assert [(0, final.output[0].id), (1, final.output[1].id)] == added
+    thought = "".join(event.delta for event in events if event.type == "response.reasoning_text.delta")
+    assert thought == final.output[0].content[0].text
+    assert "off" == read(reasoning={"effort": "none"}).request.thinking
+
+
 def test_a_conversation_is_a_list_of_items(served):
     told = respond(served, [item("user", "what?"), item("assistant", "this"), {"role": "user", "content": "recall"}])
 

@@ -287,3 +287,25 @@ def test_after_a_killed_host_only_one_answer_fails(served):
             list(chunks)
 
     assert text_of(served, user("count 2"), assistant(first), user("recall")) == f"count 2={first};"
+
+
+def test_thinking_has_a_field_of_its_own_and_is_never_content(served):
+    message = ask(served, user("think 3")).choices[0].message
+    deltas = [chunk.choices[0].delta for chunk in stream(served, user("think 3"))]
+
+    assert (message.reasoning_content, message.content) == ("thought0 thought1 thought2 ", "so it is")
+    assert "".join(getattr(delta, "reasoning_content", "") for delta in deltas) == message.reasoning_content
+    assert "".join(delta.content or "" for delta in deltas) == message.content
+    assert ask(served, user("think 3")).usage.completion_tokens_details.reasoning_tokens == 3
+
+
+def test_an_answer_without_thinking_has_no_such_field(served):
+    assert not hasattr(ask(served, user("count 3")).choices[0].message, "reasoning_content")
+
+
+def test_an_answer_with_thinking_continues_in_its_session(served, host):
+    first = text_of(served, user("think 3"))
+    before = settled_session_count(host)
+
+    assert text_of(served, user("think 3"), assistant(first), user("recall")) == "think 3=so it is;"
+    assert settled_session_count(host) == before

@@ -64,7 +64,7 @@ def test_drafts_do_not_change_the_text(request_):
 
 
 def test_an_edit_takes_a_fraction_of_the_passes():
-    assert answer(EDIT, "auto")[1].tokens_per_step > 4
+    assert answer(EDIT, "suffix")[1].tokens_per_step > 4
 
 
 @pytest.mark.full

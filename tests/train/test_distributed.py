@@ -211,6 +211,7 @@ def test_the_environment_of_torchrun_is_read(environment, ranks, monkeypatch):
 
 def test_every_process_has_its_own_gpu(monkeypatch):
     chosen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
 
@@ -218,4 +219,4 @@ def test_every_process_has_its_own_gpu(monkeypatch):
     assert "cpu" == DistributedContext(3, 4, 1).device("cpu")
     with pytest.raises(UsageError, match="more processes than the 2 GPUs"):
         DistributedContext(2, 4, 2).device("auto")
-    assert [1] == chosen
+    assert ["cuda:1"] == chosen

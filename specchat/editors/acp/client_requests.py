@@ -57,6 +57,10 @@ def thought_chunk(text: str) -> schema.AgentThoughtChunk:
     return schema.AgentThoughtChunk(session_update="agent_thought_chunk", content=text_block(text))
 
 
+def thought_chunks(text: str) -> Iterator[schema.AgentThoughtChunk]:
+    return (thought_chunk(text[first : first + MAX_CHUNK_CHARS]) for first in range(0, len(text), MAX_CHUNK_CHARS))
+
+
 def tool_call_start(id: str, title: str, kind: ToolKind) -> schema.ToolCallStart:
     return schema.ToolCallStart(
         session_update="tool_call", tool_call_id=id, title=title, kind=kind, status="in_progress"

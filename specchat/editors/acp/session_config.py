@@ -27,7 +27,19 @@ MODES: Mapping[str, str] = {
 PROFILE_DEFAULT = "profile"  # the option value for "as the profile says"
 EDIT = "edit"
 EDIT_ARGUMENTS, EDIT_HELP = "FILE[:FIRST-LAST] INSTRUCTION", "rewrite a file by instruction; shows the diff first"
-SHARED_COMMANDS = ("retry", "undo", "show", "rename", "profile", "variant", "temperature", "seed", "stats", "why")
+SHARED_COMMANDS = (
+    "retry",
+    "undo",
+    "show",
+    "rename",
+    "profile",
+    "variant",
+    "temperature",
+    "seed",
+    "think",
+    "stats",
+    "why",
+)
 HELP = "help"
 FIX, FIX_INSTRUCTION = "fix", "fix the mistakes in it"
 FIX_ARGUMENTS, FIX_HELP = "FILE[:FIRST-LAST]", f"same as /{EDIT} with '{FIX_INSTRUCTION}'"

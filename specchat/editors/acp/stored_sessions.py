@@ -15,11 +15,18 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-from acp.schema import AgentMessageChunk, ListSessionsResponse, SessionInfo, ToolCallStart, UserMessageChunk
+from acp.schema import (
+    AgentMessageChunk,
+    AgentThoughtChunk,
+    ListSessionsResponse,
+    SessionInfo,
+    ToolCallStart,
+    UserMessageChunk,
+)
 
 from specchat.chat.history import HistoryReader, StoredTurn, Thread
 from specchat.chat.request import Attachment
-from specchat.editors.acp.client_requests import answer_chunks, user_message_chunk
+from specchat.editors.acp.client_requests import answer_chunks, thought_chunks, user_message_chunk
 from specchat.errors import UsageError
 from specchat.host.client import connect
 from specchat.host.spawn import history_path
@@ -29,7 +36,7 @@ MAX_EDIT_BYTES = 2**20  # a larger edit is stored without its diff
 
 OLD_FIELDS = {"after": "after_turn", "asked": "prompt", "said": "answer", "offer": "tool_call"}  # of earlier versions
 
-ReplayUpdate = UserMessageChunk | AgentMessageChunk | ToolCallStart
+ReplayUpdate = UserMessageChunk | AgentThoughtChunk | AgentMessageChunk | ToolCallStart
 PAGE_SIZE = 50
 EDIT_OF = "edit of "  # begins the name of an attachment that the user did not attach
 CLIENT = "acp"
@@ -174,6 +181,7 @@ def _turn_updates(turn: StoredTurn) -> Iterator[ReplayUpdate]:
     files = [f"`{name}`" for name in names if not name.startswith(EDIT_OF)]
     question = "\n\n".join(filter(None, [str(turn.request.get("text", "")), " ".join(files)]))
     yield user_message_chunk(question, f"{turn.id}-question")
+    yield from thought_chunks(turn.answer.thinking)
     yield from answer_chunks(turn.answer.text, turn.id)
 
 

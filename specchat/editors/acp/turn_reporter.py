@@ -8,7 +8,17 @@ from uuid import uuid4
 
 from acp.schema import PromptResponse, SessionInfoUpdate, UsageUpdate
 
-from specchat.chat.events import REPETITION, Event, Failed, Finished, LoadingProgress, Notice, TextDelta, Totals
+from specchat.chat.events import (
+    REPETITION,
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    Notice,
+    TextDelta,
+    ThinkingDelta,
+    Totals,
+)
 from specchat.editors.acp.client_requests import (
     EditorClient,
     PromptTurn,
@@ -17,6 +27,7 @@ from specchat.editors.acp.client_requests import (
     prompt_response,
     speculation_stats,
     thought_chunk,
+    thought_chunks,
     tool_call_end,
     tool_call_progress,
     tool_call_start,
@@ -54,6 +65,8 @@ class TurnReporter:
         self.end_loading(is_done=not isinstance(event, Failed))
         if isinstance(event, TextDelta):
             self.send_text(event.text)
+        elif isinstance(event, ThinkingDelta):
+            self.send(*thought_chunks(event.text))
         elif isinstance(event, Notice):
             self.send(thought_chunk(f"{event.text}\n"))
         elif isinstance(event, Finished) and event.explanation:

@@ -86,6 +86,8 @@ async def _watch_editor(server: SpecchatLanguageServer, reader: MessageReader) -
 
 
 def _is_alive(process: int) -> bool:
+    if os.name == "nt":
+        return True  # where signal 0 is Ctrl-C; the pipe of an editor that ended is closed
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -1,0 +1,74 @@
+"""Turns the streamed tokens of an answer into its parts, thinking and text, as early as possible.
+
+Stop strings count in the text only. The blocks in which tokens arrive change nothing. Knows a tokenizer and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specchat.models.detokenize import StopStrings
+from specchat.models.thinking import TEXT, AnswerPart, PartParser, merge_parts
+from specchat.models.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class StreamedParts:
+    """The parts that a block of tokens released, and how many of its tokens count. A stop string may have ended it.
+
+    `thinking_tokens` are those of the thought and its markers.
+    """
+
+    parts: Sequence[AnswerPart] = ()
+    token_count: int = 0
+    is_stopped: bool = False
+    thinking_tokens: int = 0
+
+
+class AnswerStream:
+    """Decodes one answer. `opens_thought`: the prompt ends inside a thought."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), *, is_continuation: bool, opens_thought: bool = False
+    ) -> None:
+        thinking = None if is_continuation else tokenizer.thinking
+        self._parser = PartParser(thinking, is_open=opens_thought) if thinking else None
+        self._detokenizer = tokenizer.detokenizer(
+            is_continuation=is_continuation, shows_thinking_markers=thinking is not None
+        )
+        self._stop = StopStrings(stop)
+
+    def push(self, ids: Sequence[int]) -> StreamedParts:
+        """Decode a block of tokens. The token that completes a stop string is the last that counts."""
+        parts: list[AnswerPart] = []
+        thinking_tokens = 0
+        for count, token in enumerate(ids, 1):
+            was_thinking = self._is_thinking
+            parts += self._split(self._detokenizer.push([token]).text)
+            thinking_tokens += was_thinking or self._is_thinking
+            if self._stop.is_found:
+                return StreamedParts(merge_parts(parts), count, True, thinking_tokens)
+        return StreamedParts(merge_parts(parts), len(ids), False, thinking_tokens)
+
+    def flush(self) -> StreamedParts:
+        """What was held back, at the end of the answer."""
+        if self._stop.is_found:
+            return StreamedParts()
+        parts = self._split(self._detokenizer.flush())
+        parts += self._without_stops(self._parser.flush()) if self._parser else []
+        if rest := self._stop.flush():
+            parts.append(AnswerPart(TEXT, rest))
+        return StreamedParts(merge_parts(parts))
+
+    @property
+    def _is_thinking(self) -> bool:
+        return self._parser is not None and self._parser.is_thinking
+
+    def _split(self, text: str) -> list[AnswerPart]:
+        parts = self._parser.push(text) if self._parser else [AnswerPart(TEXT, text)]
+        return self._without_stops(parts)
+
+    def _without_stops(self, parts: Sequence[AnswerPart]) -> list[AnswerPart]:
+        texts = [part if part.kind != TEXT else AnswerPart(TEXT, self._stop.push(part.text)) for part in parts]
+        return [part for part in texts if part.text]

@@ -1,0 +1,153 @@
+"""How a model marks its thinking, and the parts of a streamed answer: thinking and text.
+
+A model that thinks writes its thought between two markers, before its answer. `FORMATS` has the markers of the usual
+families; the chat template and the vocabulary of a model tell which of them it uses. The text is split by the parser of
+transformers, which is imported with the first answer of such a model. Knows texts only: no token, no model, no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+THINKING, TEXT = "thinking", "text"  # the kinds of parts
+NO_ANCHOR = "\0"  # the parser gets the beginning of the answer only, and need not look for it in a prompt
+
+
+@dataclass(frozen=True)
+class AnswerPart:
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ThinkingFormat:
+    """The markers of a family: `opening` thought `closing` answer.
+
+    `forced_closing` ends a thought that is long enough. `skipped` is the beginning of an answer without a thought.
+    `tokens` are the markers as a vocabulary has them, if it has them.
+    """
+
+    opening: str
+    closing: str
+    forced_closing: str
+    skipped: str
+    tokens: tuple[str, ...]
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of transformers' response template
+
+    def is_open(self, prompt: str) -> bool:
+        """Whether a prompt ends inside a thought: some templates write the opening marker themselves."""
+        return prompt.rstrip().endswith(self.opening.rstrip())
+
+    def answer_text(self, thought: str, answer: str) -> str:
+        """An answer with its thought, as a model of this family writes it."""
+        return f"{self.skipped.removesuffix(self.forced_closing)}{thought}{self.forced_closing}{answer}"
+
+    def is_skipped(self, prompt: str) -> bool:
+        """Whether a prompt ends after the thought, usually an empty one, so that the answer follows."""
+        end = prompt.rstrip()
+        return end.endswith((self.closing, self.skipped.rstrip()))
+
+
+def _tag_format(opening: str, closing: str, before: str = "\n", after: str = "\n\n") -> ThinkingFormat:
+    """A thought between two tags. Only one that begins the answer is a thought: a later tag belongs to the text."""
+    fields = {THINKING: {"open_pattern": rf"\A\s*{re.escape(opening)}", "close": closing}, TEXT: {}}
+    tokens = (opening.removesuffix("thought\n"), closing)
+    return ThinkingFormat(
+        opening, closing, f"{before}{closing}{after}", f"{opening}{before}{before}{closing}{after}", tokens, fields
+    )
+
+
+# The messages of one answer in gpt-oss: "<|channel|>analysis<|message|>thought<|end|><|start|>assistant" and so on.
+_HARMONY_MESSAGE = r"(?:<\|start\|>assistant)?<\|channel\|>{channel}<\|message\|>"
+_HARMONY = ThinkingFormat(
+    opening="<|channel|>analysis<|message|>",
+    closing="<|end|>",
+    forced_closing="<|end|><|start|>assistant<|channel|>final<|message|>",
+    skipped="<|channel|>final<|message|>",
+    tokens=("<|channel|>", "<|message|>", "<|start|>", "<|end|>"),
+    fields={
+        THINKING: {"open_pattern": _HARMONY_MESSAGE.format(channel="analysis"), "close": "<|end|>"},
+        TEXT: {"open_pattern": _HARMONY_MESSAGE.format(channel=r"(?:final|commentary)(?:\s[^<]*)?"),
+               "close": ["<|end|>", "<|return|>"]},
+        "rest": {},
+    },
+)  # fmt: skip
+
+FORMATS: Mapping[str, ThinkingFormat] = {
+    "think": _tag_format("<think>", "</think>"),  # Qwen3, DeepSeek, SmolLM3, GLM and most others
+    "harmony": _HARMONY,  # gpt-oss
+    "mistral": _tag_format("[THINK]", "[/THINK]", before="", after=""),
+    "gemma": _tag_format("<|channel>thought\n", "<channel|>", before="", after=""),
+    "seed": _tag_format("<seed:think>", "</seed:think>"),
+}
+
+
+def find_thinking_format(template: str, vocabulary: Container[str]) -> ThinkingFormat | None:
+    """The format whose markers the chat template writes or the vocabulary has; None for a model that does not think."""
+    return next(
+        (
+            each
+            for each in FORMATS.values()
+            if all(token in template for token in each.tokens) or all(token in vocabulary for token in each.tokens)
+        ),
+        None,
+    )
+
+
+class PartParser:
+    """Splits one answer. `is_open` says that the prompt ends inside a thought.
+
+    Spaces and line ends around a thought are not shown. Where a marker may have begun, text waits for what follows.
+    """
+
+    def __init__(self, thinking: ThinkingFormat, *, is_open: bool) -> None:
+        from transformers.utils.chat_parsing import ResponseParser  # takes a second, for models that think only
+
+        template = {"start_anchor": NO_ANCHOR, "fields": dict(thinking.fields)}
+        self._parser = ResponseParser(template, prefix=thinking.opening if is_open else "")
+        self.is_thinking = is_open
+        self._has_thought, self._is_at_start = is_open, is_open
+        self._pending_space = ""  # at the end of the thought so far: dropped if nothing follows
+
+    def push(self, text: str) -> list[AnswerPart]:
+        return self._parts_of(self._parser.feed(text)) if text else []
+
+    def flush(self) -> list[AnswerPart]:
+        """The text that was held back, at the end of the answer. A thought that is not closed stays one."""
+        return self._parts_of(self._parser.finalize()[1])
+
+    def _parts_of(self, events: Iterable[Mapping[str, Any]]) -> list[AnswerPart]:
+        parts: list[AnswerPart] = []
+        for event in events:
+            kind = THINKING if event["field"] == THINKING else TEXT
+            if event["type"] == "region_open":
+                self._open(kind)
+            elif event["type"] == "region_chunk" and (text := self._without_outer_space(kind, event["text"])):
+                parts.append(AnswerPart(kind, text))
+            elif event["type"] == "region_close":
+                self.is_thinking = False
+        return merge_parts(parts)
+
+    def _open(self, kind: str) -> None:
+        self.is_thinking = kind == THINKING
+        self._has_thought = self._has_thought or self.is_thinking
+        self._is_at_start, self._pending_space = self._has_thought, ""
+
+    def _without_outer_space(self, kind: str, text: str) -> str:
+        """Drop spaces at the start of a thought and of the text after it; keep back those at the end of a thought."""
+        text = text.lstrip() if self._is_at_start else self._pending_space + text
+        kept = text.rstrip() if kind == THINKING else text
+        self._pending_space = "" if self._is_at_start and not kept else text[len(kept) :]
+        self._is_at_start = self._is_at_start and not kept
+        return kept
+
+
+def merge_parts(parts: Sequence[AnswerPart]) -> list[AnswerPart]:
+    """The same parts, each kind in one piece until the other one follows."""
+    return [
+        AnswerPart(kind, "".join(part.text for part in group)) for kind, group in groupby(parts, lambda part: part.kind)
+    ]

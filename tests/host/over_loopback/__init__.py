@@ -1,0 +1,1 @@
+"""What holds over the Unix socket holds over TCP: the same tests, with the other transport."""

@@ -1,0 +1,5 @@
+import pytest
+
+from tests.host.test_kills import *  # noqa: F403
+
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("runtime")]
