@@ -221,6 +221,7 @@ class FakeGpu(TorchDispatchMode):
         self.device = torch.device(kind, 0)
         self.has_numbers, self.memory_bytes = has_numbers, memory_bytes
         self.waits, self.launches, self.captures, self.replays = Counter[str](), 0, 0, 0
+        self.peak_bytes: int | None = None  # the most that was held; None: not asked for
         self.captured: list[Call] | None = None  # while a graph is captured
         self.pools: dict[object, WeakSet[FakeGraph]] = {}
         self._inner_tensors: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
@@ -259,6 +260,8 @@ class FakeGpu(TorchDispatchMode):
         """Count the bytes of this tensor while it lives; torch.OutOfMemoryError when there are too many."""
         if id(inner) not in self._inner_tensors:
             self._inner_tensors[id(inner)] = inner
+            if self.peak_bytes is not None:
+                self.peak_bytes = max(self.peak_bytes, self.held_bytes)
             if self.memory_bytes < MEMORY_BYTES and self.held_bytes > self.memory_bytes:
                 del self._inner_tensors[id(inner)]
                 raise torch.OutOfMemoryError("the fake GPU is out of memory")

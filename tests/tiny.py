@@ -149,14 +149,14 @@ KEEPING_TEMPLATE = TEMPLATE.replace("<|assistant|>{% endif", "<|assistant|><thin
 
 
 @lru_cache
-def thinking(template: str = THINKING_TEMPLATE, layers: int = 2, seed: int = 1) -> Path:
-    """The folder of a random network like `speaking`, with two markers of thinking in its vocabulary."""
+def thinking(template: str = THINKING_TEMPLATE, layers: int = 2, seed: int = 1, *, has_tokens: bool = True) -> Path:
+    """The folder of a random network like `speaking` that thinks; without tokens, it spells the markers in bytes."""
     from tokenizers import Tokenizer
 
-    name = f"thinking-{layers}-{seed}-{sum(map(ord, template))}"
+    name = f"thinking-{layers}-{seed}-{sum(map(ord, template))}-{has_tokens}"
     folder = shutil.copytree(speaking(layers, seed), Path(_FOLDER.name, name))
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    backend.add_tokens(MARKERS)
+    backend.add_tokens(MARKERS if has_tokens else [])
     backend.save(str(folder / "tokenizer.json"))
     settings = {"eos_token": "<|end|>", "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))

@@ -4,6 +4,7 @@ request.py, schema_check.py            a request, the required format of its ans
 at_names.py, file_listing.py           names after an @: files, folders, globs, the repository, texts from plugins
 attachments.py                         attached files in the prompt
 retrieve.py, passages.py, repomap.py   passages of long files, and a map of a repository
+long_files.py                          files that do not fit: whether all of one is asked about, and its parts
 request_kinds.py, router.py            the kind of a request, and its drafter
 reference_corpus.py, prompt.py         passages of a reference corpus, and the prompt as tokens
 edit_contract.py                       the form of an answer that is a whole file: its fence, given or by a grammar

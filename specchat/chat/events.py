@@ -6,7 +6,9 @@ Events are plain values without torch, so they can be drawn, printed and sent th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from specchat.errors import SpecchatError
 
@@ -80,12 +82,38 @@ NO_OUTPUT_YET = TextDelta("")  # an answer yields this while it waits or compute
 
 
 @dataclass(frozen=True)
+class LikelyToken:
+    """A token that the target could have chosen at some position."""
+
+    token_bytes: bytes
+    probability: float
+
+
+@dataclass(frozen=True)
 class CommittedToken:
-    """One committed token, its bytes, and the drafter that proposed it (TARGET for none)."""
+    """One committed token, its bytes, and the drafter that proposed it (TARGET for none).
+
+    With a request that wants them, the probability that the target gives it, and the likeliest tokens, best first.
+    """
 
     token_id: int
     token_bytes: bytes
     source: str
+    probability: float | None = None
+    likeliest: tuple[LikelyToken, ...] = ()
+
+    def to_list(self) -> list[Any]:
+        """As JSON: token bytes are latin-1 text; probabilities only where they are known."""
+        known = [(each.token_bytes.decode("latin-1"), round(each.probability, 4)) for each in self.likeliest]
+        chance = [] if self.probability is None else [round(self.probability, 4), known]
+        return [self.token_id, self.token_bytes.decode("latin-1"), self.source, *chance]
+
+    @classmethod
+    def from_list(cls, fields: Sequence[Any]) -> CommittedToken:
+        token_id, text, source, *chance = fields
+        probability, known = chance or (None, ())
+        likeliest = tuple(LikelyToken(each.encode("latin-1"), share) for each, share in known)
+        return cls(token_id, text.encode("latin-1"), source, probability, likeliest)
 
 
 @dataclass(frozen=True)

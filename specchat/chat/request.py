@@ -77,7 +77,8 @@ class Request:
     `max_tokens`, `seed`, `temperature`, `variant` and `thinking` (on, off, auto) override the profile. `task` is what
     the command that makes the request wants (EDIT_TASKS), "" in a chat. `file_to_rewrite` names the file, attached here
     or earlier in the conversation, of which the answer will be a new version. `answer_prefix` is the beginning of the
-    answer, which the model continues.
+    answer, which the model continues. `wants_probabilities`: the steps carry the probabilities of their tokens, for the
+    inspector.
     """
 
     text: str
@@ -92,6 +93,7 @@ class Request:
     answer_prefix: str = ""
     answer_format: AnswerFormat | None = None
     thinking: str | None = None
+    wants_probabilities: bool = False
 
     def __post_init__(self) -> None:
         if not self.text.strip():

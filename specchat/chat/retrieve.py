@@ -4,6 +4,9 @@ Small files are attached whole. From the others, the passages that match the que
 scanned for its words, the best files are split into chunks, and the best chunks are packed into the budget, in the
 order of the files and with name and line numbers, so that an answer can quote them and a drafter can copy them. For the
 repository, a map of its definitions comes first. The same files and question always give the same passages.
+
+A named file that is asked about as a whole, or that has no passage for the question, is attached with all of its text
+although it does not fit: `commands/part_reader.py` reads it in parts and attaches its notes instead.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from pathlib import Path
 from specchat.chat.at_names import REPOSITORY, has_loader, resolve_names
 from specchat.chat.attachments import decode_text, display_name
 from specchat.chat.file_listing import MAX_FILE_BYTES, MAX_FILES, FileListing
+from specchat.chat.long_files import asks_about_whole, split_by_size, split_parts, without_names
 from specchat.chat.passages import FileChunk, rank_chunks, split_file, terms
 from specchat.chat.repomap import build_repo_map
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
@@ -41,6 +45,11 @@ class ContextBudget:
         characters = min(window_tokens * CHARACTERS_PER_TOKEN, MAX_ATTACHED_BYTES // 4)
         return cls(int(characters * ATTACHMENTS_SHARE), int(characters * PASSAGES_SHARE))
 
+    @property
+    def part_characters(self) -> int:
+        """Of a file that is read in parts: half of the window, which leaves room for the note about the part."""
+        return max(1, self.total_characters * 2 // 3)
+
 
 @dataclass(frozen=True)
 class RetrievedContext:
@@ -49,6 +58,7 @@ class RetrievedContext:
     files: tuple[Attachment, ...] = ()
     notice: str = ""
     sources: tuple[str, ...] = ()
+    is_too_long: bool = False  # a file does not fit, and will be read in parts
 
 
 @dataclass(frozen=True)
@@ -77,29 +87,49 @@ def gather_context(names: Sequence[str], question: str, budget: ContextBudget) -
     Raises InputError for names without text or without a match, and ContextError when nothing fits the budget.
     """
     named, listing = resolve_names(names)
-    pinned, long = _split_by_size(named, budget, is_more=bool(listing.files))
-    if loaded := [str(path) for path in long if has_loader(str(path))]:
-        raise ContextError(f"{loaded[0]} is too long to be attached whole; only files are searched for passages")
-    pinned_notice = _attached_notice(pinned)
-    if not long and listing == FileListing():
-        return RetrievedContext(pinned, pinned_notice)
-    searched = replace(listing, files=(*long, *listing.files))
+    pinned, long = split_named_files(named, budget, is_more=bool(listing.files))
+    whole = [file for file in long if _is_read_whole(file, question, names)]
+    searched = replace(listing, files=(*(Path(file.name) for file in long if file not in whole), *listing.files))
+    start = RetrievedContext((*pinned, *whole), _joined(_attached_notice(pinned), _parts_notice(whole, budget)))
+    if searched == FileListing():
+        return start
     scan = _scan(searched, set(terms(question)), budget.passage_characters if not long else 0)
     if not scan.file_count:
-        raise InputError(f"{_failed_names(names, pinned)}: no text to read{_left_out_notice(scan)}")
+        raise InputError(f"{_failed_names(names, start.files)}: no text to read{_left_out_notice(scan)}")
     if scan.whole_files is not None:
-        return RetrievedContext(
-            (*pinned, *scan.whole_files),
-            _attached_notice((*pinned, *scan.whole_files)) + _left_out_notice(scan),
-        )
-    retrieved = _retrieve_passages(searched, scan, question, budget.passage_characters, has_map=REPOSITORY in names)
+        attached = (*pinned, *scan.whole_files)
+        return RetrievedContext(attached, _attached_notice(attached) + _left_out_notice(scan))
+    room = budget.passage_characters // (2 if whole else 1)  # the notes about the whole files need the other half
+    try:
+        retrieved = _retrieve_passages(searched, scan, question, room, has_map=REPOSITORY in names)
+    except ContextError:
+        if listing.files:
+            raise
+        retrieved = RetrievedContext()
+    if not retrieved.files and not listing.files:
+        return RetrievedContext((*pinned, *long), _joined(_attached_notice(pinned), _parts_notice(long, budget)))
     if not retrieved.files:
         raise InputError(
-            f"{_failed_names(names, pinned)}: too long to be attached whole, and without a word of the question; use "
-            "words of the files in the question, name the relevant files, or /summarize a file in a chat"
+            f"{_failed_names(names, start.files)}: too long to be attached whole, and without a word of the question; "
+            "use words of the files in the question, or name the relevant files"
         )
-    notice = _joined(pinned_notice, retrieved.notice)
-    return replace(retrieved, files=(*pinned, *retrieved.files), notice=notice)
+    hint = "" if len(whole) == len(long) else "; ask for a summary to have all of a named file read in parts"
+    notice = _joined(start.notice, retrieved.notice + hint)
+    return replace(retrieved, files=(*start.files, *retrieved.files), notice=notice)
+
+
+def gather_whole(file: Attachment, budget: ContextBudget) -> RetrievedContext:
+    """All of a file, which is read in parts if it does not fit."""
+    fitting, long = split_named_files([file], budget)
+    return RetrievedContext((file,), _attached_notice(fitting) or _parts_notice(long, budget), is_too_long=bool(long))
+
+
+def _is_read_whole(file: Attachment, question: str, names: Sequence[str]) -> bool:
+    """Whether a long file is read in parts, all of it: the question is not about passages, or no passage matches."""
+    if has_loader(file.name) or asks_about_whole(question, names):
+        return True
+    text = file.text.lower()
+    return not any(word in text for word in terms(without_names(question, names)))
 
 
 def _failed_names(names: Sequence[str], pinned: Sequence[Attachment]) -> str:
@@ -108,19 +138,15 @@ def _failed_names(names: Sequence[str], pinned: Sequence[Attachment]) -> str:
     return ", ".join(name for name in names if name not in attached)
 
 
-def _split_by_size(
-    named: Sequence[Attachment], budget: ContextBudget, *, is_more: bool
-) -> tuple[tuple[Attachment, ...], list[Path]]:
-    """The files to attach whole, the shortest first if not all fit; and those that are too long."""
+def split_named_files(
+    named: Sequence[Attachment], budget: ContextBudget, *, is_more: bool = False
+) -> tuple[tuple[Attachment, ...], tuple[Attachment, ...]]:
+    """The files to attach whole, the shortest first if not all fit; and those that are too long.
+
+    `is_more`: passages of other files need room as well.
+    """
     is_more = is_more or sum(len(each.text) for each in named) > budget.total_characters
-    left = budget.total_characters - (budget.passage_characters if is_more else 0)
-    pinned = set[str]()
-    for each in sorted(named, key=lambda each: len(each.text)):
-        if len(each.text) <= left:
-            left -= len(each.text)
-            pinned.add(each.name)
-    long = [Path(each.name) for each in named if each.name not in pinned]
-    return tuple(each for each in named if each.name in pinned), long
+    return split_by_size(named, budget.total_characters - (budget.passage_characters if is_more else 0))
 
 
 def _scan(listing: FileListing, query: set[str], max_characters: int) -> _Scan:
@@ -248,6 +274,17 @@ def _attached_notice(files: Sequence[Attachment]) -> str:
         return f"attached: {', '.join(f'{file.name} {_token_count([file])}' for file in files)}"
     names = ", ".join(file.name for file in files[:MAX_NAMED_FILES])
     return f"attached: {names} and {_plural(len(files) - MAX_NAMED_FILES, 'more file')} {_token_count(files)}"
+
+
+def _parts_notice(files: Sequence[Attachment], budget: ContextBudget) -> str:
+    """What will be done with the files that do not fit."""
+    if not files:
+        return ""
+    long = ", ".join(
+        f"{file.name} {_token_count([file])} in {_plural(len(split_parts(file.text, budget.part_characters)), 'part')}"
+        for file in files
+    )
+    return f"too long for the context window, so read in parts and summarized: {long}; Esc or Ctrl-C stops it"
 
 
 def _token_count(files: Sequence[Attachment], more: str = "") -> str:

@@ -23,6 +23,7 @@ from specchat.chat.events import (
     Event,
     Failed,
     Finished,
+    LikelyToken,
     Notice,
     PrefillProgress,
     Routed,
@@ -267,8 +268,9 @@ class _RunningTurn:
             self.grammar = make_thinking_budget(models.tokenizer, limit_of_thought, columns, is_open=opens_thought)
         drafter = self.session.drafters[route.variant]
         config = GenerationConfig(
-            drafter, self.sampler, route.budget, limit, models.tokenizer.stop_token_ids, self.grammar
-        )
+            drafter, self.sampler, route.budget, limit, models.tokenizer.stop_token_ids, self.grammar,
+            self.request.wants_probabilities,
+        )  # fmt: skip
         detector = RepetitionDetector(self.profile.limits.repeats, self._is_copied)
         for step in self.generation.decode(config):
             if not self.stats.steps:
@@ -412,6 +414,14 @@ def _step_done(step: Step, token_count: int, tokenizer: Tokenizer, plain: PlainE
         CommittedToken(token, tokenizer.token_bytes(token), source)
         for token, source in zip(step.committed_tokens[:token_count], sources[:token_count], strict=True)
     )
+    if step.probabilities:
+        committed = tuple(
+            replace(
+                token, probability=known.committed,
+                likeliest=tuple(LikelyToken(tokenizer.token_bytes(id), share) for id, share in known.likeliest),
+            )
+            for token, known in zip(committed, step.probabilities[:token_count], strict=True)
+        )  # fmt: skip
     draft_tokens = tuple(step.tree.tokens[1:])
     return StepDone(
         draft_tokens, tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds,

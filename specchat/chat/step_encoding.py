@@ -1,7 +1,7 @@
 """The binary encoding of the steps of an answer: one JSON line per step, in one zlib stream.
 
     line   [draft_seconds, verify_seconds, draft_tokens, parents, draft_token_bytes, draft_sources,
-            [[token_id, token_bytes, source], ...]]
+            [[token_id, token_bytes, source(, probability, [[token_bytes, probability], ...])], ...]]
 
 The first byte is the version of the format. The stream grows with the answer and can be read after any step, so the
 steps survive a killed writer. Token bytes are written as latin-1 text. Knows no file.
@@ -43,7 +43,7 @@ def unpack_steps(packed: bytes) -> list[StepDone]:
 
 
 def _step_to_line(step: StepDone) -> bytes:
-    committed = [[token.token_id, token.token_bytes.decode("latin-1"), token.source] for token in step.committed_tokens]
+    committed = [token.to_list() for token in step.committed_tokens]
     texts = [each.decode("latin-1") for each in step.draft_token_bytes]
     seconds = round(step.draft_seconds, SECONDS_DIGITS), round(step.verify_seconds, SECONDS_DIGITS)
     body = [*seconds, step.draft_tokens, step.parents, texts, step.draft_sources, committed]
@@ -54,7 +54,7 @@ def _step_from_line(line: bytes) -> StepDone:
     draft_seconds, verify_seconds, draft_tokens, parents, texts, sources, committed = json.loads(line)
     return StepDone(
         tuple(draft_tokens), tuple(parents),
-        tuple(CommittedToken(id, text.encode("latin-1"), source) for id, text, source in committed),
+        tuple(map(CommittedToken.from_list, committed)),
         draft_seconds, verify_seconds,
         draft_token_bytes=tuple(text.encode("latin-1") for text in texts), draft_sources=tuple(sources),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from specchat.chat.events import TARGET, StepDone
+from specchat.chat.events import TARGET, CommittedToken, StepDone
 
 ROOT = 0
 
@@ -56,6 +56,7 @@ class StepRecord:
     rejected_text: str | None
     draft_seconds: float
     verify_seconds: float
+    committed_tokens: tuple[CommittedToken, ...] = ()
 
     @property
     def accepted_count(self) -> int:
@@ -147,6 +148,7 @@ def _step_record(step: StepDone, path: list[int]) -> StepRecord:
         _draft_token_text(step, rejected[0]) if rejected and not is_drafted else None,
         step.draft_seconds,
         step.verify_seconds,
+        step.committed_tokens,
     )
 
 

@@ -20,7 +20,9 @@ from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import print_answer
 from specchat.cli.session_options import open_conversation, private_option
 from specchat.cli.starter_offer import offer_starter
+from specchat.commands.chat_state import ChatState
 from specchat.errors import InputError, UsageError
+from specchat.host.client import Conversation
 
 if TYPE_CHECKING:
     from specchat.chat.retrieve import RetrievedContext
@@ -46,29 +48,32 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
     """Answer one question.
 
     The question is the arguments, or standard input when there are none; `-` stands for standard input. With a
-    question, piped text is attached to it. From long files and folders the relevant passages are attached. Only the
-    answer goes to stdout.
+    question, piped text is attached to it. From long files and folders the relevant passages are attached; a file that
+    is asked about as a whole and does not fit is read in parts. Only the answer goes to stdout.
     """
     if context.obj is None:
         offer_starter(options)
     request = replace(_request_from_arguments(words, STDIN in files), answer_format=answer_format_from_options(options))
-    context_files = _gather_attachments([name for name in files if name != STDIN], request.text, options)
+    context_files = _gather_attachments([name for name in files if name != STDIN], request, options)
     with open_conversation(context.obj, options, kind=ASK) as session:
-        code = print_answer(session, replace(request, files=(*context_files.files, *request.files)))
+        answering = ChatState(session) if isinstance(session, Conversation) else session  # it reads long files in parts
+        code = print_answer(answering, replace(request, files=(*context_files.files, *request.files)))
     if context_files.sources:
         print(f"sources: {', '.join(context_files.sources)}", file=sys.stderr)
     return code
 
 
-def _gather_attachments(names: Sequence[str], question: str, options: dict[str, Any]) -> RetrievedContext:
-    """Attach the files, or their relevant passages; what is left out is printed."""
-    from specchat.chat.retrieve import ContextBudget, RetrievedContext, gather_context
+def _gather_attachments(names: Sequence[str], request: Request, options: dict[str, Any]) -> RetrievedContext:
+    """Attach the files, or their relevant passages; what is left out or read in parts is printed."""
+    from specchat.chat.retrieve import ContextBudget, RetrievedContext, gather_context, gather_whole
 
-    if not names:
+    if not names and not request.files:
         return RetrievedContext()
-    gathered = gather_context(names, question, ContextBudget.of_window(resolve_profile(options).limits.context))
-    if gathered.notice:
-        print(gathered.notice, file=sys.stderr)
+    budget = ContextBudget.of_window(resolve_profile(options).limits.context)
+    gathered = gather_context(names, request.text, budget) if names else RetrievedContext()
+    piped = [whole.notice for file in request.files if (whole := gather_whole(file, budget)).is_too_long]
+    for notice in filter(None, [gathered.notice, *piped]):
+        print(notice, file=sys.stderr)
     return gathered
 
 

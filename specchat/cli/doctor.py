@@ -25,7 +25,15 @@ from specchat import __version__
 from specchat.cli.completion import complete_profiles
 from specchat.devices import DeviceKind, drivers, may_have_gpu
 from specchat.errors import ModelError, SpecchatError
-from specchat.hub.machine import Machine, cpu_features, main_memory, memory_bandwidth, probed_gpus
+from specchat.hub.machine import (
+    Machine,
+    cpu_features,
+    kept_bandwidth,
+    main_memory,
+    memory_bandwidth,
+    probed_gpus,
+    round_bandwidth,
+)
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import format_gib, reasons, recommend
 from specchat.paths import cache_folder, configuration_folder
@@ -272,7 +280,9 @@ def _models(context: CheckContext) -> Iterator[Finding]:
 
 def _recommended_models(context: CheckContext) -> Iterator[Finding]:
     machine = context.machine
-    pairs = recommend(machine.best_device, None, machine.cpu_features, machine.bytes_per_second)
+    measured = machine.bytes_per_second
+    bandwidth = None if measured is None else kept_bandwidth() or round_bandwidth(measured)
+    pairs = recommend(machine.best_device, None, machine.cpu_features, bandwidth)
     if not pairs:
         yield Finding(OK, "recommended", "no model of the catalog fits here; the embedded models do")
         return

@@ -1,4 +1,4 @@
-"""`specchat models recommend`: the best pair for the memory that is free, the reasons, and a profile that uses it."""
+"""`specchat models recommend`: the best pair for this machine, the reasons, and a profile that uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import click
 
 from specchat.cli.save_profile import pull_command, save_profile
 from specchat.cli.size_options import Gigabytes, TokenCount
-from specchat.hub.machine import Device, Machine, detect_machine, memory_bandwidth, simulated_gpu
+from specchat.hub.machine import (
+    Device,
+    Machine,
+    detect_machine,
+    keep_bandwidth,
+    kept_bandwidth,
+    memory_bandwidth,
+    simulated_gpu,
+)
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, PairRequirements, profile_text, reasons, recommend
 
@@ -28,14 +36,17 @@ NOTHING_FITS_MESSAGE = "no model of the catalog fits here; 'specchat demo' and t
 @click.option(
     "--ctx", "context", type=TokenCount(), default=DEFAULT_CONTEXT_TOKENS, show_default=True, help="Context, in tokens."
 )
+@click.option("--measure", "measures_again", is_flag=True, help="Measure the bandwidth again, on a quiet machine.")
 @click.option("--save", metavar="NAME", help="Write the profile of the best pair under this name.")
 @click.option("--force", "is_forced", is_flag=True, help="Replace a profile of that name.")
-def recommend_command(memory: float | None, purpose: str, context: int, save: str | None, *, is_forced: bool) -> None:
-    """Choose a target and its drafter by the free memory; weights and KV cache are both counted.
+def recommend_command(
+    memory: float | None, purpose: str, context: int, save: str | None, *, measures_again: bool, is_forced: bool
+) -> None:
+    """Choose a target and its drafter by the memory of this machine; weights and KV cache are both counted.
 
-    Downloads nothing. Without a GPU, main memory and its bandwidth decide, which is measured for a second.
+    Downloads nothing. Without a GPU, main memory and its bandwidth decide, which is measured once and kept.
     """
-    machine = None if memory else measure_machine()
+    machine = None if memory else measure_machine(measures_again=measures_again)
     device = machine.best_device if machine else simulated_gpu(memory or 0)
     pairs = recommend_for_device(device, PairRequirements(purpose, context), machine)
     if pairs:
@@ -47,13 +58,16 @@ def recommend_command(memory: float | None, purpose: str, context: int, save: st
         print(f"written to {path}; use it with --profile {save}", file=sys.stderr)
 
 
-def measure_machine() -> Machine:
-    """Detect this machine; without a GPU the memory bandwidth is measured, after a line that says so."""
+def measure_machine(*, measures_again: bool = False) -> Machine:
+    """Detect this machine; without a GPU the memory bandwidth is measured once, after a line that says so."""
     machine = detect_machine()
     if machine.best_device.is_gpu:
         return machine
-    print("no GPU found; measuring the bandwidth of main memory (a second at most)", file=sys.stderr)
-    return replace(machine, bytes_per_second=memory_bandwidth())
+    kept = None if measures_again else kept_bandwidth()
+    if kept is None:
+        print("no GPU found; measuring the bandwidth of main memory (a second at most)", file=sys.stderr)
+        kept = keep_bandwidth(memory_bandwidth())
+    return replace(machine, bytes_per_second=kept)
 
 
 def recommend_for_device(device: Device, requirements: PairRequirements, machine: Machine | None) -> list[ModelPair]:

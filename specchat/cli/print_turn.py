@@ -31,10 +31,14 @@ from specchat.terminal import Styled, printable_with_tabs
 ERASE_LINE = "\r\x1b[2K"
 
 
-class Conversation(Protocol):
-    """What a front end needs from a session."""
+class Answering(Protocol):
+    """What answers a request."""
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]: ...
+
+
+class Conversation(Answering, Protocol):
+    """What a front end needs from a session."""
 
     def close(self) -> None: ...
 
@@ -104,7 +108,7 @@ class TurnPrinter:
             self.ends_with_newline = True
 
 
-def print_answer(session: Conversation, request: Request) -> int:
+def print_answer(session: Answering, request: Request) -> int:
     """Ask, print, and sum up on stderr; returns the exit code. Ctrl-C ends within a step and keeps the text so far."""
     turn = TurnPrinter()
     with interruptible() as stopped:

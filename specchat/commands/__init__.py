@@ -5,6 +5,8 @@ Plugins import this package. It draws nothing and imports no torch.
     chat_state.py        the state of a conversation in a front end, and the result of a command
     command_registry.py  the table of slash commands, and what each does
     chat_settings.py     /model, /system, /temperature and the other keys of a profile that a chat may change
+    summarize.py         /summarize: a question about all of a file
+    part_reader.py       files that do not fit the context window: read in parts, which notes replace
     compact.py           /compact: continue in a copy that begins with a summary
     export.py            /export: Markdown and JSON
     model_loading.py     /profile: the models that a change would load, as a question

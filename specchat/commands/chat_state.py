@@ -7,9 +7,10 @@ nothing and imports neither prompt_toolkit nor torch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from threading import Event as Flag
+from typing import TYPE_CHECKING, Any
 
 from specchat.chat.at_names import find_mentions
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta
@@ -19,6 +20,9 @@ from specchat.commands.notices import Notices
 from specchat.errors import ContextError, SpecchatError
 from specchat.host.client import Conversation
 from specchat.profile import Models, load_profile
+
+if TYPE_CHECKING:
+    from specchat.commands.part_reader import PartReader
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class ChatState:
     routed: Routed | None = None
     finished: Finished | None = None
     last_outcome: Finished | Failed | None = None  # how the last answer ended
+    _part_reader: PartReader | None = field(default=None, init=False)  # made for the first request with files
     _answer_parts: list[str] = field(default_factory=list[str], init=False)
     _notices_by_session: defaultdict[str, Notices] = field(default_factory=lambda: defaultdict(Notices), init=False)
 
@@ -91,6 +96,17 @@ class ChatState:
     ) -> Request:
         """A request with the current options; `@file` in the text attaches nothing."""
         return Request(text, files, max_tokens, variant=self.options.variant)
+
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
+        """The events of an answer; files that do not fit the context window are read in parts before it."""
+        if not request.files:
+            yield from self.conversation.ask(request, cancelled)
+            return
+        from specchat.commands.part_reader import PartReader
+
+        self._part_reader = self._part_reader or PartReader(self.conversation)
+        window = self.context_window or load_profile(self.conversation.profile).limits.context
+        yield from self._part_reader.ask(request, window, cancelled)
 
     def _collect_attachments(self, text: str) -> tuple[Attachment, ...]:
         """Read the named files for this request only, even if the request fails later."""

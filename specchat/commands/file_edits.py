@@ -58,7 +58,7 @@ EDIT_PROFILE, DEFAULT_PROFILE = "edit", "chat"
 VALUE_OPTIONS, FLAG_OPTIONS = ("-l", "--lines", "--check"), ("--together", "--plan")
 EDIT_OPTIONS_HELP = "its options are -l FIRST-LAST, --check COMMAND, --together and --plan"
 NEXT_STEPS = (
-    "next: fewer lines (/edit -l FIRST-LAST PATH ...), another model (/profile NAME), or /edit --plan PATH ..., which "
+    "next: fewer lines (/edit -l FIRST-LAST PATH ...), another model (/model NAME), or /edit --plan PATH ..., which "
     "shows the ways it can be tried"
 )
 MAX_REJECTED_LINES = 40

@@ -8,13 +8,14 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 from textual.color import Color
 
-from specchat.chat.events import Speedup
+from specchat.chat.events import CommittedToken, Speedup
 from specchat.chat.step_records import DraftToken, Inspection, StepRecord, TokenKind, TokenSpan
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable, sparkline
 from specchat.drawing.themes import TokenColours
 
 MAX_QUOTED_CHARS = 24
 MAX_DEPTHS = 6
+MAX_OTHERS = 3  # likely tokens beside a committed one
 KIND_NAMES = {TokenKind.ACCEPTED: "accepted draft", TokenKind.SAMPLED: "target", TokenKind.CORRECTION: "correction"}
 COLUMNS = 100
 MAX_STEPS = 12
@@ -83,6 +84,26 @@ def draft_lines(step: StepRecord, glyphs: Glyphs) -> list[str]:
     ]
     more = [f"{glyphs.ellipsis} {deepest - MAX_DEPTHS} deeper"] if deepest > MAX_DEPTHS else []
     return lines[:MAX_DEPTHS] + more
+
+
+def probability_lines(step: StepRecord, glyphs: Glyphs) -> list[str]:
+    """Each committed token with the probability that the target gives it, and the likeliest others; empty if unknown.
+
+    `" the" 62%   " a" 21%  " one" 4%`. Sampling may choose a token that is not the likeliest one.
+    """
+    known = [token for token in step.committed_tokens if token.probability is not None]
+    lines = [_probability_line(token, glyphs) for token in known[:MAX_DEPTHS]]
+    more = [f"{glyphs.ellipsis} {len(known) - MAX_DEPTHS} more"] if len(known) > MAX_DEPTHS else []
+    return lines + more
+
+
+def _probability_line(token: CommittedToken, glyphs: Glyphs) -> str:
+    def shown(token_bytes: bytes, probability: float) -> str:
+        return f"{quote_text(token_bytes.decode('utf-8', 'replace'), glyphs)} {probability:.0%}"
+
+    others = [each for each in token.likeliest if each.token_bytes != token.token_bytes][:MAX_OTHERS]
+    texts = [shown(each.token_bytes, each.probability) for each in others]
+    return f"{shown(token.token_bytes, token.probability or 0.0)}   {'  '.join(texts)}".rstrip()
 
 
 def charts(inspection: Inspection, step_index: int, width: int, glyphs: Glyphs) -> str:

@@ -14,8 +14,9 @@ from specchat.engine.cache import SCRATCH_ROWS, KVCache
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.grammar import Grammar, advance_all, constrain_tree
-from specchat.engine.model import MAX_PROMPT_HIDDEN_STATES, Model, SampledOutput, SamplingModel
-from specchat.engine.pass_clock import pass_seconds
+from specchat.engine.model import MAX_PROMPT_HIDDEN_STATES, Model, ModelOutput, SampledOutput, SamplingModel
+from specchat.engine.pass_clock import pass_seconds, paused_clock
+from specchat.engine.probabilities import TokenProbabilities, token_probabilities
 from specchat.engine.sampling import Sampler, SeenTokens, pack_samples
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
@@ -28,6 +29,7 @@ class Step:
     committed_tokens: list[int]  # accepted draft tokens, then the target's own token
     draft_seconds: float
     verify_seconds: float
+    probabilities: tuple[TokenProbabilities, ...] = ()  # of the committed tokens; empty if they are not wanted
 
     @property
     def accepted(self) -> int:
@@ -50,6 +52,7 @@ class GenerationConfig:
     max_new_tokens: int
     stop_token_ids: frozenset[int] = frozenset()
     grammar: Grammar | None = None  # in its initial state
+    wants_probabilities: bool = False  # of the committed tokens and the likeliest others, to show them
 
 
 class Generation:
@@ -129,6 +132,7 @@ class Generation:
                 tree, path, sampled, len(self.tokens) - 1, hidden_states, output.logits,
                 draft_seconds=drafted_at - started_at, verify_seconds=pass_seconds() - drafted_at,
             )  # fmt: skip
+            probabilities = self._probabilities(outcome, output, config) if config.wants_probabilities else ()
             for drafter in self.drafters:
                 drafter.observe(outcome)
             self.tokens += outcome.committed_tokens
@@ -137,9 +141,19 @@ class Generation:
             if config.grammar is not None:
                 advance_all(config.grammar, outcome.committed_tokens)
             remaining -= len(outcome.committed_tokens)
-            yield Step(tree, path, outcome.committed_tokens, drafted_at - started_at, pass_seconds() - drafted_at)
+            yield Step(
+                tree, path, outcome.committed_tokens, drafted_at - started_at, pass_seconds() - drafted_at,
+                probabilities,
+            )  # fmt: skip
             if outcome.committed_tokens[-1] in config.stop_token_ids:
                 return
+
+    def _probabilities(
+        self, outcome: Outcome, output: ModelOutput, config: GenerationConfig
+    ) -> tuple[TokenProbabilities, ...]:
+        """Read from the logits before the next pass overwrites them; the clock of passes stands still meanwhile."""
+        with paused_clock():
+            return token_probabilities(output.logits, outcome.path, outcome.committed_tokens, config.sampler.vocab_size)
 
     def measure_pass(self, row_count: int, sampler: Sampler) -> float:
         """The seconds of a pass over so many rows and of sampling from them; nothing is committed."""

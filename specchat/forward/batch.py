@@ -80,7 +80,6 @@ class CacheRows:
 
 @dataclass(frozen=True)
 class ForwardBatch:
-    tokens: Tensor  # [N]; empty for heads, whose inputs are embeddings
     positions: Tensor  # [N]
     masks: Mapping[int | None, AttentionMask | None]  # of each sliding window (key None: full attention)
     write_kv: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]  # layer, new keys, values -> all visible ones
@@ -143,16 +142,10 @@ class RowBatch:
         return self.attention_mask.shape[1]
 
     def to_device(
-        self,
-        cache: KVCache,
-        masks: Mapping[int | None, AttentionMask | None],
-        device: torch.device,
-        tokens: Tensor | None = None,
+        self, cache: KVCache, masks: Mapping[int | None, AttentionMask | None], device: torch.device
     ) -> ForwardBatch:
-        positions = copy_to_device(self.positions, device)
         return ForwardBatch(
-            positions.new_empty(0) if tokens is None else tokens,
-            positions,
+            copy_to_device(self.positions, device),
             masks,
             partial(cache.write, kv_length=self.kv_length),
             partial(cache.kv_location, kv_length=self.kv_length),

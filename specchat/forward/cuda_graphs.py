@@ -159,7 +159,7 @@ class CudaGraphs:
 
         if self._network.reads_cache_rows:
             cache_rows = CacheRows(self.arena.layers.__getitem__, first_row, length, ancestors, kv_length)
-            return ForwardBatch(positions[:0], positions, {}, write_kv, cache_rows=cache_rows)
+            return ForwardBatch(positions, {}, write_kv, cache_rows=cache_rows)
         index, row = torch.arange(width, device=numbers.device), torch.arange(kv_length, device=numbers.device)
         node, is_node = (row - start).clamp(0, width - 1), (row >= start) & (row < start + width)
         node_mask = ((ancestors[:, None] >> index) & 1).bool()
@@ -171,7 +171,7 @@ class CudaGraphs:
             )
             for window in self._network.windows
         }
-        return ForwardBatch(positions[:0], positions, masks, write_kv)
+        return ForwardBatch(positions, masks, write_kv)
 
 
 def warn_without_graphs(error: RuntimeError) -> None:

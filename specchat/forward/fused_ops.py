@@ -279,7 +279,7 @@ def _sample_outputs(ops: TorchOps, dtype: torch.dtype, device: torch.device) -> 
 
     positions = torch.arange(count)
     cache_rows = CacheRows(lambda _layer: (keys, values), zero, zero + first, ancestors, end)
-    batch = ForwardBatch(positions, positions, {None: mask}, write_kv, kv_location, cache_rows)
+    batch = ForwardBatch(positions, {None: mask}, write_kv, kv_location, cache_rows)
     cos, norm = sample(count, 1, sizes.head_size), sample(sizes.head_size)
     qkv = sample(count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size)
     attention_output = ops.attention(QKVInputs(qkv, norm, norm, cos, cos), batch, 0, None)

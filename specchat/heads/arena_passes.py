@@ -74,4 +74,4 @@ class ArenaPasses:
         def write_kv(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
             return write_rows(self.arena.layers[layer], rows, keys, values)
 
-        return ForwardBatch(positions[:0], positions, masks, write_kv)
+        return ForwardBatch(positions, masks, write_kv)

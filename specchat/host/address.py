@@ -92,14 +92,23 @@ def address_file(folder: Path) -> Path:
 
 def listen(folder: Path) -> Listener:
     """Listen for clients. The caller owns the folder and holds the host lock."""
+    _other_file(folder).unlink(missing_ok=True)  # of a host that was killed
     return (_listen_unix if uses_unix_socket() else _listen_loopback)(address_file(folder))
 
 
 def connect(folder: Path, timeout_seconds: float) -> socket.socket | None:
     """A connection to the host; None when none runs. OSError, TimeoutError included, when it cannot be reached."""
-    if uses_unix_socket():
-        return _connect_unix(folder / SOCKET_NAME, timeout_seconds)
-    return _connect_loopback(folder, timeout_seconds)
+    peer = (_connect_unix if uses_unix_socket() else _connect_loopback)(folder, timeout_seconds)
+    if peer is None and _other_file(folder).exists() and _is_locked(folder / LOCK_NAME):
+        raise HostError(
+            f"the engine process does not listen where {TRANSPORT_VARIABLE} says; give it to all front ends alike, or "
+            "run 'specchat host stop'"
+        )
+    return peer
+
+
+def _other_file(folder: Path) -> Path:
+    return folder / (PORT_NAME if uses_unix_socket() else SOCKET_NAME)
 
 
 def _listen_unix(path: Path) -> Listener:
@@ -128,14 +137,14 @@ def _listen_loopback(path: Path) -> Listener:
     return Listener(listener, path, tokens)
 
 
-def _connect_unix(path: Path, timeout_seconds: float) -> socket.socket | None:
+def _connect_unix(folder: Path, timeout_seconds: float) -> socket.socket | None:
     """Connect in this time. While the queue of connections is full, the system refuses at once."""
     deadline, peer = time.monotonic() + timeout_seconds, socket.socket(socket.AF_UNIX)
     peer.settimeout(timeout_seconds)
     try:
         while True:
             try:
-                peer.connect(str(path))
+                peer.connect(str(folder / SOCKET_NAME))
                 return peer
             except BlockingIOError:
                 if time.monotonic() > deadline:

@@ -184,6 +184,7 @@ class SessionRequest:
     kind: str = "chat"
     folder: str = ""  # "": the current folder
     is_stored: bool = True  # False: not in the history; lost when the host exits
+    settings_of: str = ""  # the session whose settings a new one gets, which is not stored
 
     def to_params(self) -> JsonObject:
         folder = self.folder or str(Path.cwd())
@@ -195,6 +196,8 @@ class SessionRequest:
         }
         if self.session_id:
             params["session"] = self.session_id
+        if self.settings_of:
+            params["settings_of"] = self.settings_of
         if self.profile:
             params["profile"] = _profile_for_host(self.profile)
         if self.overrides:
@@ -350,6 +353,10 @@ class Conversation(AbstractContextManager["Conversation"]):
         return self._connection.call(
             "open_session", replace(self._session_request, session_id="", continues_last=False).to_params()
         )
+
+    def open_beside(self) -> Conversation:
+        """An empty conversation with the settings of this one, which is not stored; close it after its use."""
+        return Conversation(SessionRequest(settings_of=self.session_id, is_stored=False), self.client_name)
 
     def switch_session(self, session_info: JsonObject) -> None:
         """Continue in the session that `open_session` or `fork` returned."""

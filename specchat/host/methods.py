@@ -130,8 +130,15 @@ def hello(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> 
 
 
 def open_session(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Open a new or stored session. Its models load in the background. `is_stored` false: not in the history."""
+    """Open a new or stored session. Its models load in the background. `is_stored` false: not in the history.
+
+    `settings_of` is a session whose profile and overrides a new one gets, which is not stored.
+    """
     sessions = handler.sessions
+    if "settings_of" in params:
+        session = sessions.open_beside(sessions.find(_required_text(params, "settings_of")))
+        client.subscribe(session.feed, session.feed.next_sequence_number)
+        return _session_info(handler, session)
     folder, kind = str(params.get("folder", "")), str(params.get("kind", "chat"))
     if "session" in params:
         session = sessions.find(_required_text(params, "session"))

@@ -233,6 +233,15 @@ class OpenSessions:
         self.history.add_thread(forked)
         return self.load_thread(forked)
 
+    def open_beside(self, source: OpenSession) -> OpenSession:
+        """Open an empty session with the profile of another one. It is not stored."""
+        thread = replace(source.thread, id=new_id(), name="", tip=None, forked_from=None, created=0.0, deleted=None)
+        self.queue.open_session(thread.id, source.profile, [])
+        session = OpenSession(thread, EventFeed(thread.id), {}, source.profile, is_stored=False)
+        self.by_id[thread.id] = session
+        self._drop_idle_sessions(session)
+        return session
+
     def cancel_all(self) -> None:
         turn_ids = [turn_id for session in self.by_id.values() for turn_id in session.live_turns]
         for turn_id in [*self.live_completions, *turn_ids]:

@@ -223,9 +223,7 @@ def _step_to_json(step: StepDone) -> JsonObject:
     return {
         "draft_tokens": step.draft_tokens,
         "parents": step.parents,
-        "committed_tokens": [
-            [token.token_id, token.token_bytes.decode("latin-1"), token.source] for token in step.committed_tokens
-        ],
+        "committed_tokens": [token.to_list() for token in step.committed_tokens],
         "draft_seconds": step.draft_seconds,
         "verify_seconds": step.verify_seconds,
         "draft_token_bytes": [word.decode("latin-1") for word in step.draft_token_bytes],
@@ -239,9 +237,7 @@ def _step_from_json(step: JsonObject) -> StepDone:
     return StepDone(
         draft_tokens=tuple(step["draft_tokens"]),
         parents=tuple(step["parents"]),
-        committed_tokens=tuple(
-            CommittedToken(id, text.encode("latin-1"), source) for id, text, source in step["committed_tokens"]
-        ),
+        committed_tokens=tuple(map(CommittedToken.from_list, step["committed_tokens"])),
         draft_seconds=step["draft_seconds"],
         verify_seconds=step["verify_seconds"],
         draft_token_bytes=tuple(word.encode("latin-1") for word in step.get("draft_token_bytes", ())),
@@ -261,6 +257,8 @@ def request_to_json(request: Request) -> JsonObject:
     answer_format = request.answer_format
     params = asdict(replace(request, answer_format=None))
     del params["answer_format"]
+    if not request.wants_probabilities:
+        del params["wants_probabilities"]
     return params | ({answer_format.kind: answer_format.value} if answer_format else {})
 
 
@@ -276,6 +274,7 @@ def request_from_json(params: JsonObject) -> Request:
         raise errors.UsageError(f"each file of a request needs a {missing}") from None
     checked = {"files": attached, "stop": tuple(params.get("stop") or ())}
     checked |= {name: params.get(name) or "" for name in ("task", "file_to_rewrite", "answer_prefix")}
+    checked["wants_probabilities"] = bool(params.get("wants_probabilities"))
     checked["answer_format"] = AnswerFormat.from_options(params)
     return from_known_fields(Request, {**params, **checked})
 
@@ -292,6 +291,7 @@ REQUEST_FIELD_TYPES: dict[str, Any] = {
     "file_to_rewrite": str | None,
     "answer_prefix": str | None,
     "thinking": str | None,
+    "wants_probabilities": bool | None,
 }
 
 

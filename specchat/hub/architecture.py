@@ -46,6 +46,8 @@ class Architecture:
     stored_bytes: int | None = None  # of its tensors on disk; None when only its config is known
     stored_format: str = "bf16"  # on disk: bf16, float32, or the name of a quantization
     notes: tuple[str, ...] = ()
+    heads: int = 0  # of the queries; 0 where attention is not plain
+    head_size: int = 0
 
     def parameters_of_kind(self, kind: str) -> int:
         return sum(matrix.parameters for matrix in self.matrices if matrix.kind == kind)

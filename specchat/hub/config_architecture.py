@@ -62,6 +62,7 @@ def _model_architecture(config: Config) -> Architecture:
     return Architecture(
         family, tuple(matrices), kv_layers_from_config(text, kinds), _recurrent_elements(text, kinds), vocabulary,
         width, len(kinds), int(text.get("max_position_embeddings", 0)), None, _quantization(config) or "bf16", notes,
+        *_query_heads(text),
     )  # fmt: skip
 
 
@@ -84,6 +85,12 @@ def _layer_kinds(text: Config, family: str) -> list[str]:
 
 def _head_size(text: Config) -> int:
     return int(text.get("head_dim") or _required_int(text, "hidden_size") // _required_int(text, "num_attention_heads"))
+
+
+def _query_heads(text: Config) -> tuple[int, int]:
+    """Their number and size; zeros where a latent takes the place of keys and values."""
+    heads = 0 if text.get("kv_lora_rank") else int(text.get("num_attention_heads") or 0)
+    return heads, _head_size(text) if heads else 0
 
 
 def _attention(text: Config, family: str, count: int) -> Iterator[Matrix]:

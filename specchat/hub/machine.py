@@ -1,15 +1,18 @@
 """The hardware of this machine: GPUs and their free memory, main memory, CPU features.
 
-GPUs are those that torch can use, which a process of its own tells: this one imports no torch. Free memory counts, not
-total: displays and other programs use the rest. Memory bandwidth is measured only on request; it takes a fraction of a
-second.
+GPUs are those that torch can use, which a process of its own tells: this one imports no torch. Memory bandwidth is
+measured only on request; it takes a fraction of a second. What was measured once is kept: it is a property of the
+machine, and a second measurement beside other programs would differ.
 """
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from math import log2
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,6 +20,7 @@ from typing import Any
 from specchat.devices import CPU, CUDA, KINDS, DeviceKind, may_have_gpu
 from specchat.hub.memory_plan import GIB, usable_gpu_bytes
 from specchat.hub.probe import probe
+from specchat.paths import cache_folder, read_json_object, write_atomically
 
 # Features, and the flags that show them, also those of similar features on other CPUs.
 CPU_FEATURE_FLAGS = {
@@ -49,9 +53,9 @@ class Machine:
 
     @property
     def best_device(self) -> Device:
-        """The GPU with the most free memory, or the CPU."""
+        """The GPU with the most memory, and of equal ones the one with the most free memory; or the CPU."""
         gpus = [device for device in self.devices if device.is_gpu]
-        return max(gpus, key=lambda gpu: gpu.free_bytes) if gpus else self.cpu
+        return max(gpus, key=lambda gpu: (gpu.total_bytes, gpu.free_bytes)) if gpus else self.cpu
 
     @property
     def cpu(self) -> Device:
@@ -89,7 +93,8 @@ def main_memory() -> Device:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
-        return Device(CPU, cpu_name(), min(sizes["MemAvailable"], _cgroup_available_bytes()), sizes["MemTotal"])
+        limit, available = _cgroup_bytes()
+        return Device(CPU, cpu_name(), min(sizes["MemAvailable"], available), min(sizes["MemTotal"], limit))
     except (OSError, ValueError, KeyError, IndexError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return Device(CPU, cpu_name(), total // 2, total)  # assume that half is free where it is not reported
@@ -135,14 +140,39 @@ def memory_bandwidth(threads: int | None = None) -> float:
     return best
 
 
-def _cgroup_available_bytes() -> int:
-    """The memory left in this cgroup, where a container sets a limit; else sys.maxsize."""
+def kept_bandwidth() -> float | None:
+    """The bandwidth that was measured on this CPU before; None if it was not."""
+    kept = read_json_object(_bandwidth_file())
+    value = kept.get("bytes_per_second")
+    is_known = kept.get("cpu") == cpu_name() and isinstance(value, int | float) and value > 0
+    return float(value) if is_known and value is not None else None
+
+
+def keep_bandwidth(bytes_per_second: float) -> float:
+    """Store a measurement, rounded because its last digits are noise; returns the stored one."""
+    rounded = round_bandwidth(bytes_per_second)
+    with suppress(OSError):  # the next start measures again
+        write_atomically(_bandwidth_file(), json.dumps({"cpu": cpu_name(), "bytes_per_second": rounded}))
+    return rounded
+
+
+def round_bandwidth(bytes_per_second: float) -> float:
+    """The nearest of ..., 5, 10, 20, 40, ... GB/s."""
+    return 10e9 * 2.0 ** round(log2(bytes_per_second / 10e9))
+
+
+def _bandwidth_file() -> Path:
+    return cache_folder() / "bandwidth.json"
+
+
+def _cgroup_bytes() -> tuple[int, int]:
+    """The memory of this cgroup and what is left of it, where a container sets a limit; else sys.maxsize."""
     cgroup = Path("/sys/fs/cgroup")
     try:
         limit, used = (int((cgroup / name).read_text()) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):
-        return sys.maxsize
-    return max(limit - used, 0)
+        return sys.maxsize, sys.maxsize
+    return limit, max(limit - used, 0)
 
 
 def _cores() -> int:

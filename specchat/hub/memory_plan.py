@@ -27,6 +27,7 @@ MXFP4_BYTES = 0.5 + 1 / 32  # per element: 32 elements share a scale of one byte
 CUDA_CONTEXT_BYTES = int(0.6 * GIB)  # a CUDA context and its kernels
 PYTHON_BYTES = int(0.5 * GIB)  # a process with torch on a CPU
 GRAPH_BYTES, GRAPHS = 16 * 2**20, 7  # vLLM reports 0.3 to 0.6 GiB for 35 CUDA graphs of a model of 8B
+ATTENTION_SPLIT_KEYS = 256  # as in forward.triton_attention: partial results are stored for so many keys
 GRAPH_ROWS, GRAPH_LOGIT_COPIES = 64, 5  # of the widest graph: logits, and what adds the noise to them
 CUBLAS_WORKSPACE_BYTES, STREAMS = 32 * 2**20, 2  # cuBLAS has a workspace for each stream: computing and capturing
 MASK_BYTES_PER_KEY = 2 * 8  # bf16, repeated for the queries that share a key
@@ -173,8 +174,8 @@ class QuantizedModel:
 def workspace_bytes(model: QuantizedModel, tokens: int, *, kind: DeviceKind = CUDA) -> int:
     """The bytes that a pass needs besides: logits of the widest tree, hidden states of a chunk, and what a device has.
 
-    That is the context of a GPU, CUDA graphs, workspaces of cuBLAS, the mask of a chunk, and the largest layer, which
-    bitsandbytes dequantizes for many rows.
+    That is the context of a GPU, CUDA graphs, workspaces of cuBLAS, the mask of a chunk, partial results of attention,
+    and the largest layer, which bitsandbytes dequantizes for many rows.
     """
     architecture = model.architecture
     logits = LOGIT_ROWS * LOGIT_COPIES * 4 * architecture.vocab_size
@@ -186,7 +187,19 @@ def workspace_bytes(model: QuantizedModel, tokens: int, *, kind: DeviceKind = CU
     libraries = STREAMS * CUBLAS_WORKSPACE_BYTES if kind.has_graphs else 0
     process = PYTHON_BYTES if kind.shares_main_memory else CUDA_CONTEXT_BYTES
     mask = PREFILL_CHUNK_TOKENS * tokens * MASK_BYTES_PER_KEY
-    return process + rows + graphs + libraries + mask + _dequantized_bytes(model)
+    partial_attention = partial_attention_bytes(architecture, tokens, kind=kind)
+    return process + rows + graphs + libraries + mask + partial_attention + _dequantized_bytes(model)
+
+
+def partial_attention_bytes(architecture: Architecture, tokens: int, *, kind: DeviceKind = CUDA) -> int:
+    """What the attention kernel of a GPU stores between its two steps in the widest CUDA graph; layers share it.
+
+    That is for each row, head and split of the keys of the arena a float32 output, a maximum and a sum.
+    """
+    if not (kind.has_kernels and has_kv_arena(architecture, kind=kind)):
+        return 0
+    splits = ceil(arena_rows(tokens) / ATTENTION_SPLIT_KEYS)
+    return 4 * GRAPH_ROWS * architecture.heads * splits * (architecture.head_size + 2)
 
 
 def _dequantized_bytes(model: QuantizedModel) -> int:
@@ -230,9 +243,10 @@ def plan_memory(
     if drafter is not None:
         kv_cache += kv_bytes(drafter, BF16_BYTES)
     drafter_bytes = drafter.weight_bytes(kind=kind) if drafter else 0
-    return MemoryPlan(
-        target.weight_bytes(kind=kind), drafter_bytes, kv_cache, workspace_bytes(target, tokens, kind=kind)
-    )
+    workspace = workspace_bytes(target, tokens, kind=kind)
+    if drafter is not None:  # its CUDA graphs have a memory pool of their own
+        workspace += partial_attention_bytes(drafter.architecture, tokens, kind=kind)
+    return MemoryPlan(target.weight_bytes(kind=kind), drafter_bytes, kv_cache, workspace)
 
 
 def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, kind: DeviceKind) -> str | None:

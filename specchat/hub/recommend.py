@@ -1,4 +1,7 @@
-"""Recommends a target and drafter of the catalog for the free memory of a device, with reasons. A pure function.
+"""Recommends a target and drafter of the catalog for the memory of a device, with reasons. A pure function.
+
+The total memory counts, without a reserve for other programs: what is free at the moment changes, and the choice should
+not. A reason says when less is free than a pair needs.
 
 The choice is a heuristic: the product in `_score`, whose factors are the constants below. Memory is computed: weights,
 drafter, KV cache of a full context, workspace. Speed is estimated from the memory bandwidth, and marked as an estimate.
@@ -24,6 +27,7 @@ from specchat.hub.memory_plan import (
     QuantizedModel,
     has_kv_arena,
     plan_memory,
+    usable_gpu_bytes,
     weight_bytes,
 )
 from specchat.hub.pairing import MAX_DRAFT_SHARE, catalog_member, pair_warnings
@@ -40,8 +44,9 @@ DRAFTER_FACTOR = {"eagle3": 1.15, "dflash": 1.1, "draft": 1.0, "": 0.7}  # a hea
 SINGLE_LANGUAGE_FACTOR = 0.8  # a head that was trained on one language only
 OVERSIZED_DRAFT_FACTOR = 0.8  # a draft that is too large for its target: below no drafter
 CPU_EMBEDDING_FACTOR = 0.5  # with embeddings on the CPU, there are no CUDA graphs
-GPU_MEMORY_SHARE = 0.95  # of the free memory: the allocator and other programs need some
-MAIN_MEMORY_SHARE = 0.75  # of free memory: the rest is for other programs
+GPU_MEMORY_SHARE = 0.95  # of the memory beside the display: the allocator needs some
+MAIN_MEMORY_SHARE = 0.75  # of the memory beside other programs
+OTHER_PROGRAMS_BYTES = 2 * GIB  # the reserve of main memory
 READING_TOKENS_PER_SECOND = 8.0  # a person reads so fast; below, the score falls with the square of the speed
 DEFAULT_BYTES_PER_SECOND = 20e9  # of main memory when it is not measured: two slow channels
 CPU_BANDWIDTH_SHARE = 0.6  # that passes on a CPU reach
@@ -146,7 +151,12 @@ def reasons(pair: ModelPair) -> Iterator[str]:
     kv_cache, workspace = format_gib(memory.kv_cache_bytes), format_gib(memory.workspace_bytes)
     yield f"KV cache of {pair.context_tokens} tokens: {kv_cache}; workspace {workspace}"
     available = format_gib(_memory_budget(pair.device))
-    yield f"total {format_gib(memory.total_bytes)} of {available}{' (tight)' * pair.is_memory_tight}"
+    reserve = "the display" if pair.device.is_gpu else "other programs"
+    tight = " (tight)" * pair.is_memory_tight
+    yield f"total {format_gib(memory.total_bytes)} of {available}, the memory without a reserve for {reserve}{tight}"
+    if memory.total_bytes > pair.device.free_bytes:
+        free = format_gib(pair.device.free_bytes)
+        yield f"warning: only {free} are free now; end other programs before it is loaded, or choose a smaller model"
     if pair.embeddings_on_cpu:
         yield "its embeddings stay in main memory, as it does not fit otherwise; this copies a few KB per token"
     if pair.entry.is_gated:
@@ -219,7 +229,9 @@ def _draft_share(pair: ModelPair) -> float:
 
 
 def _memory_budget(device: Device) -> float:
-    return device.free_bytes * (GPU_MEMORY_SHARE if device.is_gpu else MAIN_MEMORY_SHARE)
+    if device.is_gpu:
+        return GPU_MEMORY_SHARE * usable_gpu_bytes(device.total_bytes / GIB)
+    return MAIN_MEMORY_SHARE * max(device.total_bytes - OTHER_PROGRAMS_BYTES, 0)
 
 
 def _fitting_pairs(

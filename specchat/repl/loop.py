@@ -102,7 +102,7 @@ def print_answer(chat: ChatState, request: Request) -> None:
     with interruptible() as stopped:
         printer = AnswerPrinter()
         try:
-            for event in chat.conversation.ask(request, stopped):
+            for event in chat.ask(request, stopped):
                 chat.on_event(event)
                 printer.on_event(event)
         finally:

@@ -94,7 +94,9 @@ class ChatScreen(Screen[None]):
         self._worker_messages, self._glyphs = worker_messages, glyphs
         self._prompt_history_file, self._prompt_history = prompt_history_file, list[str]()
         self.presenter = ConversationPresenter(self, glyphs)
-        self._inspector_controller = InspectorController(self, self.presenter, background_requests, glyphs)
+        self._inspector_controller = InspectorController(
+            self, self.presenter, background_requests, glyphs, session_worker.watch_probabilities
+        )
         self._cancelled = Flag()
         self._queued_prompts: list[str] = []
         self._replaced_question: QuestionRef | None = None

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta, ThinkingDelta
 from specchat.drawing.glyphs import Glyphs, printable
-from specchat.errors import HostError, SpecchatError
+from specchat.errors import CancelledError, HostError, SpecchatError
 from specchat.profile import load_profile
 from specchat.tui.live_stats import LiveStats, Phase
 from specchat.tui.process_memory import resident_bytes
@@ -194,7 +194,8 @@ class ConversationPresenter:
         if isinstance(event, Finished):
             self.turn.set_footer(answer_footer(event.finish_reason, event.totals, self._glyphs))
             return
-        self.turn.set_footer(f"failed: {event.message}", is_error=True)
+        is_stopped = event.exit_code == CancelledError.exit_code
+        self.turn.set_footer(event.message if is_stopped else f"failed: {event.message}", is_error=not is_stopped)
         if event.exit_code == HostError.exit_code:
             self._screen.post_message(EngineCrashed(event.message, self.turn))
 

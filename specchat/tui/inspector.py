@@ -22,6 +22,7 @@ from specchat.drawing.inspector_lines import (
     charts,
     draft_lines,
     legend,
+    probability_lines,
     render_svg,
     source_shares,
     step_lines,
@@ -31,6 +32,7 @@ from specchat.drawing.themes import TokenColours
 from specchat.tui.token_view import TokenView
 
 NO_STEPS_NOTICE = "no steps are recorded for this answer: an older version wrote it, or it has not started"
+NO_PROBABILITIES_NOTICE = "no probabilities; ask while this is open to see them"
 MIN_SIDE_BY_SIDE_COLUMNS = 120  # narrower screens show it over the conversation
 SVG_NAME = "inspected"
 
@@ -155,6 +157,7 @@ class Inspector(Vertical):
         content = Text("\n".join([*step_lines(self.inspection, self._step_index, glyphs), ""]))
         if self._shows_drafts:
             content.append("\n".join([*draft_lines(step, glyphs), ""]))
+        content.append("\n".join([*(probability_lines(step, glyphs) or [NO_PROBABILITIES_NOTICE]), ""]), "dim")
         content.append(source_shares(self.inspection, colours, glyphs))
         content.append(f"\n{charts(self.inspection, self._step_index, self.size.width - 2, glyphs)}\n")
         arrows = "Left/Right" if glyphs.is_ascii else "←/→"

@@ -5,6 +5,7 @@ Above it stands the resident memory of the TUI and of the engine process, as Lin
 
 import os
 from base64 import b64decode
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
@@ -45,10 +46,12 @@ class InspectorController:
         presenter: ConversationPresenter,
         background_requests: BackgroundRequests,
         glyphs: Glyphs,
+        on_watch: Callable[[bool], None],
     ) -> None:
+        """`on_watch` is called when the inspector opens and closes: probabilities are computed only in between."""
         self._screen, self._presenter = screen, presenter
         self._background_requests, self._glyphs = background_requests, glyphs
-        self._session_id = ""
+        self._on_watch, self._session_id = on_watch, ""
         self._is_newest = False
         self._memory_read_at, self._engine_pid = float("-inf"), 0
 
@@ -78,6 +81,7 @@ class InspectorController:
             self._fetch_steps(position)
 
     async def close(self) -> None:
+        self._on_watch(False)
         if inspector := self._inspector:
             await inspector.remove()
             self._screen.query_one(PromptBox).focus()
@@ -112,6 +116,7 @@ class InspectorController:
 
     async def _open_inspector(self) -> None:
         self._session_id = self._presenter.session_id
+        self._on_watch(True)
         if self._inspector is None:
             await self._screen.mount(Inspector(self._glyphs))
         if inspector := self._inspector:

@@ -52,7 +52,6 @@ CONVERSATION_CHANGING_COMMANDS = frozenset(
         "profile",
         "model",
         "compact",
-        "summarize",
     }
 )
 CLOSE_TIMEOUT_SECONDS = 0.5
@@ -65,7 +64,9 @@ Arguments = ParamSpec("Arguments")
 
 
 class SessionWorker:
-    """Runs requests and commands; start, submit, answer_input_request and close may be called from any thread."""
+    """Runs requests and commands on its thread. Other threads may call start, submit, answer_input_request,
+    watch_probabilities and close.
+    """
 
     def __init__(
         self, session_request: SessionRequest, worker_messages: MessageQueue, client_name: str = "specchat"
@@ -73,6 +74,7 @@ class SessionWorker:
         self._session_request, self._worker_messages, self._client_name = session_request, worker_messages, client_name
         self._chat: ChatState | None = None
         self._edit_ui: ScreenEditUI | None = None
+        self._wants_probabilities = False
         self._overrides = dict(session_request.overrides)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="session-worker", daemon=True)
@@ -88,6 +90,10 @@ class SessionWorker:
     def answer_input_request(self, text: str | None) -> None:
         if self._edit_ui:
             self._edit_ui.put_answer(text)
+
+    def watch_probabilities(self, is_watched: bool) -> None:
+        """Whether the next answers come with the probabilities of their tokens."""
+        self._wants_probabilities = is_watched
 
     def close(self) -> None:
         """Disconnect; a thread that still waits for the host ends with the process."""
@@ -230,7 +236,7 @@ class SessionWorker:
             if chat.attachment_notice:
                 self._worker_messages.put(TranscriptNote(chat.attachment_notice))
             is_stored = True
-            for event in chat.conversation.ask(request, cancelled):
+            for event in chat.ask(replace(request, wants_probabilities=self._wants_probabilities), cancelled):
                 chat.on_event(event)
                 self._worker_messages.put(event)
                 is_stored = is_stored and not _is_refused(event)

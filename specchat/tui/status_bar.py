@@ -129,7 +129,7 @@ def _ascii_fields(stats: StatsSnapshot, *, is_narrow: bool) -> list[str]:
 def _waiting_fields(stats: StatsSnapshot) -> list[str]:
     progress = stats.progress
     share = f" {_percent(progress.done / progress.total)}" if progress.total else ""
-    label = f"loading {progress.label}{share}" if stats.phase is Phase.LOADING else progress.label
+    label = ("loading " if stats.phase is Phase.LOADING else "") + progress.label + share
     return [label, f"{progress.elapsed_seconds:.0f}s"]
 
 

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from specchat.chat.attachments import with_attachments
+from specchat.chat.request import Attachment
 from specchat.chat.retrieve import ContextBudget, gather_context
 from specchat.errors import ContextError, InputError
 
@@ -137,16 +138,34 @@ def test_without_a_matching_word_a_map_is_attached(folder):
 def test_without_a_match_and_without_definitions_is_an_error(folder):
     (folder / "long.txt").write_text("one two three\n" * 200)
 
-    with pytest.raises(InputError, match=r"long\.txt: too long to be attached whole, and without a word") as caught:
-        gather_context(["long.txt"], "elephants?", NARROW)
+    with pytest.raises(InputError, match=r"\*\.txt: too long to be attached whole, and without a word") as caught:
+        gather_context(["*.txt"], "elephants?", NARROW)
     assert 2 == caught.value.exit_code
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("one two three\n" * 200, "elephants?"),
+        ("one two three\n" * 200, "Summarize long.txt"),
+        ("one two three\n" * 200, "Worum geht es? Bitte fasse alles von one bis three zusammen"),
+        ("fence " * 1000, "fence"),  # a single line
+    ],
+)
+def test_a_named_file_that_no_passage_answers_for_is_kept_whole_to_be_read_in_parts(folder, text, question):
+    (folder / "long.txt").write_text(text)
+
+    found = gather_context(["long.txt"], question, NARROW)
+
+    assert [Attachment("long.txt", text)] == list(found.files)
+    assert "too long for the context window, so read in parts and summarized: long.txt" in found.notice
 
 
 def test_a_line_that_exceeds_the_budget_is_an_error(folder):
     (folder / "long.txt").write_text("fence " * 1000)
 
     with pytest.raises(ContextError, match=r"long\.txt:1-1 has 6000 characters, and only 600 fit") as caught:
-        gather_context(["long.txt"], "fence", NARROW)
+        gather_context(["*.txt"], "fence", NARROW)
     assert 6 == caught.value.exit_code
 
 

@@ -115,3 +115,17 @@ def test_retrieval_needs_no_torch(folder):
 
     assert not {"torch", "transformers", "textual"} & modules_after(code)
     assert not {"bm25s", "numpy"} & modules_after("import specchat.chat.retrieve")
+
+
+def test_a_long_text_in_a_pipe_is_read_in_parts_and_only_the_answer_is_on_stdout(folder, runtime, monkeypatch, capsys):  # noqa: F811
+    """The profile "narrow" has a window of 512 tokens."""
+    monkeypatch.setattr("specchat.cli.ask.read_stdin", lambda: "a long day\n" * 150)
+    monkeypatch.setattr("specchat.cli.ask._is_piped", lambda: True)
+    (folder / "narrow.toml").write_text("[limits]\ncontext = 512\nanswer = 64\n")
+
+    assert 0 == run(["ask", "-P", "narrow.toml", "say", "it"])
+
+    printed = capsys.readouterr()
+    assert 1 == len(printed.out.splitlines())
+    assert "read in parts and summarized: stdin (about 550 tokens) in 3 parts" in printed.err
+    assert "attached: notes about all of stdin" in printed.err

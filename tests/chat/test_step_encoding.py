@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from specchat.chat.events import CommittedToken, StepDone
+from specchat.chat.events import CommittedToken, LikelyToken, StepDone
 from specchat.chat.step_encoding import StepPacker, unpack_steps
 
 STEP = StepDone(
@@ -12,6 +12,11 @@ STEP = StepDone(
     (b"\xc3", b"a", b"\xff"), ("lookup", "lookup", "draft"),
 )  # fmt: skip
 BARE = StepDone((), (), (CommittedToken(1, b"x", "target"),), 0.0, 0.25)
+
+
+LIKELY = StepDone(
+    (), (), (CommittedToken(1, b"x", "target", 0.25, (LikelyToken(b"\xc3", 0.5), LikelyToken(b"x", 0.25))),), 0.0, 0.25
+)
 
 
 def recorded(*steps: StepDone) -> StepPacker:
@@ -22,7 +27,7 @@ def recorded(*steps: StepDone) -> StepPacker:
 
 
 def test_steps_are_unpacked_as_they_were_packed():
-    assert unpack_steps(recorded(STEP, BARE, STEP).packed()) == [STEP, BARE, STEP]
+    assert unpack_steps(recorded(STEP, LIKELY, BARE, STEP).packed()) == [STEP, LIKELY, BARE, STEP]
 
 
 def test_packed_steps_can_be_read_while_they_grow():

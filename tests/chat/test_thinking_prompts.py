@@ -110,3 +110,18 @@ def test_a_base_model_with_the_markers_in_its_vocabulary_does_not_think(tmp_path
     (folder / "chat_template.jinja").unlink(missing_ok=True)
 
     assert Tokenizer(folder).thinking is None
+
+
+@pytest.mark.parametrize("thought", ["hm", ""], ids=["a thought", "an empty thought"])
+def test_a_thought_that_the_template_drops_is_not_in_the_tokens_either(tmp_path, thought):
+    tokenizer = tokenizer_of(FAMILIES["drops, with a switch"], tmp_path)
+    first = build_next_prompt(tokenizer, "", [], Request("why?"))
+    answer_ids = tokenizer.encode(f"<think>\n{thought}\n</think>\n\nso<|end|>", parse_special=True)
+    turn = Turn(
+        "why?", (), tuple(first.token_ids), "so", tuple(answer_ids), first.rendered_prompt, True, thinking=thought
+    )
+
+    prompt = build_next_prompt(tokenizer, "", [turn], Request("and?"))
+
+    assert prompt.token_ids == tokenizer.encode(prompt.rendered_prompt, parse_special=True)
+    assert "think" not in tokenizer.decode(prompt.token_ids)

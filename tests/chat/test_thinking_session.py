@@ -18,7 +18,7 @@ from tests.cover import matrix
 from tests.tiny import KEEPING_TEMPLATE, THINKING_TEMPLATE, Chaos, speaking, thinking
 
 SAMPLING = {"greedy": {}, "T1": {"sampling.temperature": 1.0}, "penalty": {"sampling.repetition_penalty": 1.3}}
-TEMPLATES = {"dropping": THINKING_TEMPLATE, "keeping": KEEPING_TEMPLATE}
+TEMPLATES = {"dropping": THINKING_TEMPLATE, "keeping": KEEPING_TEMPLATE, "spelled": KEEPING_TEMPLATE}
 VARIANTS = ["lookup", "draft", "auto", "chaos", "self"]
 LIMIT = 12
 CLOSING = "\n</think>\n\n"
@@ -28,7 +28,8 @@ CLOSING = "\n</think>\n\n"
 def engine(template: str = "dropping", sampling: str = "T1") -> Engine:
     profile = Profile().override(
         {
-            "models.target": str(thinking(TEMPLATES[template])), "models.draft": str(speaking(layers=1, seed=2)),
+            "models.target": str(thinking(TEMPLATES[template], has_tokens=template != "spelled")),
+            "models.draft": str(speaking(layers=1, seed=2)),
             "limits.answer": 40, "prompt.thinking_tokens": LIMIT, **SAMPLING[sampling],
         }
     )  # fmt: skip

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from specchat.cli import doctor
 from specchat.cli.doctor import BROKEN_EXIT_CODE, FAIL, OK, WARN
 from specchat.forward.native_ops import COMPILERS
 from specchat.host.client import Conversation
@@ -204,7 +205,7 @@ def test_a_broken_torch_is_a_fault_and_what_can_be_done_without_is_not(monkeypat
         "native_ops": {"error": "no C++ compiler; install one"},
     }
     monkeypatch.setattr(probe, "probe", troubles.get)
-    monkeypatch.setattr(machine, "memory_bandwidth", lambda: 10e9)
+    monkeypatch.setattr(doctor, "memory_bandwidth", lambda: 10e9)
     code, found = looked(monkeypatch)
 
     assert BROKEN_EXIT_CODE == code

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 
 import pytest
 
 from specchat.cli import models_recommend
 from specchat.devices import CPU
+from specchat.hub import machine
 from specchat.hub.catalog import catalog
 from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import GIB
@@ -18,6 +20,7 @@ from tests.front import command
 from tests.gguf_models import write_gguf
 from tests.processes import modules_after
 
+MEASURE_MACHINE = models_recommend.measure_machine
 SMALL_MACHINE = Machine((Device(CPU, "a CPU", 6 * GIB, 8 * GIB),), ("AVX2", "AVX512", "VNNI", "BF16"), 12e9)
 
 
@@ -26,7 +29,7 @@ def own_folders(tmp_path, monkeypatch):
     """A configuration and a cache of the hub of their own, and a small machine without a GPU."""
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(models_recommend, "measure_machine", lambda: SMALL_MACHINE)
+    monkeypatch.setattr(models_recommend, "measure_machine", lambda **_options: SMALL_MACHINE)
 
 
 def printed(monkeypatch, *arguments: str) -> str:
@@ -148,3 +151,34 @@ def test_nothing_heavy_is_imported_for_advice():
     )
 
     assert not heavy & modules_after(program)
+
+
+def test_two_measurements_that_differ_by_noise_give_the_same_choice(monkeypatch, tmp_path, capsys):
+    """The bandwidth is measured once and kept; `--measure` measures again, and rounds the noise away."""
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(models_recommend, "measure_machine", MEASURE_MACHINE)
+    monkeypatch.setattr(models_recommend, "detect_machine", lambda: replace(SMALL_MACHINE, bytes_per_second=None))
+    measured = iter([11.1e9, 9.2e9, 12.9e9, 40e9])
+    monkeypatch.setattr(models_recommend, "memory_bandwidth", lambda: next(measured))
+
+    first, second = measure_twice = [models_recommend.measure_machine() for _ in range(2)]
+    assert [10e9, 10e9] == [each.bytes_per_second for each in measure_twice]
+    assert 1 == capsys.readouterr().err.count("measuring the bandwidth")
+    again = [models_recommend.measure_machine(measures_again=True) for _ in range(3)]
+    assert [10e9, 10e9, 40e9] == [each.bytes_per_second for each in again]
+    requirements = models_recommend.PairRequirements()
+    best = [
+        models_recommend.recommend_for_device(each.best_device, requirements, each)[0].entry.id
+        for each in (first, second, *again[:2])
+    ]
+    assert 1 == len(set(best))
+
+
+def test_another_cpu_is_measured_anew(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    assert machine.kept_bandwidth() is None
+    machine.keep_bandwidth(21e9)
+    assert 20e9 == machine.kept_bandwidth()
+    monkeypatch.setattr(machine, "cpu_name", lambda: "another CPU")
+
+    assert machine.kept_bandwidth() is None

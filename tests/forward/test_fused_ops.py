@@ -71,7 +71,7 @@ def attention_results(
         mask = None if count == 1 else AttentionMask(allowed, sizes.heads // sizes.kv_heads, keys)
         positions = torch.arange(count)
         kv_location = partial(cache.kv_location, kv_length=committed + count)
-        batch = ForwardBatch(positions, positions, {None: mask}, cache.write, kv_location)
+        batch = ForwardBatch(positions, {None: mask}, cache.write, kv_location)
         norms = [random(dtype, sizes.head_size, seed=seed) for seed in (5, 6)] if has_norms else (None, None)
         cos, sin = random(dtype, 2, count, 1, sizes.head_size, seed=7)
         qkv = random(dtype, count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size, seed=8)
@@ -152,7 +152,7 @@ def test_attention_gets_no_rows_and_no_cache_of_another_size(change):
     cache = torch.zeros(2, 1, given["keys"], 16, sizes.head_size)
     mask = AttentionMask(torch.ones(3, given["mask"]).bool(), 2, angles)
     location = KVLocation(*cache, given["first"], given["kv_length"])
-    batch = ForwardBatch(torch.arange(3), torch.arange(3), {None: mask}, lambda *_: None, lambda _layer: location)
+    batch = ForwardBatch(torch.arange(3), {None: mask}, lambda *_: None, lambda _layer: location)
     inputs = QKVInputs(given["qkv"], change.get("q_norm"), None, change.get("cos", angles), change.get("sin", angles))
 
     with pytest.raises(NativeBorderError):
@@ -294,7 +294,7 @@ def test_attention_of_a_row_is_bit_identical_in_every_batch(dtype):
             return KVLocation(keys.clone(), values.clone(), 200, kv_length)
 
         empty = torch.empty(0)
-        batch = ForwardBatch(empty, empty, {None: mask}, lambda *_new: (keys, values), kv_location, True)
+        batch = ForwardBatch(empty, {None: mask}, lambda *_new: (keys, values), kv_location, is_batch_invariant=True)
         inputs = QKVInputs(qkv[:count].clone(), None, None, *cos_and_sin[:, :count].contiguous())
         return native_ops.attention(inputs, batch, 0, None)
 
@@ -311,7 +311,6 @@ def test_partly_rotated_heads_use_torch():
         stored = torch.zeros(2, 1, 2, 8, 12)
         location = KVLocation(stored[0], stored[1], 0, 2)
         batch = ForwardBatch(
-            torch.empty(0),
             torch.arange(2),
             {None: None},
             lambda _layer, keys, values: (keys, values),

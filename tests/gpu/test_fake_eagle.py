@@ -11,7 +11,7 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.heads.networks import EagleHead
-from tests.fake_gpu import CaptureError, FakeGpu, fake_gpu
+from tests.fake_gpu import CaptureError, FakeGpu
 from tests.tiny import target, write
 from tests.tiny_heads import drafter_of, read
 
@@ -24,12 +24,6 @@ SAMPLERS = {
     "top-p": Sampler(1.0, top_p=0.8, seed=4),
     "penalty": Sampler(0.8, repetition_penalty=1.3, seed=5),
 }
-
-
-@pytest.fixture(autouse=True)
-def gpu():
-    with fake_gpu() as fake:
-        yield fake
 
 
 def wide(*values: object) -> list[object]:

@@ -14,7 +14,7 @@ from specchat.engine.sampling import Sampler
 from specchat.errors import CacheError
 from specchat.forward.llama import LlamaModel
 from tests.engine.test_grammar import Counting
-from tests.fake_gpu import CaptureError, FakeGpu, fake_gpu
+from tests.fake_gpu import CaptureError, FakeGpu
 from tests.tiny import target, write
 from tests.tiny_heads import drafter_of
 
@@ -26,12 +26,6 @@ SAMPLERS = {
     "top-k": Sampler(0.8, top_k=20, seed=1),
     "min-p": Sampler(0.8, min_p=0.05, seed=1),
 }
-
-
-@pytest.fixture(autouse=True)
-def gpu():
-    with fake_gpu() as fake:
-        yield fake
 
 
 def gpu_model() -> Model:

@@ -92,7 +92,6 @@ def test_outputs_are_those_of_transformers(sizes, rope, tmp_path):
         expected = network(rows[None], rotary_embedding(rows, positions[None]), mask)[0][0]
     cos, sin = cos_sin(positions, config.inv_freq(mla.qk_rope_head_dim), config.attention_factor)
     batch = ForwardBatch(
-        torch.empty(0),
         positions,
         {None: AttentionMask(mask[0, 0] == 0, 1, rows)},
         lambda _layer, keys, values: (keys, values),

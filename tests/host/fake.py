@@ -31,6 +31,7 @@ from specchat.chat.events import (
     CommittedToken,
     Event,
     Finished,
+    LikelyToken,
     LoadingProgress,
     PrefillProgress,
     Routed,
@@ -166,7 +167,7 @@ class FakeSession:
         match verb:
             case "guess":
                 for number in range(int(rest)):
-                    yield from self._guess(f"word{number} ")
+                    yield from self._guess(f"word{number} ", request)
                 return
             case "count" | "slowly":
                 words = [*(f"word{number} " for number in range(int(rest) - 1)), f"seed {seed} turn {len(self.turns)}"]
@@ -185,8 +186,11 @@ class FakeSession:
             if verb == "slowly":
                 time.sleep(PAUSE_SECONDS)
 
-    def _guess(self, text: str) -> Iterator[Event]:
+    def _guess(self, text: str, request: Request) -> Iterator[Event]:
         committed = (CommittedToken(1, text.encode(), "lookup"), CommittedToken(3, b"so ", "target"))
+        if request.wants_probabilities:
+            likeliest = (LikelyToken(b"yes ", 0.5), LikelyToken(b"so ", 0.25))
+            committed = tuple(replace(token, probability=0.25, likeliest=likeliest) for token in committed)
         words = (text.encode(), b"no ")
         yield StepDone((1, 2), (0, 1), committed, 0.001, 0.002, words, ("lookup", "draft"))
         yield TextDelta(f"{text}so ")

@@ -170,3 +170,22 @@ def test_a_damaged_port_file_is_an_error_in_one_line(runtime):
 
     with pytest.raises(HostError, match="is damaged"):
         spawn.find_host()
+
+
+def test_front_ends_with_another_transport_are_told(runtime, monkeypatch):
+    connect("test")
+    monkeypatch.delenv(address.TRANSPORT_VARIABLE)
+
+    with pytest.raises(HostError, match=r"does not listen where SPECCHAT_TRANSPORT says; .* 'specchat host stop'"):
+        connect("test")
+
+
+def test_the_file_of_a_killed_host_with_another_transport_is_no_obstacle(runtime, monkeypatch):
+    process_id = connect("test").host_info["pid"]
+    os.kill(process_id, signal.SIGKILL)
+    while running_host():
+        pass
+    monkeypatch.delenv(address.TRANSPORT_VARIABLE)
+
+    assert process_id != connect("test").host_info["pid"]
+    assert not (runtime / address.PORT_NAME).exists()

@@ -181,12 +181,18 @@ def test_gpus_get_the_usual_pairs(gpu, purpose, target, quant_format):
     assert best.drafter.kind in ("eagle3", "draft")
 
 
-def test_free_memory_decides_and_not_the_size_of_the_gpu():
-    empty, busy = (Device(CUDA, "a GPU", int(free * GIB), 24 * GIB) for free in (23.3, 9.0))
+def test_what_is_free_at_the_moment_does_not_change_the_choice_and_too_little_is_said():
+    devices = [Device(CUDA, "a GPU", free * GIB, 80 * GIB) for free in (79, 70, 20)]
+    idle, used, full = (recommend(device)[0] for device in devices)
 
-    assert [32.8, 8.2] == [
-        round(recommend(device)[0].entry.architecture.parameters / 1e9, 1) for device in (empty, busy)
-    ]
+    assert idle.entry is used.entry is full.entry
+    assert "warning: only 20.0 GiB are free now" in " ".join(reasons(full))
+    assert "free now" not in " ".join(reasons(idle))
+    for free in (1, 7):
+        device = Device(CPU, "some CPU", free * GIB, 8 * GIB)
+        pair = recommend(device, PairRequirements(), CPU_SKILLS, 20e9)[0]
+        assert pair.entry is recommend(main_memory(8), PairRequirements(), CPU_SKILLS, 20e9)[0].entry
+        assert ("free now" in " ".join(reasons(pair))) == (pair.memory_plan.total_bytes > free * GIB)
 
 
 def test_a_long_context_leaves_memory_for_a_smaller_model_only():
@@ -225,7 +231,7 @@ def test_the_draft_of_an_int8_target_is_int8_on_a_cpu_only(device, quant_format,
 
     assert pair.drafter.model is not None
     assert quant_format == pair.drafter.model.quant_format
-    assert ("int8" if quant_format == "int8" else "float") == load_profile(str(path)).models.draft_weights
+    assert ("int8" if quant_format == "int8" else "auto") == load_profile(str(path)).models.draft_weights
 
 
 def test_where_nothing_fits_nothing_is_recommended():

@@ -20,6 +20,7 @@ from specchat.hub.memory_plan import (
     kv_bytes_per_token,
     kv_cache_bytes,
     lm_head_copy_bytes,
+    partial_attention_bytes,
     plan_memory,
     weight_bytes,
     workspace_bytes,
@@ -205,7 +206,8 @@ def test_a_gpu_needs_a_mask_and_with_4_bits_a_dequantized_layer_besides():
         return workspace_bytes(QuantizedModel(architecture, quant_format), tokens, kind=kind)
 
     assert needed("bf16", 8192, kind=CPU) == needed("nf4", 32768, kind=CPU)
-    assert needed("bf16", 3072, kind=CUDA) - needed("bf16", 2048, kind=CUDA) == 512 * 1024 * 16
+    partial_results = 4 * 64 * architecture.heads * (1024 // 256) * (architecture.head_size + 2)
+    assert needed("bf16", 3072, kind=CUDA) - needed("bf16", 2048, kind=CUDA) == 512 * 1024 * 16 + partial_results
     largest = 128 * 64  # queries; keys and values are as many together, and one layer with them
     assert needed("nf4", 2048, kind=CUDA) - needed("bf16", 2048, kind=CUDA) == 2 * 2 * largest
 
@@ -320,5 +322,6 @@ def test_the_memory_of_a_pair_is_the_sum_of_its_parts():
         plan_memory(target, None, 1000).total_bytes
         + draft.weight_bytes()
         + kv_cache_bytes(draft.architecture, arena_rows(1000))
+        + partial_attention_bytes(draft.architecture, 1000)
         == both.total_bytes
     )

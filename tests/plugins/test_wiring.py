@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from tests.engine_answers import measure_answer
 from specchat.chat.at_names import check_name, find_mentions
 from specchat.chat.request import Request
 from specchat.chat.retrieve import ContextBudget, gather_context
@@ -15,7 +14,7 @@ from specchat.cli.main import run
 from specchat.commands.command_registry import ChatState, run_line
 from specchat.edit.source_text import make_source
 from specchat.edit.syntax_check import check_syntax
-from specchat.errors import BrokenEditError, ContextError, InputError, PluginError, ProfileError, UsageError
+from specchat.errors import BrokenEditError, InputError, PluginError, ProfileError, UsageError
 from specchat.host import spawn
 from specchat.host.environment import host_environment
 from specchat.loading.load_engine import load_engine
@@ -23,6 +22,7 @@ from specchat.profile import Profile
 from specchat.profile.json_schema import profile_schema
 from specchat.tui.picker import variant_picker
 from specchat.tui.screen_commands import all_commands, help_text
+from tests.engine_answers import measure_answer
 from tests.processes import modules_after
 from tests.tiny import speaking
 
@@ -175,12 +175,19 @@ def test_a_loader_is_used_by_its_name_after_an_at():
 
 
 @pytest.mark.usefixtures("many")
+def test_a_long_text_of_a_loader_is_read_in_parts():
+    found = gather_context(["@twice:long"], "why", ContextBudget(1000, 500))
+
+    assert ["@twice:long"] == [file.name for file in found.files]
+    assert "read in parts and summarized: @twice:long" in found.notice
+
+
+@pytest.mark.usefixtures("many")
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
         ("@twice:", InputError, "@twice: what?"),
         ("@bytes:", PluginError, "plugin many: 'bytes' returned a bytes"),
-        ("@twice:long", ContextError, "@twice:long is too long"),
         ("@twice:\0", InputError, "NUL"),
     ],
 )

@@ -358,3 +358,19 @@ def test_f1_lists_the_keys_of_the_inspector(run_on_screen):
             await driver.wait_for_text(what)
 
     run_on_screen(scenario, size=(160, 60))
+
+
+def test_probabilities_are_shown_for_answers_asked_while_it_is_open_and_computed_for_no_other(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("guess 3")
+        assert [None, None] == [token.probability for token in driver.chat.presenter.steps[0].committed_tokens]
+        await driver.press("f3")
+        await driver.wait_for_text("no probabilities; ask while this is open")
+        await driver.press("tab")
+        await driver.ask("guess 2")
+        await driver.wait_for_text('"so " 25%   "yes " 50%')
+        await driver.press("f3")
+        await driver.ask("guess 1")
+        assert [None, None] == [token.probability for token in driver.chat.presenter.steps[0].committed_tokens]
+
+    run_on_screen(scenario, size=(130, 40))

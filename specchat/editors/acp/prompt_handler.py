@@ -240,8 +240,7 @@ class PromptHandler:
         return load_profile(self.conversation.profile).limits.context
 
     def _run_request(self, request: Request, reporter: TurnReporter) -> PromptResponse:
-        conversation = self.conversation
-        events = self._forward_events(conversation.ask(request, reporter.turn.cancelled))
+        events = self._forward_events(self._chat.ask(request, reporter.turn.cancelled))
         response = stream_answer(events, reporter, self._window_tokens)
         self._send_title(reporter)
         return response
