@@ -10,7 +10,7 @@ from specchat.chat.events import Finished, Routed, StepDone, Totals
 from specchat.chat.turn_summary import explanation, speedup_to_json, summary_line
 from specchat.cli.stats import AnswerTotals
 from specchat.host.metrics import HostMetrics, openmetrics_text
-from specchat.serve.responses import ResponseBuilder
+from specchat.serve.answer import Answer
 from specchat.tui.live_stats import LiveStats
 from specchat.tui.status_bar import status_line
 from specchat.tui.turn_widget import answer_footer
@@ -51,7 +51,7 @@ def metrics(totals: Totals) -> str:
 @pytest.mark.parametrize(("shown", "totals"), TOTALS.items(), ids=list(TOTALS))
 def test_every_place_shows_the_same(shown, totals):
     is_known = shown[:1].isdigit()
-    served = ResponseBuilder("model")._speculation_stats(totals)
+    served = Answer(finished=Finished("stop", totals)).speculation_stats()
 
     assert (f"×{shown}" in bar(totals), "×" in bar(totals)) == (is_known, is_known)
     assert (f"×{shown} " in answer_footer("stop", totals), "×" in answer_footer("stop", totals)) == (is_known, is_known)

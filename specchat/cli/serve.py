@@ -34,7 +34,8 @@ def serve(host: str, port: int, token: str, aliases: tuple[str, ...], **options:
     from specchat.serve.server import ServeConfig, bind_socket, is_loopback_socket
     from specchat.serve.server import serve as serve_on
 
-    models, request = model_names(resolve_profile(options).models.target, aliases), session_request(options)
+    target = resolve_profile(options).models.target
+    models, request = model_names(target, aliases), session_request(options)
     model = models[0]
     listener = bind_socket(host, port)
     is_local = is_loopback_socket(listener)
@@ -53,7 +54,7 @@ def serve(host: str, port: int, token: str, aliases: tuple[str, ...], **options:
     def log(text: str) -> None:
         click.echo(f"specchat serve: {text}", err=True)
 
-    serve_on(ServeConfig(models, request, AccessPolicy(token, is_local)), listener, log, ready)
+    serve_on(ServeConfig(models, request, AccessPolicy(token, is_local), target), listener, log, ready)
     log("ended")
 
 

@@ -1,8 +1,16 @@
-"""An HTTP server with the API of OpenAI, as a thin client of the host. Knows no model.
+"""An HTTP server with the APIs of other servers, as a thin client of the host. Knows no model.
 
-server.py           routes and sockets: requests in, JSON or server-sent events out
-authorization.py    which requests are accepted
-requests.py         a JSON body to a conversation history and a request
-session_pool.py     the host session that continues this history
-responses.py        events and errors to the objects of the API
+server.py              routes and sockets
+authorization.py       which requests are accepted
+session_pool.py        the host session that answers a request
+engine_request.py      what an API asks of the engine
+answer.py              the events of an answer, collected
+replies.py             an answer to a response, whole or as a stream
+json_fields.py, api_errors.py   the fields of a body, and what is wrong with them
+openai_chat.py, openai_completions.py, openai_responses.py   the API of OpenAI: bodies to requests, answers to objects
+openai_objects.py      what these share
+anthropic_messages.py  the API of Anthropic
+ollama_api.py          the API of Ollama
+serve_metrics.py       the page for Prometheus
+model_facts.py         what the files of the model say
 """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from ipaddress import ip_address
 
-from specchat.serve.responses import ApiError
+from specchat.serve.api_errors import ApiError
 
 LOCALHOST = "localhost"
 
@@ -29,14 +29,19 @@ class AccessPolicy:
         is_own_host = not self.listens_on_loopback or is_loopback(host_name(host))
         return method == "OPTIONS" and origin is not None and bool(self.token) and is_own_host
 
-    def check_access(self, host: str, origin: str | None, authorization: str | None) -> ApiError | None:
-        """The error for a request with these headers; None when the request is accepted."""
+    def check_access(
+        self, host: str, origin: str | None, authorization: str | None, api_key: str | None = None
+    ) -> ApiError | None:
+        """The error for a request with these headers; None when the request is accepted.
+
+        The token is in the header Authorization, or in x-api-key, where clients of Anthropic have it.
+        """
         if self.listens_on_loopback and not is_loopback(host_name(host)):
             return ApiError(403, f"{host!r} is not a loopback address; use 127.0.0.1 or localhost")
         if self.token:
-            if _has_bearer_token(authorization, self.token):
+            if _has_bearer_token(authorization, self.token) or _is_same(api_key or "", self.token):
                 return None
-            message = "the request needs the token of this server: 'Authorization: Bearer TOKEN'"
+            message = "the request needs the token of this server: 'Authorization: Bearer TOKEN' or 'x-api-key: TOKEN'"
             return ApiError(401, message, code="invalid_api_key")
         if origin is not None:
             return ApiError(403, f"requests from web pages ({origin}) need a token; see 'specchat serve --help'")
@@ -59,5 +64,9 @@ def is_loopback(name: str) -> bool:
 
 def _has_bearer_token(authorization: str | None, token: str) -> bool:
     scheme, _, given = (authorization or "").partition(" ")
-    is_same = compare_digest(given.strip().encode("utf-8", "surrogateescape"), token.encode())
+    is_same = _is_same(given, token)
     return scheme.lower() == "bearer" and is_same
+
+
+def _is_same(given: str, token: str) -> bool:
+    return compare_digest(given.strip().encode("utf-8", "surrogateescape"), token.encode())

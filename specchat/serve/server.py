@@ -1,32 +1,35 @@
 """Routes and sockets: requests in, JSON or server-sent events out. Other modules parse and build the objects."""
 
+import asyncio
 import logging
 import socket
-import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from specchat.chat.events import Event
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
+from specchat.host.metrics import CONTENT_TYPE
 from specchat.host.protocol import MAX_LINE_BYTES
+from specchat.serve import anthropic_messages, ollama_api, openai_objects
+from specchat.serve.answer import Answer
+from specchat.serve.anthropic_messages import translate_count, translate_message
+from specchat.serve.api_errors import INTERNAL_SERVER_ERROR, NOT_IMPLEMENTED, ApiError, RequestError, to_api_error
 from specchat.serve.authorization import AccessPolicy, is_loopback
-from specchat.serve.requests import check_model, parse_chat_completion_request, parse_json_body
-from specchat.serve.responses import (
-    DONE_EVENT,
-    INTERNAL_SERVER_ERROR,
-    ApiError,
-    ResponseBuilder,
-    model_entry,
-    models_response,
-    sse_event,
-    to_api_error,
-)
+from specchat.serve.json_fields import JsonObject, check_model, parse_json_body
+from specchat.serve.model_facts import ModelFacts, read_model_facts
+from specchat.serve.ollama_api import show_body, tags_body, translate_generate, translate_ollama_chat, version_body
+from specchat.serve.openai_chat import translate_chat
+from specchat.serve.openai_completions import translate_completion
+from specchat.serve.openai_responses import translate_response
+from specchat.serve.replies import TranslatedRequest, send_reply
+from specchat.serve.serve_metrics import ServeMetrics, read_host_stats
 from specchat.serve.session_pool import SessionPool
 
 log = logging.getLogger(__name__)
@@ -37,13 +40,31 @@ RUN_APP_OPTIONS: dict[str, Any] = {
     "keepalive_timeout": 30.0,  # seconds until a connection without a next request is closed
     "handler_cancellation": True,  # a disconnected client cancels its answer
 }
-STREAM_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+ANTHROPIC_VERSION = "anthropic-version"  # the header of its clients; any version will do
+ALLOWED_HEADERS = "Authorization, Content-Type"  # of web pages, unless their browser asks for others
 PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type",
     "Access-Control-Max-Age": "600",
 }
-ENDPOINTS_HINT = "the endpoints are /v1/models and /v1/chat/completions"
+Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
+TRANSLATIONS: dict[str, Translate] = {
+    "/v1/chat/completions": translate_chat,
+    "/v1/completions": translate_completion,
+    "/v1/responses": translate_response,
+    "/v1/messages": translate_message,
+    "/api/chat": translate_ollama_chat,
+    "/api/generate": translate_generate,
+}
+# The error body of the API that a path belongs to.
+ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
+    ("/api/", ollama_api.error_body),
+    ("/v1/messages", anthropic_messages.error_body),
+    ("/", openai_objects.error_body),
+)
+EMBEDDING_PATHS = ("/v1/embeddings", "/api/embed", "/api/embeddings")
+NO_EMBEDDINGS = "the model of this server writes text; it has no embeddings"
+UNKNOWN_PATH = "unknown"  # a client may ask for any text
+ENDPOINTS_HINT = f"the endpoints are {', '.join(TRANSLATIONS)}, /v1/models, /api/tags, /api/show, /api/version"
 
 
 @dataclass(frozen=True)
@@ -51,6 +72,7 @@ class ServeConfig:
     models: tuple[str, ...]  # the names of the model; clients see the first one
     session_request: SessionRequest
     access_policy: AccessPolicy
+    target: str = ""  # the model of the profile; "": no details of it are known
 
     @property
     def model(self) -> str:
@@ -60,15 +82,26 @@ class ServeConfig:
 class ApiServer:
     def __init__(self, config: ServeConfig, notify: Callable[[str], None]) -> None:
         self._config, self._notify = config, notify
-        self._created_at = int(time.time())
+        self._started_at = datetime.now(UTC)
+        self._model_facts: ModelFacts | None = None
+        self._metrics = ServeMetrics()
         self._session_pool: SessionPool | None = None
 
     def application(self) -> web.Application:
-        application = web.Application(middlewares=[self._access_and_error_middleware], client_max_size=MAX_LINE_BYTES)
+        middlewares = [self._counting_middleware, self._access_and_error_middleware]
+        application = web.Application(middlewares=middlewares, client_max_size=MAX_LINE_BYTES)
         application.add_routes([
             web.get("/v1/models", self.list_models),
             web.get("/v1/models/{name:.+}", self.get_model),
-            web.post("/v1/chat/completions", self.chat_completions),
+            web.post("/v1/messages/count_tokens", self.count_tokens),
+            web.get("/", self.greet),
+            web.get("/health", self.health),
+            web.get("/metrics", self.metrics),
+            web.get("/api/version", self.ollama_version),
+            web.get("/api/tags", self.ollama_tags),
+            web.post("/api/show", self.ollama_show),
+            *(web.post(path, self.refuse_embeddings) for path in EMBEDDING_PATHS),
+            *(web.post(path, self._answer_handler(translate)) for path, translate in TRANSLATIONS.items()),
         ])  # fmt: skip
         application.on_response_prepare.append(self._on_response_prepare)
         application.on_startup.append(self._on_startup)
@@ -81,47 +114,102 @@ class ApiServer:
         assert self._session_pool is not None
         return self._session_pool
 
-    async def list_models(self, _request: web.Request) -> web.Response:
-        window = self.session_pool.context_window
-        return web.json_response(models_response(self._config.model, self._created_at, window))
+    async def list_models(self, request: web.Request) -> web.Response:
+        model, window = self._config.model, self.session_pool.context_window
+        if ANTHROPIC_VERSION in request.headers:
+            return web.json_response(anthropic_messages.models_body(model, self._started_at))
+        return web.json_response(openai_objects.models_body(model, self._started_at, window))
 
     async def get_model(self, request: web.Request) -> web.Response:
+        model, window = self._config.model, self.session_pool.context_window
         check_model(request.match_info["name"], self._config.models)
-        return web.json_response(model_entry(self._config.model, self._created_at, self.session_pool.context_window))
+        if ANTHROPIC_VERSION in request.headers:
+            return web.json_response(anthropic_messages.model_body(model, self._started_at))
+        return web.json_response(openai_objects.model_body(model, self._started_at, window))
 
-    async def chat_completions(self, request: web.Request) -> web.StreamResponse:
-        chat_request = parse_chat_completion_request(parse_json_body(await request.read()), self._config.models)
-        prefix = chat_request.request.answer_prefix
-        builder = ResponseBuilder(self._config.model, chat_request.includes_usage, unsent_prefix=prefix)
-        async with aclosing(self.session_pool.stream_answer(chat_request)) as events:
-            if chat_request.is_streamed:
-                return await _stream_response(request, events, builder)
+    async def count_tokens(self, request: web.Request) -> web.Response:
+        """The number of prompt tokens of a message. The engine counts them when it begins to prefill them."""
+        counted = translate_count(parse_json_body(await request.read()), self._config.models)
+        answer = Answer()
+        async with aclosing(self.session_pool.stream_answer(counted)) as events:
             async for event in events:
-                builder.on_event(event)
-        return web.json_response(builder.completion())
+                answer.on_event(event)
+                if answer.prefill:
+                    break
+        tokens = answer.prefill.prompt_tokens if answer.prefill else answer.totals.prompt_tokens
+        return web.json_response({"input_tokens": tokens})
+
+    async def greet(self, _request: web.Request) -> web.Response:
+        """Clients of Ollama look here whether a server runs."""
+        return web.Response(text="specchat is running")
+
+    async def health(self, _request: web.Request) -> web.Response:
+        """The server is well while it answers this; the engine loads the models for the next answer if necessary."""
+        host_stats = await asyncio.to_thread(read_host_stats)
+        return web.json_response({"status": "ok", "engine": host_stats["state"], "model": self._config.model})
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        pool, host_stats = self.session_pool, await asyncio.to_thread(read_host_stats)
+        page = self._metrics.page(pool.running_count, pool.waiting_count, host_stats)
+        return web.Response(body=page.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def ollama_version(self, _request: web.Request) -> web.Response:
+        return web.json_response(version_body())
+
+    async def ollama_tags(self, _request: web.Request) -> web.Response:
+        return web.json_response(tags_body(self._config.model, await self._read_model_facts()))
+
+    async def ollama_show(self, request: web.Request) -> web.Response:
+        body, facts = parse_json_body(await request.read()), await self._read_model_facts()
+        return web.json_response(show_body(body, self._config.models, facts, self.session_pool.context_window))
+
+    async def refuse_embeddings(self, _request: web.Request) -> web.Response:
+        raise RequestError(NO_EMBEDDINGS, status=NOT_IMPLEMENTED, code="unsupported_endpoint")
+
+    async def _read_model_facts(self) -> ModelFacts:
+        if self._model_facts is None:
+            self._model_facts = await asyncio.to_thread(read_model_facts, self._config.target, self._started_at)
+        return self._model_facts
+
+    def _answer_handler(self, translate: Translate) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            translated = translate(parse_json_body(await request.read()), self._config.models)
+            async with aclosing(self.session_pool.stream_answer(translated.request)) as events:
+                return await send_reply(request, events, translated)
+
+        return handle
+
+    @web.middleware
+    async def _counting_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Count requests by route and status, and none of a client that has disconnected."""
+        response, resource = await handler(request), request.match_info.route.resource
+        self._metrics.requests[resource.canonical if resource else UNKNOWN_PATH, response.status] += 1
+        return response
 
     @web.middleware
     async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         origin, authorization = request.headers.get("Origin"), request.headers.get("Authorization")
         if self._config.access_policy.allows_preflight(request.host, request.method, origin):
-            return web.Response(status=204, headers=PREFLIGHT_HEADERS)
-        access_error = self._config.access_policy.check_access(request.host, origin, authorization)
+            allowed = request.headers.get("Access-Control-Request-Headers", ALLOWED_HEADERS)
+            return web.Response(status=204, headers={**PREFLIGHT_HEADERS, "Access-Control-Allow-Headers": allowed})
+        error_response, api_key = partial(_error_response, request), request.headers.get("x-api-key")
+        access_error = self._config.access_policy.check_access(request.host, origin, authorization, api_key)
         if access_error is not None:
-            return _error_response(access_error)
+            return error_response(access_error)
         try:
             return await handler(request)
         except SpecchatError as error:
-            return _error_response(to_api_error(error))
+            return error_response(to_api_error(error))
         except web.HTTPNotFound:
-            return _error_response(ApiError(404, f"{request.path} does not exist; {ENDPOINTS_HINT}"))
+            return error_response(ApiError(404, f"{request.path} does not exist; {ENDPOINTS_HINT}"))
         except web.HTTPException as error:
-            return _error_response(ApiError(error.status, f"{request.method} {request.path}: {error.reason}"))
+            return error_response(ApiError(error.status, f"{request.method} {request.path}: {error.reason}"))
         except ConnectionError:
             raise  # the client has disconnected
         except Exception as error:  # the edge: no request may end the server
             log.exception("a request failed")
             message = f"unexpected {type(error).__name__}; see stderr of the server"
-            return _error_response(ApiError(INTERNAL_SERVER_ERROR, message))
+            return error_response(ApiError(INTERNAL_SERVER_ERROR, message))
 
     async def _on_response_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         """Let a web page read the response where pages may bring the token."""
@@ -129,44 +217,18 @@ class ApiServer:
             response.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
 
     async def _on_startup(self, _: web.Application) -> None:
-        self._session_pool = SessionPool(self._config.session_request, self._notify)
+        self._session_pool = SessionPool(self._config.session_request, self._notify, self._metrics.answers.on_event)
         await self._session_pool.preload()
 
     async def _on_shutdown(self, _: web.Application) -> None:
         self.session_pool.close()
 
 
-async def _stream_response(
-    request: web.Request, events: AsyncGenerator[Event], builder: ResponseBuilder
-) -> web.StreamResponse:
-    """Send chunks as they arrive. An error before the first text still has its own status code."""
-    response = web.StreamResponse(headers=STREAM_HEADERS)
-    try:
-        async for event in events:
-            if delta := builder.on_event(event):
-                await _send_first_chunk(response, request, builder)
-                await response.write(sse_event(builder.chunk(delta)))
-        await _send_first_chunk(response, request, builder)
-        for chunk in builder.last_chunks():
-            await response.write(sse_event(chunk))
-        await response.write(DONE_EVENT)
-    except SpecchatError as error:
-        if not response.prepared:
-            raise
-        await response.write(sse_event(to_api_error(error).body()))
-    await response.write_eof()
-    return response
-
-
-async def _send_first_chunk(response: web.StreamResponse, request: web.Request, builder: ResponseBuilder) -> None:
-    """Send the headers and the first chunk, unless already sent."""
-    if not response.prepared:
-        await response.prepare(request)
-        await response.write(sse_event(builder.chunk({"role": "assistant", "content": ""})))
-
-
-def _error_response(api_error: ApiError) -> web.Response:
-    return web.json_response(api_error.body(), status=api_error.status)
+def _error_response(request: web.Request, api_error: ApiError) -> web.Response:
+    """The error in the form of the API that a request belongs to."""
+    by_path = (error_body for prefix, error_body in ERROR_BODIES if request.path.startswith(prefix))
+    body = anthropic_messages.error_body if ANTHROPIC_VERSION in request.headers else next(by_path)
+    return web.json_response(body(api_error), status=api_error.status)
 
 
 def bind_socket(host: str, port: int) -> socket.socket:

@@ -1,6 +1,6 @@
 """Selects the host session for each request, so that its KV cache is reused. Knows no network.
 
-A request of this API contains the whole conversation. The pool keeps a few host sessions open. The session with the
+A request contains the whole conversation. The pool keeps a few host sessions open. The session with the
 longest common prefix continues, and gets the missing turns as text. The history never stores these sessions, because
 the client has the conversation.
 
@@ -16,11 +16,19 @@ from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from threading import Thread
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, TextDelta
+from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, LoadingProgress, TextDelta
+from specchat.chat.fim_request import FimRequest
+from specchat.chat.request import Request
 from specchat.chat.transcript import Exchange
-from specchat.errors import HostError, SpecchatError
-from specchat.host.client import Conversation, SessionRequest
-from specchat.serve.requests import ChatCompletionRequest, ConversationHistory, SessionSettings
+from specchat.errors import HostError, SpecchatError, UsageError, error_with_exit_code
+from specchat.host.client import CompletionResult, Conversation, SessionRequest
+from specchat.serve.engine_request import (
+    GREETING,
+    CompletionRequest,
+    ConversationHistory,
+    EngineRequest,
+    SessionSettings,
+)
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +36,11 @@ CLIENT_NAME = "serve"
 SESSION_KIND = "serve"
 MAX_SESSIONS = 8  # concurrent answers; the host interleaves as many as the engine has slots
 ENGINE_READY = "ready"
+MODEL_LOADING = "model_loading"  # the finish reason of a completion without a loaded model
+FILLED_REASONS = ("stop", "lines", "block", "inside_line")  # of a completion that is not cut
+LOADING_ATTEMPTS = 3
+GAP_PROBE = FimRequest("x", "x", max_tokens=1)
+NO_GAPS = "suffix: the model has no fill-in-the-middle tokens; leave the suffix out, or serve a model that has them"
 MESSAGE_END, FAILED_EXCHANGE = "\x1e", "\x00"  # separators for comparing texts
 
 
@@ -38,6 +51,7 @@ class PooledSession:
         self.settings = SessionSettings()
         self.exchanges: list[Exchange | None] = []
         self.last_used = 0
+        self._fills_gaps: bool | None = None  # None: not known yet
         self._session_request = session_request
         self._conversation: Conversation | None = None
 
@@ -52,28 +66,83 @@ class PooledSession:
         shorter = min(len(self.exchanges), len(exchanges))
         return next((index for index, (own, other) in pairs if own != other), shorter)
 
-    def stream_answer(self, chat_request: ChatCompletionRequest, cancelled: Flag) -> Iterator[Event]:
+    def stream_events(self, request: EngineRequest | CompletionRequest, cancelled: Flag) -> Iterator[Event]:
+        if isinstance(request, EngineRequest):
+            return self.stream_answer(request, cancelled)
+        return self.stream_completion(request, cancelled)
+
+    def stream_answer(self, engine_request: EngineRequest, cancelled: Flag) -> Iterator[Event]:
         """Answer after the given history. HostError when no host can be started."""
-        if chat_request.history.settings != self.settings:
+        if engine_request.history.settings != self.settings:
             self.close()
         try:
-            conversation = self._rewind_to(chat_request.history)
+            conversation = self._rewind_to(engine_request.history)
         except (HostError, ConnectionError):  # a new host does not have this session
             self.close()
-            conversation = self._rewind_to(chat_request.history)
+            conversation = self._rewind_to(engine_request.history)
         self.exchanges.append(None)
         text_parts: list[str] = []
-        for event in conversation.ask(chat_request.request, cancelled):
+        for event in conversation.ask(engine_request.request, cancelled):
             match event:
                 case TextDelta(text=text):
                     text_parts.append(text)
                 case Finished() if text_parts:
-                    self.exchanges[-1] = Exchange(chat_request.request.text, "".join(text_parts))
+                    self.exchanges[-1] = Exchange(engine_request.request.text, "".join(text_parts))
                 case Failed():
                     self.close()  # unknown: whether the host has this turn
                 case _:
                     pass
             yield event
+
+    def stream_completion(self, completion: CompletionRequest, cancelled: Flag) -> Iterator[Event]:
+        """Complete a text, without a change of the conversation. UsageError for a gap that the model cannot fill."""
+        try:
+            yield from self._stream_completion(completion, cancelled)
+        except (HostError, ConnectionError):  # a new host does not have this session
+            self.close()
+            yield from self._stream_completion(completion, cancelled)
+
+    def _stream_completion(self, completion: CompletionRequest, cancelled: Flag) -> Iterator[Event]:
+        conversation = self.open_conversation(self.settings)
+        for _ in range(LOADING_ATTEMPTS):
+            result = self._complete(conversation, completion, cancelled)
+            if result.finish_reason != MODEL_LOADING or cancelled.is_set():
+                break
+            yield from self._wait_for_models(conversation, cancelled)
+        else:
+            raise HostError("the engine process unloads the models again and again; see 'specchat host status'")
+        text = completion.cut(result.text)
+        if text:
+            yield TextDelta(text)
+        is_stopped = text != result.text or result.finish_reason in FILLED_REASONS
+        is_cancelled = result.finish_reason == "cancelled"
+        reason = "stop" if is_stopped else "cancelled" if is_cancelled else TRUNCATED_REASONS[0]
+        yield Finished(reason, result.totals, result.explanation)
+
+    def _complete(
+        self, conversation: Conversation, completion: CompletionRequest, cancelled: Flag
+    ) -> CompletionResult:  # fmt: skip
+        """Ask once whether the model can fill gaps, with one that costs nothing; it says so with every completion."""
+        if completion.fim_request.suffix and self._fills_gaps is None:
+            probe = conversation.complete(GAP_PROBE, cancelled)
+            if probe.finish_reason in (MODEL_LOADING, "cancelled"):
+                return probe
+            self._fills_gaps = not probe.explanation
+        if completion.fim_request.suffix and not self._fills_gaps:
+            raise UsageError(NO_GAPS)
+        return conversation.complete(completion.fim_request, cancelled)
+
+    def _wait_for_models(self, conversation: Conversation, cancelled: Flag) -> Iterator[Event]:
+        """Ask for one token: an answer waits for the models, and says why they cannot be loaded."""
+        self.exchanges.append(None)
+        for event in conversation.ask(Request(GREETING, max_tokens=1), cancelled):
+            match event:
+                case LoadingProgress():
+                    yield event
+                case Failed(message=message, exit_code=code):
+                    raise error_with_exit_code(message, code)
+                case _:
+                    pass
 
     def open_conversation(self, settings: SessionSettings) -> Conversation:
         """The conversation, opened if necessary. The host then loads the models in the background."""
@@ -127,14 +196,22 @@ class AnswerStream:
 
 
 class SessionPool:
-    """The open sessions of one event loop. Calls `notify` with messages for the user, from any thread."""
+    """The open sessions of one event loop.
+
+    Calls `notify` with messages for the user, and `count_event` with the events of all answers, from any thread.
+    """
 
     def __init__(
-        self, session_request: SessionRequest, notify: Callable[[str], None], max_sessions: int = MAX_SESSIONS
+        self,
+        session_request: SessionRequest,
+        notify: Callable[[str], None],
+        count_event: Callable[[Event], None],
+        max_sessions: int = MAX_SESSIONS,
     ) -> None:
         self.context_window = 0  # in tokens; 0: not known yet
+        self.waiting_count = 0  # requests without a slot
         self._session_request = replace(session_request, is_stored=False, kind=SESSION_KIND)
-        self._notify, self._max_sessions = notify, max_sessions
+        self._notify, self._count_event, self._max_sessions = notify, count_event, max_sessions
         self._idle: list[PooledSession] = []
         self._busy: dict[PooledSession, AnswerStream] = {}
         self._free_slots = asyncio.Semaphore(max_sessions)
@@ -143,18 +220,28 @@ class SessionPool:
 
     async def preload(self) -> None:
         """Make the host load the models, and read the context window. Does not wait for either."""
-        session = await self._acquire(ConversationHistory(), "")
+        await self._free_slots.acquire()
+        session = self._take(self._best_session(ConversationHistory(), ""))
         self._start_thread(session, self._run_preload)
 
-    async def stream_answer(self, chat_request: ChatCompletionRequest) -> AsyncGenerator[Event]:
+    async def stream_answer(self, request: EngineRequest | CompletionRequest) -> AsyncGenerator[Event]:
         """Wait for a free slot and yield the events of the answer. Closing the generator cancels the answer."""
-        session = await self._acquire(chat_request.history, chat_request.request.text)
-        stream = self._start_thread(session, lambda session, stream: self._run_answer(session, chat_request, stream))
+        self.waiting_count += 1
+        try:
+            await self._free_slots.acquire()
+        finally:
+            self.waiting_count -= 1
+        session = self._take_session(request)
+        stream = self._start_thread(session, lambda session, stream: self._run_answer(session, request, stream))
         try:
             while (event := await stream.events.get()) is not None:
                 yield event
         finally:
             stream.cancelled.set()
+
+    @property
+    def running_count(self) -> int:
+        return len(self._busy)
 
     def close(self) -> None:
         self._is_closing = True
@@ -163,16 +250,26 @@ class SessionPool:
         for session in self._idle:
             session.close()
 
-    async def _acquire(self, history: ConversationHistory, question: str) -> PooledSession:
-        """The session with the best score; without a score of at least 0, a new one or the least recently used."""
-        await self._free_slots.acquire()
+    def _take_session(self, request: EngineRequest | CompletionRequest) -> PooledSession:
+        """The idle session for a request, which needs a free slot."""
+        if isinstance(request, EngineRequest):
+            return self._take(self._best_session(request.history, request.request.text))
+        # a completion leaves the conversation as it is, so any session will do
+        return self._take(max(self._idle, key=lambda each: each.last_used, default=None))
+
+    def _best_session(self, history: ConversationHistory, question: str) -> PooledSession | None:
+        """The session with the best score; without a score of at least 0, the least recently used one, or None."""
         same = [each for each in self._idle if each.settings == history.settings]
         best = max(same, key=lambda each: (each.reuse_score(history, question), each.last_used), default=None)
-        if best is None or best.reuse_score(history, question) < 0:
-            is_full = len(self._idle) + len(self._busy) >= self._max_sessions
-            best = min(self._idle, key=lambda each: each.last_used) if is_full else PooledSession(self._session_request)
-        self._idle = [each for each in self._idle if each is not best]
-        return best
+        if best is not None and best.reuse_score(history, question) >= 0:
+            return best
+        is_full = len(self._idle) + len(self._busy) >= self._max_sessions
+        return min(self._idle, key=lambda each: each.last_used) if is_full else None
+
+    def _take(self, session: PooledSession | None) -> PooledSession:
+        """Take a session out of the idle ones; a new one for None."""
+        self._idle = [each for each in self._idle if each is not session]
+        return session or PooledSession(self._session_request)
 
     def _start_thread(
         self, session: PooledSession, work: Callable[[PooledSession, AnswerStream], None]
@@ -208,19 +305,25 @@ class SessionPool:
         except (SpecchatError, ConnectionError) as error:
             self._notify(str(error))
 
-    def _run_answer(self, session: PooledSession, chat_request: ChatCompletionRequest, stream: AnswerStream) -> None:
+    def _run_answer(
+        self, session: PooledSession, request: EngineRequest | CompletionRequest, stream: AnswerStream
+    ) -> None:
         try:
             is_loading = False
-            for event in session.stream_answer(chat_request, stream.cancelled):
+            for event in session.stream_events(request, stream.cancelled):
                 if isinstance(event, LoadingProgress) and not is_loading:
                     self._notify(event.text.rstrip("…"))
                     is_loading = True
-                stream.emit(event)
+                self._emit(stream, event)
         except SpecchatError as error:
-            stream.emit(Failed.from_error(error))
+            self._emit(stream, Failed.from_error(error))
         except ConnectionError as error:
-            stream.emit(Failed(f"the engine process is gone: {error}", HostError.exit_code))
+            self._emit(stream, Failed(f"the engine process is gone: {error}", HostError.exit_code))
         except Exception as error:  # the edge of the thread
             log.exception("an answer failed")
-            stream.emit(Failed(f"unexpected {type(error).__name__}"))
+            self._emit(stream, Failed(f"unexpected {type(error).__name__}"))
             session.close()
+
+    def _emit(self, stream: AnswerStream, event: Event) -> None:
+        self._count_event(event)
+        stream.emit(event)

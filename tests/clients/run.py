@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.clients import agents, filters, servers, vscode
+from tests.clients import agents, filters, http_sdks, servers, vscode
 from tests.clients.world import NotAvailable, Step, World, new_world
 
 Client = Callable[[World], Iterator[Step]]
-ACP, LSP, FILTER = "`specchat acp`", "`specchat lsp`", "`specchat edit -`"
+ACP, LSP, FILTER, HTTP = "`specchat acp`", "`specchat lsp`", "`specchat edit -`", "`specchat serve`"
 CLIENTS: Mapping[str, tuple[str, Client]] = {
     "acpx": (ACP, agents.acpx),
     "CodeCompanion": (ACP, agents.code_companion),
@@ -35,14 +35,18 @@ CLIENTS: Mapping[str, tuple[str, Client]] = {
     "Helix, as a filter": (FILTER, filters.helix),
     "Kakoune, as a filter": (FILTER, filters.kakoune),
     "Emacs, as a filter": (FILTER, filters.emacs),
+    "openai": (HTTP, http_sdks.openai),
+    "anthropic": (HTTP, http_sdks.anthropic),
+    "ollama": (HTTP, http_sdks.ollama),
+    "llm": (HTTP, http_sdks.llm),
 }
 INTRODUCTION = """# Third-party clients
 
 Output of `python -m tests.clients.run` on {date}: third-party clients with the settings from
 [editors.md](editors.md), [editors-lsp.md](editors-lsp.md) and [plugins/](../plugins/README.md), against the embedded
 model on a CPU. The script searches clients on the `PATH`, and packages of Neovim and Emacs in the folder
-`--packages`, one repository each; missing ones are not run. The official TypeScript SDK, a raw LSP client, a pipe and
-Vim with its plugin are tested by the test suite (`pytest -m full`).
+`--packages`, one repository each, and SDKs in its virtual environment `sdks`; missing ones are not run. The official
+TypeScript SDK, a raw LSP client, a pipe and Vim with its plugin are tested by the test suite (`pytest -m full`).
 """
 
 

@@ -166,10 +166,16 @@ def feed_http(port: int, count: int, seed: int) -> int:
     return answered
 
 
+API_PATHS = [
+    b"/v1/chat/completions", b"/v1/completions", b"/v1/responses", b"/v1/messages", b"/v1/messages/count_tokens",
+    b"/api/chat", b"/api/generate", b"/api/show", b"/v1/models", b"/health", b"/",
+]  # fmt: skip
+
+
 def generated_request(dice: random.Random) -> bytes:
     body = generated_message(dice)
     method = dice.choice([b"POST", b"GET", b"PUT", b"\xff", b"OPTIONS"])
-    path = dice.choice([b"/v1/chat/completions", b"/v1/models", b"/", b"/../../etc/passwd", b"/%00", b"x" * 9000])
+    path = dice.choice([*API_PATHS, b"/../../etc/passwd", b"/%00", b"x" * 9000])
     length = dice.choice([len(body), len(body), len(body) + 1, -1, 10**12])
     host = dice.choice([b"127.0.0.1", b"evil.example", b"", b"\xff"])
     head = b"%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % (

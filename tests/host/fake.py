@@ -27,6 +27,7 @@ from typing import Any
 import numpy
 
 from specchat.chat.events import (
+    NO_OUTPUT_YET,
     CommittedToken,
     Event,
     Finished,
@@ -39,6 +40,7 @@ from specchat.chat.events import (
     ThinkingDelta,
     Totals,
 )
+from specchat.chat.fim_request import FimRequest
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
 from specchat.errors import ContextError, ModelError, ProfileError
@@ -199,9 +201,36 @@ class FakeSession:
         yield TextDelta(text)
 
 
+class FakeCompleter:
+    """Completes a text with the text before and after the gap, as many characters as tokens; "slowly" never ends."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self.explanation = "" if engine.fills_gaps else "no fill-in-the-middle tokens"
+
+    def complete(self, request: FimRequest, cancelled: Flag) -> Iterator[Event]:
+        if request.suffix and self.explanation:
+            yield Finished("inside_line", Totals(), self.explanation)
+            return
+        while request.prefix == "slowly" and not cancelled.wait(PAUSE_SECONDS):
+            yield NO_OUTPUT_YET
+        text = f"{request.prefix.upper()} {request.suffix.upper()}"
+        yield TextDelta(text[: request.max_tokens])
+        reason = "length" if len(text) > request.max_tokens else "block"
+        totals = Totals(
+            prompt_tokens=len(request.prefix), completion_tokens=min(len(text), request.max_tokens), steps=1
+        )
+        yield Finished("cancelled" if cancelled.is_set() else reason, totals, self.explanation)
+
+    def close(self) -> None:
+        pass
+
+
 class FakeEngine:
     max_concurrent_turns = 2
     variants = frozenset({"auto", "plain", "lookup", "suffix"})
+
+    def __init__(self, profile: str = "") -> None:
+        self.fills_gaps = str(profile) != "no gaps"
 
     def create_session(self, turns: Sequence[FakeTurn], profile: FakeProfile) -> FakeSession:
         if str(profile) == "sessionless":
@@ -264,7 +293,7 @@ def fake_load(profile: str, progress: Callable[[Event], None], cancelled: Flag) 
     while str(profile) == "endless" and not cancelled.wait(PAUSE_SECONDS):
         progress(LoadingProgress("target", step := step + 1, 0))
     progress(LoadingProgress("target", 1, 1))
-    return FakeEngine()
+    return FakeEngine(profile)
 
 
 def restore(stored: StoredTurn) -> FakeTurn | None:
@@ -290,4 +319,4 @@ LIBRARY = SessionCallbacks(
 
 
 def fake_parts(patience: HostTimeouts = PATIENCE) -> HostComponents:
-    return HostComponents(LIBRARY, EngineLoader(fake_load, str), configuration_hash, patience)
+    return HostComponents(LIBRARY, EngineLoader(fake_load, str, FakeCompleter), configuration_hash, patience)

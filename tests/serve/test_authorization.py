@@ -34,6 +34,14 @@ def test_a_wrong_token_is_not_accepted(key):
     assert 401 == status(AccessPolicy("right"), key=key)
 
 
+def test_the_token_may_be_the_key_of_anthropic():
+    def status_with(key: str) -> int:
+        refusal = AccessPolicy("right").check_access("127.0.0.1", None, None, key)
+        return refusal.status if refusal else 200
+
+    assert (200, 401, 401) == (status_with("right"), status_with("wrong"), status_with(""))
+
+
 def test_beyond_loopback_the_token_is_enough():
     policy = AccessPolicy("right", listens_on_loopback=False)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -23,9 +22,7 @@ from specchat.host.protocol import MAX_LINE_BYTES
 from specchat.serve.authorization import AccessPolicy
 from specchat.serve.server import ServeConfig
 from tests.host.conftest import kill_host
-from tests.serve.conftest import MODEL, Served
-
-PATIENCE_SECONDS = 20
+from tests.serve.conftest import MODEL, Served, asking, raw, until
 
 
 def user(text: str) -> dict[str, str]:
@@ -46,31 +43,6 @@ def text_of(served: Served, *messages: dict[str, Any], **more: Any) -> str:
 
 def stream(served: Served, *messages: dict[str, Any], **more: Any) -> list[Any]:
     return list(ask(served, *messages, stream=True, **more))
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def raw(served: Served, method: str, path: str, body: str = "", **headers: str) -> tuple[int, dict[str, Any]]:
-    """What no client would send."""
-    place = urlparse(served.address)
-    with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
-        connection.request(method, path, body, {"Host": place.netloc, **headers})
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-
-
-@contextmanager
-def asking(served: Served, **body: Any) -> Iterator[None]:
-    """A client that waits for its answer, and in the end hangs up."""
-    place = urlparse(served.address)
-    with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
-        connection.request("POST", "/v1/chat/completions", json.dumps(body))
-        yield
 
 
 def test_the_official_client_is_answered(served):
@@ -190,8 +162,9 @@ def test_an_invalid_request_gets_an_error_object_of_openai(served, body, status,
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        ("POST", "/v1/completions", "{}", 404),
-        ("GET", "/", "", 404),
+        ("POST", "/v1/completions", "{}", 400),
+        ("POST", "/v1/nothing", "{}", 404),
+        ("GET", "/nothing", "", 404),
         ("GET", "/v1/models/other", "", 404),
         ("GET", "/v1/chat/completions", "", 405),
         ("POST", "/v1/chat/completions", "{", 400),
@@ -245,6 +218,18 @@ def test_a_web_page_that_has_the_token_can_ask_and_read(runtime):
 
     assert (204, "Authorization, Content-Type") == (allowed.status, allowed.getheader("Access-Control-Allow-Headers"))
     assert (200, page["Origin"]) == (models.status, models.getheader("Access-Control-Allow-Origin"))
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/api/chat", "/v1/completions"])
+def test_a_browser_may_send_the_headers_of_every_client(runtime, path):
+    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+        place = urlparse(served.address)
+        asked = {"Origin": "https://notes.example", "Access-Control-Request-Headers": "x-api-key, x-stainless-os"}
+        with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
+            connection.request("OPTIONS", path, "", asked)
+            allowed = connection.getresponse()
+
+    assert (204, "x-api-key, x-stainless-os") == (allowed.status, allowed.getheader("Access-Control-Allow-Headers"))
 
 
 def test_a_browser_is_told_nothing_where_there_is_no_token(served):

@@ -6,7 +6,7 @@ import pytest
 
 from specchat.chat.transcript import Exchange
 from specchat.host.client import SessionRequest
-from specchat.serve.requests import ConversationHistory, SessionSettings
+from specchat.serve.engine_request import ConversationHistory, SessionSettings
 from specchat.serve.session_pool import PooledSession, common_prefix_length
 
 FIRST, SECOND = Exchange("one?", "yes, one"), Exchange("two?", "yes, two")

@@ -7,14 +7,11 @@ import pytest
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import ContextError, HostError, UsageError
-from specchat.serve.requests import (
-    GREETING,
-    ChatCompletionRequest,
-    ConversationHistory,
-    SessionSettings,
-    parse_chat_completion_request,
-)
-from specchat.serve.responses import RequestError, to_api_error
+from specchat.serve.api_errors import RequestError, to_api_error
+from specchat.serve.engine_request import GREETING, ConversationHistory, EngineRequest, SessionSettings
+from specchat.serve.openai_chat import translate_chat
+from specchat.serve.openai_objects import error_body
+from specchat.serve.replies import TranslatedRequest
 
 SCHEMA = {"type": "object"}
 
@@ -23,14 +20,17 @@ def chat(*pairs: tuple[str, object]) -> list[dict[str, object]]:
     return [{"role": role, "content": content} for role, content in pairs]
 
 
-def read(messages: list[dict[str, object]] | None = None, **more: object) -> ChatCompletionRequest:
-    return parse_chat_completion_request(
-        {"messages": chat(("user", "hello")) if messages is None else messages, **more}, ("ours", "also-ours")
-    )
+def translate(messages: list[dict[str, object]] | None = None, **more: object) -> TranslatedRequest:
+    body = {"messages": chat(("user", "hello")) if messages is None else messages, **more}
+    return translate_chat(body, ("ours", "also-ours"))
+
+
+def read(messages: list[dict[str, object]] | None = None, **more: object) -> EngineRequest:
+    return translate(messages, **more).request
 
 
 def test_the_smallest_request():
-    assert ChatCompletionRequest(Request("hello")) == read()
+    assert EngineRequest(Request("hello")) == read()
 
 
 def test_an_answer_that_the_client_began_is_continued():
@@ -50,7 +50,7 @@ def test_every_name_of_the_model_is_its_name():
 
 
 def test_request_fields_replace_profile_values():
-    asked = read(
+    translated = translate(
         model="ours",
         max_tokens=5,
         seed=3,
@@ -60,8 +60,8 @@ def test_request_fields_replace_profile_values():
         stream_options={"include_usage": True},
     )
 
-    assert Request("hello", max_tokens=5, seed=3, temperature=0.5, stop=("END",)) == asked.request
-    assert asked.is_streamed and asked.includes_usage
+    assert Request("hello", max_tokens=5, seed=3, temperature=0.5, stop=("END",)) == translated.request.request
+    assert translated.is_streamed and translated.reply.includes_usage
 
 
 def test_the_newer_name_of_the_limit_counts():
@@ -192,7 +192,11 @@ def test_a_limit_of_zero_tokens_is_an_error(limit):
 def test_our_errors_have_a_status(error, status, kind):
     fault = to_api_error(error)
 
-    assert (status, kind, "no") == (fault.status, fault.body()["error"]["type"], fault.body()["error"]["message"])
+    assert (status, kind, "no") == (
+        fault.status,
+        error_body(fault)["error"]["type"],
+        error_body(fault)["error"]["message"],
+    )
 
 
 @pytest.mark.parametrize(

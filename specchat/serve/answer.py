@@ -1,0 +1,128 @@
+"""Collects the events of one answer: its text, its end and its numbers. Knows no API."""
+
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from specchat.chat.events import (
+    TRUNCATED_REASONS,
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    PrefillProgress,
+    Routed,
+    StepDone,
+    TextDelta,
+    ThinkingDelta,
+    Totals,
+)
+from specchat.chat.turn_summary import speedup_to_json
+from specchat.errors import HostError, error_with_exit_code
+from specchat.serve.json_fields import JsonObject
+
+TEXT_END_CHARACTERS = 16  # by which the place is found where a stop text cut the answer
+
+
+@dataclass
+class Answer:
+    unsent_prefix: str = ""  # of the answer: the client gave it, and gets what follows
+    stop: tuple[str, ...] = ()
+    text_parts: list[str] = field(default_factory=list[str])
+    thinking_parts: list[str] = field(default_factory=list[str])
+    prefill: PrefillProgress | None = None
+    routed: Routed | None = None
+    finished: Finished | None = None
+    started_at: float = field(default_factory=perf_counter)
+    load_seconds: float = 0.0
+    _loading_since: float | None = None
+    _committed_bytes: bytearray = field(default_factory=bytearray)
+
+    def on_event(self, event: Event) -> TextDelta | ThinkingDelta | None:
+        """Process an event; returns what is to be sent of it. A Failed event raises its error."""
+        self._time_loading(event)
+        match event:
+            case TextDelta(text=text):
+                count = min(len(self.unsent_prefix), len(text))
+                self.unsent_prefix = self.unsent_prefix[count:]
+                self.text_parts.append(text[count:])
+                return TextDelta(text[count:]) if text[count:] else None
+            case ThinkingDelta(text=text):
+                self.thinking_parts.append(text)
+                self._committed_bytes.clear()  # a stop text counts in the answer only
+                return event
+            case StepDone(committed_tokens=tokens) if self.stop:
+                self._committed_bytes += b"".join(token.token_bytes for token in tokens)
+            case Routed():
+                self.routed = event
+            case PrefillProgress():
+                self.prefill = event
+            case Finished(finish_reason="cancelled"):
+                raise HostError("the server cancelled the answer; ask again")
+            case Finished():
+                self.finished = event
+            case Failed(message=message, exit_code=code):
+                raise error_with_exit_code(message, code)
+            case _:
+                pass
+        return None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.text_parts)
+
+    @property
+    def thinking(self) -> str:
+        """What the model thought before the answer; it is no part of the text."""
+        return "".join(self.thinking_parts)
+
+    @property
+    def totals(self) -> Totals:
+        return self.finished.totals if self.finished else Totals()
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the model did not end the answer: at its limit, or because it repeated itself."""
+        return self.finished is not None and self.finished.finish_reason in TRUNCATED_REASONS
+
+    @property
+    def finish_reason(self) -> str:
+        """The reason in OpenAI's and Ollama's words: "stop" or "length"."""
+        return "length" if self.is_truncated else "stop"
+
+    @property
+    def stop_text(self) -> str | None:
+        """The stop text that ended the answer; None for another end. The text itself does not have it."""
+        if self.is_truncated:
+            return None
+        end = self.text[-TEXT_END_CHARACTERS:]
+        return next((each for each in self.stop if (end + each).encode() in self._committed_bytes), None)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        return perf_counter() - self.started_at
+
+    def speculation_stats(self) -> JsonObject:
+        """The statistics of speculative decoding, which no API has a field for."""
+        totals = self.totals
+        return {
+            "draft_tokens": totals.draft_tokens,
+            "accepted_tokens": sum(totals.accepted_by_drafter.values()),
+            "accepted_by_drafter": dict(totals.accepted_by_drafter),
+            "steps": totals.steps,
+            "tokens_per_step": round(totals.tokens_per_step, 2),
+            "tokens_per_second": round(totals.tokens_per_second, 1),
+            **speedup_to_json(totals),
+            "ttft_ms": round(1000 * totals.ttft_seconds),
+            "variant": self.routed.variant if self.routed else "",
+            "choice_reason": totals.drafter_report or (self.routed.reason if self.routed else ""),
+            "seed": self.routed.seed if self.routed else None,
+            "explanation": self.finished.explanation if self.finished else "",
+        }
+
+    def _time_loading(self, event: Event) -> None:
+        """Add the time until the event that follows those of loading."""
+        if isinstance(event, LoadingProgress):
+            self._loading_since = self._loading_since or perf_counter()
+        elif self._loading_since is not None:
+            self.load_seconds += perf_counter() - self._loading_since
+            self._loading_since = None

@@ -1,0 +1,227 @@
+"""Anthropic's `/v1/messages`: a body to a request, an answer to a message or its events. Knows no network and no model.
+
+https://docs.anthropic.com/en/api/messages
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from specchat.chat.events import TextDelta, ThinkingDelta
+from specchat.chat.request import AnswerFormat
+from specchat.host.protocol import new_id
+from specchat.serve.answer import Answer
+from specchat.serve.api_errors import INTERNAL_SERVER_ERROR, ApiError, RequestError
+from specchat.serve.engine_request import (
+    ASSISTANT,
+    SYSTEM,
+    USER,
+    AnswerOptions,
+    EngineRequest,
+    Message,
+    build_engine_request,
+    content_text,
+)
+from specchat.serve.json_fields import (
+    TOOLS_UNSUPPORTED,
+    JsonObject,
+    UnsupportedFields,
+    check_model,
+    optional_flag,
+    optional_number,
+    optional_object,
+    parse_json_format,
+    parse_sampling,
+    parse_stop,
+    reject_unsupported_fields,
+    required_list,
+)
+from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
+
+MESSAGES = "messages"
+ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM}
+THOUGHTS = ("thinking", "redacted_thinking")  # of earlier answers; the model does not read them
+TOOL_BLOCKS = ("tool_use", "tool_result", "server_tool_use", "mcp_tool_use", "mcp_tool_result")
+TEXT, THINKING = "text", "thinking"  # types of blocks
+THINKING_MODES = {None: None, "adaptive": None, "between_tools": None, "disabled": "off", "enabled": "on"}
+UNSUPPORTED_FIELDS: UnsupportedFields = {
+    "tools": (([],), TOOLS_UNSUPPORTED),
+    "tool_choice": (({"type": "none"}, {"type": "auto"}), TOOLS_UNSUPPORTED),
+    "mcp_servers": (([],), TOOLS_UNSUPPORTED),
+    "container": ((), "not supported"),
+}
+ERROR_TYPES = {
+    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+    405: "invalid_request_error", 413: "request_too_large", 503: "overloaded_error",
+}  # fmt: skip
+
+
+@dataclass
+class MessageReply:
+    model: str
+    answer: Answer
+    content_type: str = EVENT_STREAM
+    id: str = field(default_factory=lambda: f"msg_{new_id()}")
+    _open_kind: str = ""  # of the block that is being sent
+    _block_count: int = 0
+
+    def begin(self) -> bytes:
+        prefill = self.answer.prefill
+        prompt_tokens, cached = (prefill.prompt_tokens, prefill.cached_tokens) if prefill else (0, 0)
+        return _event("message_start", message=self._message([], usage(prompt_tokens, cached, 0)))
+
+    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
+        kind = THINKING if isinstance(delta, ThinkingDelta) else TEXT
+        changed = {"type": f"{kind}_delta", kind: delta.text}
+        return self._open_block(kind) + _event("content_block_delta", index=self._block_count - 1, delta=changed)
+
+    def end(self) -> bytes:
+        delta = {"stop_reason": self._stop_reason(), "stop_sequence": self.answer.stop_text}
+        return b"".join([
+            self._open_block(TEXT),
+            self._close_block(),
+            _event("message_delta", delta=delta, usage=self._usage()),
+            _event("message_stop"),
+        ])  # fmt: skip
+
+    def _open_block(self, kind: str) -> bytes:
+        """The events between the last block and one of this kind; none when it is open."""
+        if self._open_kind == kind:
+            return b""
+        closed, self._open_kind, self._block_count = self._close_block(), kind, self._block_count + 1
+        return closed + _event("content_block_start", index=self._block_count - 1, content_block=_block(kind, ""))
+
+    def _close_block(self) -> bytes:
+        return _event("content_block_stop", index=self._block_count - 1) if self._open_kind else b""
+
+    def failure(self, api_error: ApiError) -> bytes:
+        return sse_event(error_body(api_error), "error")
+
+    def whole(self) -> JsonObject:
+        thinking = [_block(THINKING, self.answer.thinking)] if self.answer.thinking else []
+        content = [*thinking, _block(TEXT, self.answer.text)]
+        ended = {"stop_reason": self._stop_reason(), "stop_sequence": self.answer.stop_text}
+        return self._message(content, self._usage()) | ended
+
+    def _message(self, content: list[JsonObject], counted: JsonObject) -> JsonObject:
+        return {
+            "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content,
+            "stop_reason": None, "stop_sequence": None, "usage": counted,
+        }  # fmt: skip
+
+    def _stop_reason(self) -> str:
+        if self.answer.is_truncated:
+            return "max_tokens"
+        return "end_turn" if self.answer.stop_text is None else "stop_sequence"
+
+    def _usage(self) -> JsonObject:
+        totals = self.answer.totals
+        counted = usage(totals.prompt_tokens, totals.cached_tokens, totals.completion_tokens)
+        return {**counted, "specchat": self.answer.speculation_stats()}
+
+
+def _block(kind: str, text: str) -> JsonObject:
+    """A block of content. The signature of a thought is for the servers of Anthropic."""
+    signature = {"signature": ""} if kind == THINKING else {}
+    return {"type": kind, kind: text, **signature}
+
+
+def usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> JsonObject:
+    """The counts of tokens; `input_tokens` are those that were not cached."""
+    return {
+        "input_tokens": prompt_tokens - cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached_tokens,
+        "output_tokens": output_tokens,
+    }
+
+
+def error_body(api_error: ApiError) -> JsonObject:
+    default = "invalid_request_error" if api_error.status < INTERNAL_SERVER_ERROR else "api_error"
+    error_type = ERROR_TYPES.get(api_error.status, default)
+    return {"type": "error", "error": {"type": error_type, "message": api_error.message}}
+
+
+def models_body(model: str, started_at: datetime) -> JsonObject:
+    """The body of `/v1/models` for a client that sends the header anthropic-version."""
+    return {"data": [model_body(model, started_at)], "has_more": False, "first_id": model, "last_id": model}
+
+
+def model_body(model: str, started_at: datetime) -> JsonObject:
+    created_at = started_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "model", "id": model, "display_name": model, "created_at": created_at}
+
+
+def translate_message(body: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
+    """A body of `/v1/messages`; RequestError for a wrong or unsupported field."""
+    max_tokens = optional_number(body, "max_tokens", int)
+    if max_tokens is None:
+        raise RequestError("max_tokens: give the most tokens of the answer", "max_tokens")
+    request = _parse_conversation(body, served_models, max_tokens)
+    reply = MessageReply(served_models[0], Answer(request.request.answer_prefix, request.request.stop))
+    return TranslatedRequest(request, reply, optional_flag(body, "stream"))
+
+
+def translate_count(body: JsonObject, served_models: Sequence[str]) -> EngineRequest:
+    """A body of `/v1/messages/count_tokens`: the request whose prompt is to be counted."""
+    return _parse_conversation(body, served_models, max_tokens=1)
+
+
+def _parse_conversation(body: JsonObject, served_models: Sequence[str], max_tokens: int) -> EngineRequest:
+    check_model(body.get("model"), served_models)
+    reject_unsupported_fields(body, UNSUPPORTED_FIELDS)
+    options = AnswerOptions(
+        max_tokens=max_tokens,
+        temperature=optional_number(body, "temperature"),
+        stop=parse_stop(body, "stop_sequences"),
+        answer_format=_parse_format(optional_object(optional_object(body, "output_config"), "format")),
+        sampling=parse_sampling(body),
+        thinking=_parse_thinking(optional_object(body, THINKING).get("type")),
+    )
+    messages = required_list(body, MESSAGES, "a list that begins with a message of the user")
+    system = content_text(body.get("system"), "system", "system")
+    parsed = [_parse_message(message, f"{MESSAGES}.{at}") for at, message in enumerate(messages)]
+    return build_engine_request([Message(SYSTEM, system), *parsed], options, MESSAGES)
+
+
+def _parse_thinking(mode: Any) -> str | None:
+    """Whether the model thinks; without a word of the client, and for adaptive, as the profile says."""
+    if mode is not None and (not isinstance(mode, str) or mode not in THINKING_MODES):
+        raise RequestError("thinking: the type must be enabled, disabled or adaptive", THINKING)
+    return THINKING_MODES[mode]
+
+
+def _parse_format(output_format: JsonObject) -> AnswerFormat | None:
+    match output_format:
+        case {"type": "json_schema", "schema": dict() as schema}:
+            return parse_json_format(cast("JsonObject", schema))
+        case _ if not output_format:
+            return None
+        case _:
+            raise RequestError(
+                "output_config: the type of the format must be json_schema, with a schema", "output_config"
+            )
+
+
+def _parse_message(message: Any, field_path: str) -> Message:
+    if not isinstance(message, dict):
+        raise RequestError(f"{field_path}: a message is an object with a role and a content", MESSAGES)
+    message = cast("JsonObject", message)
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str) or role not in ROLES:
+        raise RequestError(f"{field_path}: unknown role {role!r}", MESSAGES)
+    blocks = cast("list[Any]", content) if isinstance(content, list) else []
+    if any(_is_block(each, TOOL_BLOCKS) for each in blocks):
+        raise RequestError(f"{field_path}: {TOOLS_UNSUPPORTED}", MESSAGES)
+    if blocks:
+        content = [each for each in blocks if not _is_block(each, THOUGHTS)]
+    return Message(ROLES[role], content_text(content, field_path, MESSAGES))
+
+
+def _is_block(block: Any, types: Sequence[str]) -> bool:
+    return isinstance(block, dict) and cast("JsonObject", block).get("type") in types
+
+
+def _event(name: str, **fields: Any) -> bytes:
+    return sse_event({"type": name, **fields}, name)

@@ -1,0 +1,109 @@
+"""Reads the fields of a JSON body, with an error that names a wrong field. Knows no API and no network.
+
+Supported fields have their effect. A field that would change the answer and is not supported is an error, unless its
+value has no effect. All other fields are ignored.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from specchat.chat.request import SCHEMA, AnswerFormat
+from specchat.serve.api_errors import RequestError
+
+JsonObject = dict[str, Any]
+# The values without effect (None always is one), and the error message for other values.
+UnsupportedFields = Mapping[str, tuple[tuple[Any, ...], str]]
+
+# Names in requests to keys of the profile.
+SAMPLING_FIELDS = {
+    name: name
+    for name in ("top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
+}  # fmt: skip
+TOOLS_UNSUPPORTED = "tools are not supported; use a mode of your program without tools"
+
+
+def parse_json_body(body: bytes) -> JsonObject:
+    """The JSON object of a body; RequestError for anything else."""
+    try:
+        value = json.loads(body)
+        json.dumps(value, ensure_ascii=False).encode()  # rejects lone surrogates
+    except (ValueError, RecursionError):
+        raise RequestError("the body of the request is not JSON") from None
+    if not isinstance(value, dict):
+        raise RequestError("the body of the request must be a JSON object")
+    return cast("JsonObject", value)
+
+
+def check_model(requested_model: Any, served_models: Sequence[str]) -> None:
+    """RequestError for a name that is not one of the served model; None is its first name."""
+    if requested_model is not None and requested_model not in served_models:
+        message = f"there is no model {requested_model!r}; this server has {served_models[0]!r}"
+        raise RequestError(message, "model", status=404, code="model_not_found")
+
+
+def reject_unsupported_fields(body: JsonObject, fields: UnsupportedFields) -> None:
+    for name, (neutral_values, reason) in fields.items():
+        value = body.get(name)
+        if value is not None and value not in neutral_values:
+            raise RequestError(f"{name}: {reason}", name, code="unsupported_parameter")
+
+
+def parse_sampling(body: JsonObject, names: Mapping[str, str] = SAMPLING_FIELDS) -> tuple[tuple[str, float], ...]:
+    """The sampling settings, by the keys of the profile."""
+    return tuple(
+        (key, value) for name, key in names.items() if (value := optional_number(body, name)) is not None
+    )  # fmt: skip
+
+
+def parse_stop(body: JsonObject, name: str = "stop") -> tuple[str, ...]:
+    stop = body.get(name)
+    stops: Sequence[Any] = [stop] if isinstance(stop, str) else stop or ()
+    if not isinstance(stops, list | tuple) or not all(isinstance(each, str) and each for each in stops):
+        raise RequestError(f"{name}: give a text, or a list of texts", name)
+    return tuple(stops)
+
+
+def parse_json_format(schema: JsonObject | None) -> AnswerFormat:
+    """An answer in JSON; without a schema, any object."""
+    return AnswerFormat.parse(SCHEMA, {"type": "object"} if schema is None else schema)
+
+
+def optional_number(body: JsonObject, name: str, kind: type[float] = float) -> Any:
+    """A number, or None when it is missing. With `kind` int, an integer."""
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
+        raise RequestError(f"{name}: give a {'whole ' if kind is int else ''}number", name)
+    return value
+
+
+def optional_text(body: JsonObject, name: str) -> str:
+    """A text; "" when it is missing."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise RequestError(f"{name}: give a text", name)
+    return value or ""
+
+
+def optional_flag(body: JsonObject, name: str, *, default: bool = False) -> bool:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise RequestError(f"{name}: give true or false", name)
+    return default if value is None else value
+
+
+def optional_object(body: JsonObject, name: str) -> JsonObject:
+    value = body.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise RequestError(f"{name}: give an object", name)
+    return cast("JsonObject", value or {})
+
+
+def required_list(body: JsonObject, name: str, what: str) -> list[Any]:
+    """A list with at least one entry; `what` says of what."""
+    value = body.get(name)
+    if not isinstance(value, list) or not value:
+        raise RequestError(f"{name}: give {what}", name)
+    return cast("list[Any]", value)

@@ -1,0 +1,174 @@
+"""OpenAI's `/v1/chat/completions`: a body to a request, an answer to its objects. Knows no network and no model."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from specchat.chat.events import TextDelta, ThinkingDelta
+from specchat.chat.request import AnswerFormat
+from specchat.host.protocol import new_id
+from specchat.serve.answer import Answer
+from specchat.serve.api_errors import ApiError, RequestError
+from specchat.serve.engine_request import (
+    ASSISTANT,
+    SYSTEM,
+    USER,
+    AnswerOptions,
+    Message,
+    build_engine_request,
+    content_text,
+)
+from specchat.serve.json_fields import (
+    TOOLS_UNSUPPORTED,
+    JsonObject,
+    UnsupportedFields,
+    check_model,
+    optional_flag,
+    optional_number,
+    optional_object,
+    parse_json_format,
+    parse_sampling,
+    parse_stop,
+    reject_unsupported_fields,
+    required_list,
+)
+from specchat.serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
+from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
+
+MESSAGES = "messages"
+ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
+THINKING_OPTIONS = ("enable_thinking", "thinking")  # of chat templates
+FORMAT_UNSUPPORTED = "use response_format for structured output"
+UNSUPPORTED_FIELDS: UnsupportedFields = {
+    "n": ((1,), "only one answer per request"),
+    "best_of": ((1,), "only one answer per request"),
+    "tools": (([],), TOOLS_UNSUPPORTED),
+    "functions": (([],), TOOLS_UNSUPPORTED),
+    "tool_choice": (("none", "auto"), TOOLS_UNSUPPORTED),
+    "function_call": (("none", "auto"), TOOLS_UNSUPPORTED),
+    "logit_bias": (({},), "not supported"),
+    "logprobs": ((False,), "probabilities are not available"),
+    "top_logprobs": ((0,), "probabilities are not available"),
+    "modalities": ((["text"],), "only text is supported"),
+    "audio": ((), "only text is supported"),
+    "web_search_options": ((), "web search is not supported"),
+    "grammar": (("",), FORMAT_UNSUPPORTED),
+    "structured_outputs": (({},), FORMAT_UNSUPPORTED),
+    "guided_json": ((), FORMAT_UNSUPPORTED),
+    "guided_regex": ((), FORMAT_UNSUPPORTED),
+    "guided_choice": ((), FORMAT_UNSUPPORTED),
+}
+
+
+@dataclass
+class ChatReply:
+    model: str
+    answer: Answer = field(default_factory=Answer)
+    includes_usage: bool = False  # in the last chunk of a stream
+    content_type: str = EVENT_STREAM
+    id: str = field(default_factory=lambda: f"chatcmpl-{new_id()}")
+    created_at: int = field(default_factory=lambda: int(time.time()))
+
+    def begin(self) -> bytes:
+        return sse_event(self._chunk({"role": "assistant", "content": ""}))
+
+    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
+        """Thinking is never part of the content: it has a field of its own, as with vLLM and DeepSeek."""
+        name = "reasoning_content" if isinstance(delta, ThinkingDelta) else "content"
+        return sse_event(self._chunk({name: delta.text}))
+
+    def end(self) -> bytes:
+        return b"".join([*map(sse_event, self._last_chunks()), DONE_EVENT])
+
+    def failure(self, api_error: ApiError) -> bytes:
+        return sse_event(error_body(api_error))
+
+    def whole(self) -> JsonObject:
+        thinking = {"reasoning_content": self.answer.thinking} if self.answer.thinking else {}
+        message = {"role": "assistant", "content": self.answer.text, "refusal": None, **thinking}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.answer.finish_reason}
+        usage = completion_usage(self.answer)
+        return {**self._common_fields("chat.completion"), "choices": [choice], "usage": usage}
+
+    def _last_chunks(self) -> Iterator[JsonObject]:
+        """The chunk with the finish reason, and the one with the usage if the client requested it."""
+        yield self._chunk({}, self.answer.finish_reason)
+        if self.includes_usage:
+            usage = completion_usage(self.answer)
+            yield {**self._common_fields("chat.completion.chunk"), "choices": [], "usage": usage}
+
+    def _chunk(self, delta: JsonObject, reason: str | None = None) -> JsonObject:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        usage: JsonObject = {"usage": None} if self.includes_usage else {}
+        return {**self._common_fields("chat.completion.chunk"), "choices": [choice], **usage}
+
+    def _common_fields(self, object_type: str) -> JsonObject:
+        return {
+            "id": self.id, "object": object_type, "created": self.created_at, "model": self.model,
+            "system_fingerprint": FINGERPRINT,
+        }  # fmt: skip
+
+
+def translate_chat(body: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
+    """A body of `/v1/chat/completions`; RequestError for a wrong or unsupported field."""
+    check_model(body.get("model"), served_models)
+    reject_unsupported_fields(body, UNSUPPORTED_FIELDS)
+    limit_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
+    options = AnswerOptions(
+        max_tokens=optional_number(body, limit_name, int),
+        seed=optional_number(body, "seed", int),
+        temperature=optional_number(body, "temperature"),
+        stop=parse_stop(body),
+        answer_format=_parse_response_format(optional_object(body, "response_format")),
+        sampling=parse_sampling(body),
+        thinking=_parse_thinking(body),
+    )
+    messages = required_list(body, MESSAGES, "a list that ends with a message of the user")
+    parsed = (_parse_message(message, f"{MESSAGES}[{at}]") for at, message in enumerate(messages))
+    request = build_engine_request(parsed, options, MESSAGES)
+    includes_usage = optional_flag(optional_object(body, "stream_options"), "include_usage")
+    reply = ChatReply(served_models[0], Answer(request.request.answer_prefix), includes_usage)
+    return TranslatedRequest(request, reply, optional_flag(body, "stream"))
+
+
+def _parse_message(message: Any, field_path: str) -> Message:
+    if not isinstance(message, dict):
+        raise RequestError(f"{field_path}: a message is an object with a role and a content", MESSAGES)
+    message = cast("JsonObject", message)
+    role = message.get("role")
+    if role in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
+        raise RequestError(f"{field_path}: {TOOLS_UNSUPPORTED}", MESSAGES, code="unsupported_parameter")
+    if not isinstance(role, str) or role not in ROLES:
+        raise RequestError(f"{field_path}: unknown role {role!r}", MESSAGES)
+    return Message(ROLES[role], content_text(message.get("content"), field_path, MESSAGES))
+
+
+def _parse_response_format(response_format: JsonObject) -> AnswerFormat | None:
+    match response_format:
+        case {"type": "json_schema", "json_schema": {"schema": dict() as schema}}:
+            return parse_json_format(schema)
+        case {"type": "json_object"}:
+            return parse_json_format(None)
+        case {"type": "text"}:
+            return None
+        case _ if not response_format:
+            return None
+        case _:
+            message = "response_format: type must be text, json_object, or json_schema with a json_schema.schema"
+            raise RequestError(message, "response_format")
+
+
+def _parse_thinking(body: JsonObject) -> str | None:
+    """Whether the model thinks: `chat_template_kwargs` as with vLLM, or `reasoning_effort` as with OpenAI."""
+    options = optional_object(body, "chat_template_kwargs")
+    if unknown := [name for name in options if name not in THINKING_OPTIONS]:
+        raise RequestError(
+            f"chat_template_kwargs: only {' and '.join(THINKING_OPTIONS)} are supported, not {unknown[0]}",
+            "chat_template_kwargs", code="unsupported_parameter",
+        )  # fmt: skip
+    for value in options.values():
+        if not isinstance(value, bool):
+            raise RequestError("chat_template_kwargs: give true or false", "chat_template_kwargs")
+        return "on" if value else "off"
+    return "off" if body.get("reasoning_effort") == "none" else None

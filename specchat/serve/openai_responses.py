@@ -1,0 +1,240 @@
+"""OpenAI's `/v1/responses`: a body to a request, an answer to a response or its events. Knows no network and no model.
+
+The server stores nothing, so a request has the whole conversation in its `input`.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from specchat.chat.events import TextDelta, ThinkingDelta
+from specchat.chat.request import AnswerFormat
+from specchat.host.protocol import new_id
+from specchat.serve.answer import Answer
+from specchat.serve.api_errors import ApiError, RequestError
+from specchat.serve.engine_request import SYSTEM, USER, AnswerOptions, Message, build_engine_request, content_text
+from specchat.serve.json_fields import (
+    TOOLS_UNSUPPORTED,
+    JsonObject,
+    UnsupportedFields,
+    check_model,
+    optional_flag,
+    optional_number,
+    optional_object,
+    optional_text,
+    parse_json_format,
+    parse_sampling,
+    parse_stop,
+    reject_unsupported_fields,
+    required_list,
+)
+from specchat.serve.openai_chat import ROLES
+from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
+
+INPUT = "input"
+TEXT_PARTS = ("input_text", "output_text", "text")
+MESSAGE, REASONING = "message", "reasoning"  # types of items; the model does not read earlier reasoning
+PART_TYPES = {MESSAGE: "output_text", REASONING: "reasoning_text"}
+ITEM_PREFIXES = {MESSAGE: "msg", REASONING: "rs"}
+IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
+STORES_NOTHING = "this server stores no responses; send the whole conversation as input"
+UNSUPPORTED_FIELDS: UnsupportedFields = {
+    "tools": (([],), TOOLS_UNSUPPORTED),
+    "tool_choice": (("none", "auto"), TOOLS_UNSUPPORTED),
+    "previous_response_id": (("",), STORES_NOTHING),
+    "conversation": (("",), STORES_NOTHING),
+    "background": ((False,), STORES_NOTHING),
+    "prompt": ((), "stored prompts are not supported; send instructions and input"),
+    "truncation": (("disabled",), "a conversation that is too long is an error; send less"),
+    "top_logprobs": ((0,), "probabilities are not available"),
+}
+
+
+@dataclass
+class ResponseReply:
+    """`given` has the fields of the request that a response repeats."""
+
+    model: str
+    answer: Answer
+    given: JsonObject
+    content_type: str = EVENT_STREAM
+    id: str = field(default_factory=lambda: f"resp_{new_id()}")
+    item_id: str = field(default_factory=new_id)
+    created_at: int = field(default_factory=lambda: int(time.time()))
+    _sequence_number: int = 0
+    _open_kind: str = ""  # of the item that is being sent
+    _item_count: int = 0
+
+    def begin(self) -> bytes:
+        started = self._response(IN_PROGRESS, [])
+        return self._event("response.created", response=started) + self._event("response.in_progress", response=started)
+
+    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
+        if isinstance(delta, ThinkingDelta):
+            return self._open_item(REASONING) + self._part_event("response.reasoning_text.delta", delta=delta.text)
+        return self._open_item(MESSAGE) + self._part_event("response.output_text.delta", delta=delta.text, logprobs=[])
+
+    def end(self) -> bytes:
+        whole = self.whole()
+        return b"".join([
+            self._open_item(MESSAGE),
+            self._close_item(whole["status"]),
+            self._event(f"response.{whole['status']}", response=whole),
+        ])  # fmt: skip
+
+    def failure(self, api_error: ApiError) -> bytes:
+        error = {"code": "server_error", "message": api_error.message}
+        return self._event(
+            "response.failed", response=self._response(FAILED, self._output(INCOMPLETE)) | {"error": error}
+        )
+
+    def whole(self) -> JsonObject:
+        status = INCOMPLETE if self.answer.is_truncated else COMPLETED
+        details = {"reason": "max_output_tokens"} if self.answer.is_truncated else None
+        return self._response(status, self._output(status)) | {"incomplete_details": details, "usage": self._usage()}
+
+    def _output(self, status: str) -> list[JsonObject]:
+        thought = [self._item(REASONING, COMPLETED)] if self.answer.thinking else []
+        return [*thought, self._item(MESSAGE, status)]
+
+    def _open_item(self, kind: str) -> bytes:
+        """The events between the last item and one of this kind; none when it is open."""
+        if self._open_kind == kind:
+            return b""
+        closed = self._close_item(COMPLETED)
+        self._open_kind, self._item_count = kind, self._item_count + 1
+        added = self._event("response.output_item.added", output_index=self._output_index, item=self._empty_item(kind))
+        return closed + added + self._part_event("response.content_part.added", part=_part(kind, ""))
+
+    def _close_item(self, status: str) -> bytes:
+        kind = self._open_kind
+        if not kind:
+            return b""
+        text, logprobs = self._text(kind), {"logprobs": []} if kind == MESSAGE else {}
+        item = self._item(kind, status)
+        return b"".join([
+            self._part_event(f"response.{PART_TYPES[kind]}.done", text=text, **logprobs),
+            self._part_event("response.content_part.done", part=_part(kind, text)),
+            self._event("response.output_item.done", output_index=self._output_index, item=item),
+        ])  # fmt: skip
+
+    @property
+    def _output_index(self) -> int:
+        return self._item_count - 1
+
+    def _text(self, kind: str) -> str:
+        return self.answer.thinking if kind == REASONING else self.answer.text
+
+    def _item(self, kind: str, status: str) -> JsonObject:
+        return {**self._empty_item(kind), "status": status, "content": [_part(kind, self._text(kind))]}
+
+    def _empty_item(self, kind: str) -> JsonObject:
+        own = {"role": "assistant"} if kind == MESSAGE else {"summary": []}
+        return {
+            "id": f"{ITEM_PREFIXES[kind]}_{self.item_id}",
+            "type": kind,
+            "status": IN_PROGRESS,
+            "content": [],
+            **own,
+        }
+
+    def _response(self, status: str, output: list[JsonObject]) -> JsonObject:
+        return {
+            "id": self.id, "object": "response", "created_at": self.created_at, "status": status, "error": None,
+            "incomplete_details": None, "model": self.model, "output": output, "usage": None, "background": False,
+            "parallel_tool_calls": False, "previous_response_id": None, "store": False, "tool_choice": "auto",
+            "tools": [], "truncation": "disabled", **self.given,
+        }  # fmt: skip
+
+    def _usage(self) -> JsonObject:
+        totals = self.answer.totals
+        return {
+            "input_tokens": totals.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": totals.cached_tokens, "cache_write_tokens": 0},
+            "output_tokens": totals.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": totals.thinking_tokens},
+            "total_tokens": totals.prompt_tokens + totals.completion_tokens,
+            "specchat": self.answer.speculation_stats(),
+        }
+
+    def _part_event(self, name: str, **fields: Any) -> bytes:
+        item_id = self._empty_item(self._open_kind)["id"]
+        return self._event(name, item_id=item_id, output_index=self._output_index, content_index=0, **fields)
+
+    def _event(self, name: str, **fields: Any) -> bytes:
+        event = sse_event({"type": name, "sequence_number": self._sequence_number, **fields}, name)
+        self._sequence_number += 1
+        return event
+
+
+def translate_response(body: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
+    """A body of `/v1/responses`; RequestError for a wrong or unsupported field."""
+    check_model(body.get("model"), served_models)
+    reject_unsupported_fields(body, UNSUPPORTED_FIELDS)
+    text_settings = optional_object(body, "text")
+    options = AnswerOptions(
+        max_tokens=optional_number(body, "max_output_tokens", int),
+        seed=optional_number(body, "seed", int),
+        temperature=optional_number(body, "temperature"),
+        stop=parse_stop(body),
+        answer_format=_parse_format(optional_object(text_settings, "format")),
+        sampling=parse_sampling(body),
+        thinking="off" if optional_object(body, "reasoning").get("effort") == "none" else None,
+    )
+    instructions = optional_text(body, "instructions")
+    request = build_engine_request([Message(SYSTEM, instructions), *_parse_input(body)], options, INPUT)
+    given: JsonObject = {
+        "instructions": instructions or None,
+        "max_output_tokens": options.max_tokens,
+        "metadata": optional_object(body, "metadata"),
+        "temperature": options.temperature,
+        "text": text_settings or {"format": {"type": "text"}},
+        "top_p": body.get("top_p"),
+    }
+    reply = ResponseReply(served_models[0], Answer(request.request.answer_prefix), given)
+    return TranslatedRequest(request, reply, optional_flag(body, "stream"))
+
+
+def _parse_input(body: JsonObject) -> Iterator[Message]:
+    if isinstance(text := body.get(INPUT), str):
+        yield Message(USER, text)
+        return
+    items = required_list(body, INPUT, "a text, or a list of messages that ends with one of the user")
+    for at, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise RequestError(f"{INPUT}[{at}]: an item is an object with a role and a content", INPUT)
+        item = cast("JsonObject", item)
+        if item.get("type") != REASONING:
+            yield _parse_item(item, f"{INPUT}[{at}]")
+
+
+def _parse_item(item: JsonObject, field_path: str) -> Message:
+    kind, role = item.get("type", MESSAGE), item.get("role")
+    if isinstance(kind, str) and "_call" in kind:
+        raise RequestError(f"{field_path}: {TOOLS_UNSUPPORTED}", INPUT, code="unsupported_parameter")
+    if kind != MESSAGE:
+        raise RequestError(f"{field_path}: items of type {kind!r} are not supported, only messages", INPUT)
+    if not isinstance(role, str) or role not in ROLES:
+        raise RequestError(f"{field_path}: unknown role {role!r}", INPUT)
+    return Message(ROLES[role], content_text(item.get("content"), field_path, INPUT, TEXT_PARTS))
+
+
+def _parse_format(text_format: JsonObject) -> AnswerFormat | None:
+    match text_format:
+        case {"type": "json_schema", "schema": dict() as schema}:
+            return parse_json_format(cast("JsonObject", schema))
+        case {"type": "json_object"}:
+            return parse_json_format(None)
+        case {"type": "text"}:
+            return None
+        case _ if not text_format:
+            return None
+        case _:
+            message = "text: the type of the format must be text, json_object, or json_schema with a schema"
+            raise RequestError(message, "text")
+
+
+def _part(kind: str, text: str) -> JsonObject:
+    own = {"annotations": [], "logprobs": []} if kind == MESSAGE else {}
+    return {"type": PART_TYPES[kind], "text": text, **own}

@@ -1,0 +1,130 @@
+"""`/v1/completions`: continuations and gaps, by OpenAI's client and by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from specchat.errors import UsageError
+from specchat.host.client import SessionRequest
+from specchat.serve.api_errors import RequestError
+from specchat.serve.authorization import AccessPolicy
+from specchat.serve.engine_request import CompletionRequest
+from specchat.serve.openai_completions import DEFAULT_MAX_TOKENS, translate_completion
+from specchat.serve.server import ServeConfig
+from specchat.serve.session_pool import NO_GAPS
+from tests.serve.conftest import MODEL, Served, asking, raw, until
+
+PATH = "/v1/completions"
+
+
+def complete(served: Served, prompt: str, **more: Any) -> Any:
+    return served.client.completions.create(model=MODEL, prompt=prompt, max_tokens=100, **more)
+
+
+def read(**body: Any) -> CompletionRequest:
+    return translate_completion({"prompt": "before", **body}, ("ours",)).request
+
+
+def test_the_official_client_gets_a_completion(served):
+    completion = complete(served, "before", suffix="after")
+
+    assert (completion.choices[0].text, completion.choices[0].finish_reason) == ("BEFORE AFTER", "stop")
+    assert (completion.object, completion.model) == ("text_completion", MODEL)
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (6, 12)
+
+
+def test_a_stream_has_the_text_of_a_whole_completion(served):
+    *chunks, last = complete(served, "before", stream=True, stream_options={"include_usage": True})
+
+    assert "BEFORE " == "".join(chunk.choices[0].text for chunk in chunks)
+    assert [None, "stop"] == [chunk.choices[0].finish_reason for chunk in chunks]
+    assert ([], 7) == (last.choices, last.usage.completion_tokens)
+
+
+def test_a_limit_and_a_stop_text_end_it(served):
+    cut = served.client.completions.create(model=MODEL, prompt="before", max_tokens=3).choices[0]
+    stopped = complete(served, "one\ntwo\nthree", stop=["THREE", "\n"]).choices[0]
+
+    assert (cut.text, cut.finish_reason) == ("BEF", "length")
+    assert (stopped.text, stopped.finish_reason) == ("ONE", "stop")
+
+
+def test_a_model_without_fim_tokens_refuses_a_suffix_and_continues_a_prompt(runtime):
+    with Served(ServeConfig((MODEL,), SessionRequest(profile="no gaps"), AccessPolicy())) as served:
+        for _ in range(2):
+            with pytest.raises(openai.BadRequestError, match="no fill-in-the-middle tokens"):
+                complete(served, "before", suffix="after")
+
+        assert "BEFORE " == complete(served, "before").choices[0].text
+    assert NO_GAPS.startswith("suffix: ")
+
+
+def test_a_completion_waits_for_the_models(runtime, host):
+    host.call("unload")
+
+    with Served(ServeConfig((MODEL,), SessionRequest(profile="another"), AccessPolicy())) as served:
+        assert "BEFORE " == complete(served, "before").choices[0].text
+
+
+def test_a_model_that_cannot_be_loaded_is_an_error(runtime):
+    with (
+        Served(ServeConfig((MODEL,), SessionRequest(profile="broken"), AccessPolicy())) as served,
+        pytest.raises(openai.InternalServerError, match="no such model"),
+    ):
+        complete(served, "before")
+
+
+def test_a_disconnected_client_cancels_its_completion(served):
+    with asking(served, PATH, prompt="slowly"):
+        until(lambda: served.server.session_pool.running_count == 1)
+
+    until(lambda: served.server.session_pool.running_count == 0)
+
+
+def test_the_smallest_request_has_the_limit_of_openai():
+    asked = read(prompt=["before"])
+
+    assert ("before", "", DEFAULT_MAX_TOKENS) == (
+        asked.fim_request.prefix, asked.fim_request.suffix, asked.fim_request.max_tokens
+    )  # fmt: skip
+
+
+def test_values_without_effect_and_unknown_fields_are_ignored():
+    assert read() == read(n=1, echo=False, temperature=0, best_of=1, top_p=0.5, seed=7, user="x", suffix=None)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"echo": True}, "echo"),
+        ({"n": 2}, "n"),
+        ({"logprobs": 0}, "logprobs"),
+        ({"temperature": 0.7}, "temperature"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": None}, "prompt"),
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": [1, 2]}, "prompt"),
+        ({"prompt": [[1, 2]]}, "prompt"),
+        ({"suffix": 5}, "suffix"),
+        ({"stop": 5}, "stop"),
+        ({"stream": "yes"}, "stream"),
+        ({"max_tokens": "many"}, "max_tokens"),
+        ({"model": "other"}, "model"),
+    ],
+)
+def test_an_unsupported_field_is_an_error_with_its_name(body, param):
+    with pytest.raises(RequestError) as refused:
+        read(**body)
+
+    assert param == refused.value.api_error.param
+
+
+def test_a_limit_that_is_too_large_is_an_error(served):
+    with pytest.raises(UsageError, match="between 1 and 1024"):
+        read(max_tokens=5000)
+
+    assert 400 == raw(served, "POST", PATH, json.dumps({"prompt": "x", "max_tokens": 0}))[0]
