@@ -3,6 +3,7 @@
 environment.py          the variables that the host takes over from the client that starts it
 spawn.py                the socket path and who may use it; finds the host or starts it
 client.py               a conversation from the client's side, with reconnects
+private_turns.py        the turns and versions of a conversation that is not stored
 protocol.py             JSON-RPC 2.0: messages to lines and back
 __main__.py             `python -m specchat.host`
 host_process.py         descriptors, lock, environment; everything before and after `serve`
