@@ -7,10 +7,12 @@ from specchat.chat.request import Attachment
 
 @dataclass(frozen=True)
 class Exchange:
-    """A question and its answer from another program: text without tokens."""
+    """A question and its answer from a client: text without tokens. `is_failed`: the engine never finished it."""
 
     user: str
     answer: str
+    files: tuple[Attachment, ...] = ()
+    is_failed: bool = False
 
 
 @dataclass(frozen=True)

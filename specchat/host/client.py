@@ -20,11 +20,12 @@ from typing import Any
 from specchat import __version__
 from specchat.chat.events import Event, Failed, Finished, Routed, Totals
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.history import HistoryReader, StoredAnswer, StoredTurn
+from specchat.chat.history import CHAT, HistoryReader, StoredAnswer, StoredTurn
 from specchat.chat.request import Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, InputError, SpecchatError, UsageError
 from specchat.host.event_feed import PartialAnswer
+from specchat.host.private_turns import PrivateTurns
 from specchat.host.protocol import (
     MAX_LINE_BYTES,
     JsonObject,
@@ -37,6 +38,7 @@ from specchat.host.protocol import (
     encode,
     events_from_json,
     new_id,
+    request_from_json,
     request_to_json,
     totals_from_json,
 )
@@ -205,6 +207,11 @@ class SessionRequest:
         return params
 
 
+def _to_exchange(turn: StoredTurn) -> Exchange:
+    request = request_from_json(turn.request)
+    return Exchange(request.text, turn.answer.text, request.files, is_failed=turn.state in ("failed", "running"))
+
+
 def _profile_for_host(name: str) -> str:
     """A profile name for the host, which has another folder and environment: a path becomes absolute."""
     is_file = name.endswith(".toml") or "/" in name
@@ -234,7 +241,7 @@ class Conversation(AbstractContextManager["Conversation"]):
 
     def __init__(self, session_request: SessionRequest = SessionRequest(), client_name: str = "specchat") -> None:
         self.client_name, self._session_request = client_name, session_request
-        self._turns_not_stored: list[StoredTurn] = []
+        self._private_turns = PrivateTurns()  # of a session that is not stored
         self._connection = self._connect()
         self.switch_session(self._connection.call("open_session", session_request.to_params()))
 
@@ -258,7 +265,7 @@ class Conversation(AbstractContextManager["Conversation"]):
             while not pending.is_finished:
                 yield from self._receive_events(pending)
             if not self.is_stored:
-                self._turns_not_stored.append(pending.to_turn())
+                self._private_turns.add(pending.to_turn())
         finally:
             if not pending.is_finished:
                 self._cancel(pending)
@@ -280,21 +287,25 @@ class Conversation(AbstractContextManager["Conversation"]):
     def turns(self) -> list[StoredTurn]:
         """The turns of this conversation, from the history database, or from memory if it is not stored."""
         if not self.is_stored:
-            return list(self._turns_not_stored)
+            return self._private_turns.shown()
         with self._open_history() as history:
             thread = history.thread(self.session_id)
             return history.turns(thread.tip) if thread else []
 
     def versions(self) -> dict[str, tuple[str, ...]]:
-        """For each turn the ids of its versions, the oldest first; none for a session that is not stored."""
+        """For each turn the ids of its versions, the oldest first."""
+        if not self.is_stored:
+            return self._private_turns.versions()
         with self._open_history() as history:
-            thread = history.thread(self.session_id) if self.is_stored else None
+            thread = history.thread(self.session_id)
             return history.versions(thread) if thread else {}
 
     def all_turns(self) -> list[StoredTurn]:
         """The turns of all branches."""
+        if not self.is_stored:
+            return self._private_turns.all_turns()
         with self._open_history() as history:
-            thread = history.thread(self.session_id) if self.is_stored else None
+            thread = history.thread(self.session_id)
             return history.all_turns(thread) if thread else self.turns()
 
     def _open_history(self) -> AbstractContextManager[HistoryReader]:
@@ -306,7 +317,13 @@ class Conversation(AbstractContextManager["Conversation"]):
         versions = self.versions().get(turn, (turn,))
         if not 1 <= number <= len(versions):
             raise UsageError(f"there is no version {number} of this answer; it has {len(versions)}")
-        self.call("select_version", {"turn": versions[number - 1]})
+        if self.is_stored:
+            self.call("select_version", {"turn": versions[number - 1]})
+            return
+        shown = len(self._private_turns.shown())
+        self._private_turns.select(versions[number - 1])
+        turns = [_to_exchange(turn) for turn in self._private_turns.shown()]
+        self.call("rewind", {"count": shown, "replacement_turns": [asdict(turn) for turn in turns]})
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> JsonObject:
         """Call a method of the host, for this session unless `params` names another one."""
@@ -317,13 +334,19 @@ class Conversation(AbstractContextManager["Conversation"]):
             return self._connection.call(method, {"session": self.session_id, **(params or {})})
 
     def rewind(self, count: int = 1, replacement_turns: Sequence[Exchange] = ()) -> None:
-        """Remove the last turns. A session that is not stored may continue from `replacement_turns` instead."""
+        """Remove the last turns; in a chat they stay as a version.
+
+        A session that is not stored may continue from `replacement_turns` instead.
+        """
         self.call("rewind", {"count": count, "replacement_turns": [asdict(each) for each in replacement_turns]})
         replacing = [
             StoredTurn(new_id(), None, {"text": each.user}, StoredAnswer(each.answer), "stop", {}, 0.0, None)
             for each in replacement_turns
         ]
-        self._turns_not_stored[max(len(self._turns_not_stored) - count, 0) :] = replacing
+        go_back = self._private_turns.rewind if self._session_request.kind == CHAT else self._private_turns.forget
+        go_back(count)
+        for turn in replacing:
+            self._private_turns.add(turn)
 
     def configure(self, overrides: Mapping[str, Any], profile: str = "") -> None:
         """Change keys of the profile from the next turn on, also for new sessions.
@@ -362,7 +385,7 @@ class Conversation(AbstractContextManager["Conversation"]):
         """Continue in the session that `open_session` or `fork` returned."""
         self.session_id, self.name = str(session_info["session"]), str(session_info["name"])
         self.profile, self.is_stored = str(session_info["profile"]), bool(session_info.get("is_stored", True))
-        self._turns_not_stored = []
+        self._private_turns = PrivateTurns()
         self.model = str(session_info.get("model", ""))  # the target; "" when the host does not know it
         self.context_window = int(session_info.get("context_window", 0))  # in tokens; 0: not known yet
         self._next_sequence_number = int(session_info["next_sequence_number"])

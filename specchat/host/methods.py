@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from specchat.chat.history import StoredAnswer, Thread
+from specchat.chat.request import Attachment
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.host.connection import ClientConnection
@@ -195,10 +196,17 @@ def cancel(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -
 
 
 def rewind(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Remove the last turns. `replacement_turns` is a list of `{user, answer}` to continue from instead."""
+    """Remove the last turns. `replacement_turns` is a list of `{user, answer, files, is_failed}` to continue from."""
     session = handler.sessions.find(_required_text(params, "session"))
     turns = params.get("replacement_turns") or ()
-    exchanges = [Exchange(_required_text(each, "user"), str(each["answer"])) for each in turns]
+    exchanges = [
+        Exchange(
+            _required_text(each, "user"), str(each["answer"]),
+            tuple(Attachment(str(file["name"]), str(file["text"])) for file in each.get("files") or ()),
+            bool(each.get("is_failed")),
+        )
+        for each in turns
+    ]  # fmt: skip
     handler.sessions.rewind(session, max(0, int(params.get("count", 1))), exchanges)
     return _session_info(handler, session)
 

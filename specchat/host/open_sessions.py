@@ -197,8 +197,9 @@ class OpenSessions:
             raise UsageError("only a conversation that is not stored can continue from other turns")
         turns = [self.callbacks.restore_turn(_to_stored_turn(each)) for each in replacement_turns]
         removed = [session.turns_in_engine.popitem() for _ in range(min(count, len(session.turns_in_engine)))]
-        session.turns_in_engine |= {new_id(): True for _ in turns}
-        self.queue.rewind(session.thread.id, sum(is_in_engine for _, is_in_engine in removed), turns)
+        session.turns_in_engine |= {new_id(): turn is not None for turn in turns}
+        held = [turn for turn in turns if turn is not None]
+        self.queue.rewind(session.thread.id, sum(is_in_engine for _, is_in_engine in removed), held)
         self.update_thread(replace(session.thread, tip=session.last_turn_id))
 
     def select_version(self, session: OpenSession, turn_id: str) -> None:
@@ -417,7 +418,9 @@ class OpenSessions:
 
 
 def _to_stored_turn(exchange: Exchange) -> StoredTurn:
-    return StoredTurn("", None, {"text": exchange.user}, StoredAnswer(exchange.answer), "stop", {}, 0.0, None)
+    request = {"text": exchange.user, "files": [asdict(file) for file in exchange.files]}
+    state = "failed" if exchange.is_failed else "stop"
+    return StoredTurn("", None, request, StoredAnswer(exchange.answer), state, {}, 0.0, None)
 
 
 def short_name(text: str) -> str:

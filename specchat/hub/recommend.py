@@ -153,7 +153,7 @@ def reasons(pair: ModelPair) -> Iterator[str]:
     available = format_gib(_memory_budget(pair.device))
     reserve = "the display" if pair.device.is_gpu else "other programs"
     tight = " (tight)" * pair.is_memory_tight
-    yield f"total {format_gib(memory.total_bytes)} of {available}, the memory without a reserve for {reserve}{tight}"
+    yield f"total {format_gib(memory.total_bytes)} of {available}{tight}; the rest is a reserve for {reserve}"
     if memory.total_bytes > pair.device.free_bytes:
         free = format_gib(pair.device.free_bytes)
         yield f"warning: only {free} are free now; end other programs before it is loaded, or choose a smaller model"

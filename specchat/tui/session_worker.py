@@ -269,10 +269,7 @@ class SessionWorker:
             self._worker_messages.put(ConversationNamed(name))
 
     def replace_question(self, position: int, text: str, cancelled: Flag) -> None:
-        """Send another text in place of the request at this position.
-
-        The turns from there on stay as another version, except in a conversation that is not stored.
-        """
+        """Send another text in place of the request at this position. The turns from there on stay as a version."""
         conversation = self._connected_chat.conversation
         conversation.rewind(len(conversation.turns()) - position)
         self._post_opened()

@@ -9,7 +9,7 @@ import pytest
 
 from specchat.chat.events import Event, TextDelta
 from specchat.chat.history import HistoryReader
-from specchat.chat.request import Request
+from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, UsageError
 from specchat.host.client import Conversation, SessionRequest
@@ -122,3 +122,52 @@ def test_it_is_lost_with_its_host():
 
     with pytest.raises(HostError, match="and this conversation with it"):
         talk.rewind(0)
+
+
+def test_a_replaced_question_stays_as_a_version_in_memory():
+    talk = Conversation(UNKEPT)
+    for question in ("write first", "write after first"):
+        list(talk.ask(Request(question, (Attachment("a.txt", "text"),))))
+    talk.rewind(2)
+    list(talk.ask(Request("fail")))
+    talk.rewind()
+    list(talk.ask(Request("write second")))
+
+    [versions] = talk.versions().values()
+    assert [3, talk.turns()[0].id] == [len(versions), versions[-1]]
+    talk.select_version(0, 1)
+    assert ["first", "after first"] == [turn.answer.text for turn in talk.turns()]
+    assert "write first=first;write after first=after first;" == recalled(talk)
+    talk.select_version(0, 2)
+    assert ["failed"] == [turn.state for turn in talk.turns()]
+    assert "" == recalled(talk)
+    talk.select_version(0, 3)
+    assert ["second"] == [turn.answer.text for turn in talk.turns()]
+    assert ["first", "after first", "write first=first;write after first=after first;", "", "", "second"] == [
+        turn.answer.text for turn in talk.all_turns()
+    ]
+    assert [] == talk.call("list_sessions")["sessions"]
+
+
+def test_the_files_of_a_version_are_read_again_when_it_is_shown():
+    talk = Conversation(UNKEPT)
+    list(talk.ask(Request("write first", (Attachment("a.txt", "text"),))))
+    talk.rewind()
+    list(talk.ask(Request("write second")))
+    sent = list[object]()
+    talk.call, call = lambda method, params: sent.append(params) or call(method, params), talk.call
+    talk.select_version(0, 1)
+
+    assert [{"name": "a.txt", "text": "text"}] == [
+        file for turn in sent[0]["replacement_turns"] for file in turn["files"]
+    ]
+
+
+def test_a_session_of_another_kind_keeps_no_versions():
+    """A server rewinds the same session for every request."""
+    talk = Conversation(SessionRequest(is_stored=False, kind="serve"))
+    for question in ("write first", "write second"):
+        list(talk.ask(Request(question)))
+        talk.rewind()
+
+    assert [] == talk.all_turns()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.events import Paste
 
+from specchat.host.client import SessionRequest
 from specchat.tui.picker import Picker
 from specchat.tui.preferences import Preferences
 from specchat.tui.turn_widget import VersionSwitch, code_block_texts
@@ -518,3 +519,14 @@ def test_a_list_that_comes_and_goes_leaves_the_end_in_sight(run_on_screen):
         assert "stop: end" in driver.shown
 
     run_on_screen(scenario, size=(80, 16))
+
+
+def test_a_private_chat_keeps_versions_as_well(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("write one")
+        await driver.press("shift+tab", "r")
+        await driver.wait_for_text("<2/2>")
+        await driver.press("shift+tab", "left")
+        await driver.wait_for_text("<1/2>")
+
+    run_on_screen(scenario, session_request=SessionRequest(profile="chat", is_stored=False))
