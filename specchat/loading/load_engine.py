@@ -42,6 +42,7 @@ from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.models.load import load_model
 from specchat.models.load_options import find_model
+from specchat.models.thinking import import_parser
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.profile import BUILTIN_BACKEND, Profile
@@ -127,6 +128,8 @@ def load_engine(
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     plan = plan_load(profile, compute_features(), partial(_fetch, progress, cancelled))
     tokenizer = Tokenizer(_folder(plan.target))
+    if tokenizer.thinking:
+        import_parser()  # else the first answer would wait for it
     resources = DraftingResources(
         _load_and_report("target", plan.target, progress),
         early_exit_layer=plan.early_exit_layer,

@@ -2,7 +2,7 @@
 
 A model that thinks writes its thought between two markers, before its answer. `FORMATS` has the markers of the usual
 families; the chat template and the vocabulary of a model tell which of them it uses. The text is split by the parser of
-transformers, which is imported with the first answer of such a model. Knows texts only: no token, no model, no torch.
+transformers, which is imported when such a model is loaded. Knows texts only: no token, no model, no torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers.utils.chat_parsing import ResponseParser
 
 THINKING, TEXT = "thinking", "text"  # the kinds of parts
 NO_ANCHOR = "\0"  # the parser gets the beginning of the answer only, and need not look for it in a prompt
@@ -105,10 +108,8 @@ class PartParser:
     """
 
     def __init__(self, thinking: ThinkingFormat, *, is_open: bool) -> None:
-        from transformers.utils.chat_parsing import ResponseParser  # takes a second, for models that think only
-
         template = {"start_anchor": NO_ANCHOR, "fields": dict(thinking.fields)}
-        self._parser = ResponseParser(template, prefix=thinking.opening if is_open else "")
+        self._parser = import_parser()(template, prefix=thinking.opening if is_open else "")
         self.is_thinking = is_open
         self._has_thought, self._is_at_start = is_open, is_open
         self._pending_space = ""  # at the end of the thought so far: dropped if nothing follows
@@ -144,6 +145,13 @@ class PartParser:
         self._pending_space = "" if self._is_at_start and not kept else text[len(kept) :]
         self._is_at_start = self._is_at_start and not kept
         return kept
+
+
+def import_parser() -> type[ResponseParser]:
+    """The parser of transformers. Its import takes a second, which only models that think need."""
+    from transformers.utils.chat_parsing import ResponseParser
+
+    return ResponseParser
 
 
 def merge_parts(parts: Sequence[AnswerPart]) -> list[AnswerPart]:

@@ -21,7 +21,7 @@ from specchat.profile import DRAFTERS, Profile
 from tests import tokenizers_at_hand as at_hand
 from tests.engine_answers import measure_answer
 from tests.gguf_models import write_gguf
-from tests.tiny import SPEAKING, network, speaking
+from tests.tiny import SPEAKING, network, speaking, thinking
 from tests.tiny_heads import saved_head
 
 ALONE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
@@ -269,3 +269,13 @@ def test_a_conversation_knows_the_memory_that_it_holds(embedded):
 
     assert memory["drafters"] == pytest.approx(held, rel=0.1)
     assert memory["kv_cache"] > 2**20
+
+
+@pytest.mark.parametrize(("folder", "count"), [(thinking, 1), (speaking, 0)], ids=["thinks", "does not"])
+def test_the_parser_of_thinking_is_imported_with_a_model_that_thinks(monkeypatch, folder, count):
+    imports: list[None] = []
+    monkeypatch.setattr("specchat.loading.load_engine.import_parser", lambda: imports.append(None))
+
+    load_engine(ALONE.override({"models.target": str(folder())}))
+
+    assert len(imports) == count
