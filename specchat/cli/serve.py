@@ -1,4 +1,4 @@
-"""`specchat serve`: programs that speak the HTTP API of OpenAI."""
+"""`specchat serve`: programs that speak the HTTP API of OpenAI, Anthropic or Ollama."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ TOKEN_VARIABLE = "SPECCHAT_SERVE_TOKEN"  # noqa: S105 (the name of a variable)
 @click.option("--alias", "aliases", multiple=True, metavar="NAME", help="Another name of the model.")
 @profile_options
 def serve(host: str, port: int, token: str, aliases: tuple[str, ...], **options: Any) -> None:
-    """Serve programs that speak the HTTP API of OpenAI: chat completions, and the list of models.
+    """Serve programs that use the API of OpenAI, Anthropic or Ollama.
 
     Listens on this machine only, unless --host says otherwise. docs/serve.md has settings for several programs, and
     lists what is not supported.
