@@ -10,7 +10,7 @@ from specchat.paths import configuration_folder
 from specchat.profile.toml_lines import TomlFile, read_toml
 from specchat.profile.validation import did_you_mean
 
-NAMES = ("mouse", "vi", "keys")
+NAMES = ("mouse", "vi", "theme", "keys")
 
 
 def preferences_file() -> Path:

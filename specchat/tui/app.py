@@ -81,7 +81,7 @@ class SpecchatApp(App[None]):
     def on_mount(self) -> None:
         for theme in (DARK_THEME, LIGHT_THEME):
             self.register_theme(theme)
-        chosen = _read_theme(self._files.theme)
+        chosen = self._preferences.theme or _read_theme(self._files.theme)
         self.theme = chosen if chosen in self.available_themes else DARK_THEME.name
         self.set_keymap(dict(self._preferences.keys))
         self.theme_changed_signal.subscribe(self, self._save_theme)

@@ -21,10 +21,12 @@ from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, CommandIn
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui.approval import Approval
 from specchat.tui.picker import Picker, option_content
+from specchat.tui.preferences import theme_names
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.screen_commands import all_commands
 from specchat.tui.vi_keys import ViKeys
 
+THEME_COMMAND = "/theme "
 MAX_COMPLETIONS = 12
 MAX_VISITED_FILES = 4000
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
@@ -44,6 +46,9 @@ def completions(text_before_cursor: str, commands: Mapping[str, CommandInfo], fo
     word = word_at_end(text_before_cursor)
     if text_before_cursor.startswith("/") and word == text_before_cursor:
         return _command_items(text_before_cursor[1:], commands, len(text_before_cursor))
+    if text_before_cursor.startswith(THEME_COMMAND) and text_before_cursor.count(" ") == 1:
+        names = [name for name in theme_names() if name.startswith(word)]
+        return [CompletionItem(name, len(word), is_final=True) for name in names][:MAX_COMPLETIONS]
     if word.startswith("@"):
         typed = word[1:].removeprefix('"')
         return [*_repository_item(word), *_file_items(typed, len(word) - 1, folder)][:MAX_COMPLETIONS]

@@ -33,7 +33,7 @@ from specchat.tui.conversation_presenter import ConversationPresenter, EngineCra
 from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS, Inspector
 from specchat.tui.inspector_controller import InspectorController
 from specchat.tui.keys_screen import KEY_GROUPS, KeysScreen, key_lines, selection_keys
-from specchat.tui.preferences import Preferences
+from specchat.tui.preferences import Preferences, unknown_theme
 from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_prompt_history
 from specchat.tui.screen_commands import help_text, screen_action
 from specchat.tui.session_list import SessionsScreen
@@ -497,6 +497,12 @@ class ChatScreen(Screen[None]):
 
     def action_inspect(self) -> None:
         self.call_later(self._inspector_controller.toggle)
+
+    async def action_set_theme(self, name: str) -> None:
+        if name in self.app.available_themes:
+            self.app.theme = name
+        else:
+            await self.transcript.add_note(unknown_theme(name), is_error=True)
 
     def action_open_picker(self, purpose: str) -> None:
         self.call_later(self._open_picker, purpose)

@@ -1,7 +1,8 @@
-"""`screen.toml` in the configuration folder: the keys of the TUI, vi keys, and whether it captures the mouse.
+"""`screen.toml` in the configuration folder: the keys of the TUI, vi keys, its theme, and the mouse.
 
     mouse = false              # the terminal keeps the mouse, to select text; F9 or /mouse captures it again
     vi = true                  # vi keys in the prompt, also of the line mode
+    theme = "nord"             # the colours at the start; without it those that were chosen last
 
     [keys]                     # an action and its key, or several keys
     inspect = "f12"
@@ -18,8 +19,10 @@ from typing import Any
 
 from textual.binding import Binding, BindingType
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
+from textual.theme import BUILTIN_THEMES
 
 from specchat.commands.screen_file import read_preferences_toml, read_switch
+from specchat.drawing.themes import DARK_THEME, LIGHT_THEME
 from specchat.errors import ProfileError
 from specchat.profile.toml_lines import TomlFile
 from specchat.profile.validation import did_you_mean
@@ -35,6 +38,7 @@ class Preferences:
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
     captures_mouse: bool = True
     uses_vi_keys: bool = False
+    theme: str = ""  # "": the one that was chosen last
 
 
 DEFAULT_PREFERENCES = Preferences()
@@ -57,7 +61,22 @@ def read_preferences(path: Path, binding_scopes: Sequence[Sequence[BindingType]]
     for scope in scopes:
         _check_scope(file, scope, chosen)
     mouse, vi = read_switch(file, "mouse", default=True), read_switch(file, "vi", default=False)
-    return Preferences({name: ",".join(each) for name, each in chosen.items()}, mouse, vi)
+    return Preferences({name: ",".join(each) for name, each in chosen.items()}, mouse, vi, _read_theme(file))
+
+
+def theme_names() -> list[str]:
+    return sorted([*BUILTIN_THEMES, DARK_THEME.name, LIGHT_THEME.name])
+
+
+def unknown_theme(name: object) -> str:
+    return f"{name!r} is no theme;{did_you_mean(str(name), theme_names())} available: {', '.join(theme_names())}"
+
+
+def _read_theme(file: TomlFile) -> str:
+    name = file.tables.get("theme", "")
+    if name not in ("", *theme_names()):
+        raise ProfileError(f"{file.location_of(('theme',))}: {unknown_theme(name)}")
+    return name
 
 
 def _read_keys(file: TomlFile, action: str, value: Any, known: Sequence[str]) -> list[str]:

@@ -11,8 +11,10 @@ from textual.binding import Binding
 from specchat.commands.screen_file import preferences_file, wants_vi_keys
 from specchat.errors import ProfileError
 from specchat.tui.app import binding_scopes
+from specchat.tui.bottom_area import completions
 from specchat.tui.inspector import Inspector
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences, read_preferences
+from specchat.tui.screen_commands import BUILTIN_COMMANDS
 from specchat.tui.token_view import TokenView
 
 
@@ -125,3 +127,28 @@ def test_a_released_mouse_is_captured_with_the_first_key(run_on_screen):
         await driver.wait_until(lambda: driver.app.captures_mouse)
 
     run_on_screen(scenario, preferences=Preferences(captures_mouse=False))
+
+
+def test_a_theme_is_chosen_by_name_and_an_unknown_one_is_an_error(tmp_path):
+    assert "nord" == read(tmp_path, 'theme = "nord"\n').theme
+    assert "" == read(tmp_path, "vi = true\n").theme
+    with pytest.raises(ProfileError, match=r":1: 'nort' is no theme; did you mean 'nord'\? available: "):
+        read(tmp_path, 'theme = "nort"\n')
+
+
+def test_the_theme_of_the_file_wins_and_a_command_changes_it(run_on_screen):
+    async def scenario(driver):
+        assert "nord" == driver.app.theme
+        await driver.type("/theme drac")
+        assert driver.prompt.text == "/theme drac"
+        driver.chat.submit("/theme dracula")
+        await driver.wait_until(lambda: driver.app.theme == "dracula")
+        driver.chat.submit("/theme draculla")
+        await driver.wait_for_text("'draculla' is no theme; did you mean 'dracula'?")  # the beginning of a note
+        assert driver.app.theme == "dracula"
+
+    run_on_screen(scenario, preferences=Preferences(theme="nord"))
+
+
+def test_the_names_of_themes_are_completed(tmp_path):
+    assert ["nord"] == [item.text for item in completions("/theme no", BUILTIN_COMMANDS, tmp_path)]
