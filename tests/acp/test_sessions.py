@@ -370,7 +370,7 @@ def test_a_model_that_fits_in_fewer_bits_only_is_chosen_with_them():
 
     assert {} == config.overrides
     assert {"models.target": "org/big", "models.weights": "nf4"} == config.with_option("model", "org/big").overrides
-    assert {"models.target": "org/small", "models.weights": "float"} == config.with_option(
+    assert {"models.target": "org/small", "models.weights": "auto"} == config.with_option(
         "model", "org/small"
     ).overrides
 
