@@ -1,7 +1,7 @@
 """Pictures of the screen for the documentation: ask, press keys, and keep what is shown as SVG.
 
-python -m tools.screen_pictures docs/screen.svg --profile chat "What is your name?"
-python -m tools.screen_pictures docs/variants.svg --keys f4 "What is your name?"
+python -m tools.screen_pictures docs/screen.svg --profile chat "How do I reverse a string in Python?"
+python -m tools.screen_pictures docs/variants.svg --keys f4
 """
 
 from __future__ import annotations
