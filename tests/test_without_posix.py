@@ -56,6 +56,7 @@ def run(program: str, environment: dict[str, str] | None = None) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 def test_every_module_is_imported_without_posix():
     assert int(run(IMPORTS)) > 200
 

@@ -287,6 +287,7 @@ def test_a_slow_drafter_is_rarely_used(table):
     assert player.drafters["eagle3"].propose_count <= len(steps) // 40
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("table", ["cpu", "flat", "steep"])
 def test_a_mixed_session_is_quicker_than_with_any_single_drafter(table):
     kinds = [traces()[f"{kind}-T0"] for kind in ("edit", "chat", "files", "code")]

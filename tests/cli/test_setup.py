@@ -90,7 +90,7 @@ def test_answers_are_heard(monkeypatch, own_folders):
     assert 0 == done.code
     assert 4096 == profile.limits.context
     assert [profile.models.target] == [source for source, _ in pulled]
-    assert "Qwen/Qwen3-14B" == profile.models.target
+    assert "Qwen/Qwen2.5-Coder-14B-Instruct" == profile.models.target
     assert b"specchat -P best" in done.out
     assert ["best"] == opened
 

@@ -145,6 +145,7 @@ def test_what_is_tuned_can_be_seen_and_forgotten(models, capsys):
     assert not path.exists()
 
 
+@pytest.mark.full
 def test_ctrl_c_changes_nothing_and_the_same_command_goes_on(models, monkeypatch, capsys):
     words = ["tune", "--target", models, "--draft", models, "--count", "1", "--limit", "4"]
     real, asked = measure.time_answer, []

@@ -259,6 +259,7 @@ def test_a_cpu_without_int8_matmul_dequantizes(monkeypatch):
     assert "dequantized" in hardware_warning("int8", CPU)
 
 
+@pytest.mark.full
 def test_a_cpu_without_vnni_keeps_seven_bits_and_does_not_overflow():
     """With oneDNN limited to AVX2: largest bytes times largest bytes."""
     if max_safe_int8() == 0:

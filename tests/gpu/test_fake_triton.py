@@ -61,8 +61,9 @@ def text(model: LlamaModel, drafter: Drafter, limit: int = 2) -> list[int]:
     return generation.tokens
 
 
-@pytest.mark.parametrize("drafter", [Drafter(), pytest.param(Chaos(3), marks=pytest.mark.full)], ids=["plain", "chaos"])
-@pytest.mark.parametrize("has_graphs", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("drafter", [Drafter(), Chaos(3)], ids=["plain", "chaos"])
+@pytest.mark.parametrize("has_graphs", [False, True])
 def test_the_text_is_that_of_the_cpu(has_graphs, drafter):
     on_cpu = target("dense-qwen3")
     assert isinstance(on_cpu, LlamaModel)

@@ -81,6 +81,7 @@ def test_a_conversation_follows_one_that_was_closed(gpu):
     assert gpu.replays > 12
 
 
+@pytest.mark.full
 def test_a_text_that_outgrows_its_slot_goes_on():
     model = gpu_model()
     growing = generation(model)
@@ -168,7 +169,7 @@ def test_no_turn_captures_a_graph(gpu, sampler):
     assert gpu.replays > 48
 
 
-@pytest.mark.parametrize("sampler", ["greedy", "T0.8"])
+@pytest.mark.parametrize("sampler", ["greedy", pytest.param("T0.8", marks=pytest.mark.full)])
 def test_a_step_is_one_replay_and_few_other_launches(gpu, sampler):
     model = loaded(gpu_model())
     started = generation(model)
@@ -200,6 +201,7 @@ def test_an_idle_conversation_makes_room_for_another():
     assert first.tokens == alone.tokens
 
 
+@pytest.mark.full
 def test_a_slot_grows_beside_another():
     model, alone = gpu_model(), generation(gpu_model())
     growing, other = generation(model), generation(model)
@@ -221,7 +223,9 @@ def test_a_text_that_is_longer_than_the_arena_is_refused_with_the_numbers():
         write(generation(model, text=TEXT * 100), config())
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(
+    "sampler", [pytest.param(each, marks=() if each == "greedy" else pytest.mark.full) for each in SAMPLERS]
+)
 def test_plain_decoding_waits_once_a_step(gpu, sampler):
     assert waits_per_step(gpu, gpu_model(), None, SAMPLERS[sampler]) == 1
 
