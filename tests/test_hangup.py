@@ -82,6 +82,7 @@ def test_a_closed_terminal_ends_the_line_mode_without_a_traceback():
         "@cli.command()\n"
         "def talk():\n"
         "    print('ready', flush=True)\n"
+        "    sys.stdout.write('a begun line')\n"
         "    while sys.stdin.readline(): pass\n"
         "    while True: print('more', flush=True)\n"
         "cli.lazy_commands = {'talk': type('Later', (), {'load': lambda self: talk, 'help': ''})()}\n"

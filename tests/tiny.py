@@ -154,7 +154,10 @@ def thinking(template: str = THINKING_TEMPLATE, layers: int = 2, seed: int = 1, 
     from tokenizers import Tokenizer
 
     name = f"thinking-{layers}-{seed}-{sum(map(ord, template))}-{has_tokens}"
-    folder = shutil.copytree(speaking(layers, seed), Path(_FOLDER.name, name))
+    folder = Path(_FOLDER.name, name)
+    if folder.exists():  # the same values, given in another way
+        return folder
+    shutil.copytree(speaking(layers, seed), folder)
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     backend.add_tokens(MARKERS if has_tokens else [])
     backend.save(str(folder / "tokenizer.json"))

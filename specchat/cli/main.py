@@ -185,14 +185,14 @@ def _run(arguments: Sequence[str], obj: object) -> int:
         print_error("interrupted")
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
-        # To nothing from now on: the interpreter flushes stdout at exit and would report the broken pipe again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return BROKEN_PIPE_EXIT_CODE
     except ConnectionError:
         print_error(CONNECTION_CLOSED)
         return HostError.exit_code
     except Exception as error:  # noqa: BLE001 - the outermost level: an error becomes one line
         if isinstance(error, OSError) and is_terminal_gone(error):
+            _discard_output()
             return HANGUP_EXIT_CODE
         if os.environ.get("SPECCHAT_TRACEBACK"):
             traceback.print_exception(error)
@@ -200,6 +200,11 @@ def _run(arguments: Sequence[str], obj: object) -> int:
         print_error(f"unexpected {type(error).__name__}: {first_line} (SPECCHAT_TRACEBACK=1 shows where)")
         return UNEXPECTED_EXIT_CODE
     return code if isinstance(code, int) else 0
+
+
+def _discard_output() -> None:
+    """Write to nothing from now on: the interpreter flushes stdout at exit, and would report its error again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def with_default_command(arguments: Sequence[str], is_terminal: bool) -> list[str]:
