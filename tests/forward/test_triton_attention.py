@@ -17,6 +17,8 @@ from specchat.forward.triton_attention import BLOCK_KEYS, SPLIT_KEYS, attention
 from tests.cover import matrix
 from tests.triton_interpreter import DEVICE, interpreted_kernels
 
+pytestmark = pytest.mark.full
+
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 0.004, torch.bfloat16: 0.03}
 HEADS = [(4, 2), (7, 1), (3, 3), (17, 1)]

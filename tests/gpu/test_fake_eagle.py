@@ -15,6 +15,8 @@ from tests.fake_gpu import CaptureError, FakeGpu
 from tests.tiny import target, write
 from tests.tiny_heads import drafter_of, read
 
+pytestmark = pytest.mark.full
+
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 DEEP = TreeConfig(depth=5, width=3, max_draft_tokens=12, min_level_probability=0.0)
 SAMPLERS = {

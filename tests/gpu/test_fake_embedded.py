@@ -13,6 +13,8 @@ from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from tests.fake_gpu import FakeGpu, fake_gpu
 
+pytestmark = pytest.mark.full
+
 VARIANTS = ["lookup", "suffix", "recycling", "lookahead", "draft", "exit", "medusa", "eagle", "eagle3", "mtp", "auto"]
 WEIGHTS = ["float", "int8", "fp8", "nf4", "nf4-double"]
 

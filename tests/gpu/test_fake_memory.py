@@ -16,6 +16,8 @@ from specchat.hub.safetensors_headers import read_architecture
 from specchat.models.llama_weights import load_llama
 from tests.fake_gpu import fake_gpu
 
+pytestmark = pytest.mark.full
+
 FORMATS = {"float": "bf16", "int8": "int8", "fp8": "fp8", "nf4": "nf4", "nf4-double": "nf4-double"}
 
 

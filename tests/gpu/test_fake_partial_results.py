@@ -19,6 +19,8 @@ from specchat.hub.safetensors_headers import read_architecture
 from specchat.models.llama_weights import load_llama
 from tests.tiny import SIZES, saved
 
+pytestmark = pytest.mark.full
+
 HEADS, KV_HEADS, SIZE = SIZES["num_attention_heads"], SIZES["num_key_value_heads"], SIZES["head_dim"]
 
 

@@ -27,7 +27,10 @@ from tests.models.four_bits import save_network
 from tests.tiny import Chaos, target
 from tests.triton_interpreter import IS_INTERPRETED, interpreted_kernels
 
-pytestmark = pytest.mark.skipif(not IS_INTERPRETED, reason="a real GPU is here, on which all of tests/gpu runs")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not IS_INTERPRETED, reason="a real GPU is here, on which all of tests/gpu runs"),
+]
 SIZES = AttentionDimensions(2, 1, 16, 1e-6)
 MOST_LAUNCHES_PER_LAYER = 12
 
