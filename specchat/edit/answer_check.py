@@ -52,6 +52,10 @@ NAMING = re.compile(
     re.IGNORECASE,
 )
 DEFINITION_ADDITION = re.compile(r"\b(?:add|insert|write|create|new)\b", re.IGNORECASE)
+# "add a docstring", "please insert a check"
+ADDITION = re.compile(
+    r"\A\W*(?:please\s+|now\s+)?(?:add|insert|append|prepend|introduce|include|document|annotate)\b", re.IGNORECASE
+)
 # the new text may have few of the old words
 OTHER_WORDS = re.compile(
     r"\b(?:translat|rewrit|rephras|paraphras|reword|summari[sz]|convert|generat|replac|port)\w*|\b(?:write|turn)\b",
@@ -82,6 +86,7 @@ class AnswerProblem(StrEnum):
     MUCH_SHORTER = "much shorter"
     LOST_DEFINITIONS = "lost definitions"
     LOST_COMMENTS = "lost comments"
+    NOTHING_ADDED = "nothing added"
 
 
 # a second attempt may succeed
@@ -106,6 +111,7 @@ class EditWarnings:
     is_much_shorter: bool = False
     lost_definitions: tuple[str, ...] = ()
     is_unlike: bool = False
+    adds_nothing: bool = False  # though the instruction asks for it
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
@@ -115,11 +121,15 @@ class EditWarnings:
             return AnswerProblem.MUCH_SHORTER
         if self.lost_definitions:
             return AnswerProblem.LOST_DEFINITIONS
+        if self.adds_nothing:
+            return AnswerProblem.NOTHING_ADDED
         return AnswerProblem.LOST_COMMENTS if self.lost_comments else None
 
     @property
     def summary(self) -> str:
         warnings = ["almost nothing of the old text is left"] if self.is_unlike else []
+        if self.adds_nothing:
+            warnings.append("lines were removed, and nothing was added")
         if self.is_much_shorter:
             warnings.append(f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing")
         if self.lost_definitions:
@@ -272,8 +282,9 @@ def find_warnings(source: Source, text: str, instruction: str = "") -> EditWarni
     """
     missing = tuple(sorted(missing_definitions(source, text, instruction)))
     is_unlike = not OTHER_WORDS.search(instruction) and _is_unlike(source.text, text, MIN_KEPT_CODE_FRACTION)
+    adds_nothing = bool(ADDITION.search(instruction)) and _only_removes(source.text, text)
     if COMMENT_CHANGE.search(instruction):
-        return EditWarnings(lost_definitions=missing, is_unlike=is_unlike)
+        return EditWarnings(lost_definitions=missing, is_unlike=is_unlike, adds_nothing=adds_nothing)
     language = language_of(source.name, source.text)
     old_comments = comments(source.text, language)
     old, new = Counter(each.text for each in old_comments), Counter(each.text for each in comments(text, language))
@@ -281,7 +292,13 @@ def find_warnings(source: Source, text: str, instruction: str = "") -> EditWarni
     with_code = {each.text for each in old_comments if each.code in text}
     fewer = [comment for comment in old if new[comment] < old[comment] and comment in with_code]
     lost = tuple(comment for comment in fewer if not get_close_matches(comment, added, 1, cutoff=0.5))
-    return EditWarnings(lost, _is_much_shorter(source.text, text), missing, is_unlike)
+    return EditWarnings(lost, _is_much_shorter(source.text, text), missing, is_unlike, adds_nothing)
+
+
+def _only_removes(old: str, new: str) -> bool:
+    """Whether every line of the new text is one of the old text, and the new one has fewer."""
+    before, after = (Counter(line.strip() for line in text.split("\n") if line.strip()) for text in (old, new))
+    return not after - before and bool(before - after)
 
 
 def _is_much_shorter(old: str, new: str) -> bool:

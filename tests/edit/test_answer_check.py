@@ -292,3 +292,22 @@ def test_a_model_that_was_told_what_is_missing_and_insists_means_it():
     assert new == new_text(source, new, "tidy up", is_excerpt_meant=True)
     assert ("edge",) == find_warnings(source, new).lost_definitions
     assert AnswerProblem.LOST_DEFINITIONS == find_warnings(source, new).worst_problem
+
+
+@pytest.mark.parametrize(
+    ("instruction", "is_refused"),
+    [
+        ("add a docstring to count", True),
+        ("please insert a check of the limit", True),
+        ("remove what is not needed", False),
+        ("stop printing the sum; do not add anything", False),
+    ],
+)
+def test_an_edit_that_only_removes_lines_adds_nothing(instruction, is_refused):
+    source = make_source(b"def count(limit):\n    return limit\n\n\nprint(count(2))\nprint(count(3))\n", "a.py")
+
+    warnings = find_warnings(source, "def count(limit):\n    return limit\n\n\nprint(count(2))\n", instruction)
+
+    assert (AnswerProblem.NOTHING_ADDED if is_refused else None) == warnings.worst_problem
+    assert is_refused == ("nothing was added" in warnings.summary)
+    assert find_warnings(source, source.text + "print(count(4))\n", instruction).worst_problem is None
