@@ -1,7 +1,8 @@
 """The events of an answer: everything that passes between the engine and a front end.
 
 Events are plain values without torch, so they can be drawn, printed and sent through a socket. The events of a turn:
-`LoadingProgress* Notice* Routed PrefillProgress* (ThinkingDelta | TextDelta | StepDone | Notice)* (Finished | Failed)`.
+`LoadingProgress* Notice* Routed PrefillProgress* (ThinkingDelta | TextDelta | ToolCallDelta | StepDone | Notice)*
+(Finished | Failed)`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from specchat.errors import SpecchatError
 
 REPETITION = "repetition"  # the finish reason of an answer that repeated itself
+TOOL_CALLS = "tool_calls"  # the finish reason of an answer that calls tools
 TRUNCATED_REASONS = ("length", REPETITION)  # the model did not end the answer
 TARGET = "target"  # the source of a token that the target sampled and no drafter proposed
 MAX_SHOWN_ERROR = 0.12  # relative; a speedup with a larger error is shown as a range
@@ -76,6 +78,16 @@ class ThinkingDelta:
     """New characters of the model's thinking, which is no part of the answer. A client may leave it out."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class ToolCallDelta:
+    """New characters of the arguments of a tool call. The first delta of a call has its name, and no arguments."""
+
+    index: int  # of the call in this answer, from 0
+    id: str
+    name: str = ""
+    arguments: str = ""
 
 
 NO_OUTPUT_YET = TextDelta("")  # an answer yields this while it waits or computes, so that other sessions can run
@@ -220,7 +232,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Finished:
-    """The end of an answer: `stop`, `length`, `repetition` (`chat/repetition.py`) or `cancelled`."""
+    """The end of an answer: `stop`, `tool_calls`, `length`, `repetition` (`chat/repetition.py`) or `cancelled`."""
 
     finish_reason: str
     totals: Totals
@@ -239,4 +251,7 @@ class Failed:
         return cls(str(error), error.exit_code)
 
 
-Event = LoadingProgress | Notice | PrefillProgress | Routed | TextDelta | ThinkingDelta | StepDone | Finished | Failed
+Event = (
+    LoadingProgress | Notice | PrefillProgress | Routed | TextDelta | ThinkingDelta | ToolCallDelta | StepDone
+    | Finished | Failed
+)  # fmt: skip

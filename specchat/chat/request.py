@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from specchat.chat.schema_check import check_ends, parse_schema
+from specchat.chat.tools import ANY_TOOL, TOOL_CHOICES, Tool, ToolResult
 from specchat.errors import ContextError, UsageError
 from specchat.profile import ANSWER_FORMATS, THINKING_MODES, Sampling
 
@@ -78,7 +79,8 @@ class Request:
     the command that makes the request wants (EDIT_TASKS), "" in a chat. `file_to_rewrite` names the file, attached here
     or earlier in the conversation, of which the answer will be a new version. `answer_prefix` is the beginning of the
     answer, which the model continues. `wants_probabilities`: the steps carry the probabilities of their tokens, for the
-    inspector.
+    inspector. `tool_results` answer the calls of the last turn; with them, the text may be empty. `tool_choice` is one
+    of TOOL_CHOICES, or the name of the tool that the answer must call.
     """
 
     text: str
@@ -94,9 +96,12 @@ class Request:
     answer_format: AnswerFormat | None = None
     thinking: str | None = None
     wants_probabilities: bool = False
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = ANY_TOOL
+    tool_results: tuple[ToolResult, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.text.strip():
+        if not self.text.strip() and not self.tool_results:
             raise UsageError("the prompt is empty; give a question as an argument or on standard input")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise UsageError(f"max_tokens must be at least 1, not {self.max_tokens}")
@@ -104,12 +109,15 @@ class Request:
             raise UsageError(f"the temperature must lie between 0 and 5, not {self.temperature}")
         if self.thinking not in (None, *THINKING_MODES):
             raise UsageError(f"thinking must be one of {', '.join(THINKING_MODES)}, not {self.thinking!r}")
+        if self.tool_choice not in (*TOOL_CHOICES, *(tool.name for tool in self.tools)):
+            raise UsageError(f"tool_choice: no tool is named {self.tool_choice!r}")
         if "" in self.stop:
             raise UsageError("a stop string must not be empty")
 
     def check_size(self, context_window: int) -> None:
         """ContextError for a question that is too long for any tokenizer, found without tokenizing it."""
-        characters = len(self.text) + sum(len(file.text) for file in self.files)
+        given = (self.text, *(file.text for file in self.files), *(result.text for result in self.tool_results))
+        characters = sum(map(len, given))
         if context_window and characters > context_window * MAX_CHARACTERS_PER_TOKEN:
             tokens = -(-characters // MAX_CHARACTERS_PER_TOKEN)
             raise ContextError(

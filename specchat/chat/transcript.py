@@ -3,16 +3,22 @@
 from dataclasses import dataclass
 
 from specchat.chat.request import Attachment
+from specchat.chat.tools import ToolCall, ToolResult
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A question and its answer from a client: text without tokens. `is_failed`: the engine never finished it."""
+    """A question and its answer from a client: text without tokens. `is_failed`: the engine never finished it.
+
+    After an answer with tool calls, the results stand in the place of the question, which may follow them.
+    """
 
     user: str
     answer: str
     files: tuple[Attachment, ...] = ()
     is_failed: bool = False
+    tool_results: tuple[ToolResult, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Turn:
     seed: int = 0
     model: str = ""  # the target that these tokens belong to, as the profile names it; "": unknown
     thinking: str = ""  # what the model thought before the answer
+    tool_results: tuple[ToolResult, ...] = ()  # before the question, which may be empty then
+    tool_calls: tuple[ToolCall, ...] = ()  # after the text of the answer
 
     @property
     def token_ids(self) -> tuple[int, ...]:

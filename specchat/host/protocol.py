@@ -30,10 +30,12 @@ from specchat.chat.events import (
     StepDone,
     TextDelta,
     ThinkingDelta,
+    ToolCallDelta,
     Totals,
 )
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import AnswerFormat, Attachment, Request
+from specchat.chat.tools import ANY_TOOL, Tool, ToolResult
 
 PROTOCOL_VERSION = 2
 MAX_LINE_BYTES = 32 * 2**20
@@ -191,6 +193,7 @@ SIMPLE_EVENTS = {
     "routed": Routed,
     "text_delta": TextDelta,
     "thinking_delta": ThinkingDelta,
+    "tool_call_delta": ToolCallDelta,
     "failed": Failed,
 }
 EVENT_METHODS = {kind: name for name, kind in SIMPLE_EVENTS.items()} | {StepDone: "steps", Finished: "finished"}
@@ -257,8 +260,11 @@ def request_to_json(request: Request) -> JsonObject:
     answer_format = request.answer_format
     params = asdict(replace(request, answer_format=None))
     del params["answer_format"]
-    if not request.wants_probabilities:
-        del params["wants_probabilities"]
+    for name in ("wants_probabilities", "tools", "tool_results"):
+        if not params[name]:
+            del params[name]
+    if request.tool_choice == ANY_TOOL:
+        del params["tool_choice"]
     return params | ({answer_format.kind: answer_format.value} if answer_format else {})
 
 
@@ -274,9 +280,19 @@ def request_from_json(params: JsonObject) -> Request:
         raise errors.UsageError(f"each file of a request needs a {missing}") from None
     checked = {"files": attached, "stop": tuple(params.get("stop") or ())}
     checked |= {name: params.get(name) or "" for name in ("task", "file_to_rewrite", "answer_prefix")}
+    checked["tool_choice"] = params.get("tool_choice") or ANY_TOOL
     checked["wants_probabilities"] = bool(params.get("wants_probabilities"))
     checked["answer_format"] = AnswerFormat.from_options(params)
+    checked["tools"] = tuple(_values_from_json(Tool, params.get("tools")))
+    checked["tool_results"] = tuple(_values_from_json(ToolResult, params.get("tool_results")))
     return from_known_fields(Request, {**params, **checked})
+
+
+def _values_from_json(value_type: type[Tool | ToolResult], listed: Any) -> Iterator[Any]:
+    try:
+        yield from (value_type(**fields) for fields in listed or ())
+    except TypeError:
+        raise errors.UsageError(f"a request needs other fields for a {value_type.__name__}") from None
 
 
 REQUEST_FIELD_TYPES: dict[str, Any] = {
@@ -291,6 +307,9 @@ REQUEST_FIELD_TYPES: dict[str, Any] = {
     "file_to_rewrite": str | None,
     "answer_prefix": str | None,
     "thinking": str | None,
+    "tools": list | tuple | None,
+    "tool_choice": str | None,
+    "tool_results": list | tuple | None,
     "wants_probabilities": bool | None,
 }
 

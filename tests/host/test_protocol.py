@@ -19,9 +19,11 @@ from specchat.chat.events import (
     Routed,
     StepDone,
     TextDelta,
+    ToolCallDelta,
     Totals,
 )
 from specchat.chat.request import AnswerFormat, Attachment, Request
+from specchat.chat.tools import Tool, ToolResult
 from specchat.errors import ModelError, UsageError
 from specchat.host.protocol import (
     EVENT_METHODS,
@@ -49,6 +51,7 @@ EVENTS = [
     PrefillProgress(128, 256, cached_tokens=7),
     Routed("lookup", 8, "the files repeat", seed=2**40),
     TextDelta("é\u2028\n\x00"),
+    ToolCallDelta(1, "call_1", "read", '{"path": "é"}'),
     StepDone(
         (1, 2),
         (0, 1),
@@ -102,6 +105,14 @@ def test_a_request_survives_the_wire():
         "why?", (Attachment("a.py", "x = 1\n"),), max_tokens=5, seed=2**63, temperature=0.5, stop=("\n",), task="edit",
         file_to_rewrite="a.py", answer_format=AnswerFormat.parse("choices", ["yes", "no"]),
     )  # fmt: skip
+
+    assert request == request_from_json(json.loads(json.dumps(request_to_json(request))))
+
+
+def test_tools_and_their_results_survive_the_wire():
+    tool = Tool.parse("read", "reads a file", {"type": "object", "properties": {"path": {"type": "string"}}})
+    result = ToolResult("call_1", "read", "x = 1\n", is_error=True)
+    request = Request("", tools=(tool,), tool_choice="read", tool_results=(result,))
 
     assert request == request_from_json(json.loads(json.dumps(request_to_json(request))))
 
