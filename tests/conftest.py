@@ -4,6 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from hypothesis import settings
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("SPECCHAT_CACHE", tempfile.mkdtemp(prefix="specchat-cache-"))  # compiled kernels are shared
@@ -16,3 +18,6 @@ os.environ["SPECCHAT_HOME"] = tempfile.mkdtemp(prefix="specchat-home-")
 _models = Path(os.environ["SPECCHAT_HOME"], "data", "models")
 _models.mkdir(parents=True)
 (_models / "starter-declined").touch()
+# Examples have no time limit: on a busy machine, it fails by chance.
+settings.register_profile("no time limit", deadline=None)
+settings.load_profile("no time limit")

@@ -122,7 +122,7 @@ def test_beyond_its_context_window_and_without_memory_it_drafts_nothing():
     assert len(poor.propose(DraftContext([5, 6, 7, 8], Sampler(), 8))) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 40), st.text("the fox\n€ä🙂", max_size=30)), max_size=6))
 def test_incremental_tokens_are_tokens_of_the_text(words, edits):
     spelling, text = IncrementalTokenizer(words), ""

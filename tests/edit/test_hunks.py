@@ -12,7 +12,7 @@ TEXTS = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "\x0c d\n"]), max_s
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(TEXTS, TEXTS)
 def test_all_hunks_make_the_new_text_and_none_the_old_one(old, new):
     hunks = diff_hunks(old, new)
@@ -21,7 +21,7 @@ def test_all_hunks_make_the_new_text_and_none_the_old_one(old, new):
     assert old == apply_hunks(old, [])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(TEXTS, TEXTS, st.randoms(use_true_random=False))
 def test_split_hunks_are_the_same_hunks(old, new, dice):
     parts = [part for hunk in diff_hunks(old, new) for part in (hunk.split() if dice.random() < 0.7 else [hunk])]

@@ -14,7 +14,7 @@ from specchat.edit.source_text import make_source, source_diff
 LINES = st.text(alphabet="ab \t\x0c\u2028é", max_size=4)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(LINES, max_size=6), st.lists(LINES, max_size=6), st.booleans(), st.sampled_from(["\n", "\r\n"]))
 def test_git_apply_makes_the_new_file_from_the_diff(tmp_path_factory, old, new, ends, newline):
     folder = tmp_path_factory.mktemp("diff")

@@ -75,7 +75,7 @@ def test_only_files_can_be_edited(tmp_path):
 NEWLINES = st.sampled_from(["\n", "\r\n"])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.text("ab\té\x0c\r", max_size=3), NEWLINES), max_size=8), st.sampled_from(["", "x"]))
 def test_an_unchanged_text_is_written_byte_for_byte(lines, end):
     raw = ("".join(text.rstrip("\r") + newline for text, newline in lines) + end).encode()

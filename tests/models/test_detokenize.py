@@ -56,7 +56,7 @@ def test_the_text_contains_no_stop_string(blocks, stops):
 
 
 @given(text=st.text(st.characters(exclude_characters="▁", exclude_categories=["Cs"]), max_size=30), cuts=st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_real_tokenizer_streams_what_it_decodes(family, text, cuts):
     tokenizer = tokenizer_of(family)

@@ -50,7 +50,7 @@ def test_a_transcript_cut_at_every_character_parses_as_the_whole(name, answer):
 
 
 @given(text=PIECES, cuts=st.sets(st.integers(0, 60)), is_open=st.booleans())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @EVERY_FORMAT
 def test_no_cut_changes_the_parts(name, text, cuts, is_open):
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
@@ -60,7 +60,6 @@ def test_no_cut_changes_the_parts(name, text, cuts, is_open):
 
 
 @given(text=st.text(st.characters(exclude_characters="<[")), is_open=st.booleans())
-@settings(deadline=None)
 def test_text_without_a_marker_is_one_part(text, is_open):
     expected = AnswerPart(THINKING, text.strip()) if is_open else AnswerPart(TEXT, text)
 

@@ -66,7 +66,7 @@ def test_an_ordinary_conversation_has_the_same_tokens_as_in_transformers(family,
 
 
 @given(text=st.text(st.characters(exclude_characters="▁", exclude_categories=["Cs"]), max_size=40))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_decoding_restores_the_encoded_text(family, text):
     tokenizer = tokenizer_of(family)
@@ -75,7 +75,7 @@ def test_decoding_restores_the_encoded_text(family, text):
 
 
 @given(ids=st.lists(st.integers(0, 359), max_size=12))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_byte_level_tokens_are_decoded_as_the_library_decodes_them(ids):
     import tokenizers
 
@@ -85,7 +85,7 @@ def test_byte_level_tokens_are_decoded_as_the_library_decodes_them(ids):
 
 
 @given(text=st.text(st.sampled_from("<|end>user \n" + SPLIT_MARK), max_size=30))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_message_can_contain_a_control_token(family, text):
     tokenizer = tokenizer_of(family)

@@ -32,7 +32,7 @@ def test_a_long_piece_is_split_after_a_blank_line():
 LINES = st.sampled_from(["", "def f():", "    x = 1", "class A:", "    def m(self):", "        pass", "\x0c", "# é"])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(LINES, max_size=30), st.booleans(), st.integers(1, 12), st.sampled_from(["python", ""]))
 def test_chunks_are_short_in_order_and_lose_only_blank_lines(lines, ends, most, language):
     text = "\n".join(lines) + "\n" * ends

@@ -84,7 +84,7 @@ class NamesRemoved(ast.NodeTransformer):
 RENAMINGS = [Rename(old, FRESH, kind) for old in ("a", "b", "c") for kind in KINDS]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(PROGRAMS)
 def test_a_renaming_there_and_back_gives_the_same_bytes_and_the_same_tree(program):
     assume(compiles(program))
@@ -99,7 +99,7 @@ def test_a_renaming_there_and_back_gives_the_same_bytes_and_the_same_tree(progra
         assert compiles(new)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.filter_too_much])
 @given(PROGRAMS, st.sampled_from(["\n", "\r\n"]), st.sampled_from(["utf-8", "utf-8-sig", "latin-1"]))
 def test_what_is_not_renamed_keeps_its_bytes(program, newline, codec):
     text = f"# coding: {codec.removesuffix('-sig')}\n# é\n{program}def old(): pass\n"
