@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from itertools import combinations, product
+from math import gcd
 from typing import Any
 
 import pytest
@@ -37,10 +38,17 @@ def cover_of(*axes: list[Any], rounds: int = 0) -> list[tuple[Any, ...]]:
     return [tuple(axis[index] for axis, index in zip(axes, row, strict=True)) for row in rows]
 
 
-def matrix(*axes: list[Any], seldom: Collection[Any] = (), rounds: int = 0) -> list[Any]:
-    """Test parameters: the cover of all but `seldom` values always, all other combinations marked `full`."""
+def matrix(*axes: list[Any], seldom: Collection[Any] = (), rounds: int = 0, step: int = 1) -> list[Any]:
+    """Test parameters: the cover of all but `seldom` values always, all other combinations marked `full`.
+
+    With a `step`, every step-th of the others only. It has no common divisor with the length of an axis, so that every
+    pair of values remains.
+    """
+    if any(gcd(step, len(axis)) > 1 for axis in axes):
+        raise ValueError(f"a step of {step} leaves pairs out: an axis has a length with a common divisor")
     cover = set(cover_of(*([value for value in axis if value not in seldom] for axis in axes), rounds=rounds))
     return [
         pytest.param(*row, marks=() if row in cover else pytest.mark.full, id="-".join(map(str, row)))
-        for row in product(*axes)
+        for number, row in enumerate(product(*axes))
+        if row in cover or number % step == 0
     ]

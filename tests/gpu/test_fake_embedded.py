@@ -42,24 +42,19 @@ def answer(engine: Engine, variant: str, temperature: float) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_no_drafter_changes_the_text(engine, variant):
-    for temperature in (0.0, 0.8):
-        assert answer(engine, variant, temperature) == answer(engine, "plain", temperature)
+@pytest.fixture(scope="module")
+def plain_texts(engine: Engine) -> dict[float, str]:
+    return {temperature: answer(engine, "plain", temperature) for temperature in (0.0, 0.8)}
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_no_turn_captures_a_graph(engine, gpu, variant):
+def test_no_drafter_changes_the_text_or_captures_a_graph(engine, gpu, plain_texts, variant):
     captures = gpu.captures
 
-    answer(engine, variant, 0.8)
-
+    assert {temperature: answer(engine, variant, temperature) for temperature in plain_texts} == plain_texts
     assert gpu.captures == captures
 
 
-@pytest.mark.full
 def test_the_engine_asks_for_no_kernel_that_plans_for_each_length(engine):
     assert engine.models.target.pool.layout.device.type == "cuda"
     assert not torch.backends.cuda.cudnn_sdp_enabled()
@@ -80,7 +75,6 @@ def test_all_graphs_are_captured_while_the_models_load_and_none_during_a_turn(gp
     assert gpu.replays > 20
 
 
-@pytest.mark.full
 def test_an_answer_holds_what_it_held_before(gpu):
     loaded = load_engine(Profile().override({"models.device": "cuda", "models.heads": (), "models.draft": ""}))
     answer(loaded, "plain", 0.0)
