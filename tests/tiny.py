@@ -145,6 +145,21 @@ THINKING_TEMPLATE = (  # as Qwen3's: a switch, the thought opened by the prompt,
     "{{ '<think>\\n\\n</think>\\n\\n' if enable_thinking is defined and not enable_thinking else '<think>\\n' }}"
     "{% endif %}"
 )
+HERMES_TEMPLATE = (  # as Qwen's: tools in the system prompt, results in a message of the user
+    "{% if tools %}<|system|>{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<tool_call> {} </tool_call><|end|>"
+    "{% endif %}{% for m in messages %}"
+    "{% if m.role == 'tool' %}<|user|><tool_response>\n{{ m.content }}\n</tool_response><|end|>"
+    "{% else %}<|{{ m.role }}|>{{ m.content }}{% for call in m.tool_calls or [] %}"
+    '\n<tool_call>\n{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}\n'
+    "</tool_call>{% endfor %}<|end|>{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+LLAMA_TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'tool' %}<|user|>{{ m.content | tojson }}<|end|>"
+    "{% elif m.tool_calls %}<|assistant|>{% for call in m.tool_calls %}"
+    '{"name": "{{ call.function.name }}", "parameters": {{ call.function.arguments | tojson }}}{% endfor %}<|end|>'
+    "{% else %}<|{{ m.role }}|>{% if tools and loop.first %}{{ tools | tojson }}\n\n{% endif %}{{ m.content }}<|end|>"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
 KEEPING_TEMPLATE = TEMPLATE.replace("<|assistant|>{% endif", "<|assistant|><think>\n{% endif") + "{# </think> #}"
 
 
@@ -160,6 +175,21 @@ def thinking(template: str = THINKING_TEMPLATE, layers: int = 2, seed: int = 1, 
     shutil.copytree(speaking(layers, seed), folder)
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     backend.add_tokens(MARKERS if has_tokens else [])
+    backend.save(str(folder / "tokenizer.json"))
+    settings = {"eos_token": "<|end|>", "chat_template": template}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@lru_cache
+def calling(template: str, *tokens: str) -> Path:
+    """The folder of a random network like `speaking` whose template has tools, and these added tokens."""
+    from tokenizers import Tokenizer
+
+    folder = Path(_FOLDER.name, f"calling-{sum(map(ord, template))}-{len(tokens)}")
+    shutil.copytree(speaking(), folder)
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.add_tokens(list(tokens))
     backend.save(str(folder / "tokenizer.json"))
     settings = {"eos_token": "<|end|>", "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))

@@ -7,6 +7,7 @@ retrieve.py, passages.py, repomap.py   passages of long files, and a map of a re
 long_files.py                          files that do not fit: whether all of one is asked about, and its parts
 request_kinds.py, router.py            the kind of a request, and its drafter
 reference_corpus.py, prompt.py         passages of a reference corpus, and the prompt as tokens
+tools.py, tool_prompt.py               tools, their calls and results, and how a prompt has them
 edit_contract.py                       the form of an answer that is a whole file: its fence, given or by a grammar
 session.py                             one conversation: prefill, decode, events
 repetition.py                          an answer that repeats itself word for word

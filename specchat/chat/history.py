@@ -9,13 +9,14 @@ import zlib
 from array import array
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from specchat.chat.events import StepDone
 from specchat.chat.history_schema import MIGRATIONS, migrate, schema_version
 from specchat.chat.step_encoding import unpack_steps
+from specchat.chat.tools import ToolCall
 from specchat.errors import HostError
 
 BUSY_TIMEOUT_MILLISECONDS = 250
@@ -60,6 +61,7 @@ class StoredAnswer:
     rendered_prompt: str = ""  # the text of `prompt_ids`
     model: str = ""  # the target; "" in turns of older versions
     thinking: str = ""  # what the model thought before it answered
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -243,6 +245,7 @@ ANSWER_COLUMNS = (
     "rendered_prompt",
     "model",
     "thinking",
+    "tool_calls",
 )
 TURN_COLUMNS = f"""turns.id, parent_id, q.content, state, totals, started, ended,
            coalesce(turns.partial, a.content, ''), {", ".join(ANSWER_COLUMNS)}"""
@@ -267,15 +270,16 @@ def pack_answer(answer: StoredAnswer) -> list[Any]:
         pack_ids(answer.token_ids), zlib.compress(answer.source_indices), json.dumps(list(answer.sources)),
         answer.variant, None if answer.seed is None else str(answer.seed), pack_ids(answer.prompt_ids),
         zlib.compress(answer.rendered_prompt.encode()), answer.model, answer.thinking,
+        json.dumps([asdict(call) for call in answer.tool_calls]) if answer.tool_calls else None,
     ]  # fmt: skip
 
 
 def unpack_answer(text: str, columns: Sequence[Any]) -> StoredAnswer:
-    ids, kinds, sources, variant, seed, prompt_ids, rendered, model, thinking = columns
+    ids, kinds, sources, variant, seed, prompt_ids, rendered, model, thinking, calls = columns
     return StoredAnswer(
         text, unpack_ids(ids), zlib.decompress(kinds or EMPTY_BLOB), tuple(json.loads(sources or "[]")), variant or "",
         int(seed) if seed else None, unpack_ids(prompt_ids), zlib.decompress(rendered or EMPTY_BLOB).decode(),
-        model or "", thinking or "",
+        model or "", thinking or "", tuple(ToolCall(**call) for call in json.loads(calls or "[]")),
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """The tables of the history database, and how an older file becomes a new one. Knows no reader and no writer.
 
 messages   one text of a conversation, addressed by its content and its parent: shared beginnings are stored once
-turns      one question and its answer: model, seed, thinking, token ids, the drafter of each token, totals, and the
-           turn before it; turns with the same turn before them are versions of each other
+turns      one question and its answer: model, seed, thinking, tool calls as JSON, token ids, the drafter of each
+           token, totals, and the turn before it; turns with the same turn before them are versions of each other
 threads    a name for the last turn of a conversation; a fork is a second thread, and nothing is copied. `use_number`
            orders them by use: the clock of a machine may be set back, so `updated` is only shown
 search     the full-text index of questions and answers
@@ -73,6 +73,7 @@ MIGRATIONS = (
     CREATE INDEX turns_by_parent ON turns (parent_id);
     """,
     "ALTER TABLE turns ADD COLUMN thinking TEXT",
+    "ALTER TABLE turns ADD COLUMN tool_calls TEXT",
 )
 
 # The names of version 3 and those of version 4. An empty name drops the key.

@@ -6,15 +6,19 @@ stored tokens and those of the new end. When a template changes the past (trims 
 prompt is encoded again, and the KV cache still serves the common prefix.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from specchat.chat.attachments import with_attachments
 from specchat.chat.reference_corpus import ReferenceCorpus, with_passages
 from specchat.chat.request import Attachment, Request
+from specchat.chat.tool_prompt import answered_calls, call_fields, describe_tools, result_messages, spell_out
+from specchat.chat.tools import ToolCall
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
 from specchat.models.tokenizer import AUTO_THINKING, Message, Tokenizer
+from specchat.models.tool_formats import ToolFormat
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ def build_next_prompt(
     A given beginning of the answer follows the generation prompt, as the first part of the answer. With `thinking`
     "off", the prompt has the end of the thought, so that the model begins with the answer.
     """
-    messages = _messages(turns, request, reference_corpus)
-    rendered = _render(tokenizer, system, messages, thinking)
+    messages = _messages(turns, request, reference_corpus, tokenizer.tool_format)
+    rendered = _render_with_tools(tokenizer, system, messages, thinking, request)
     if thinking == "off":
         rendered += _end_of_thought(tokenizer, rendered)
     last = turns[-1] if turns else Turn("")
@@ -63,14 +67,42 @@ def _append_to_last_turn(tokenizer: Tokenizer, last: Turn, rendered: str) -> lis
 
     The new end starts with the end token of the answer, so the end token that the model generated is dropped.
     """
+    end = _end_of_calls(tokenizer, last, rendered) if last.tool_calls else _end_of_answer(tokenizer, last, rendered)
+    if end is None or not last.prompt_ids:
+        return None
+    ids = last.token_ids[:-1] if last.answer_ids and last.answer_ids[-1] in tokenizer.stop_token_ids else last.token_ids
+    return [*ids, *tokenizer.encode_continuation(rendered[end:])]
+
+
+def _end_of_answer(tokenizer: Tokenizer, last: Turn, rendered: str) -> int | None:
+    """Where the last answer ends in the new prompt; None if the prompt does not have it as the model wrote it."""
     answer = _rendered_answer(tokenizer, last)
     spaces = ("", " ") if tokenizer.strips_first_space else ("",)
     pasts = [last.rendered_prompt + space + answer for space in spaces]
-    past = next((text for text in pasts if rendered.startswith(text)), None)
-    if past is None or not last.prompt_ids:
+    return next((len(text) for text in pasts if rendered.startswith(text)), None)
+
+
+def _end_of_calls(tokenizer: Tokenizer, last: Turn, rendered: str) -> int | None:
+    """As `_end_of_answer`, of an answer with tool calls.
+
+    A template writes the calls anew, with other spaces and perhaps in another order, so they are not compared: they
+    were parsed from the tokens that are kept. The end token is the first one, because no text contains any.
+    """
+    start = len(last.rendered_prompt)
+    end = tokenizer.find_stop_token(rendered, start)
+    if end is None or not rendered.startswith(last.rendered_prompt):
         return None
-    ids = last.token_ids[:-1] if last.answer_ids and last.answer_ids[-1] in tokenizer.stop_token_ids else last.token_ids
-    return [*ids, *tokenizer.encode_continuation(rendered[len(past) :])]
+    answer, at = rendered[start:end], 0
+    for text in (last.thinking, last.answer):
+        escaped = tokenizer.escape_control_tokens(text.strip())
+        if (at := answer.find(escaped, at)) < 0:
+            return None
+        at += len(escaped)
+    if marks := tokenizer.thinking:
+        is_thought = marks.closing in tokenizer.generated_text(last.answer_ids)
+        if is_thought != (marks.closing in answer):
+            return None
+    return end
 
 
 def _rendered_answer(tokenizer: Tokenizer, turn: Turn) -> str:
@@ -89,18 +121,28 @@ def _end_of_thought(tokenizer: Tokenizer, rendered: str) -> str:
     return marks.forced_closing if marks.is_open(rendered) else marks.skipped
 
 
-def _messages(turns: Sequence[Turn], request: Request, reference_corpus: ReferenceCorpus | None) -> list[Message]:
+def _messages(
+    turns: Sequence[Turn], request: Request, reference_corpus: ReferenceCorpus | None, tool_format: ToolFormat
+) -> list[Message]:
     messages: list[Message] = []
-    for turn in turns:
-        messages.append({"role": "user", "content": _user_content(turn.user, turn.files, reference_corpus)})
-        messages.append(_answer_message(turn))
-    return [*messages, {"role": "user", "content": _user_content(request.text, request.files, reference_corpus)}]
+    calls: Sequence[ToolCall] = ()
+    asked = Turn(request.text, request.files, tool_results=request.tool_results)
+    for turn in (*turns, asked):
+        results = answered_calls(calls, turn.tool_results)
+        messages += result_messages(results, tool_format)
+        if turn.user.strip() or not results:
+            messages.append({"role": "user", "content": _user_content(turn.user, turn.files, reference_corpus)})
+        if turn is not asked:
+            messages.append(_answer_message(turn, tool_format))
+        calls = turn.tool_calls
+    return messages
 
 
-def _answer_message(turn: Turn) -> Message:
+def _answer_message(turn: Turn, tool_format: ToolFormat) -> Message:
     """The answer, and what the model thought: the template decides whether the model reads that again."""
-    message = {"role": "assistant", "content": turn.answer}
-    return message | {"thinking": turn.thinking} if turn.thinking else message
+    thought = {"thinking": turn.thinking} if turn.thinking else {}
+    calls = {"tool_calls": call_fields(turn.tool_calls, tool_format)} if turn.tool_calls else {}
+    return {"role": "assistant", "content": turn.answer, **thought, **calls}
 
 
 def _user_content(question: str, files: Sequence[Attachment], reference_corpus: ReferenceCorpus | None) -> str:
@@ -109,16 +151,36 @@ def _user_content(question: str, files: Sequence[Attachment], reference_corpus: 
     return with_passages(question, reference_corpus.search(question))
 
 
-def _render(tokenizer: Tokenizer, system: str, messages: list[Message], thinking: str) -> str:
+def _render_with_tools(
+    tokenizer: Tokenizer, system: str, messages: list[Message], thinking: str, request: Request
+) -> str:
+    """The conversation with its tools; a template without tools gets them as text."""
+    tools = request.offered_tools
+    if tokenizer.reads_tools:
+        return _render(tokenizer, system, messages, thinking, [tool.to_template() for tool in tools])
+    texts = [system.strip(), describe_tools(tools) if tools else ""]
+    return _render(tokenizer, "\n\n".join(filter(None, texts)), spell_out(messages), thinking)
+
+
+def _render(
+    tokenizer: Tokenizer,
+    system: str,
+    messages: list[Message],
+    thinking: str,
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """The conversation as text. If the template has no system role, the system prompt precedes the first question."""
     if not system.strip():
-        return tokenizer.render(messages, add_generation_prompt=True, thinking=thinking)
+        return tokenizer.render(messages, add_generation_prompt=True, thinking=thinking, tools=tools)
     try:
         with_system = [{"role": "system", "content": system}, *messages]
-        rendered = tokenizer.render(with_system, add_generation_prompt=True, thinking=thinking)
+        rendered = tokenizer.render(with_system, add_generation_prompt=True, thinking=thinking, tools=tools)
     except ModelError:
         rendered = ""
     if tokenizer.escape_control_tokens(system.strip()) in rendered:
         return rendered
-    first = {"role": "user", "content": f"{system}\n\n{messages[0]['content']}"}
-    return tokenizer.render([first, *messages[1:]], add_generation_prompt=True, thinking=thinking)
+    if messages[0]["role"] != "user":  # a conversation that begins with the results of tools
+        messages = [{"role": "user", "content": system}, *messages]
+    else:
+        messages = [{"role": "user", "content": f"{system}\n\n{messages[0]['content']}"}, *messages[1:]]
+    return tokenizer.render(messages, add_generation_prompt=True, thinking=thinking, tools=tools)

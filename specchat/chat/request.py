@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from specchat.chat.schema_check import check_ends, parse_schema
-from specchat.chat.tools import ANY_TOOL, TOOL_CHOICES, Tool, ToolResult
+from specchat.chat.tools import ANY_TOOL, NO_TOOL, TOOL_CHOICES, Tool, ToolResult
 from specchat.errors import ContextError, UsageError
 from specchat.profile import ANSWER_FORMATS, THINKING_MODES, Sampling
 
@@ -113,6 +113,11 @@ class Request:
             raise UsageError(f"tool_choice: no tool is named {self.tool_choice!r}")
         if "" in self.stop:
             raise UsageError("a stop string must not be empty")
+
+    @property
+    def offered_tools(self) -> tuple[Tool, ...]:
+        """The tools that the model hears of and may call."""
+        return () if self.tool_choice == NO_TOOL else self.tools
 
     def check_size(self, context_window: int) -> None:
         """ContextError for a question that is too long for any tokenizer, found without tokenizing it."""

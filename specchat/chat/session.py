@@ -19,6 +19,7 @@ from specchat.chat.events import (
     NO_OUTPUT_YET,
     REPETITION,
     TARGET,
+    TOOL_CALLS,
     CommittedToken,
     Event,
     Failed,
@@ -30,6 +31,7 @@ from specchat.chat.events import (
     StepDone,
     TextDelta,
     ThinkingDelta,
+    ToolCallDelta,
     Totals,
 )
 from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainBaseline, PlainEstimate
@@ -38,6 +40,7 @@ from specchat.chat.reference_corpus import ReferenceCorpus
 from specchat.chat.repetition import Repetition, RepetitionDetector
 from specchat.chat.request import EDIT_TASKS, AnswerFormat, Request
 from specchat.chat.router import Route, choose_route
+from specchat.chat.tools import ToolCall
 from specchat.chat.transcript import Turn
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser, ChooserState, DeviceLoad
@@ -54,13 +57,15 @@ from specchat.engine.stats import NO_DRAFTER, DecodingStats
 from specchat.errors import ContextError, SpecchatError
 from specchat.models.answer_stream import AnswerStream, StreamedParts
 from specchat.models.llguidance_grammar import json_schema_grammar, lark_grammar, regex_grammar
-from specchat.models.thinking import TEXT
+from specchat.models.thinking import TEXT, AnswerPart
 from specchat.models.thinking_budget import make_thinking_budget
 from specchat.models.tokenizer import AUTO_THINKING, Tokenizer
+from specchat.models.tool_calls import TOOL_CALL
 from specchat.profile import Profile, Prompt
 from specchat.threads import ThreadWatchdog
 
 SEED_BITS = 31
+CALL_ID_BYTES = 12
 THINKING_SHARE = 0.75  # of the tokens of an answer: a thought without a limit of its own leaves the rest for the text
 INDEX_BYTES_PER_TOKEN = 512  # of the text, for the Python objects in which drafters index it; 450 were measured
 SHORTEN_HINT = "shorten the prompt, or raise limits.context if the model allows more"
@@ -95,6 +100,7 @@ class Session(AbstractContextManager["Session"]):
         self.turns: list[Turn] = list(turns)
         self._pending_notices, self._faults = models.notices, deque[str]() if faults is None else faults
         self._knows_thinking = False  # whether the user was told that the model does not think
+        self._knows_tools = False  # whether the user was told that the template has no tools
         self.generation = Generation(models.target, (chooser,))
         self.plain_baseline = PlainBaseline(self._relative_pass_cost)
 
@@ -122,6 +128,14 @@ class Session(AbstractContextManager["Session"]):
         self._knows_thinking = True
         name = self.models.profile.models.target
         return (f"{name} does not think: its chat template has no thinking, so '{thinking}' changes nothing",)
+
+    def tool_notices(self, request: Request) -> tuple[str, ...]:
+        """Once, that the chat template has no tools, if the request offers some."""
+        if self._knows_tools or not request.offered_tools or self.models.tokenizer.reads_tools:
+            return ()
+        self._knows_tools = True
+        name = self.models.profile.models.target
+        return (f"{name} has no template for tools: they are described in the system prompt, in the form of Hermes",)
 
     def select_drafters(self, variant: str) -> None:
         """Let a drafter observe the text from now on, as those of the chooser do; other plugins hear nothing of it."""
@@ -174,12 +188,14 @@ class _RunningTurn:
         self.thinking = _thinking_of(request, self.profile.prompt)
         self.text_pieces = [request.answer_prefix] if request.answer_prefix else []
         self.thinking_pieces: list[str] = []
+        self.calls: list[ToolCall] = []
         self.repetition: Repetition | None = None
 
     def events(self) -> Iterator[Event]:
         session, models = self.session, self.session.models
         yield from map(Notice, session.take_notices())
         yield from map(Notice, session.thinking_notices(self.request.thinking or self.profile.prompt.thinking))
+        yield from map(Notice, session.tool_notices(self.request))
         candidates = frozenset({PLAIN, *session.chooser.drafters})
         route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
         session.select_drafters(route.variant)
@@ -198,6 +214,7 @@ class _RunningTurn:
         turn = Turn(
             user=self.request.text, files=self.request.files, prompt_ids=tuple(prompt.token_ids),
             rendered_prompt=prompt.rendered_prompt, seed=self.sampler.seed, model=self.profile.models.target,
+            tool_results=self.request.tool_results,
         )  # fmt: skip
         with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
             reason = yield from self._run_turn(turn, route, limit, cached, prompt)
@@ -207,13 +224,14 @@ class _RunningTurn:
     def _explanation(self, reason: str) -> str:
         if self.repetition and reason == REPETITION:
             return self.repetition.describe()
-        if reason != "cancelled" and self.thinking_pieces and not self.text_pieces:
+        if reason != "cancelled" and self.thinking_pieces and not (self.text_pieces or self.calls):
             return "the answer ended inside its thinking; raise limits.answer, or set prompt.thinking_tokens lower"
         return ""
 
     def _check_length(self) -> Iterator[Event]:
         """Refuse a question that is far too long before all of it is tokenized, which takes seconds for a megabyte."""
-        text = with_attachments(self.request.text, self.request.files)
+        texts = with_attachments(self.request.text, self.request.files), *(r.text for r in self.request.tool_results)
+        text = "".join(texts)
         for count in self.session.models.tokenizer.count_in_pieces(text):
             if count > self.window:
                 raise ContextError(
@@ -242,8 +260,11 @@ class _RunningTurn:
             answer = tuple(self.generation.tokens[len(turn.prompt_ids) :])
             text, thinking = "".join(self.text_pieces), "".join(self.thinking_pieces)
             self.session.turns.append(
-                replace(turn, answer=text, thinking=thinking, answer_ids=answer, is_finished=reason == "stop")
-            )
+                replace(
+                    turn, answer=text, thinking=thinking, answer_ids=answer, tool_calls=tuple(self.calls),
+                    is_finished=reason in ("stop", TOOL_CALLS),
+                )
+            )  # fmt: skip
         return reason
 
     def _prefill(self, cached: int) -> Iterator[Event]:
@@ -260,8 +281,9 @@ class _RunningTurn:
         models, start = self.session.models, len(self.generation.tokens)
         is_continuation = bool(self.request.answer_prefix)
         stream = AnswerStream(
-            models.tokenizer, self.request.stop, is_continuation=is_continuation, opens_thought=opens_thought
-        )
+            models.tokenizer, self.request.stop, is_continuation=is_continuation, opens_thought=opens_thought,
+            tool_schemas={tool.name: tool.schema for tool in self.request.offered_tools},
+        )  # fmt: skip
         if self.grammar is None:
             limit_of_thought = self.profile.prompt.thinking_tokens or int(limit * THINKING_SHARE)
             columns = max(models.tokenizer.vocab_size, models.target.vocab_size)
@@ -283,7 +305,7 @@ class _RunningTurn:
             yield _step_done(step, piece.token_count, models.tokenizer, plain)
             if piece.is_stopped:
                 self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + piece.token_count)
-                return "stop"
+                return TOOL_CALLS if self.calls else "stop"
             if self.repetition:
                 self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + len(kept))
                 yield from self._emit(stream.flush())
@@ -293,7 +315,9 @@ class _RunningTurn:
                 return "cancelled"
         yield from self._emit(stream.flush())
         is_ended = len(self.generation.tokens) > start and self.generation.tokens[-1] in models.tokenizer.stop_token_ids
-        return "stop" if is_ended else "length"
+        if not is_ended:
+            return "length"
+        return TOOL_CALLS if self.calls else "stop"
 
     def _tokens_before_repetition(self, tokens: Sequence[int], detector: RepetitionDetector) -> Sequence[int]:
         """The committed tokens up to the one that completes a repetition: a drafter may have proposed more of it."""
@@ -306,17 +330,32 @@ class _RunningTurn:
     def _is_copied(self, tokens: Sequence[int]) -> bool:
         """Whether a text of the user, here or earlier in the conversation, contains these tokens."""
         text = self.session.models.tokenizer.decode(tokens).strip("\ufffd")
-        asked = [(turn.user, turn.files) for turn in self.session.turns] + [(self.request.text, self.request.files)]
-        return any(text in given for question, files in asked for given in (question, *(file.text for file in files)))
+        asked = [
+            (turn.user, *(file.text for file in turn.files), *(result.text for result in turn.tool_results))
+            for turn in (*self.session.turns, Turn(self.request.text, self.request.files))
+        ]
+        results = (result.text for result in self.request.tool_results)
+        return any(text in given for given in (*(given for texts in asked for given in texts), *results))
 
     def _emit(self, streamed: StreamedParts) -> Iterator[Event]:
         for part in streamed.parts:
-            (self.text_pieces if part.kind == TEXT else self.thinking_pieces).append(part.text)
-            yield TextDelta(part.text) if part.kind == TEXT else ThinkingDelta(part.text)
+            if part.kind == TOOL_CALL:
+                yield from self._emit_call(part)
+            else:
+                (self.text_pieces if part.kind == TEXT else self.thinking_pieces).append(part.text)
+                yield TextDelta(part.text) if part.kind == TEXT else ThinkingDelta(part.text)
         if streamed.thinking_tokens:
             seconds = perf_counter() - self.start_time - self.totals.ttft_seconds
             tokens = self.totals.thinking_tokens + streamed.thinking_tokens
             self.totals = replace(self.totals, thinking_tokens=tokens, thinking_seconds=seconds)
+
+    def _emit_call(self, part: AnswerPart) -> Iterator[Event]:
+        if part.call_name:
+            self.calls.append(ToolCall(f"call_{secrets.token_hex(CALL_ID_BYTES)}", part.call_name, ""))
+            yield ToolCallDelta(part.call_index, self.calls[-1].id, part.call_name)
+        if part.text:
+            call = self.calls[-1] = replace(self.calls[-1], arguments=self.calls[-1].arguments + part.text)
+            yield ToolCallDelta(part.call_index, call.id, arguments=part.text)
 
     def _max_new_tokens(self, prompt_tokens: int) -> int:
         if self.window <= prompt_tokens:

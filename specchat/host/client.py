@@ -209,7 +209,10 @@ class SessionRequest:
 
 def _to_exchange(turn: StoredTurn) -> Exchange:
     request = request_from_json(turn.request)
-    return Exchange(request.text, turn.answer.text, request.files, is_failed=turn.state in ("failed", "running"))
+    return Exchange(
+        request.text, turn.answer.text, request.files, turn.state in ("failed", "running"), request.tool_results,
+        turn.answer.tool_calls,
+    )  # fmt: skip
 
 
 def _profile_for_host(name: str) -> str:
@@ -500,8 +503,9 @@ class Conversation(AbstractContextManager["Conversation"]):
             "turn": pending.turn_id, "text": answer.text, "token_ids": list(answer.token_ids),
             "source_indices": list(answer.source_indices), "sources": list(answer.sources), "variant": answer.variant,
             "seed": answer.seed, "thinking": answer.thinking,
+            "tool_calls": [asdict(call) for call in answer.tool_calls],
         }  # fmt: skip
-        if answer.text:
+        if answer.text or answer.tool_calls:
             self._connection.call("recover_answer", params)
         self.switch_session(self._reopen_session())
 

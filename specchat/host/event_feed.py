@@ -3,45 +3,51 @@
 The first text of a turn is sent at once; later text and steps are batched for up to 16 ms. No I/O.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from specchat.chat.events import Event, Routed, StepDone, TextDelta, ThinkingDelta
+from specchat.chat.events import Event, Routed, StepDone, TextDelta, ThinkingDelta, ToolCallDelta
 from specchat.chat.history import StoredAnswer
+from specchat.chat.tools import ToolCall
 from specchat.host.protocol import EVENT_METHODS, JsonObject, RpcNotification, encode, event_to_json
 
 BATCH_SECONDS = 0.016
 MAX_BATCH_STEPS = 64  # a full batch is sent at once
 RETAINED_BYTES = 4 * 2**20
 MAX_SOURCES = 255  # the source of a token is one byte
+TextEvent = TextDelta | ThinkingDelta | ToolCallDelta
 
 
 class EventBatcher:
-    """Merges the events of one turn: consecutive texts of a kind into one text, consecutive steps into one list."""
+    """Merges the events of one turn: consecutive texts of a kind into one text, consecutive steps into one list.
+
+    The arguments of a tool call are a text of their own kind.
+    """
 
     def __init__(self) -> None:
         self._pending_text: list[str] = []
-        self._text_method = EVENT_METHODS[TextDelta]  # of the pending text
+        self._text_event: TextEvent = TextDelta("")  # the first one of the pending text
         self._pending_steps: list[JsonObject] = []
         self._last_text_at = float("-inf")
 
     def add(self, event: Event, now: float) -> list[RpcNotification]:
         match event:
-            case TextDelta(text=text) | ThinkingDelta(text=text):
-                due = self._start_text(EVENT_METHODS[type(event)], now)
-                self._pending_text.append(text)
-                return [*due, *self.take_due(now)]
+            case TextDelta() | ThinkingDelta():
+                return self._add_text(event, event.text, now)
+            case ToolCallDelta(arguments=arguments) if not event.name:
+                return self._add_text(event, arguments, now)
             case StepDone():
                 self._pending_steps += event_to_json(event)["steps"]
             case _:
                 return [*self._flush(now), RpcNotification(EVENT_METHODS[type(event)], event_to_json(event))]
         return self.take_due(now)
 
-    def _start_text(self, method: str, now: float) -> list[RpcNotification]:
-        """What is pending when the kind of text changes, so that it keeps its place before the new text."""
-        is_other_kind = bool(self._pending_text) and method != self._text_method
+    def _add_text(self, event: TextEvent, text: str, now: float) -> list[RpcNotification]:
+        """What is due. When the kind of text changes, what is pending keeps its place before the new text."""
+        is_other_kind = bool(self._pending_text) and _kind_of(event) != _kind_of(self._text_event)
         due = self._flush(now) if is_other_kind else []
-        self._text_method = method
-        return due
+        self._text_event = event
+        self._pending_text.append(text)
+        return [*due, *self.take_due(now)]
 
     def due_at(self) -> float | None:
         """When `take_due` has something to return; None when nothing is pending."""
@@ -58,14 +64,24 @@ class EventBatcher:
         if self._pending_steps:
             notifications.append(RpcNotification("steps", {"steps": self._pending_steps}))
         if self._pending_text:
-            notifications.append(RpcNotification(self._text_method, {"text": "".join(self._pending_text)}))
+            notifications.append(_text_notification(self._text_event, "".join(self._pending_text)))
             self._last_text_at = now  # steps without text (an incomplete character) do not delay the first text
         self._pending_text, self._pending_steps = [], []
         return notifications
 
 
+def _kind_of(event: TextEvent) -> tuple[type, int]:
+    return type(event), event.index if isinstance(event, ToolCallDelta) else 0
+
+
+def _text_notification(event: TextEvent, text: str) -> RpcNotification:
+    changed = replace(event, arguments=text) if isinstance(event, ToolCallDelta) else replace(event, text=text)
+    return RpcNotification(EVENT_METHODS[type(event)], event_to_json(changed))
+
+
 @dataclass
 class PartialAnswer:
+    calls: list[ToolCall] = field(default_factory=list)
     text_parts: list[str] = field(default_factory=list)
     thinking_parts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
@@ -79,6 +95,8 @@ class PartialAnswer:
                 self.text_parts.append(text)
             case ThinkingDelta(text=text):
                 self.thinking_parts.append(text)
+            case ToolCallDelta():
+                self._add_call(event)
             case StepDone(committed_tokens=committed):
                 for token in committed:
                     self.token_ids.append(token.token_id)
@@ -98,7 +116,15 @@ class PartialAnswer:
             variant,
             seed,
             thinking="".join(self.thinking_parts),
+            tool_calls=tuple(self.calls),
         )
+
+    def _add_call(self, delta: ToolCallDelta) -> None:
+        if delta.name:
+            self.calls.append(ToolCall(delta.id, delta.name, delta.arguments))
+        elif self.calls:
+            last = self.calls[-1]
+            self.calls[-1] = replace(last, arguments=last.arguments + delta.arguments)
 
     def _source_index(self, source: str) -> int:
         if source not in self.sources and len(self.sources) < MAX_SOURCES:

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from specchat.chat.history import StoredAnswer, Thread
-from specchat.chat.request import Attachment
-from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.host.connection import ClientConnection
 from specchat.host.environment import variable_digests
@@ -30,9 +28,11 @@ from specchat.host.protocol import (
     RpcError,
     RpcRequest,
     RpcResponse,
+    exchange_from_json,
     fim_request_from_json,
     new_id,
     request_from_json,
+    tool_calls_from_json,
 )
 
 log = logging.getLogger(__name__)
@@ -196,17 +196,9 @@ def cancel(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -
 
 
 def rewind(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Remove the last turns. `replacement_turns` is a list of `{user, answer, files, is_failed}` to continue from."""
+    """Remove the last turns. `replacement_turns` are exchanges to continue from, as `exchange_from_json` reads them."""
     session = handler.sessions.find(_required_text(params, "session"))
-    turns = params.get("replacement_turns") or ()
-    exchanges = [
-        Exchange(
-            _required_text(each, "user"), str(each["answer"]),
-            tuple(Attachment(str(file["name"]), str(file["text"])) for file in each.get("files") or ()),
-            bool(each.get("is_failed")),
-        )
-        for each in turns
-    ]  # fmt: skip
+    exchanges = [exchange_from_json(each) for each in params.get("replacement_turns") or ()]
     handler.sessions.rewind(session, max(0, int(params.get("count", 1))), exchanges)
     return _session_info(handler, session)
 
@@ -268,9 +260,9 @@ def restore(handler: RpcHandler, _client: ClientConnection, params: JsonObject) 
 def recover_answer(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
     """Store the part of an answer that a client received from a host that died."""
     answer = StoredAnswer(
-        _required_text(params, "text"), tuple(params["token_ids"]), bytes(params["source_indices"]),
+        str(params["text"]), tuple(params["token_ids"]), bytes(params["source_indices"]),
         tuple(params["sources"]), str(params.get("variant", "")), params.get("seed"),
-        thinking=str(params.get("thinking", "")),
+        thinking=str(params.get("thinking", "")), tool_calls=tool_calls_from_json(params.get("tool_calls")),
     )  # fmt: skip
     return {"is_recovered": handler.sessions.history.recover_answer(_required_text(params, "turn"), answer)}
 

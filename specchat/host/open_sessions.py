@@ -14,6 +14,7 @@ from specchat.chat.fim_request import FimRequest
 from specchat.chat.history import StoredAnswer, StoredTurn, Thread
 from specchat.chat.request import Request
 from specchat.chat.step_encoding import StepPacker
+from specchat.chat.tools import ANY_TOOL
 from specchat.chat.transcript import Exchange
 from specchat.errors import UsageError
 from specchat.host.connection import ClientConnection
@@ -369,7 +370,9 @@ class OpenSessions:
         if not session.is_profile_stored:
             self.history.store_profile(session.thread.id, self.callbacks.profile_to_json(session.profile))
             session.is_profile_stored = True
-        self.history.start_turn(session.thread, turn_id, session.last_turn_id, request_to_json(request))
+        # Tools are named with every request, and are not read again: they would be most of the file.
+        stored = replace(request, tools=(), tool_choice=ANY_TOOL)
+        self.history.start_turn(session.thread, turn_id, session.last_turn_id, request_to_json(stored))
 
     def _store_answer(self, turn: LiveTurn, turn_event: TurnEvent) -> None:
         """Store the answer: the complete one at the end of the turn, before that a snapshot with the next flush."""
@@ -418,9 +421,11 @@ class OpenSessions:
 
 
 def _to_stored_turn(exchange: Exchange) -> StoredTurn:
-    request = {"text": exchange.user, "files": [asdict(file) for file in exchange.files]}
+    results = [asdict(result) for result in exchange.tool_results]
+    request = {"text": exchange.user, "files": [asdict(file) for file in exchange.files], "tool_results": results}
     state = "failed" if exchange.is_failed else "stop"
-    return StoredTurn("", None, request, StoredAnswer(exchange.answer), state, {}, 0.0, None)
+    answer = StoredAnswer(exchange.answer, tool_calls=exchange.tool_calls)
+    return StoredTurn("", None, request, answer, state, {}, 0.0, None)
 
 
 def short_name(text: str) -> str:

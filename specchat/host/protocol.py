@@ -35,7 +35,8 @@ from specchat.chat.events import (
 )
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import AnswerFormat, Attachment, Request
-from specchat.chat.tools import ANY_TOOL, Tool, ToolResult
+from specchat.chat.tools import ANY_TOOL, Tool, ToolCall, ToolResult
+from specchat.chat.transcript import Exchange
 
 PROTOCOL_VERSION = 2
 MAX_LINE_BYTES = 32 * 2**20
@@ -288,11 +289,23 @@ def request_from_json(params: JsonObject) -> Request:
     return from_known_fields(Request, {**params, **checked})
 
 
-def _values_from_json(value_type: type[Tool | ToolResult], listed: Any) -> Iterator[Any]:
+def _values_from_json(value_type: type[Tool | ToolCall | ToolResult], listed: Any) -> Iterator[Any]:
     try:
         yield from (value_type(**fields) for fields in listed or ())
     except TypeError:
         raise errors.UsageError(f"a request needs other fields for a {value_type.__name__}") from None
+
+
+def tool_calls_from_json(listed: Any) -> tuple[ToolCall, ...]:
+    """Tool calls from a list of their fields; UsageError when they are not valid."""
+    return tuple(_values_from_json(ToolCall, listed))
+
+
+def exchange_from_json(params: JsonObject) -> Exchange:
+    """A question and its answer from `{user, answer, files, is_failed, tool_results, tool_calls}`."""
+    request = request_from_json({**params, "text": params.get("user")})
+    answer, calls = str(params.get("answer", "")), tool_calls_from_json(params.get("tool_calls"))
+    return Exchange(request.text, answer, request.files, bool(params.get("is_failed")), request.tool_results, calls)
 
 
 REQUEST_FIELD_TYPES: dict[str, Any] = {

@@ -8,7 +8,7 @@ from functools import partial
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, cast
 
-from specchat.chat.events import Event
+from specchat.chat.events import TOOL_CALLS, Event
 from specchat.chat.history import StoredTurn, past_texts
 from specchat.errors import ProfileError, UsageError
 from specchat.host.engine_interface import Engine, EngineLoader, EngineMemory
@@ -115,6 +115,6 @@ def _restore_turn(stored: StoredTurn) -> Any:
     return Turn(
         user=request.text, files=request.files, prompt_ids=tuple(answer.prompt_ids),
         rendered_prompt=answer.rendered_prompt, answer=answer.text, answer_ids=tuple(answer.token_ids),
-        thinking=answer.thinking,
-        is_finished=stored.state == "stop", seed=answer.seed or 0, model=answer.model,
+        thinking=answer.thinking, tool_results=request.tool_results, tool_calls=answer.tool_calls,
+        is_finished=stored.state in ("stop", TOOL_CALLS), seed=answer.seed or 0, model=answer.model,
     )  # fmt: skip

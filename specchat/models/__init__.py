@@ -22,7 +22,9 @@ chat_template      messages → prompt text, by the model's Jinja template
 tokenizer          text → token ids and back; control tokens in user text are escaped
 detokenize         streamed token ids → text, with stop strings
 thinking           how a family of models marks its thinking; text → thinking and text
-answer_stream      streamed token ids → thinking and text
+tool_formats       how the families of models write tool calls, as a table
+tool_calls         streamed text → text and tool calls
+answer_stream      streamed token ids → thinking, text and tool calls
 thinking_budget    a limit for the thinking → a grammar over tokens
 vocabulary         whether a draft model has the target's tokens
 llguidance_grammar JSON schema or regular expression → a grammar over tokens

@@ -1,16 +1,20 @@
-"""Turns the streamed tokens of an answer into its parts, thinking and text, as early as possible.
+"""Turns the streamed tokens of an answer into its parts, thinking, text and tool calls, as early as possible.
 
 Stop strings count in the text only. The blocks in which tokens arrive change nothing. Knows a tokenizer and no model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from specchat.models.detokenize import StopStrings
 from specchat.models.thinking import TEXT, AnswerPart, PartParser, merge_parts
 from specchat.models.tokenizer import Tokenizer
+from specchat.models.tool_calls import ToolCallParser
+
+NO_TOKENS = frozenset[int]()
 
 
 @dataclass(frozen=True)
@@ -27,16 +31,27 @@ class StreamedParts:
 
 
 class AnswerStream:
-    """Decodes one answer. `opens_thought`: the prompt ends inside a thought."""
+    """Decodes one answer. `opens_thought`: the prompt ends inside a thought.
+
+    `tool_schemas` are the schemas of the tools by name, if the answer may call tools.
+    """
 
     def __init__(
-        self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), *, is_continuation: bool, opens_thought: bool = False
+        self,
+        tokenizer: Tokenizer,
+        stop: tuple[str, ...] = (),
+        *,
+        is_continuation: bool,
+        opens_thought: bool = False,
+        tool_schemas: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         thinking = None if is_continuation else tokenizer.thinking
         self._parser = PartParser(thinking, is_open=opens_thought) if thinking else None
-        self._detokenizer = tokenizer.detokenizer(
-            is_continuation=is_continuation, shows_thinking_markers=thinking is not None
+        self._calls = ToolCallParser(tokenizer.tool_format, tool_schemas) if tool_schemas else None
+        markers = (tokenizer.thinking_token_ids if thinking else NO_TOKENS) | (
+            tokenizer.tool_token_ids if tool_schemas else NO_TOKENS
         )
+        self._detokenizer = tokenizer.detokenizer(is_continuation=is_continuation, shown_markers=markers)
         self._stop = StopStrings(stop)
 
     def push(self, ids: Sequence[int]) -> StreamedParts:
@@ -56,7 +71,8 @@ class AnswerStream:
         if self._stop.is_found:
             return StreamedParts()
         parts = self._split(self._detokenizer.flush())
-        parts += self._without_stops(self._parser.flush()) if self._parser else []
+        parts += self._without_stops(self._find_calls(self._parser.flush())) if self._parser else []
+        parts += self._without_stops(self._calls.flush()) if self._calls else []
         if rest := self._stop.flush():
             parts.append(AnswerPart(TEXT, rest))
         return StreamedParts(merge_parts(parts))
@@ -67,8 +83,14 @@ class AnswerStream:
 
     def _split(self, text: str) -> list[AnswerPart]:
         parts = self._parser.push(text) if self._parser else [AnswerPart(TEXT, text)]
-        return self._without_stops(parts)
+        return self._without_stops(self._find_calls(parts))
+
+    def _find_calls(self, parts: Sequence[AnswerPart]) -> list[AnswerPart]:
+        """The parts with the calls in their texts."""
+        if self._calls is None:
+            return list(parts)
+        return [found for part in parts for found in (self._calls.push(part.text) if part.kind == TEXT else [part])]
 
     def _without_stops(self, parts: Sequence[AnswerPart]) -> list[AnswerPart]:
         texts = [part if part.kind != TEXT else AnswerPart(TEXT, self._stop.push(part.text)) for part in parts]
-        return [part for part in texts if part.text]
+        return [part for part in texts if part.text or part.call_name]

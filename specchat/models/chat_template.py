@@ -58,13 +58,14 @@ class ChatTemplate:
 
     def render(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool,
         options: Mapping[str, object] = NO_OPTIONS,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
         """Return the prompt text of these messages; with `add_generation_prompt`, also the start of an answer.
 
-        `options` are variables of the template, such as `enable_thinking`.
+        `options` are variables of the template, such as `enable_thinking`. `tools` have the form of OpenAI's API.
         """
         from jinja2 import TemplateError as JinjaError
 
@@ -74,7 +75,7 @@ class ChatTemplate:
                 return self._template.render(
                     self.special_tokens,
                     messages=plain,
-                    tools=None,
+                    tools=list(tools) or None,
                     documents=None,
                     add_generation_prompt=add_generation_prompt,
                     **options,

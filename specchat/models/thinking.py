@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,12 @@ NO_ANCHOR = "\0"  # the parser gets the beginning of the answer only, and need n
 
 @dataclass(frozen=True)
 class AnswerPart:
+    """A piece of an answer. Of a tool call, `text` is from its arguments, and the first piece has the name."""
+
     kind: str
     text: str
+    call_index: int = 0
+    call_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ _HARMONY = ThinkingFormat(
     tokens=("<|channel|>", "<|message|>", "<|start|>", "<|end|>"),
     fields={
         THINKING: {"open_pattern": _HARMONY_MESSAGE.format(channel="analysis"), "close": "<|end|>"},
-        TEXT: {"open_pattern": _HARMONY_MESSAGE.format(channel=r"(?:final|commentary)(?:\s[^<]*)?"),
+        TEXT: {"open_pattern": _HARMONY_MESSAGE.format(channel=r"(?:final|commentary)(?:\s(?!to=)[^<]*)?"),
                "close": ["<|end|>", "<|return|>"]},
         "rest": {},
     },
@@ -155,7 +159,9 @@ def import_parser() -> type[ResponseParser]:
 
 
 def merge_parts(parts: Sequence[AnswerPart]) -> list[AnswerPart]:
-    """The same parts, each kind in one piece until the other one follows."""
+    """The same parts, each kind in one piece until the other one follows, and so each tool call."""
+    groups = [list(group) for _, group in groupby(parts, lambda part: (part.kind, part.call_index))]
     return [
-        AnswerPart(kind, "".join(part.text for part in group)) for kind, group in groupby(parts, lambda part: part.kind)
+        replace(group[0], text="".join(part.text for part in group), call_name="".join(p.call_name for p in group))
+        for group in groups
     ]

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import tokenizers
 
@@ -27,6 +27,7 @@ from specchat.models.chat_template import NO_OPTIONS, ChatTemplate, TemplateErro
 from specchat.models.detokenize import Detokenizer
 from specchat.models.thinking import ThinkingFormat, find_thinking_format
 from specchat.models.token_bytes import TokenDecoder, read_token_decoder
+from specchat.models.tool_formats import HERMES, PROBE_ARGUMENTS, PROBE_NAME, ToolFormat, find_tool_format
 
 SPLIT_MARK = "\ufdd0"
 PIECE_CHARACTERS = 32 * 2**10  # about a tenth of a second
@@ -40,7 +41,9 @@ THINKING_FIELDS = {  # where chat templates look for the thinking of an earlier 
     "thinking": re.compile(r"""\bmessage\.thinking\b|['"]thinking['"]\s*(?:\]|in message)"""),
 }
 
-Message = Mapping[str, str]
+NO_MARKERS = frozenset[int]()
+
+Message = Mapping[str, Any]  # role, content, and what else it has: thinking, tool_calls, tool_call_id, name
 
 
 class Tokenizer:
@@ -89,7 +92,13 @@ class Tokenizer:
         """The tokens of the rest of a rendered template, after tokens that are encoded already."""
         return [token for part in text.split(SPLIT_MARK) for token in self._encode_continuation(part)]
 
-    def render(self, messages: Sequence[Message], add_generation_prompt: bool, thinking: str = AUTO_THINKING) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool,
+        thinking: str = AUTO_THINKING,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
         """The prompt of a conversation, for `encode(..., parse_special=True)`.
 
         An answer may have its `thinking` beside its `content`. A template that reads it gets it in a field of its own,
@@ -99,12 +108,12 @@ class Tokenizer:
         switch = self.thinking_switch
         options = {switch: thinking == "on"} if switch and thinking != AUTO_THINKING else NO_OPTIONS
         try:
-            return self.template.render(escaped, add_generation_prompt, options)
+            return self.template.render(escaped, add_generation_prompt, options, self._escape_values(tools))
         except TemplateError as error:
             raise ModelError(f"{self.folder}: its chat template refuses this conversation: {error}") from error
 
-    def _template_message(self, message: Message, thinking: str) -> dict[str, str]:
-        fields = {"role": message["role"], "content": self.escape_control_tokens(message["content"])}
+    def _template_message(self, message: Message, thinking: str) -> dict[str, Any]:
+        fields = self._escape_values({name: value for name, value in message.items() if name != "thinking"})
         if not message.get("thinking") or self.thinking is None:
             return fields
         source = self.template.source
@@ -114,6 +123,45 @@ class Tokenizer:
             thought = self.escape_control_tokens(message["thinking"])
             fields["content"] = self.thinking.answer_text(thought, fields["content"])
         return fields
+
+    def _escape_values(self, value: Any) -> Any:
+        """A JSON value with every text in it escaped."""
+        match value:
+            case str():
+                return self.escape_control_tokens(value)
+            case Mapping():
+                fields = cast("Mapping[str, Any]", value)
+                return {self.escape_control_tokens(name): self._escape_values(each) for name, each in fields.items()}
+            case list() | tuple():
+                return [self._escape_values(each) for each in cast("Sequence[Any]", value)]
+            case _:
+                return value
+
+    @cached_property
+    def reads_tools(self) -> bool:
+        """Whether the chat template tells the model which tools there are."""
+        function = {"name": PROBE_NAME, "description": PROBE_NAME, "parameters": {"type": "object", "properties": {}}}
+        try:
+            return PROBE_NAME in self.template.render(
+                [{"role": "user", "content": "question"}], True, tools=[{"type": "function", "function": function}]
+            )
+        except TemplateError:
+            return False
+
+    @cached_property
+    def tool_format(self) -> ToolFormat:
+        """How the model writes tool calls; that of Hermes for a model whose template has no tools."""
+        return find_tool_format(self._render_probe_call(), self.template.source) if self.reads_tools else HERMES
+
+    def _render_probe_call(self) -> str:
+        """An answer with a tool call as the chat template renders it; "" if it refuses one."""
+        call = {"type": "function", "id": "probe0000", "function": {"name": PROBE_NAME, "arguments": PROBE_ARGUMENTS}}
+        answer = {"role": "assistant", "content": "", "tool_calls": [call]}
+        result = {"role": "tool", "name": PROBE_NAME, "tool_call_id": "probe0000", "content": "result"}
+        try:
+            return self.template.render([{"role": "user", "content": "question"}, answer, result], False)
+        except TemplateError:
+            return ""
 
     @cached_property
     def thinking(self) -> ThinkingFormat | None:
@@ -128,14 +176,22 @@ class Tokenizer:
         )
 
     @cached_property
-    def _thinking_token_ids(self) -> frozenset[int]:
-        tokens = self.thinking.tokens if self.thinking else ()
+    def thinking_token_ids(self) -> frozenset[int]:
+        """The markers of a thought that are tokens."""
+        return self._known_tokens(self.thinking.tokens if self.thinking else ())
+
+    @cached_property
+    def tool_token_ids(self) -> frozenset[int]:
+        """The markers of a tool call that are tokens."""
+        return self._known_tokens(self.tool_format.tokens)
+
+    def _known_tokens(self, tokens: Iterable[str]) -> frozenset[int]:
         return frozenset(self.vocabulary[token] for token in tokens if token in self.vocabulary)
 
     def generated_text(self, answer_ids: Sequence[int]) -> str:
         """The text of an answer with the markers of its thought, as `escape_answer` expects it."""
         ids = answer_ids[:-1] if answer_ids and answer_ids[-1] in self.stop_token_ids else answer_ids
-        stream = self.detokenizer(shows_thinking_markers=True)
+        stream = self.detokenizer(shown_markers=self.thinking_token_ids)
         return stream.push(ids).text + stream.flush()
 
     def escape_answer(self, text: str) -> str:
@@ -159,6 +215,16 @@ class Tokenizer:
             )
         return text
 
+    def find_stop_token(self, rendered: str, start: int) -> int | None:
+        """Where the first token that ends an answer stands in a rendered prompt, from here on."""
+        match = self._stop_token_pattern.search(rendered, start)
+        return match.start() if match else None
+
+    @cached_property
+    def _stop_token_pattern(self) -> re.Pattern[str]:
+        texts = (self.token_bytes(token).decode("utf-8", "ignore") for token in self.stop_token_ids)
+        return _any_of(text for text in texts if self._control_token_pattern.fullmatch(text))
+
     def token_bytes(self, token: int) -> bytes:
         """The bytes of a token, possibly part of a character; empty for padding ids above the vocabulary."""
         if token not in self._bytes_of_token:
@@ -178,18 +244,23 @@ class Tokenizer:
         stop_strings: tuple[str, ...] = (),
         *,
         is_continuation: bool = False,
-        shows_thinking_markers: bool = False,
+        shown_markers: frozenset[int] = NO_MARKERS,
     ) -> Detokenizer:
-        """A decoder of one text, or of the rest of a text, whose first space counts."""
-        visible_bytes = self.bytes_with_markers if shows_thinking_markers else self._visible_bytes
-        return Detokenizer(visible_bytes, stop_strings, self.strips_first_space and not is_continuation)
+        """A decoder of one text, or of the rest of a text, whose first space counts.
 
-    def _visible_bytes(self, token: int) -> bytes:
-        return b"" if token in self.special_token_ids else self.token_bytes(token)
+        Control tokens are hidden, except the shown markers.
+        """
+        hidden = self.special_token_ids - shown_markers
+        return Detokenizer(
+            lambda token: b"" if token in hidden else self.token_bytes(token),
+            stop_strings,
+            self.strips_first_space and not is_continuation,
+        )
 
     def bytes_with_markers(self, token: int) -> bytes:
         """The bytes that a token adds to an answer, the markers of its thought among them."""
-        return self.token_bytes(token) if token in self._thinking_token_ids else self._visible_bytes(token)
+        is_hidden = token in self.special_token_ids and token not in self.thinking_token_ids
+        return b"" if is_hidden else self.token_bytes(token)
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
         with self._backend_lock:
