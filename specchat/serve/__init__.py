@@ -4,9 +4,11 @@ server.py              routes and sockets
 authorization.py       which requests are accepted
 session_pool.py        the host session that answers a request
 engine_request.py      what an API asks of the engine
+past_exchange.py       whether a session has what a client sends
 answer.py              the events of an answer, collected
 replies.py             an answer to a response, whole or as a stream
 json_fields.py, api_errors.py   the fields of a body, and what is wrong with them
+tool_fields.py         tools and the arguments of their calls
 openai_chat.py, openai_completions.py, openai_responses.py   the API of OpenAI: bodies to requests, answers to objects
 openai_objects.py      what these share
 anthropic_messages.py  the API of Anthropic

@@ -1,9 +1,11 @@
-"""Collects the events of one answer: its text, its end and its numbers. Knows no API."""
+"""Collects the events of one answer: its text, its tool calls, its end and its numbers. Knows no API."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from specchat.chat.events import (
+    TOOL_CALLS,
     TRUNCATED_REASONS,
     Event,
     Failed,
@@ -14,21 +16,46 @@ from specchat.chat.events import (
     StepDone,
     TextDelta,
     ThinkingDelta,
+    ToolCallDelta,
     Totals,
 )
+from specchat.chat.tools import ToolCall
 from specchat.chat.turn_summary import speedup_to_json
 from specchat.errors import HostError, error_with_exit_code
 from specchat.serve.json_fields import JsonObject
 
+Delta = TextDelta | ThinkingDelta | ToolCallDelta  # what is sent of an answer
 TEXT_END_CHARACTERS = 16  # by which the place is found where a stop text cut the answer
+
+
+@dataclass
+class ToolCalls:
+    """The tool calls of one answer, as far as they have come."""
+
+    _calls: dict[int, ToolCall] = field(default_factory=dict[int, ToolCall])  # without arguments
+    _arguments: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+
+    def add(self, delta: ToolCallDelta) -> None:
+        call = self._calls.get(delta.index, ToolCall(delta.id, "", ""))
+        self._calls[delta.index] = replace(call, name=call.name or delta.name)
+        self._arguments.setdefault(delta.index, []).append(delta.arguments)
+
+    def __iter__(self) -> Iterator[ToolCall]:
+        for index, call in self._calls.items():
+            yield replace(call, arguments="".join(self._arguments[index]))
+
+    def __len__(self) -> int:
+        return len(self._calls)
 
 
 @dataclass
 class Answer:
     unsent_prefix: str = ""  # of the answer: the client gave it, and gets what follows
     stop: tuple[str, ...] = ()
+    is_parallel: bool = True  # False: only the first tool call is sent
     text_parts: list[str] = field(default_factory=list[str])
     thinking_parts: list[str] = field(default_factory=list[str])
+    tool_calls: ToolCalls = field(default_factory=ToolCalls)
     prefill: PrefillProgress | None = None
     routed: Routed | None = None
     finished: Finished | None = None
@@ -37,7 +64,7 @@ class Answer:
     _loading_since: float | None = None
     _committed_bytes: bytearray = field(default_factory=bytearray)
 
-    def on_event(self, event: Event) -> TextDelta | ThinkingDelta | None:
+    def on_event(self, event: Event) -> Delta | None:
         """Process an event; returns what is to be sent of it. A Failed event raises its error."""
         self._time_loading(event)
         match event:
@@ -49,6 +76,9 @@ class Answer:
             case ThinkingDelta(text=text):
                 self.thinking_parts.append(text)
                 self._committed_bytes.clear()  # a stop text counts in the answer only
+                return event
+            case ToolCallDelta(index=index) if self.is_parallel or index == 0:
+                self.tool_calls.add(event)
                 return event
             case StepDone(committed_tokens=tokens) if self.stop:
                 self._committed_bytes += b"".join(token.token_bytes for token in tokens)
@@ -86,13 +116,15 @@ class Answer:
 
     @property
     def finish_reason(self) -> str:
-        """The reason in OpenAI's and Ollama's words: "stop" or "length"."""
-        return "length" if self.is_truncated else "stop"
+        """The reason in OpenAI's words: "stop", "tool_calls" or "length"."""
+        if self.is_truncated:
+            return "length"
+        return TOOL_CALLS if self.tool_calls else "stop"
 
     @property
     def stop_text(self) -> str | None:
         """The stop text that ended the answer; None for another end. The text itself does not have it."""
-        if self.is_truncated:
+        if self.is_truncated or self.tool_calls:
             return None
         end = self.text[-TEXT_END_CHARACTERS:]
         return next((each for each in self.stop if (end + each).encode() in self._committed_bytes), None)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from specchat.chat.events import TextDelta, ThinkingDelta
+from specchat.chat.events import ThinkingDelta, ToolCallDelta
 from specchat.chat.request import AnswerFormat
+from specchat.chat.tools import ANY_TOOL, NO_TOOL, SOME_TOOL, Tool, ToolCall, ToolResult
 from specchat.host.protocol import new_id
-from specchat.serve.answer import Answer
+from specchat.serve.answer import Answer, Delta
 from specchat.serve.api_errors import INTERNAL_SERVER_ERROR, ApiError, RequestError
 from specchat.serve.engine_request import (
     ASSISTANT,
@@ -24,7 +25,6 @@ from specchat.serve.engine_request import (
     content_text,
 )
 from specchat.serve.json_fields import (
-    TOOLS_UNSUPPORTED,
     JsonObject,
     UnsupportedFields,
     check_model,
@@ -38,17 +38,27 @@ from specchat.serve.json_fields import (
     required_list,
 )
 from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
+from specchat.serve.tool_fields import (
+    TOOL_CHOICE,
+    TOOLS,
+    ToolOptions,
+    arguments_object,
+    arguments_text,
+    forced_tool,
+    optional_tools,
+    parse_tool,
+    unsupported_kind,
+)
 
 MESSAGES = "messages"
 ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM}
 THOUGHTS = ("thinking", "redacted_thinking")  # of earlier answers; the model does not read them
-TOOL_BLOCKS = ("tool_use", "tool_result", "server_tool_use", "mcp_tool_use", "mcp_tool_result")
-TEXT, THINKING = "text", "thinking"  # types of blocks
+TEXT, THINKING, TOOL_USE, TOOL_RESULT = "text", "thinking", "tool_use", "tool_result"  # types of blocks
+TOOL_CHOICES = {"auto": ANY_TOOL, "any": SOME_TOOL, "none": NO_TOOL}
+CLIENT_TOOLS = (None, "custom")  # types of tools that the client describes and runs
 THINKING_MODES = {None: None, "adaptive": None, "between_tools": None, "disabled": "off", "enabled": "on"}
 UNSUPPORTED_FIELDS: UnsupportedFields = {
-    "tools": (([],), TOOLS_UNSUPPORTED),
-    "tool_choice": (({"type": "none"}, {"type": "auto"}), TOOLS_UNSUPPORTED),
-    "mcp_servers": (([],), TOOLS_UNSUPPORTED),
+    "mcp_servers": (([],), "this server calls no other one; give their tools as tools, and call them in the client"),
     "container": ((), "not supported"),
 }
 ERROR_TYPES = {
@@ -63,7 +73,7 @@ class MessageReply:
     answer: Answer
     content_type: str = EVENT_STREAM
     id: str = field(default_factory=lambda: f"msg_{new_id()}")
-    _open_kind: str = ""  # of the block that is being sent
+    _open_name: str = ""  # of the block that is being sent
     _block_count: int = 0
 
     def begin(self) -> bytes:
@@ -71,36 +81,44 @@ class MessageReply:
         prompt_tokens, cached = (prefill.prompt_tokens, prefill.cached_tokens) if prefill else (0, 0)
         return _event("message_start", message=self._message([], usage(prompt_tokens, cached, 0)))
 
-    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
+    def delta(self, delta: Delta) -> bytes:
+        if isinstance(delta, ToolCallDelta):
+            opened = self._open_block(delta.id, _call_block(ToolCall(delta.id, delta.name, "")))
+            changed = {"type": "input_json_delta", "partial_json": delta.arguments}
+            return opened + (self._block_delta(changed) if delta.arguments else b"")
         kind = THINKING if isinstance(delta, ThinkingDelta) else TEXT
-        changed = {"type": f"{kind}_delta", kind: delta.text}
-        return self._open_block(kind) + _event("content_block_delta", index=self._block_count - 1, delta=changed)
+        return self._open_block(kind, _block(kind, "")) + self._block_delta({"type": f"{kind}_delta", kind: delta.text})
 
     def end(self) -> bytes:
         delta = {"stop_reason": self._stop_reason(), "stop_sequence": self.answer.stop_text}
         return b"".join([
-            self._open_block(TEXT),
+            b"" if self.answer.tool_calls else self._open_block(TEXT, _block(TEXT, "")),
             self._close_block(),
             _event("message_delta", delta=delta, usage=self._usage()),
             _event("message_stop"),
         ])  # fmt: skip
 
-    def _open_block(self, kind: str) -> bytes:
-        """The events between the last block and one of this kind; none when it is open."""
-        if self._open_kind == kind:
+    def _open_block(self, name: str, block: JsonObject) -> bytes:
+        """The events between the last block and this one; none when it is open. A call's block has its id as name."""
+        if self._open_name == name:
             return b""
-        closed, self._open_kind, self._block_count = self._close_block(), kind, self._block_count + 1
-        return closed + _event("content_block_start", index=self._block_count - 1, content_block=_block(kind, ""))
+        closed, self._open_name, self._block_count = self._close_block(), name, self._block_count + 1
+        return closed + _event("content_block_start", index=self._block_count - 1, content_block=block)
+
+    def _block_delta(self, changed: JsonObject) -> bytes:
+        return _event("content_block_delta", index=self._block_count - 1, delta=changed)
 
     def _close_block(self) -> bytes:
-        return _event("content_block_stop", index=self._block_count - 1) if self._open_kind else b""
+        return _event("content_block_stop", index=self._block_count - 1) if self._open_name else b""
 
     def failure(self, api_error: ApiError) -> bytes:
         return sse_event(error_body(api_error), "error")
 
     def whole(self) -> JsonObject:
         thinking = [_block(THINKING, self.answer.thinking)] if self.answer.thinking else []
-        content = [*thinking, _block(TEXT, self.answer.text)]
+        calls = [_call_block(call) for call in self.answer.tool_calls]
+        text = [_block(TEXT, self.answer.text)] if self.answer.text or not calls else []
+        content = [*thinking, *text, *calls]
         ended = {"stop_reason": self._stop_reason(), "stop_sequence": self.answer.stop_text}
         return self._message(content, self._usage()) | ended
 
@@ -113,6 +131,8 @@ class MessageReply:
     def _stop_reason(self) -> str:
         if self.answer.is_truncated:
             return "max_tokens"
+        if self.answer.tool_calls:
+            return TOOL_USE
         return "end_turn" if self.answer.stop_text is None else "stop_sequence"
 
     def _usage(self) -> JsonObject:
@@ -125,6 +145,10 @@ def _block(kind: str, text: str) -> JsonObject:
     """A block of content. The signature of a thought is for the servers of Anthropic."""
     signature = {"signature": ""} if kind == THINKING else {}
     return {"type": kind, kind: text, **signature}
+
+
+def _call_block(call: ToolCall) -> JsonObject:
+    return {"type": TOOL_USE, "id": call.id, "name": call.name, "input": arguments_object(call.arguments)}
 
 
 def usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> JsonObject:
@@ -159,7 +183,8 @@ def translate_message(body: JsonObject, served_models: Sequence[str]) -> Transla
     if max_tokens is None:
         raise RequestError("max_tokens: give the most tokens of the answer", "max_tokens")
     request = _parse_conversation(body, served_models, max_tokens)
-    reply = MessageReply(served_models[0], Answer(request.request.answer_prefix, request.request.stop))
+    is_parallel = _parse_tools(body).is_parallel
+    reply = MessageReply(served_models[0], Answer(request.request.answer_prefix, request.request.stop, is_parallel))
     return TranslatedRequest(request, reply, optional_flag(body, "stream"))
 
 
@@ -178,6 +203,7 @@ def _parse_conversation(body: JsonObject, served_models: Sequence[str], max_toke
         answer_format=_parse_format(optional_object(optional_object(body, "output_config"), "format")),
         sampling=parse_sampling(body),
         thinking=_parse_thinking(optional_object(body, THINKING).get("type")),
+        tool_options=_parse_tools(body),
     )
     messages = required_list(body, MESSAGES, "a list that begins with a message of the user")
     system = content_text(body.get("system"), "system", "system")
@@ -190,6 +216,28 @@ def _parse_thinking(mode: Any) -> str | None:
     if mode is not None and (not isinstance(mode, str) or mode not in THINKING_MODES):
         raise RequestError("thinking: the type must be enabled, disabled or adaptive", THINKING)
     return THINKING_MODES[mode]
+
+
+def _parse_tools(body: JsonObject) -> ToolOptions:
+    choice = optional_object(body, TOOL_CHOICE)
+    kind = choice.get("type", "auto")
+    if kind == "tool":
+        chosen = forced_tool(choice.get("name"))
+    elif isinstance(kind, str) and kind in TOOL_CHOICES:
+        chosen = TOOL_CHOICES[kind]
+    else:
+        raise RequestError(f"{TOOL_CHOICE}: the type must be auto, any, tool or none", TOOL_CHOICE)
+    tools = tuple(_parse_tool(tool, f"{TOOLS}.{at}") for at, tool in enumerate(optional_tools(body)))
+    return ToolOptions(tools, chosen, not optional_flag(choice, "disable_parallel_tool_use"))
+
+
+def _parse_tool(tool: Any, field_path: str) -> Tool:
+    if not isinstance(tool, dict):
+        raise RequestError(f"{field_path}: a tool is an object with a name and an input_schema", TOOLS)
+    tool = cast("JsonObject", tool)
+    if tool.get("type") not in CLIENT_TOOLS:
+        raise unsupported_kind(str(tool["type"]), field_path)
+    return parse_tool(tool.get("name"), tool.get("description"), tool.get("input_schema"), field_path)
 
 
 def _parse_format(output_format: JsonObject) -> AnswerFormat | None:
@@ -212,14 +260,32 @@ def _parse_message(message: Any, field_path: str) -> Message:
     if not isinstance(role, str) or role not in ROLES:
         raise RequestError(f"{field_path}: unknown role {role!r}", MESSAGES)
     blocks = cast("list[Any]", content) if isinstance(content, list) else []
-    if any(_is_block(each, TOOL_BLOCKS) for each in blocks):
-        raise RequestError(f"{field_path}: {TOOLS_UNSUPPORTED}", MESSAGES)
+    calls = [_parse_call(each, field_path) for each in blocks if _is_block(each, TOOL_USE)]
+    results = [_parse_result(each, field_path) for each in blocks if _is_block(each, TOOL_RESULT)]
+    if (calls and role != "assistant") or (results and role != "user"):
+        raise RequestError(f"{field_path}: tool_use is a block of the assistant, tool_result one of the user", MESSAGES)
     if blocks:
-        content = [each for each in blocks if not _is_block(each, THOUGHTS)]
-    return Message(ROLES[role], content_text(content, field_path, MESSAGES))
+        content = [each for each in blocks if not _is_block(each, *THOUGHTS, TOOL_USE, TOOL_RESULT)]
+    return Message(ROLES[role], content_text(content, field_path, MESSAGES), tuple(calls), tuple(results))
 
 
-def _is_block(block: Any, types: Sequence[str]) -> bool:
+def _parse_call(block: JsonObject, field_path: str) -> ToolCall:
+    match block:
+        case {"id": str(call_id), "name": str(name), "input": dict() as arguments} if call_id and name:
+            return ToolCall(call_id, name, arguments_text(cast("JsonObject", arguments)))
+        case _:
+            raise RequestError(f"{field_path}: a tool_use has an id, a name and an input, which is an object", MESSAGES)
+
+
+def _parse_result(block: JsonObject, field_path: str) -> ToolResult:
+    call_id = block.get("tool_use_id")
+    if not isinstance(call_id, str) or not call_id:
+        raise RequestError(f"{field_path}: a tool_result needs the tool_use_id of its call", MESSAGES)
+    text = content_text(block.get("content"), field_path, MESSAGES)
+    return ToolResult(call_id, "", text, optional_flag(block, "is_error"))
+
+
+def _is_block(block: Any, *types: str) -> bool:
     return isinstance(block, dict) and cast("JsonObject", block).get("type") in types
 
 

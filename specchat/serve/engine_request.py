@@ -1,14 +1,19 @@
 """What an API asks of the engine: an answer after a conversation, or a completion. Knows no API and no model."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 from typing import Any, cast
 
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import AnswerFormat, Request
+from specchat.chat.tools import NO_TOOL, ToolCall, ToolResult
 from specchat.chat.transcript import Exchange
 from specchat.serve.api_errors import RequestError
 from specchat.serve.json_fields import JsonObject
+from specchat.serve.past_exchange import PastExchange, question_text, text_of
+from specchat.serve.tool_fields import TOOLS, ToolOptions
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
 MESSAGE_SEPARATOR = "\n\n"  # between merged messages
@@ -32,11 +37,21 @@ class ConversationHistory:
     exchanges: tuple[Exchange, ...] = ()
     settings: SessionSettings = SessionSettings()
 
+    @cached_property
+    def past(self) -> tuple[PastExchange, ...]:
+        """The exchanges, to be compared with those of a session."""
+        return tuple(map(PastExchange, self.exchanges))
+
 
 @dataclass(frozen=True)
 class EngineRequest:
     request: Request
     history: ConversationHistory = ConversationHistory()
+
+    @cached_property
+    def text(self) -> str:
+        """The whole conversation, to be compared with that of a session."""
+        return text_of(self.history.past) + question_text(self.request.text, self.request.tool_results)
 
 
 @dataclass(frozen=True)
@@ -63,45 +78,116 @@ class AnswerOptions:
     answer_format: AnswerFormat | None = None
     sampling: tuple[tuple[str, float], ...] = ()
     thinking: str | None = None  # on, off
+    tool_options: ToolOptions = ToolOptions()
 
 
 @dataclass(frozen=True)
 class Message:
+    """A message of one side. Results of tools are on the side of the user; a call id of "" is that of the next call."""
+
     role: str  # SYSTEM, USER or ASSISTANT
     text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_results: tuple[ToolResult, ...] = ()
+
+
+@dataclass
+class _Side:
+    """Consecutive messages of one side, which count as one."""
+
+    messages: list[Message] = field(default_factory=list[Message])
+
+    @property
+    def text(self) -> str:
+        return MESSAGE_SEPARATOR.join(message.text for message in self.messages if message.text)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return tuple(chain.from_iterable(message.tool_calls for message in self.messages))
+
+    @property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        return tuple(chain.from_iterable(message.tool_results for message in self.messages))
 
 
 def build_engine_request(messages: Iterable[Message], options: AnswerOptions, field: str) -> EngineRequest:
     """The request for the answer that follows these messages; RequestError names `field`.
 
     Consecutive messages of one side become one message. A system message after the beginning counts as the user's. A
-    last message of the assistant is the beginning of the answer.
+    last message of the assistant is the beginning of the answer. Each call has one result, before the next answer.
     """
+    system, sides = _split_sides(messages)
+    begun = sides.pop() if sides and len(sides) % 2 == 0 else _Side()
+    if begun.tool_calls:
+        raise RequestError(f"{field}: the call {begun.tool_calls[0].id!r} at the end has no result", field)
+    _check_sides(sides, options, begun.text, field)
+    exchanges: list[Exchange] = []
+    calls: tuple[ToolCall, ...] = ()
+    for asked, answered in zip(sides[:-1:2], sides[1::2], strict=True):
+        results = _results_in_order(asked, calls, field)
+        calls = answered.tool_calls
+        exchanges.append(Exchange(asked.text, answered.text, tool_results=results, tool_calls=calls))
+    request = Request(
+        sides[-1].text, max_tokens=options.max_tokens, seed=options.seed, temperature=options.temperature,
+        stop=options.stop, answer_format=options.answer_format, answer_prefix=begun.text, thinking=options.thinking,
+        tools=options.tool_options.tools, tool_choice=options.tool_options.choice,
+        tool_results=_results_in_order(sides[-1], calls, field),
+    )  # fmt: skip
+    return EngineRequest(request, ConversationHistory(tuple(exchanges), SessionSettings(system, options.sampling)))
+
+
+def _split_sides(messages: Iterable[Message]) -> tuple[str, list[_Side]]:
+    """The system prompt, and the sides of user and assistant, alternating."""
     system: list[str] = []
-    sides: list[list[str]] = []  # texts of user and assistant, alternating
+    sides: list[_Side] = []
     for message in messages:
         if message.role == SYSTEM and not sides:
             system.append(message.text)
             continue
         side = int(message.role == ASSISTANT)
         if side and not sides:
-            sides.append([GREETING])
+            sides.append(_Side([Message(USER, GREETING)]))
         if not sides or len(sides) % 2 == side:
-            sides.append([])
-        sides[-1].append(message.text)
-    texts = [MESSAGE_SEPARATOR.join(side) for side in sides]
-    answer_prefix = texts.pop() if texts and len(texts) % 2 == 0 else ""
-    _check_texts(texts, field)
+            sides.append(_Side())
+        sides[-1].messages.append(message)
+    return MESSAGE_SEPARATOR.join(filter(None, system)), sides
+
+
+def _check_sides(sides: Sequence[_Side], options: AnswerOptions, answer_prefix: str, field: str) -> None:
+    if not sides:
+        raise RequestError(f"{field}: there is no message of the user", field)
+    if not all(side.text.strip() or side.tool_results for side in sides[::2]):
+        raise RequestError(f"{field}: a message of the user is empty", field)
     if answer_prefix and options.answer_format:
         raise RequestError(f"{field}: a begun answer cannot have a format; leave one of them out", field)
-    request = Request(
-        texts[-1], max_tokens=options.max_tokens, seed=options.seed, temperature=options.temperature,
-        stop=options.stop, answer_format=options.answer_format, answer_prefix=answer_prefix,
-        thinking=options.thinking,
-    )  # fmt: skip
-    exchanges = tuple(Exchange(user, answer) for user, answer in zip(texts[:-1:2], texts[1::2], strict=True))
-    settings = SessionSettings(MESSAGE_SEPARATOR.join(filter(None, system)), options.sampling)
-    return EngineRequest(request, ConversationHistory(exchanges, settings))
+    if options.answer_format and options.tool_options.tools and options.tool_options.choice != NO_TOOL:
+        raise RequestError(f"{TOOLS}: an answer in a format calls no tools; leave one of them out", TOOLS)
+
+
+def _results_in_order(side: _Side, calls: Sequence[ToolCall], field: str) -> tuple[ToolResult, ...]:
+    """The results of all these calls, in the order of the calls and with their ids and names."""
+    waiting = list(calls)
+    if len({call.id for call in calls}) < len(calls):
+        raise RequestError(f"{field}: two calls of one message have the same id", field)
+    result_by_call: dict[str, ToolResult] = {}
+    for result in side.tool_results:
+        call = next((each for each in waiting if _is_result_of(result, each)), None)
+        if call is None:
+            named = repr(result.call_id or result.name)
+            message = (
+                f"{field}: the result of {named} belongs to no call of the message before it, or to one that has one"
+            )
+            raise RequestError(message, field)
+        waiting.remove(call)
+        result_by_call[call.id] = replace(result, call_id=call.id, name=call.name)
+    if waiting:
+        missing = ", ".join(repr(call.id) for call in waiting)
+        raise RequestError(f"{field}: there is no result of {missing}; each call needs one after it", field)
+    return tuple(result_by_call[call.id] for call in calls)
+
+
+def _is_result_of(result: ToolResult, call: ToolCall) -> bool:
+    return result.call_id == call.id if result.call_id else result.name in ("", call.name)
 
 
 def content_text(content: Any, field_path: str, field: str, part_types: Sequence[str] = ("text",)) -> str:
@@ -126,10 +212,3 @@ def _part_text(part: Any, field_path: str, field: str, part_types: Sequence[str]
             raise RequestError(message, field, code="unsupported_content")
         case _:
             raise RequestError(f"{field_path}: a part is an object with a type and a text", field)
-
-
-def _check_texts(texts: Sequence[str], field: str) -> None:
-    if not texts:
-        raise RequestError(f"{field}: there is no message of the user", field)
-    if not all(text.strip() for text in texts[::2]):
-        raise RequestError(f"{field}: a message of the user is empty", field)

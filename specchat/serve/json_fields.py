@@ -20,7 +20,6 @@ SAMPLING_FIELDS = {
     name: name
     for name in ("top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
 }  # fmt: skip
-TOOLS_UNSUPPORTED = "tools are not supported; use a mode of your program without tools"
 
 
 def parse_json_body(body: bytes) -> JsonObject:

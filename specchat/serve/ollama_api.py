@@ -4,15 +4,16 @@ https://github.com/ollama/ollama/blob/main/docs/api.md. Knows no network and no 
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from specchat.chat.events import TextDelta, ThinkingDelta
+from specchat.chat.events import ThinkingDelta, ToolCallDelta
 from specchat.chat.fim_request import MAX_FIM_TOKENS
 from specchat.chat.request import AnswerFormat, Request
-from specchat.serve.answer import Answer
+from specchat.chat.tools import ToolCall, ToolResult
+from specchat.serve.answer import Answer, Delta
 from specchat.serve.api_errors import ApiError, RequestError
 from specchat.serve.engine_request import (
     ASSISTANT,
@@ -26,7 +27,6 @@ from specchat.serve.engine_request import (
     build_engine_request,
 )
 from specchat.serve.json_fields import (
-    TOOLS_UNSUPPORTED,
     JsonObject,
     UnsupportedFields,
     check_model,
@@ -42,18 +42,19 @@ from specchat.serve.json_fields import (
 from specchat.serve.model_facts import ModelFacts
 from specchat.serve.openai_completions import completion_request
 from specchat.serve.replies import TranslatedRequest
+from specchat.serve.tool_fields import ToolOptions, arguments_object, arguments_text, parse_functions
 
 API_VERSION = "0.12.6"  # the release of Ollama whose API this is; clients compare it
 JSON_LINES = "application/x-ndjson"
 NANOSECONDS = 1e9
 MESSAGES, PROMPT = "messages", "prompt"
 ROLES = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
+TOOL = "tool"  # the role of a result
 SAMPLING_OPTIONS = {
     "top_p": "top_p", "top_k": "top_k", "min_p": "min_p", "repeat_penalty": "repetition_penalty",
     "frequency_penalty": "frequency_penalty", "presence_penalty": "presence_penalty",
 }  # fmt: skip
 UNSUPPORTED_FIELDS: UnsupportedFields = {
-    "tools": (([],), TOOLS_UNSUPPORTED),
     "images": (([],), "images are not supported"),
     "logprobs": ((False,), "probabilities are not available"),
     "template": (("",), "the chat template is that of the model"),
@@ -86,30 +87,32 @@ class LinesReply:
     def begin(self) -> bytes:
         return b""
 
-    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
-        if self.is_loading:
+    def delta(self, delta: Delta) -> bytes:
+        """Tool calls are whole in this API, and stand before the last line."""
+        if self.is_loading or isinstance(delta, ToolCallDelta):
             return b""
         is_thinking = isinstance(delta, ThinkingDelta)
         text, thinking = ("", delta.text) if is_thinking else (delta.text, "")
         return _line({**self._common_fields(text, thinking), "done": False})
 
     def end(self) -> bytes:
-        return _line(self._last(""))
+        calls = _line({**self._common_fields("", calls=True), "done": False}) if self.answer.tool_calls else b""
+        return calls + _line(self._last(""))
 
     def failure(self, api_error: ApiError) -> bytes:
         return _line(error_body(api_error))
 
     def whole(self) -> JsonObject:
-        return self._last(self.answer.text, self.answer.thinking)
+        return self._last(self.answer.text, self.answer.thinking, calls=True)
 
-    def _last(self, text: str, thinking: str = "") -> JsonObject:
+    def _last(self, text: str, thinking: str = "", *, calls: bool = False) -> JsonObject:
         if self.is_loading:
             return {**self._common_fields(""), "done": True, "done_reason": "load"}
         totals = self.answer.totals
         return {
-            **self._common_fields(text, thinking),
+            **self._common_fields(text, thinking, calls=calls),
             "done": True,
-            "done_reason": self.answer.finish_reason,
+            "done_reason": "length" if self.answer.is_truncated else "stop",
             "total_duration": _nanoseconds(self.answer.elapsed_seconds),
             "load_duration": _nanoseconds(self.answer.load_seconds),
             "prompt_eval_count": totals.prompt_tokens,
@@ -119,16 +122,23 @@ class LinesReply:
             "specchat": self.answer.speculation_stats(),
         }
 
-    def _common_fields(self, text: str, thinking: str = "") -> JsonObject:
+    def _common_fields(self, text: str, thinking: str = "", *, calls: bool = False) -> JsonObject:
         fields: JsonObject = {"model": self.model, "created_at": timestamp(datetime.now(UTC))}
         thought = {"thinking": thinking} if thinking else {}
         if self.text_field == "message":
-            return {**fields, "message": {"role": "assistant", "content": text, **thought}}
+            objects = [_call_object(index, call) for index, call in enumerate(self.answer.tool_calls)] if calls else []
+            called = {"tool_calls": objects} if objects else {}
+            return {**fields, "message": {"role": "assistant", "content": text, **thought, **called}}
         return {**fields, self.text_field: text, **thought}
 
 
 def error_body(api_error: ApiError) -> JsonObject:
     return {"error": api_error.message}
+
+
+def _call_object(index: int, call: ToolCall) -> JsonObject:
+    function = {"index": index, "name": call.name, "arguments": arguments_object(call.arguments)}
+    return {"id": call.id, "function": function}
 
 
 def translate_ollama_chat(body: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
@@ -140,7 +150,8 @@ def translate_ollama_chat(body: JsonObject, served_models: Sequence[str]) -> Tra
     if not messages:
         return _load_models(body, LinesReply(served_models[0], "message"))
     parsed = (_parse_message(message, f"{MESSAGES}[{at}]") for at, message in enumerate(cast("list[Any]", messages)))
-    request = build_engine_request(parsed, _parse_options(body), MESSAGES)
+    options = replace(_parse_options(body), tool_options=ToolOptions(tuple(parse_functions(body))))
+    request = build_engine_request(parsed, options, MESSAGES)
     return _translated(body, request, LinesReply(served_models[0], "message", Answer(request.request.answer_prefix)))
 
 
@@ -179,7 +190,7 @@ def show_body(body: JsonObject, served_models: Sequence[str], facts: ModelFacts,
         info[f"{family}.context_length"] = context_window
     return {
         "modelfile": "", "parameters": "", "template": "", "details": _details(facts), "model_info": info,
-        "capabilities": ["completion"], "modified_at": timestamp(facts.modified_at),
+        "capabilities": ["completion", "tools"], "modified_at": timestamp(facts.modified_at),
     }  # fmt: skip
 
 
@@ -274,15 +285,39 @@ def _parse_message(message: Any, field_path: str) -> Message:
         raise RequestError(f"{field_path}: a message is an object with a role and a content", MESSAGES)
     message = cast("JsonObject", message)
     role, content = message.get("role"), message.get("content")
-    if role == "tool" or message.get("tool_calls"):
-        raise RequestError(f"{field_path}: {TOOLS_UNSUPPORTED}", MESSAGES)
     if message.get("images"):
         raise RequestError(f"{field_path}: images are not supported", MESSAGES)
-    if not isinstance(role, str) or role not in ROLES:
+    if not isinstance(role, str) or role not in (*ROLES, TOOL):
         raise RequestError(f"{field_path}: unknown role {role!r}", MESSAGES)
     if content is not None and not isinstance(content, str):
         raise RequestError(f"{field_path}: content must be a text", MESSAGES)
-    return Message(ROLES[role], content or "")
+    if role == TOOL:
+        return Message(USER, "", tool_results=(_parse_result(message, content or "", field_path),))
+    return Message(ROLES[role], content or "", tuple(_parse_calls(message, field_path)))
+
+
+def _parse_calls(message: JsonObject, field_path: str) -> Iterator[ToolCall]:
+    """The calls of a message; those of older clients have no id, and get one by their place."""
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list) or (calls and message.get("role") != "assistant"):
+        raise RequestError(f"{field_path}: tool_calls is a list in a message of the assistant", MESSAGES)
+    for at, call in enumerate(cast("list[Any]", calls)):
+        match call:
+            case {"function": {"name": str(name), **function}} if name:
+                arguments = optional_object(cast("JsonObject", function), "arguments")
+                call_id = optional_text(cast("JsonObject", call), "id")
+                yield ToolCall(call_id or f"{field_path}.tool_calls[{at}]", name, arguments_text(arguments))
+            case _:
+                raise RequestError(f"{field_path}: a tool call has a function with a name and arguments", MESSAGES)
+
+
+def _parse_result(message: JsonObject, content: str, field_path: str) -> ToolResult:
+    """A result; those of older clients name the tool, or nothing, and belong to the next call."""
+    names = ("tool_call_id", "tool_name", "name")
+    if wrong := next((name for name in names if not isinstance(message.get(name), str | None)), None):
+        raise RequestError(f"{field_path}: {wrong} must be a text", MESSAGES)
+    call_id, tool_name, name = (message.get(each) or "" for each in names)
+    return ToolResult(call_id, tool_name or name, content)
 
 
 def _details(facts: ModelFacts) -> JsonObject:

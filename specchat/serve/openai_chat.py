@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from specchat.chat.events import TextDelta, ThinkingDelta
+from specchat.chat.events import ThinkingDelta, ToolCallDelta
 from specchat.chat.request import AnswerFormat
+from specchat.chat.tools import ToolCall, ToolResult
 from specchat.host.protocol import new_id
-from specchat.serve.answer import Answer
+from specchat.serve.answer import Answer, Delta
 from specchat.serve.api_errors import ApiError, RequestError
 from specchat.serve.engine_request import (
     ASSISTANT,
@@ -20,7 +21,6 @@ from specchat.serve.engine_request import (
     content_text,
 )
 from specchat.serve.json_fields import (
-    TOOLS_UNSUPPORTED,
     JsonObject,
     UnsupportedFields,
     check_model,
@@ -35,18 +35,18 @@ from specchat.serve.json_fields import (
 )
 from specchat.serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
 from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
+from specchat.serve.tool_fields import FUNCTION, parse_functions, parse_openai_tools
 
 MESSAGES = "messages"
 ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
 THINKING_OPTIONS = ("enable_thinking", "thinking")  # of chat templates
+FUNCTIONS_UNSUPPORTED = "OpenAI has replaced this field; use tools, tool_choice and messages with the role tool"
 FORMAT_UNSUPPORTED = "use response_format for structured output"
 UNSUPPORTED_FIELDS: UnsupportedFields = {
     "n": ((1,), "only one answer per request"),
     "best_of": ((1,), "only one answer per request"),
-    "tools": (([],), TOOLS_UNSUPPORTED),
-    "functions": (([],), TOOLS_UNSUPPORTED),
-    "tool_choice": (("none", "auto"), TOOLS_UNSUPPORTED),
-    "function_call": (("none", "auto"), TOOLS_UNSUPPORTED),
+    "functions": (([],), FUNCTIONS_UNSUPPORTED),
+    "function_call": (("none", "auto"), FUNCTIONS_UNSUPPORTED),
     "logit_bias": (({},), "not supported"),
     "logprobs": ((False,), "probabilities are not available"),
     "top_logprobs": ((0,), "probabilities are not available"),
@@ -73,8 +73,10 @@ class ChatReply:
     def begin(self) -> bytes:
         return sse_event(self._chunk({"role": "assistant", "content": ""}))
 
-    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
+    def delta(self, delta: Delta) -> bytes:
         """Thinking is never part of the content: it has a field of its own, as with vLLM and DeepSeek."""
+        if isinstance(delta, ToolCallDelta):
+            return sse_event(self._chunk({"tool_calls": [_call_delta(delta)]}))
         name = "reasoning_content" if isinstance(delta, ThinkingDelta) else "content"
         return sse_event(self._chunk({name: delta.text}))
 
@@ -86,7 +88,11 @@ class ChatReply:
 
     def whole(self) -> JsonObject:
         thinking = {"reasoning_content": self.answer.thinking} if self.answer.thinking else {}
-        message = {"role": "assistant", "content": self.answer.text, "refusal": None, **thinking}
+        calls = (
+            {"tool_calls": [_call_object(call) for call in self.answer.tool_calls]} if self.answer.tool_calls else {}
+        )
+        content = self.answer.text or (None if calls else "")
+        message = {"role": "assistant", "content": content, "refusal": None, **thinking, **calls}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.answer.finish_reason}
         usage = completion_usage(self.answer)
         return {**self._common_fields("chat.completion"), "choices": [choice], "usage": usage}
@@ -110,6 +116,17 @@ class ChatReply:
         }  # fmt: skip
 
 
+def _call_object(call: ToolCall) -> JsonObject:
+    return {"id": call.id, "type": FUNCTION, FUNCTION: {"name": call.name, "arguments": call.arguments}}
+
+
+def _call_delta(delta: ToolCallDelta) -> JsonObject:
+    """A piece of a call: the first one of each call has its id and its name."""
+    if delta.name:
+        return {"index": delta.index, **_call_object(ToolCall(delta.id, delta.name, delta.arguments))}
+    return {"index": delta.index, FUNCTION: {"arguments": delta.arguments}}
+
+
 def translate_chat(body: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/chat/completions`; RequestError for a wrong or unsupported field."""
     check_model(body.get("model"), served_models)
@@ -123,12 +140,14 @@ def translate_chat(body: JsonObject, served_models: Sequence[str]) -> Translated
         answer_format=_parse_response_format(optional_object(body, "response_format")),
         sampling=parse_sampling(body),
         thinking=_parse_thinking(body),
+        tool_options=parse_openai_tools(body, parse_functions(body)),
     )
     messages = required_list(body, MESSAGES, "a list that ends with a message of the user")
     parsed = (_parse_message(message, f"{MESSAGES}[{at}]") for at, message in enumerate(messages))
     request = build_engine_request(parsed, options, MESSAGES)
     includes_usage = optional_flag(optional_object(body, "stream_options"), "include_usage")
-    reply = ChatReply(served_models[0], Answer(request.request.answer_prefix), includes_usage)
+    answer = Answer(request.request.answer_prefix, is_parallel=options.tool_options.is_parallel)
+    reply = ChatReply(served_models[0], answer, includes_usage)
     return TranslatedRequest(request, reply, optional_flag(body, "stream"))
 
 
@@ -136,12 +155,34 @@ def _parse_message(message: Any, field_path: str) -> Message:
     if not isinstance(message, dict):
         raise RequestError(f"{field_path}: a message is an object with a role and a content", MESSAGES)
     message = cast("JsonObject", message)
-    role = message.get("role")
-    if role in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
-        raise RequestError(f"{field_path}: {TOOLS_UNSUPPORTED}", MESSAGES, code="unsupported_parameter")
+    role, content = message.get("role"), content_text(message.get("content"), field_path, MESSAGES)
+    if role == FUNCTION or message.get("function_call"):
+        raise RequestError(f"{field_path}: {FUNCTIONS_UNSUPPORTED}", MESSAGES, code="unsupported_parameter")
+    if role == "tool":
+        return Message(USER, "", tool_results=(_parse_result(message, content, field_path),))
     if not isinstance(role, str) or role not in ROLES:
         raise RequestError(f"{field_path}: unknown role {role!r}", MESSAGES)
-    return Message(ROLES[role], content_text(message.get("content"), field_path, MESSAGES))
+    return Message(ROLES[role], content, tuple(_parse_calls(message, field_path)))
+
+
+def _parse_calls(message: JsonObject, field_path: str) -> Iterator[ToolCall]:
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list) or (calls and message.get("role") != "assistant"):
+        raise RequestError(f"{field_path}: tool_calls is a list in a message of the assistant", MESSAGES)
+    for call in cast("list[Any]", calls):
+        match call:
+            case {"id": str(call_id), "function": {"name": str(name), "arguments": str(arguments)}} if call_id and name:
+                yield ToolCall(call_id, name, arguments)
+            case _:
+                message_text = "a tool call has an id, and a function with a name and arguments, which are a text"
+                raise RequestError(f"{field_path}: {message_text}", MESSAGES)
+
+
+def _parse_result(message: JsonObject, content: str, field_path: str) -> ToolResult:
+    call_id = message.get("tool_call_id")
+    if not isinstance(call_id, str) or not call_id:
+        raise RequestError(f"{field_path}: a message with the role tool needs the tool_call_id of its call", MESSAGES)
+    return ToolResult(call_id, "", content)
 
 
 def _parse_response_format(response_format: JsonObject) -> AnswerFormat | None:

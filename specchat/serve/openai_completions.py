@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specchat.chat.events import TextDelta, ThinkingDelta
+from specchat.chat.events import TextDelta
 from specchat.chat.fim_request import FimRequest
 from specchat.host.protocol import new_id
-from specchat.serve.answer import Answer
+from specchat.serve.answer import Answer, Delta
 from specchat.serve.api_errors import ApiError, RequestError
 from specchat.serve.engine_request import CompletionRequest
 from specchat.serve.json_fields import (
@@ -58,8 +58,8 @@ class CompletionReply:
     def begin(self) -> bytes:
         return b""
 
-    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes:
-        return sse_event(self._object(delta.text, None))
+    def delta(self, delta: Delta) -> bytes:
+        return sse_event(self._object(delta.text, None)) if isinstance(delta, TextDelta) else b""
 
     def end(self) -> bytes:
         last = sse_event(self._object("", self.answer.finish_reason))

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from aiohttp import web
 
-from specchat.chat.events import Event, TextDelta, ThinkingDelta
+from specchat.chat.events import Event
 from specchat.errors import SpecchatError
-from specchat.serve.answer import Answer
+from specchat.serve.answer import Answer, Delta
 from specchat.serve.api_errors import ApiError, to_api_error
 from specchat.serve.engine_request import CompletionRequest, EngineRequest
 from specchat.serve.json_fields import JsonObject
@@ -30,7 +30,7 @@ class Reply(Protocol):
         """What stands before the first text of a stream."""
         ...
 
-    def delta(self, delta: TextDelta | ThinkingDelta) -> bytes: ...
+    def delta(self, delta: Delta) -> bytes: ...
 
     def end(self) -> bytes: ...
 

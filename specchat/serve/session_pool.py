@@ -9,25 +9,41 @@ The event loop selects the session; each answer then runs on a thread of its own
 
 import asyncio
 import logging
-from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from threading import Thread
 
-from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, LoadingProgress, TextDelta
+from specchat.chat.events import (
+    TRUNCATED_REASONS,
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    TextDelta,
+    ToolCallDelta,
+)
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
+from specchat.chat.tools import Tool, ToolResult
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, SpecchatError, UsageError, error_with_exit_code
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
+from specchat.serve.answer import ToolCalls
 from specchat.serve.engine_request import (
     GREETING,
     CompletionRequest,
     ConversationHistory,
     EngineRequest,
     SessionSettings,
+)
+from specchat.serve.past_exchange import (
+    PastExchange,
+    common_exchanges,
+    common_prefix_length,
+    text_of,
+    with_call_ids,
 )
 
 log = logging.getLogger(__name__)
@@ -41,7 +57,6 @@ FILLED_REASONS = ("stop", "lines", "block", "inside_line")  # of a completion th
 LOADING_ATTEMPTS = 3
 GAP_PROBE = FimRequest("x", "x", max_tokens=1)
 NO_GAPS = "suffix: the model has no fill-in-the-middle tokens; leave the suffix out, or serve a model that has them"
-MESSAGE_END, FAILED_EXCHANGE = "\x1e", "\x00"  # separators for comparing texts
 
 
 class PooledSession:
@@ -49,22 +64,20 @@ class PooledSession:
 
     def __init__(self, session_request: SessionRequest) -> None:
         self.settings = SessionSettings()
-        self.exchanges: list[Exchange | None] = []
+        self.exchanges: list[PastExchange | None] = []
+        self.tools: tuple[Tool, ...] = ()  # of the last answer
         self.last_used = 0
         self._fills_gaps: bool | None = None  # None: not known yet
         self._session_request = session_request
         self._conversation: Conversation | None = None
 
-    def reuse_score(self, history: ConversationHistory, question: str) -> int:
+    def reuse_score(self, request: EngineRequest) -> int:
         """Characters that need no prefill in this session, minus the cached characters that it would lose."""
-        cached, requested = _as_text(self.exchanges), _as_text(history.exchanges) + question
-        common = common_prefix_length(cached, requested)
-        return len(history.settings.system_prompt) + common - (len(cached) - common)
-
-    def common_exchanges(self, exchanges: Sequence[Exchange]) -> int:
-        pairs = enumerate(zip(self.exchanges, exchanges, strict=False))
-        shorter = min(len(self.exchanges), len(exchanges))
-        return next((index for index, (own, other) in pairs if own != other), shorter)
+        cached = text_of(self.exchanges)
+        if self.exchanges and request.request.tools != self.tools:
+            return -len(cached)  # tools stand at the beginning of a prompt
+        common = common_prefix_length(cached, request.text)
+        return len(request.history.settings.system_prompt) + _length(self.tools) + common - (len(cached) - common)
 
     def stream_events(self, request: EngineRequest | CompletionRequest, cancelled: Flag) -> Iterator[Event]:
         if isinstance(request, EngineRequest):
@@ -80,14 +93,20 @@ class PooledSession:
         except (HostError, ConnectionError):  # a new host does not have this session
             self.close()
             conversation = self._rewind_to(engine_request.history)
+        request = replace(engine_request.request, tool_results=self._own_results(engine_request.request.tool_results))
         self.exchanges.append(None)
-        text_parts: list[str] = []
-        for event in conversation.ask(engine_request.request, cancelled):
+        self.tools = request.tools
+        text_parts, calls = list[str](), ToolCalls()
+        for event in conversation.ask(request, cancelled):
             match event:
                 case TextDelta(text=text):
                     text_parts.append(text)
-                case Finished() if text_parts:
-                    self.exchanges[-1] = Exchange(engine_request.request.text, "".join(text_parts))
+                case ToolCallDelta():
+                    calls.add(event)
+                case Finished() if text_parts or calls:
+                    answer, results = "".join(text_parts), request.tool_results
+                    exchange = Exchange(request.text, answer, tool_results=results, tool_calls=tuple(calls))
+                    self.exchanges[-1] = PastExchange(exchange)
                 case Failed():
                     self.close()  # unknown: whether the host has this turn
                 case _:
@@ -158,23 +177,23 @@ class PooledSession:
         self._conversation, self.exchanges = None, []
 
     def _rewind_to(self, history: ConversationHistory) -> Conversation:
-        conversation, common = self.open_conversation(history.settings), self.common_exchanges(history.exchanges)
-        missing = history.exchanges[common:]
-        conversation.rewind(len(self.exchanges) - common, missing)
+        conversation, common = self.open_conversation(history.settings), common_exchanges(self.exchanges, history.past)
+        missing = list(history.past[common:])
+        if missing:
+            first = missing[0].exchange
+            missing[0] = PastExchange(replace(first, tool_results=self._own_results(first.tool_results, common - 1)))
+        conversation.rewind(len(self.exchanges) - common, [each.exchange for each in missing])
         self.exchanges[common:] = missing
         return conversation
 
+    def _own_results(self, tool_results: Sequence[ToolResult], at: int = -1) -> tuple[ToolResult, ...]:
+        """The results with the ids that the calls of an exchange have in this session."""
+        before = self.exchanges[at] if tool_results else None
+        return with_call_ids(tool_results, before.exchange.tool_calls) if before else ()
 
-def common_prefix_length(first: str, second: str) -> int:
-    shorter = range(min(len(first), len(second)))
-    return bisect_left(shorter, True, key=lambda index: first[: index + 1] != second[: index + 1])
 
-
-def _as_text(exchanges: Sequence[Exchange | None]) -> str:
-    """All exchanges as one text. FAILED_EXCHANGE equals no text of a client."""
-    return "".join(
-        f"{each.user}{MESSAGE_END}{each.answer}{MESSAGE_END}" if each else FAILED_EXCHANGE for each in exchanges
-    )
+def _length(tools: Sequence[Tool]) -> int:
+    return sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in tools)
 
 
 @dataclass(eq=False)
@@ -221,8 +240,7 @@ class SessionPool:
     async def preload(self) -> None:
         """Make the host load the models, and read the context window. Does not wait for either."""
         await self._free_slots.acquire()
-        session = self._take(self._best_session(ConversationHistory(), ""))
-        self._start_thread(session, self._run_preload)
+        self._start_thread(self._take(None), self._run_preload)
 
     async def stream_answer(self, request: EngineRequest | CompletionRequest) -> AsyncGenerator[Event]:
         """Wait for a free slot and yield the events of the answer. Closing the generator cancels the answer."""
@@ -253,15 +271,15 @@ class SessionPool:
     def _take_session(self, request: EngineRequest | CompletionRequest) -> PooledSession:
         """The idle session for a request, which needs a free slot."""
         if isinstance(request, EngineRequest):
-            return self._take(self._best_session(request.history, request.request.text))
+            return self._take(self._best_session(request))
         # a completion leaves the conversation as it is, so any session will do
         return self._take(max(self._idle, key=lambda each: each.last_used, default=None))
 
-    def _best_session(self, history: ConversationHistory, question: str) -> PooledSession | None:
+    def _best_session(self, request: EngineRequest) -> PooledSession | None:
         """The session with the best score; without a score of at least 0, the least recently used one, or None."""
-        same = [each for each in self._idle if each.settings == history.settings]
-        best = max(same, key=lambda each: (each.reuse_score(history, question), each.last_used), default=None)
-        if best is not None and best.reuse_score(history, question) >= 0:
+        same = [each for each in self._idle if each.settings == request.history.settings]
+        best = max(same, key=lambda each: (each.reuse_score(request), each.last_used), default=None)
+        if best is not None and best.reuse_score(request) >= 0:
             return best
         is_full = len(self._idle) + len(self._busy) >= self._max_sessions
         return min(self._idle, key=lambda each: each.last_used) if is_full else None

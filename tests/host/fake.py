@@ -4,6 +4,8 @@
 "guess 5"        five steps: an accepted token of lookup, a rejected one of draft, and "so " from the target
 "slowly 5"       as "count", with a pause after each step
 "think 5"        five words of thinking, one per step, and then "so it is"
+"call f {"x": 1} & g {}"
+                 some text, and then these calls of tools, each in three pieces
 "recall"         the earlier turns, each question and its answer
 "big 3000000"    this many characters, quickly
 "read"           a prefill that lasts until it is cancelled
@@ -11,6 +13,8 @@
 "stuck"          a step that never ends
 "int64 5"        this many steps, the last one with a number that JSON does not know; "memory 5": one without memory
 "exit" "load"    the end of the engine thread, in a step and between two steps
+
+A request that forces a tool gets a call of it, and one with results and without a question gets the results as text.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ import numpy
 
 from specchat.chat.events import (
     NO_OUTPUT_YET,
+    TOOL_CALLS,
     CommittedToken,
     Event,
     Finished,
@@ -38,11 +43,13 @@ from specchat.chat.events import (
     StepDone,
     TextDelta,
     ThinkingDelta,
+    ToolCallDelta,
     Totals,
 )
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
+from specchat.chat.tools import ANY_TOOL, NO_TOOL, SOME_TOOL, ToolResult
 from specchat.errors import ContextError, ModelError, ProfileError
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.host_process import HostComponents
@@ -63,6 +70,7 @@ class FakeTurn:
     answer_ids: tuple[int, ...] = ()
     rendered_prompt: str = "<user>"
     model: str = ""
+    tool_results: tuple[ToolResult, ...] = ()
 
 
 class NoMemory(dict[str, int]):
@@ -94,13 +102,16 @@ class FakeSession:
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
         seed = next((each for each in (request.seed, self.profile_seed) if each is not None), secrets.randbits(31))
         yield Routed(request.variant or "lookup", 4, "because it is a fake", seed)
-        turn, totals, said = FakeTurn(request.text, "", seed), Totals(prompt_tokens=3), list[str]()
+        turn = FakeTurn(request.text, "", seed, tool_results=request.tool_results)
+        totals, said, calls = Totals(prompt_tokens=3), list[str](), list[str]()
         try:
             for event in self._events(request, seed, cancelled):
                 yield event
                 match event:
                     case TextDelta(text=text):
                         said.append(text)
+                    case ToolCallDelta(name=name, arguments=arguments):
+                        calls.append(f"+{name}" if name else arguments)
                     case ThinkingDelta():
                         thought = totals.thinking_tokens + 1
                         totals = replace(totals, thinking_tokens=thought, thinking_seconds=float(thought))
@@ -114,9 +125,9 @@ class FakeSession:
                         )
                 if cancelled.is_set():
                     break
-            reason = "cancelled" if cancelled.is_set() else "stop"
+            reason = "cancelled" if cancelled.is_set() else TOOL_CALLS if calls else "stop"
         finally:
-            self.turns.append(replace(turn, answer="".join(said)))
+            self.turns.append(replace(turn, answer="".join([*said, *calls])))
         yield Finished(reason, totals)
 
     def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
@@ -130,7 +141,15 @@ class FakeSession:
         elif verb in ("int64", "memory"):
             yield from self._break(verb, int(rest))
         elif verb == "recall":
-            yield from self._step("".join(f"{turn.user}={turn.answer};" for turn in self.turns))
+            yield from self._step("".join(f"{_results(turn)}{turn.user}={turn.answer};" for turn in self.turns))
+        elif verb == "call":
+            yield from self._step("so ")
+            yield from self._call(rest.split(" & "))
+        elif request.tool_choice not in (ANY_TOOL, NO_TOOL):
+            name = request.tools[0].name if request.tool_choice == SOME_TOOL else request.tool_choice
+            yield from self._call([f"{name} {{}}"])
+        elif request.tool_results and not request.text:
+            yield from self._step(_results(request))
         elif verb == "think":
             yield from self._think(int(rest))
         else:
@@ -161,6 +180,15 @@ class FakeSession:
             yield from self._step("")
         for word in ("so ", "it ", "is"):
             yield from self._step(word)
+
+    def _call(self, calls: Sequence[str]) -> Iterator[Event]:
+        for index, call in enumerate(calls):
+            name, _, arguments = call.partition(" ")
+            id = f"call_{len(self.turns)}_{index}"
+            yield ToolCallDelta(index, id, name)
+            for piece in (arguments[:4], arguments[4:]):
+                yield ToolCallDelta(index, id, arguments=piece)
+            yield StepDone((1,), (0,), (CommittedToken(1, call.encode(), "lookup"),), 0.001, 0.002)
 
     def _write(self, verb: str, rest: str, request: Request, seed: int) -> Iterator[Event]:
         file = "".join(file.text for file in request.files)
@@ -199,6 +227,13 @@ class FakeSession:
         committed = (CommittedToken(len(text), text.encode(), "lookup"), CommittedToken(7, b"", "target"))
         yield StepDone((len(text), 9), (0, 1), committed, 0.001, 0.002)
         yield TextDelta(text)
+
+
+def _results(asked: FakeTurn | Request) -> str:
+    """The results of tools that were sent with a question: "[call_0_0 f: text]"."""
+    return "".join(
+        f"[{each.call_id} {each.name}{'!' if each.is_error else ''}: {each.text}]" for each in asked.tool_results
+    )
 
 
 class FakeCompleter:

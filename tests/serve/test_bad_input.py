@@ -19,7 +19,8 @@ GOOD: JsonObject = {"model": "ours", "messages": [TEXT], "prompt": "hello", "inp
 FIELDS = (
     "model", "messages", "prompt", "input", "suffix", "max_tokens", "max_completion_tokens", "max_output_tokens",
     "stop", "stop_sequences", "stream", "stream_options", "seed", "temperature", "top_p", "top_k", "min_p", "n",
-    "tools", "tool_choice", "response_format", "format", "options", "system", "instructions", "text", "thinking",
+    "tools", "tool_choice", "parallel_tool_calls",
+    "response_format", "format", "options", "system", "instructions", "text", "thinking",
     "think",
     "output_config", "keep_alive", "raw", "images", "context", "template", "logprobs", "logit_bias", "echo", "metadata",
     "truncation", "previous_response_id", "conversation", "background",
@@ -30,6 +31,15 @@ ODD: tuple[Any, ...] = (
     {"seed": [1]}, {"top_p": {}}, [{"role": []}], [{"role": "user"}], [{"role": "user", "content": [[]]}],
     [{"role": "user", "content": {"type": "text"}}], [{"role": "user", "content": [{"type": "text", "text": 5}]}],
     [{"type": []}], [{"type": "message", "role": {}, "content": 5}], [TEXT, {"role": "tool", "content": []}],
+    [{"type": "function"}], [{"type": "function", "name": [], "function": {"name": {}}}], [{"name": 5}],
+    {"type": "tool"}, {"type": "function", "name": []}, {"type": "function", "function": {"name": None}},
+    [TEXT, {"role": "tool", "content": [], "tool_call_id": []}],
+    [TEXT, {"type": "function_call_output", "call_id": []}],
+    [TEXT, {"role": "assistant", "tool_calls": [{}]}], [TEXT, {"role": "assistant", "tool_calls": [{"function": []}]}],
+    [TEXT, {"role": "assistant", "tool_calls": [{"id": [], "function": {"name": "f", "arguments": []}}]}],
+    [TEXT, {"role": "assistant", "content": [{"type": "tool_use", "input": []}]}],
+    [TEXT, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": []}]}],
+    [TEXT, {"type": "function_call", "call_id": [], "arguments": {}}],
     [{"role": "assistant", "content": "a"}], [{"role": "user", "content": "a", "tool_calls": "x", "images": 5}],
 )  # fmt: skip
 

@@ -159,7 +159,7 @@ def test_the_model_is_described_from_its_files(runtime):
 
     assert model["size"] > 1_000_000 and model["details"]["parameter_size"].endswith("M")
     assert "safetensors" == model["details"]["format"]
-    assert shown["details"] == model["details"] and ["completion"] == shown["capabilities"]
+    assert shown["details"] == model["details"] and ["completion", "tools"] == shown["capabilities"]
     assert shown["model_info"]["general.architecture"] == model["details"]["family"] != ""
 
 

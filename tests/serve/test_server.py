@@ -144,7 +144,7 @@ def test_more_questions_than_sessions_wait_for_their_turn(served, host):
         ({"model": "gpt-5"}, 404, "no model 'gpt-5'; this server has 'org/ours'"),
         ({"messages": []}, 400, "ends with a message of the user"),
         ({"n": 2}, 400, "n: only one answer"),
-        ({"tools": [{"type": "function"}]}, 400, "tools: tools are not supported"),
+        ({"tools": [{"type": "function"}]}, 400, "tools[0]: a tool is an object"),
         ({"messages": [user(" ")]}, 400, "empty"),
         ({"temperature": 9}, 400, "between 0 and 5"),
         ({"messages": [user("fail")]}, 400, "too long"),

@@ -1,0 +1,161 @@
+"""Tools, calls and results in the messages of OpenAI's chat completions, and what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specchat.chat.tools import Tool, ToolCall, ToolResult
+from specchat.chat.transcript import Exchange
+from specchat.serve.api_errors import RequestError
+from specchat.serve.engine_request import EngineRequest
+from specchat.serve.openai_chat import translate_chat
+from specchat.serve.tool_fields import arguments_object, arguments_text, comparable_arguments
+
+READ = {"type": "function", "function": {"name": "read", "description": "Read.", "parameters": {"type": "object"}}}
+WRITE = {"type": "function", "function": {"name": "write"}}
+ASKED = {"role": "user", "content": "look"}
+
+
+def call(call_id: str = "1", name: str = "read", arguments: str = "{}") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def calling(*calls: dict[str, Any], text: str | None = None) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, "tool_calls": list(calls)}
+
+
+def result(call_id: str = "1", text: Any = "5") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def choose(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def read(*messages: dict[str, Any], **more: Any) -> EngineRequest:
+    return translate_chat({"messages": list(messages) or [ASKED], **more}, ("ours",)).request
+
+
+def test_tools_are_those_of_the_request():
+    asked = read(tools=[READ, WRITE]).request
+
+    assert (Tool("read", "Read.", '{"type": "object"}'), Tool("write")) == asked.tools
+    assert "auto" == asked.tool_choice
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("auto", "auto"), ("none", "none"), ("required", "required"), (None, "auto"),
+        ({"type": "function", "function": {"name": "write"}}, "write"),
+    ],
+)  # fmt: skip
+def test_the_choice_of_a_tool_is_that_of_the_request(choice, expected):
+    assert expected == read(tools=[READ, WRITE], tool_choice=choice).request.tool_choice
+
+
+def test_calls_stand_in_the_answer_and_results_before_the_next_one():
+    asked = read(
+        ASKED, calling(call("1"), call("2", "write", '{"a": 1}'), text="so"), result("1"), result("2", "written"),
+        {"role": "assistant", "content": "done"}, {"role": "user", "content": "and now?"},
+    )  # fmt: skip
+
+    calls = (ToolCall("1", "read", "{}"), ToolCall("2", "write", '{"a": 1}'))
+    results = (ToolResult("1", "read", "5"), ToolResult("2", "write", "written"))
+    assert (
+        Exchange("look", "so", tool_calls=calls), Exchange("", "done", tool_results=results)
+    ) == asked.history.exchanges  # fmt: skip
+    assert ("and now?", ()) == (asked.request.text, asked.request.tool_results)
+
+
+def test_the_last_results_are_those_of_the_request_and_a_question_may_follow_them():
+    alone = read(ASKED, calling(call()), result()).request
+    followed = read(ASKED, calling(call()), result(), {"role": "user", "content": "quick"}).request
+
+    assert ("", (ToolResult("1", "read", "5"),)) == (alone.text, alone.tool_results)
+    assert ("quick", alone.tool_results) == (followed.text, followed.tool_results)
+
+
+def test_results_have_the_order_of_their_calls_and_parts_of_text_are_lines():
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+
+    asked = read(ASKED, calling(call("1"), call("2", "write")), result("2", parts), result("1")).request
+
+    assert (ToolResult("1", "read", "5"), ToolResult("2", "write", "one\ntwo")) == asked.tool_results
+
+
+def test_an_answer_after_a_result_can_be_begun():
+    asked = read(ASKED, calling(call()), result(), {"role": "assistant", "content": "It is "}).request
+
+    assert ("It is ", 1) == (asked.answer_prefix, len(asked.tool_results))
+
+
+def test_an_id_may_come_again_in_a_later_answer():
+    asked = read(ASKED, calling(call()), result(), calling(call()), result("1", "6"))
+
+    assert ("5", "6") == (asked.history.exchanges[1].tool_results[0].text, asked.request.tool_results[0].text)
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([ASKED, result()], "the result of '1' belongs to no call"),
+        ([ASKED, calling(call()), result("2")], "the result of '2' belongs to no call"),
+        ([ASKED, calling(call()), result(), result()], "or to one that has one"),
+        ([ASKED, calling(call("1"), call("2")), result()], "no result of '2'"),
+        ([ASKED, calling(call()), ASKED], "no result of '1'"),
+        ([ASKED, calling(call())], "'1' at the end has no result"),
+        ([ASKED, calling(call(), call()), result()], "the same id"),
+        ([ASKED, {"role": "tool", "content": "5"}], "needs the tool_call_id"),
+        ([ASKED, calling({"id": "1"}), result()], "a tool call has an id"),
+        ([ASKED, calling(call(arguments={})), result()], "arguments, which are a text"),
+        ([ASKED, {**ASKED, "tool_calls": [call()]}], "a list in a message of the assistant"),
+        ([{"role": "function", "name": "read", "content": "5"}], "use tools"),
+        ([ASKED, {"role": "assistant", "function_call": {"name": "read", "arguments": ""}}], "use tools"),
+    ],
+)
+def test_a_history_with_calls_and_results_that_do_not_fit_is_an_error(messages, words):
+    with pytest.raises(RequestError, match=words) as refused:
+        read(*messages)
+
+    assert "messages" == refused.value.api_error.param
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"tools": {}}, "tools", "give a list"),
+        ({"tools": [{"type": "function"}]}, "tools", r"tools\[0\]: a tool is an object"),
+        ({"tools": [READ, {"type": "custom", "custom": {}}]}, "tools", r"tools\[1\]: tools of type 'custom'"),
+        ({"tools": [{"type": "function", "function": {"name": "my tool"}}]}, "tools", "a name has 1 to 128"),
+        ({"tools": [READ, READ]}, "tools", "two tools have the name 'read'"),
+        ({"tool_choice": "required"}, "tool_choice", "no tools to choose from"),
+        ({"tools": [READ], "tool_choice": "any"}, "tool_choice", "give auto, none, required"),
+        ({"tools": [READ], "tool_choice": {"type": "function"}}, "tool_choice", "give auto"),
+        ({"tools": [READ], "tool_choice": choose("x")}, "tool_choice", "no tool 'x'"),
+        ({"tools": [READ], "tool_choice": choose("auto")}, "tool_choice", "no tool with the name 'auto'"),
+        ({"tools": [READ], "parallel_tool_calls": "no"}, "parallel_tool_calls", "true or false"),
+        ({"tools": [READ], "response_format": {"type": "json_object"}}, "tools", "in a format calls no tools"),
+        ({"functions": [{"name": "read"}]}, "functions", "use tools"),
+        ({"function_call": {"name": "read"}}, "function_call", "use tools"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_of_tools_is_an_error_with_its_name(fields, param, words):
+    with pytest.raises(RequestError, match=words) as refused:
+        read(**fields)
+
+    assert param == refused.value.api_error.param
+
+
+def test_an_answer_in_a_format_may_have_tools_that_it_must_not_call():
+    assert read(tools=[READ], tool_choice="none", response_format={"type": "json_object"}).request.answer_format
+
+
+@pytest.mark.parametrize("arguments", ['{"a": 1}', "{broken", '["a"]', "", '"text"', "[" * 100_000])
+def test_arguments_are_an_object_and_return_as_they_were(arguments):
+    made = arguments_object(arguments)
+
+    assert isinstance(made, dict)
+    assert comparable_arguments(arguments) == comparable_arguments(arguments_text(made))
