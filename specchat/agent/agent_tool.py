@@ -49,6 +49,15 @@ class AgentTool(Protocol):
         ...
 
 
+@runtime_checkable
+class ScopedTool(AgentTool, Protocol):
+    """A tool whose calls differ in what they touch."""
+
+    def subject(self, arguments: Mapping[str, Any]) -> str:
+        """What rules and "always" are about: the command, or the file with links resolved."""
+        ...
+
+
 class PlannedChange(Protocol):
     """A change of a file that is worked out and not yet made. `old` is None for a new file."""
 
