@@ -1,0 +1,84 @@
+"""The interface of a tool of the agent: what the model may call, what it does to the world, and what came of it.
+
+A tool does not ask for consent; its caller does, before it calls `run` (`consent.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, runtime_checkable
+
+from specchat.chat.tools import Tool
+
+
+class Effect(Enum):
+    """What a call does, which decides whether the user is asked first."""
+
+    READ = "read"  # files of the project; needs no consent
+    WRITE = "write"  # changes files, which can be undone
+    EXECUTE = "execute"  # runs a command
+    EXTERNAL = "external"  # a tool of another program: an MCP server, an editor
+
+
+@dataclass(frozen=True)
+class ToolOutcome:
+    """The text for the model; an error is a text, too, and the model may try something else."""
+
+    text: str
+    is_error: bool = False
+
+
+class AgentTool(Protocol):
+    """A tool. `arguments` have been checked against the schema of `tool`."""
+
+    @property
+    def tool(self) -> Tool: ...
+
+    @property
+    def effect(self) -> Effect: ...
+
+    def describe(self, arguments: Mapping[str, Any]) -> str:
+        """One line for the question of consent and the screen, for example the command."""
+        ...
+
+    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
+        """Do it and wait for the end. Bounded in time and text; a failure is an outcome, never an exception."""
+        ...
+
+
+@runtime_checkable
+class ScopedTool(AgentTool, Protocol):
+    """A tool whose calls differ in what they touch."""
+
+    def subject(self, arguments: Mapping[str, Any]) -> str:
+        """What rules and "always" are about: the command, or the file with links resolved."""
+        ...
+
+
+class PlannedChange(Protocol):
+    """A change of a file that is worked out and not yet made. `old` is None for a new file."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def old(self) -> str | None: ...
+
+    @property
+    def new(self) -> str: ...
+
+    def apply(self) -> ToolOutcome:
+        """Write the file, if it still is as it was when the change was planned."""
+        ...
+
+
+@runtime_checkable
+class ChangingTool(AgentTool, Protocol):
+    """A tool whose change can be shown before the user decides; `run` plans and applies it."""
+
+    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> PlannedChange | ToolOutcome:
+        """The change, or why there is none."""
+        ...

@@ -1,0 +1,86 @@
+"""The files of a project as tools see them: a path is inside after links are resolved, and only regular files are read.
+
+A model may be told by a file to read `/etc/passwd`, a device that never ends, or a pipe without a writer. So a path
+is resolved first and opened without waiting, and what was opened is checked, not its name.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.chat.request import MAX_ATTACHED_BYTES
+from specchat.edit.source_text import Source, make_source
+from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.errors import InputError
+
+OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
+
+
+@dataclass(frozen=True)
+class ProjectFiles:
+    """The folders that tools work in. Every name that a model writes goes through `path_of`."""
+
+    workspace: WorkspaceRoots
+
+    @property
+    def root(self) -> Path:
+        return self.workspace.main_root
+
+    def path_of(self, name: str) -> Path:
+        """The path with links resolved; InputError when it lies outside."""
+        if "\0" in name or not name.strip():
+            raise InputError(f"{name!r} is no path")
+        path = self.workspace.path_of(name)
+        if not self.workspace.contains(path):
+            raise InputError(f"{name}: is outside the project folder {self.root}")
+        return path.resolve()
+
+    def writable_path_of(self, name: str) -> Path:
+        """The path of a file that may be written or created; InputError when it must not."""
+        path = self.path_of(name)
+        self.workspace.check_writable(path)
+        if not path.parent.is_dir():
+            raise InputError(f"{name}: there is no folder {self.name_of(path.parent)}; 'run' can make it")
+        if path.exists() and not path.is_file():
+            raise InputError(f"{name}: not a regular file")
+        return path
+
+    def name_of(self, path: Path) -> str:
+        """The name of a path for the model and the screen."""
+        for root in (self.root, self.root.resolve()):
+            if path.is_relative_to(root):
+                return path.relative_to(root).as_posix()
+        return str(path)
+
+    def read(self, path: Path) -> Source:
+        """A text inside the project, which `path_of` returned; InputError when it is missing, too large or no text."""
+        return make_source(self.read_bytes(path), self.name_of(path))
+
+    def read_bytes(self, path: Path, max_bytes: int = MAX_ATTACHED_BYTES) -> bytes:
+        """The bytes of a regular file; InputError for anything else."""
+        name = self.name_of(path)
+        try:
+            descriptor = os.open(path, OPEN_FLAGS)
+        except OSError as error:
+            raise InputError(f"{name}: cannot be read: {error.strerror}") from None
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError(f"{name}: not a regular file")
+            if status.st_size > max_bytes:
+                raise InputError(f"{name}: {status.st_size >> 20} MiB, and at most {max_bytes >> 20} are read")
+            try:
+                return file.read(max_bytes + 1)
+            except OSError as error:
+                raise InputError(f"{name}: cannot be read: {error.strerror}") from None
+
+
+def subject_path(files: ProjectFiles, name: str) -> str:
+    """The file that is meant, with links and `..` resolved; a path outside as it was written, which no tool takes."""
+    try:
+        return files.name_of(files.path_of(name))
+    except InputError:
+        return name
