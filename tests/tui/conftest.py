@@ -5,122 +5,24 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 from textual._wait import wait_for_idle
-from textual.pilot import Pilot
 
 from specchat.drawing.glyphs import UNICODE, Glyphs
 from specchat.host import spawn
 from specchat.host.client import SessionRequest
 from specchat.tui.app import ScreenFiles, SpecchatApp
-from specchat.tui.chat_screen import ChatScreen
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
-from specchat.tui.prompt_input import PromptBox
-from specchat.tui.status_bar import StatusBar
-from specchat.tui.turn_widget import TurnView
 from tests.host.conftest import FAKE_HOST, kill_host, runtime  # noqa: F401 (a fixture)
+from tools.screen_driver import ScreenDriver
 
 CHAT = SessionRequest(profile="chat")
-TIMEOUT_SECONDS = 90.0  # for machines under load
 IDLE_SECONDS = 0.2
-
-
-@dataclass
-class ScreenDriver:
-    """Drives the app: keys and text in, widgets and drawn text out."""
-
-    app: SpecchatApp
-    pilot: Pilot[None]
-
-    @property
-    def chat(self) -> ChatScreen:
-        return self.app.chat_screen
-
-    @property
-    def prompt(self) -> PromptBox:
-        return self.chat.query_one(PromptBox)
-
-    @property
-    def turns(self) -> list[TurnView]:
-        return self.chat.transcript.turns
-
-    @property
-    def status(self) -> str:
-        return self.chat.query_one(StatusBar).line
-
-    @property
-    def shown(self) -> str:
-        """The drawn text of the screen, line by line."""
-        strips = self.app.screen._compositor.render_strips()
-        return "\n".join(strip.text.rstrip() for strip in strips)
-
-    async def wait_until(self, fact: Callable[[], object]) -> None:
-        """Wait until a condition holds; a condition on `shown` is checked again with every frame."""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not fact():
-            assert time.monotonic() < deadline, f"the condition did not become true; the screen:\n{self.shown}"
-            await asyncio.sleep(0.01)  # pilot.pause() would hang while the screen closes
-
-    async def wait_for_text(self, text: str) -> None:
-        await self.wait_until(lambda: text in self.shown)
-
-    async def press(self, *keys: str) -> None:
-        """Press keys, and let their effects pass from widget to widget."""
-        await self.pilot.press(*keys)
-        await self.settle()
-
-    async def submit(self, text: str) -> None:
-        """Submit a request as the command palette does: no keys, any characters."""
-        before = len(self.turns)
-        self.chat.submit(text)
-        await self.wait_until(lambda: len(self.turns) > before)
-
-    async def type(self, text: str) -> None:
-        """Insert into the prompt like a short paste; then close the completions."""
-        self.prompt.set_text(text)
-        await self.pilot.pause()
-        if self.prompt.is_completing:
-            await self.press("escape")
-
-    async def ask(self, text: str) -> TurnView:
-        """Type, send, and wait for the final turn."""
-        before = len(self.turns)
-        await self.type(text)
-        await self.press("enter")
-        await self.wait_until(lambda: len(self.turns) > before)
-        return await self.wait_for_final_turn()
-
-    async def wait_for_final_turn(self) -> TurnView:
-        """The last turn, when its answer is final and drawn."""
-        await self.wait_until(lambda: self.turns and self.turns[-1].is_finished)
-        await self.wait_until(
-            lambda: self.turns[-1].is_final or not self.turns[-1].answer or not self.chat.transcript.is_following
-        )
-        await self.settle()
-        return self.turns[-1]
-
-    async def settle(self) -> None:
-        """Let pending messages pass from widget to widget, so that the next frame shows their effect."""
-        for _ in range(3):
-            await self.pilot.pause(0)
-
-    async def run_command(self, command: str) -> None:
-        """Type a command and send it."""
-        await self.type(command)
-        await self.press("enter")
-
-    async def start_answer(self, text: str = "slowly 100000", words: int = 2) -> None:
-        """Type and send a request, and wait until its answer has this many words. They may have left the screen."""
-        before = len(self.turns)
-        await self.run_command(text)
-        await self.wait_until(lambda: len(self.turns) > before and f"word{words - 1} " in self.turns[-1].answer)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A day with the screen, in three sizes, with and without colours: nothing overflows and nothing is covered."""
+"""One walk through the screen, in three sizes, with and without colours: nothing overflows and nothing is covered."""
 
 from __future__ import annotations
 
@@ -6,53 +6,82 @@ import pytest
 from rich.cells import cell_len
 from textual.widgets._toast import Toast
 
+from specchat.cli.lazy_group import LazyCommand
+from specchat.cli.models import ModelsGroup
 from specchat.tui import picker
+from specchat.tui.app import SpecchatApp
+from tests.front import command
+from tools.screen_driver import ScreenDriver
+from tools.screen_walk import FILE, FILE_TEXT, WALK, Requests, Visit, Walk
 
-SIZES = ((60, 18), (80, 24), (120, 35))
-COLOURED = [pytest.param(size, "", id=f"{size[0]}") for size in SIZES]
-PLAIN = [
-    pytest.param(size, "1", id=f"{size[0]} without colours", marks=[pytest.mark.full] * (size != SIZES[0]))
+SIZES = [(80, 24), (120, 35), (60, 18)]
+IN_EVERY_RUN = (80, 24), "in colours"
+WALKS = [
+    pytest.param(size, colours, id=f"{size[0]} {colours}", marks=[pytest.mark.full] * ((size, colours) != IN_EVERY_RUN))
     for size in SIZES
+    for colours in ("in colours", "without colours")
 ]
+REQUESTS = Requests(
+    question="guess 4",
+    inspected="guess 2",
+    long="slowly 100000",
+    queued="write waited",
+    about_file="say",
+    change="replace old new",
+    other_model="embedded",
+)
 
 
-@pytest.mark.parametrize(("size", "no_colour"), [*COLOURED, *PLAIN])
-def test_every_step_of_a_day_fits_and_covers_no_prompt(run_on_screen, tmp_path, monkeypatch, size, no_colour):
-    monkeypatch.setenv("NO_COLOR", no_colour)
+def check_frame(driver: ScreenDriver) -> None:
+    """Nothing overflows, no toast covers the prompt or the title, and without colours everything is grey."""
+    assert all(cell_len(line) <= driver.app.size.width for line in driver.shown.splitlines()), driver.shown
+    if driver.app.screen is driver.chat:
+        for toast in driver.chat.query(Toast):
+            assert not toast.region.overlaps(driver.prompt.region), driver.shown
+            assert not toast.region.overlaps(driver.chat.query_one("#head").region.shrink((0, 0, 1, 0))), driver.shown
+    styles = [segment.style for strip in driver.strips for segment in strip if segment.style]
+    triplets = [each.get_truecolor() for style in styles for each in (style.color, style.bgcolor) if each]
+    assert any(max(each) - min(each) > 1 for each in triplets) != driver.app.no_color
+
+
+@pytest.fixture
+def beginner(runtime, brief_idle_waits, tmp_path, monkeypatch):
+    """A user without profiles or models, in a folder with one file; a download brings nothing."""
+    for name, value in (("SPECCHAT_CONFIG", "config"), ("HF_HUB_CACHE", "hub")):
+        monkeypatch.setenv(name, str(tmp_path / name / value))
+    for name in ("HF_HUB_OFFLINE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    pull = LazyCommand("tests.cli.test_setup:pull", "")
+    monkeypatch.setattr(ModelsGroup, "lazy_commands", {**ModelsGroup.lazy_commands, "pull": pull})
     monkeypatch.setattr(picker, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("specchat.cli.chat.exit_when_terminal_closes", lambda: None)
+    (tmp_path / FILE).write_text(FILE_TEXT)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my notes.txt").write_text("old text\n")
 
-    async def scenario(driver):
-        def check() -> None:
-            assert all(cell_len(line) <= size[0] for line in driver.shown.splitlines())
 
-        await driver.ask('say @"my notes.txt"')
-        await driver.wait_for_text("attached: my notes.txt (about 3 tokens)")
-        check()
+@pytest.fixture
+def visit(beginner, monkeypatch):
+    """Run a command of the walk, and take its steps on the screen that it opens."""
 
-        await driver.ask("say @gone.txt")
-        await driver.wait_for_text("@gone.txt: there is no such file or")
-        check()
+    def run(visit: Visit, size: tuple[int, int]) -> None:
+        walk = Walk(visit.steps, REQUESTS, lambda driver, _step: check_frame(driver))
+        monkeypatch.setattr(SpecchatApp, "run", lambda app, **_options: walk.run(app, size))
+        ran = command(monkeypatch, *visit.arguments, stdin=visit.answers.encode(), on_terminal=visit.has_terminal)
 
-        driver.app.notify(
-            "a toast of many words, which stands where it covers neither the prompt nor the line below it"
-        )
-        await driver.wait_until(lambda: driver.chat.query(Toast) and driver.chat.query_one(Toast).region.height)
-        toast = driver.chat.query_one(Toast).region
-        assert not toast.overlaps(driver.prompt.region)
-        assert not toast.overlaps(driver.chat.query_one("#head").region.shrink((0, 0, 1, 0)))
-        check()
+        walk.check()
+        assert (visit.exit_code, True) == (ran.code, visit.printed in ran.err), ran
+        assert not visit.exit_code or ran.err.count("\n") == 1
 
-        await driver.submit('/edit "my notes.txt" replace old new')
-        await driver.wait_for_text("Take this change?")
-        check()
-        await driver.press("y")
-        await driver.wait_until(lambda: (tmp_path / "my notes.txt").read_text() == "new text\n")
-        await driver.wait_until(lambda: not driver.chat._bottom_area.is_prompt_replaced)
+    return run
 
-        await driver.press("ctrl+r")
-        await driver.wait_for_text("(open)")
-        check()
 
-    run_on_screen(scenario, size=size)
+@pytest.mark.parametrize(("size", "colours"), WALKS)
+def test_a_user_finds_the_way_through_the_whole_screen(visit, monkeypatch, tmp_path, size, colours):
+    if colours == "without colours":
+        monkeypatch.setenv("NO_COLOR", "1")
+
+    for each in WALK:
+        visit(each, size)
+
+    assert "new text\n" == (tmp_path / FILE).read_text()

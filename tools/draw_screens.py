@@ -1,0 +1,71 @@
+"""Draws the pictures of README anew: `specchat demo`, and the steps of the walk (`screen_walk.py`) that have a picture.
+
+python -m tools.draw_screens docs
+
+The starter model answers; the numbers on the pictures are those of this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from specchat.host.client import SessionRequest
+from specchat.tui.app import ScreenFiles, SpecchatApp
+from tools.screen_driver import ScreenDriver
+from tools.screen_walk import CHAT, Requests, Step, Walk, steps_until_last_picture
+from tools.terminal_picture import draw_svg, run_in_pty
+
+SIZE = 100, 30
+DEMO = "specchat", "demo"  # also the first line of its picture
+LOAD = sys.executable, "-m", "specchat", "ask", "--private", "Say yes."  # no picture shows how a model is loaded
+DEMO_TEXTS = "$ specchat demo", "the same text, "  # seen in its picture, whichever model answers
+STARTER_REQUESTS = Requests(
+    question="Reverse a string with Python.",
+    inspected="How do I sort a list in Python?",
+    long="Write a long story about a lighthouse.",
+    queued="Give it a title.",
+    about_file="Summarize",
+    change="Replace old with new.",
+    other_model="embedded",
+)
+
+
+def draw_walk(folder: Path, requests: Requests, session_request: SessionRequest) -> None:
+    """Walk to the last step with a picture, and write each picture to the folder."""
+
+    def draw(driver: ScreenDriver, step: Step) -> None:
+        if step.picture:
+            picture = driver.app.export_screenshot(title="specchat")
+            (folder / f"{step.picture}.svg").write_text(picture, encoding="utf-8")
+
+    with tempfile.TemporaryDirectory() as private:
+        app = SpecchatApp(session_request, ScreenFiles.next_to(Path(private) / "history.db"))
+        walk = Walk(steps_until_last_picture(CHAT), requests, draw)
+        walk.run(app, SIZE)
+        walk.check()
+
+
+def draw_demo(folder: Path, command: Sequence[str] = DEMO) -> None:
+    """Run the demo on a terminal of its own, and write what it shows to the folder."""
+    (folder / "demo.svg").write_text(draw_svg(list(DEMO), run_in_pty(list(command))), encoding="utf-8")
+
+
+def main() -> None:
+    """Draw all pictures into the folder that the arguments name."""
+    parser = argparse.ArgumentParser(prog="python -m tools.draw_screens", description="The pictures of README.")
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    os.environ.pop("NO_COLOR", None)
+    subprocess.run(LOAD, check=True, stdout=subprocess.DEVNULL)
+    draw_walk(folder, STARTER_REQUESTS, SessionRequest(profile="chat"))
+    draw_demo(folder)
+
+
+if __name__ == "__main__":
+    main()
