@@ -30,20 +30,25 @@ if TYPE_CHECKING:
         StepDone,
         TextDelta,
         ThinkingDelta,
+        ToolCallDelta,
         Totals,
     )
     from specchat.chat.request import Attachment, Request
     from specchat.chat.session import Session
+    from specchat.chat.tools import Tool, ToolCall, ToolResult
     from specchat.errors import SpecchatError
     from specchat.host.client import Conversation
 
 __version__ = "0.1.0"
 __all__ = [
     "Attachment", "CommittedToken", "Event", "Failed", "Finished", "LoadingProgress", "Notice", "PrefillProgress",
-    "Request", "Routed", "SpecchatError", "StepDone", "TextDelta", "ThinkingDelta", "Totals", "__version__", "answer",
-    "open_session",
+    "Request", "Routed", "SpecchatError", "StepDone", "TextDelta", "ThinkingDelta", "Tool", "ToolCall",
+    "ToolCallDelta", "ToolResult", "Totals", "__version__", "answer", "open_session",
 ]  # fmt: skip
-_MODULES = {"Attachment": "chat.request", "Request": "chat.request", "SpecchatError": "errors"}  # others: chat.events
+_MODULES = {  # others: chat.events
+    "Attachment": "chat.request", "Request": "chat.request", "SpecchatError": "errors",
+    "Tool": "chat.tools", "ToolCall": "chat.tools", "ToolResult": "chat.tools",
+}  # fmt: skip
 
 
 def open_session(profile: str = "chat", *, in_process: bool = False) -> Conversation | Session:

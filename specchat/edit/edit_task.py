@@ -37,7 +37,7 @@ from specchat.edit.edit_plan import (
     replace_region,
 )
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, Watch, run_turn
-from specchat.edit.refactoring import Refactoring, find_refactoring
+from specchat.edit.refactoring import Refactoring, find_missing_name, find_refactoring
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_names, check_parses, check_syntax
 from specchat.errors import BrokenEditError, ContextError, NoChangeError, SpecchatError, UsageError
@@ -85,9 +85,12 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
     """The ways to make an edit, in the order in which they are tried; a ContextError is one that does not fit.
 
     An instruction that clearly is a refactoring is carried out by the syntax tree, and the model is not asked.
+    NoChangeError for the renaming of something that the text does not have: a model would invent it.
     """
     if job.first_request:
         return iter([WHOLE_TEXT])
+    if missing := find_missing_name(job.source, job.instruction):
+        raise NoChangeError(f"{job.source.name}: nothing to rename: the file has no `{missing}`")
     if refactoring := job.refactoring or _refactoring(job.source, job.instruction, job.region):
         return iter([refactoring])
     if is_question(job.instruction):
@@ -96,8 +99,8 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
 
 
 def needs_model(source: Source, instruction: str, region: Region | None = None) -> bool:
-    """Whether an edit is made by a model, and not by the syntax tree."""
-    return _refactoring(source, instruction, region) is None
+    """Whether an edit is made by a model, and not by the syntax tree, or refused without one."""
+    return not find_missing_name(source, instruction) and _refactoring(source, instruction, region) is None
 
 
 def _refactoring(source: Source, instruction: str, region: Region | None) -> Refactoring | None:

@@ -14,6 +14,12 @@ removals.py                          prints, logging calls, comments, docstrings
 values.py, literals.py               constants, defaults, new parameters
 """
 
-from specchat.edit.refactoring.find_refactoring import Refactoring, Refusal, find_refactoring, plan_refactoring
+from specchat.edit.refactoring.find_refactoring import (
+    Refactoring,
+    Refusal,
+    find_missing_name,
+    find_refactoring,
+    plan_refactoring,
+)
 
-__all__ = ["Refactoring", "Refusal", "find_refactoring", "plan_refactoring"]
+__all__ = ["Refactoring", "Refusal", "find_missing_name", "find_refactoring", "plan_refactoring"]

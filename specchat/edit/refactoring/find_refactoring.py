@@ -6,6 +6,7 @@ operation with certainty: then the model rewrites the text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,13 @@ def plan_refactoring(
     """As `find_refactoring`, with the reason when the instruction is an operation that is not certain here."""
     operations = parse_instruction(instruction, source.name)
     return make_refactoring(source, operations, lines) if operations else None
+
+
+def find_missing_name(source: Source, instruction: str) -> str:
+    """The name that is to be renamed and that the text does not have, in any case of letters; "" if there is none."""
+    text = source.text.casefold()
+    renamed = (each.old for each in parse_instruction(instruction, source.name) or () if isinstance(each, Rename))
+    return next((name for name in renamed if re.split(r"\W+", name)[-1].casefold() not in text), "")
 
 
 def make_refactoring(

@@ -75,6 +75,20 @@ def test_nothing_to_do_is_no_change(file, monkeypatch):
     assert "a.py: nothing to change (remove 0 docstrings)" in said.ran.err
 
 
+@pytest.mark.parametrize("name", ["absent", "Table.absent", "`absent`"])
+def test_a_name_that_the_file_does_not_have_is_not_invented_by_a_model(file, monkeypatch, name):
+    said = say(monkeypatch, answers("x = 1\n"), str(file), f"rename {name} to total", "-y", "--allow-shrink")
+
+    assert (9, CODE, []) == (said.ran.code, file.read_bytes(), said.asked)
+    assert f"a.py: nothing to rename: the file has no `absent`" in said.ran.err
+
+
+def test_a_name_in_another_case_is_left_to_the_model(file, monkeypatch):
+    said = say(monkeypatch, answers("x = 1\n"), str(file), "rename COUNT to total", "-y", "--allow-shrink")
+
+    assert said.asked
+
+
 def test_a_doubt_leaves_it_to_the_model(file, monkeypatch):
     said = say(
         monkeypatch, answers("x = 1\n"), str(file), "rename count to limit and document it", "-y", "--allow-shrink"
