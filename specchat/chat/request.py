@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from specchat.chat.schema_check import check_ends, parse_schema
-from specchat.chat.tools import ANY_TOOL, NO_TOOL, TOOL_CHOICES, Tool, ToolResult
+from specchat.chat.tools import ANY_TOOL, NO_TOOL, SOME_TOOL, TOOL_CHOICES, Tool, ToolResult
 from specchat.errors import ContextError, UsageError
 from specchat.profile import ANSWER_FORMATS, THINKING_MODES, Sampling
 
@@ -111,6 +111,8 @@ class Request:
             raise UsageError(f"thinking must be one of {', '.join(THINKING_MODES)}, not {self.thinking!r}")
         if self.tool_choice not in (*TOOL_CHOICES, *(tool.name for tool in self.tools)):
             raise UsageError(f"tool_choice: no tool is named {self.tool_choice!r}")
+        if self.answer_format and self.forced_schemas:
+            raise UsageError("an answer that must call a tool has its form from the tool; give no format")
         if "" in self.stop:
             raise UsageError("a stop string must not be empty")
 
@@ -118,6 +120,13 @@ class Request:
     def offered_tools(self) -> tuple[Tool, ...]:
         """The tools that the model hears of and may call."""
         return () if self.tool_choice == NO_TOOL else self.tools
+
+    @property
+    def forced_schemas(self) -> dict[str, dict[str, Any]]:
+        """The schemas of the tools of which the answer must call one, by name; none if it need not."""
+        if self.tool_choice in (ANY_TOOL, NO_TOOL):
+            return {}
+        return {tool.name: tool.schema for tool in self.tools if self.tool_choice in (SOME_TOOL, tool.name)}
 
     def check_size(self, context_window: int) -> None:
         """ContextError for a question that is too long for any tokenizer, found without tokenizing it."""

@@ -61,6 +61,7 @@ from specchat.models.thinking import TEXT, AnswerPart
 from specchat.models.thinking_budget import make_thinking_budget
 from specchat.models.tokenizer import AUTO_THINKING, Tokenizer
 from specchat.models.tool_calls import TOOL_CALL
+from specchat.models.tool_grammar import ThoughtThenAnswer, forced_call_grammar
 from specchat.profile import Profile, Prompt
 from specchat.threads import ThreadWatchdog
 
@@ -285,9 +286,7 @@ class _RunningTurn:
             tool_schemas={tool.name: tool.schema for tool in self.request.offered_tools},
         )  # fmt: skip
         if self.grammar is None:
-            limit_of_thought = self.profile.prompt.thinking_tokens or int(limit * THINKING_SHARE)
-            columns = max(models.tokenizer.vocab_size, models.target.vocab_size)
-            self.grammar = make_thinking_budget(models.tokenizer, limit_of_thought, columns, is_open=opens_thought)
+            self.grammar = self._thinking_and_call_grammar(limit, opens_thought=opens_thought)
         drafter = self.session.drafters[route.variant]
         config = GenerationConfig(
             drafter, self.sampler, route.budget, limit, models.tokenizer.stop_token_ids, self.grammar,
@@ -318,6 +317,23 @@ class _RunningTurn:
         if not is_ended:
             return "length"
         return TOOL_CALLS if self.calls else "stop"
+
+    def _thinking_and_call_grammar(self, limit: int, *, opens_thought: bool) -> Grammar | None:
+        """The limit of the thought, and behind it the call that the request forces; None without either."""
+        tokenizer, schemas = self.session.models.tokenizer, self.request.forced_schemas
+        columns = max(tokenizer.vocab_size, self.session.models.target.vocab_size)
+        limit_of_thought = self.profile.prompt.thinking_tokens or int(limit * THINKING_SHARE)
+        thought = make_thinking_budget(
+            tokenizer, limit_of_thought, columns, is_open=opens_thought, text_follows=not schemas
+        )
+        if not schemas:
+            return thought
+        may_think = thought is not None and (opens_thought or self.thinking != "off")
+        call = forced_call_grammar(tokenizer, schemas, columns, max(1, limit - limit_of_thought * may_think))
+        if thought is None or not may_think:
+            return call
+        opening = tokenizer.encode_continuation(tokenizer.thinking.opening.rstrip()) if tokenizer.thinking else []
+        return ThoughtThenAnswer(thought, opening, call, tokenizer.stop_token_ids)
 
     def _tokens_before_repetition(self, tokens: Sequence[int], detector: RepetitionDetector) -> Sequence[int]:
         """The committed tokens up to the one that completes a repetition: a drafter may have proposed more of it."""

@@ -28,4 +28,5 @@ answer_stream      streamed token ids → thinking, text and tool calls
 thinking_budget    a limit for the thinking → a grammar over tokens
 vocabulary         whether a draft model has the target's tokens
 llguidance_grammar JSON schema or regular expression → a grammar over tokens
+tool_grammar       the tools that must be called → a grammar over tokens, with a thought before it
 """

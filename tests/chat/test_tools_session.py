@@ -174,9 +174,8 @@ def test_a_model_without_a_template_for_tools_says_so_once_and_reads_them_in_its
 def test_a_call_that_the_limit_cuts_keeps_what_was_written():
     asked = session("hermes")
 
-    events = events_of(
-        asked, written(CALLS["hermes"], max_tokens=len('<tool_call>{"name":"weather","arguments":{"city"'))
-    )
+    cut = '<tool_call>{"name":"weather","arguments":{"city"'
+    events = events_of(asked, written(CALLS["hermes"], max_tokens=len(cut)))
 
     assert events[-1].finish_reason == "length"
     assert asked.turns[-1].tool_calls[0].arguments == '{"city"'

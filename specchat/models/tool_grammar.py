@@ -1,0 +1,245 @@
+"""Forced tool calls as grammars over tokens: one call of one of the tools, with arguments that its schema allows.
+
+A grammar alone lets a model write a string or a list until the answer is at its limit, and a call that is cut is
+invalid. So from some token on, what closes the call is allowed alone, wherever the grammar allows it. A model that
+thinks may think first. All of it depends on the tokens before, so the argument of `engine/accept.py` holds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specchat.engine.grammar import Grammar
+from specchat.models.llguidance_grammar import lark_grammar
+from specchat.models.thinking_budget import Phase, ThinkingBudget
+from specchat.models.tokenizer import Tokenizer
+
+FIXED_SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}  # as json.dumps writes
+BRACKETS = re.compile(rb"[\]}\s]*[\]}][\]}\s]*")
+CLOSING_TOKENS = 64  # at least, for the fields that a schema requires
+COMMA, QUOTE, NO_OPENING = re.compile(rb","), re.compile(rb'"'), re.compile(rb"[^\[{]+")
+
+
+def forced_call_grammar(
+    tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]], vocab_size: int, max_tokens: int
+) -> Grammar:
+    """Exactly one call of one of these tools, closed within `max_tokens` if its schema lets it end."""
+    grammar = lark_grammar(_call_lark(tokenizer, schemas), tokenizer.folder, vocab_size, tokenizer.stop_token_ids)
+    level_tokens = max(len(tokenizer.encode(text)) for schema in schemas.values() for text in _least_objects(schema))
+    return ClosingGrammar(grammar, tokenizer, vocab_size, ClosingTime(max_tokens, level_tokens))
+
+
+def _call_lark(tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]]) -> str:
+    form = tokenizer.tool_format
+    calls = [
+        f"call_{number}: {_literal(tokenizer, form.opening + name + form.between)} arguments_{number} "
+        f"{_literal(tokenizer, form.after)}\narguments_{number}: %json {json.dumps(_closed(schema))}"
+        for number, (name, schema) in enumerate(schemas.items())
+    ]
+    starts = [f"call_{number}" for number in range(len(calls))]
+    if form.lead_in and tokenizer.thinking:
+        starts += [f"{_literal(tokenizer, form.lead_in)} {start}" for start in starts]
+    return "\n".join([f"start: {' | '.join(starts)}", *calls])
+
+
+def _literal(tokenizer: Tokenizer, text: str) -> str:
+    """A text in Lark, whose markers are tokens; a token that ends the answer is left to its end."""
+    known = [token for token in tokenizer.tool_format.tokens if tokenizer.vocabulary.get(token) in tokenizer.added]
+    pieces = re.split(f"({'|'.join(map(re.escape, known))})", text) if known else [text]
+    written: list[str] = []
+    for piece in filter(None, pieces):
+        token = tokenizer.vocabulary[piece] if piece in known else None
+        if token is None:
+            written.append(json.dumps(piece, ensure_ascii=False))
+        elif token not in tokenizer.stop_token_ids:
+            written.append(f"<[{token}]>")
+    return " ".join(written)
+
+
+def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema as llguidance gets it: with fixed spaces, and without properties that it does not name."""
+    return {**_without_other_properties(dict(schema)), "x-guidance": FIXED_SPACES}
+
+
+def _without_other_properties(schema: Any) -> Any:
+    """A model would invent properties until the answer ends; a call without them is valid all the same."""
+    if isinstance(schema, list):
+        return [_without_other_properties(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: _without_other_properties(each) for name, each in schema.items()}
+    is_object = schema.get("type") == "object" and isinstance(schema.get("properties", {}), dict)
+    has_parts = any(name in schema for name in ("allOf", "anyOf", "oneOf", "$ref", "patternProperties"))
+    return inner if not is_object or has_parts else {"additionalProperties": False, **inner}
+
+
+def _least_objects(schema: Any) -> Iterator[str]:
+    """The required fields of every object in a schema, with short values, as JSON."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _least_objects(each)
+    elif isinstance(schema, dict):
+        properties, required = schema.get("properties"), schema.get("required")
+        fields = properties if isinstance(properties, dict) else {}
+        names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+        yield json.dumps({name: _short_value(fields.get(name)) for name in names})
+        for each in schema.values():
+            yield from _least_objects(each)
+
+
+def _short_value(schema: Any) -> Any:
+    chosen = schema.get("enum") if isinstance(schema, dict) else None
+    return chosen[0] if isinstance(chosen, list) and chosen else ""
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Where in the JSON of a call its next token stands."""
+
+    count: int = 0  # tokens so far
+    depth: int = 0  # open brackets
+    is_in_string: bool = False
+    is_escaped: bool = False
+
+    def after(self, token: bytes) -> _Written:
+        depth, is_in_string, is_escaped = self.depth, self.is_in_string, self.is_escaped
+        for byte in token:
+            if byte == ord('"') and not is_escaped:
+                is_in_string = not is_in_string
+            elif not is_in_string:
+                depth += (byte in b"{[") - (byte in b"}]")
+            is_escaped = byte == ord("\\") and is_in_string and not is_escaped
+        return _Written(self.count + 1, depth, is_in_string, is_escaped)
+
+
+@dataclass(frozen=True)
+class ClosingTime:
+    """When a call must be closed: a quarter of its tokens before the end, and earlier if much is open.
+
+    `level_tokens`: so many may be needed for the fields that an open object still lacks.
+    """
+
+    max_tokens: int
+    level_tokens: int
+
+    def has_come(self, written: _Written) -> bool:
+        reserve = max(self.max_tokens // 4, CLOSING_TOKENS) + written.depth * self.level_tokens
+        return written.count >= self.max_tokens - reserve
+
+
+class ClosingGrammar:
+    """A grammar of JSON that closes what is open when its time has come."""
+
+    def __init__(self, grammar: Grammar, tokenizer: Tokenizer, vocab_size: int, closing_time: ClosingTime) -> None:
+        self._grammar, self._token_bytes = grammar, tokenizer.token_bytes
+        self._closing_time = closing_time
+        self._in_string, *self._outside = _closing_masks(tokenizer, vocab_size)
+        self._states = [_Written()]
+
+    def allowed_mask(self) -> Tensor:
+        """What the grammar allows, or what of it closes a string, a list or an object. bool [V]"""
+        mask = self._grammar.allowed_mask()
+        if not self._closing_time.has_come(state := self._states[-1]):
+            return mask
+        for closing in [self._in_string] if state.is_in_string else self._outside:
+            if (narrowed := mask & closing).any():
+                return narrowed
+        return mask
+
+    def advance(self, token: int) -> bool:
+        state = self._states[-1]
+        if self._closing_time.has_come(state) and not self.allowed_mask()[token]:
+            return False
+        if not self._grammar.advance(token):
+            return False
+        self._states.append(state.after(self._token_bytes(token)))
+        return True
+
+    def rollback(self, count: int) -> None:
+        if count:
+            del self._states[-count:]
+            self._grammar.rollback(count)
+
+    def forced_tokens(self) -> list[int]:
+        return self._grammar.forced_tokens()
+
+    def is_free(self, depth: int) -> bool:
+        return self._grammar.is_free(depth)
+
+
+@lru_cache(maxsize=2)
+def _closing_masks(tokenizer: Tokenizer, vocab_size: int) -> list[Tensor]:
+    """The tokens that end a string; and outside of one, those that close, go on, and open nothing. bool [V]"""
+    pieces = [tokenizer.token_bytes(token) for token in range(vocab_size)]
+
+    def mask(is_meant: Any) -> Tensor:
+        return torch.tensor([bool(is_meant(piece)) for piece in pieces])
+
+    return [mask(QUOTE.match), mask(BRACKETS.fullmatch), mask(COMMA.match), mask(NO_OPENING.fullmatch)]
+
+
+class ThoughtThenAnswer:
+    """A thought with its limit, and behind it an answer under a grammar. Without a thought, the answer alone."""
+
+    def __init__(
+        self, thought: ThinkingBudget, opening: Sequence[int], answer: Grammar, stop_token_ids: frozenset[int]
+    ) -> None:
+        self._thought, self._opening, self._answer = thought, tuple(opening), answer
+        self._stops = list(stop_token_ids)
+        self._readers: list[ThinkingBudget | Grammar] = []  # which of them consumed each token
+
+    def allowed_mask(self) -> Tensor:
+        """In a thought any token but one that ends the answer; before it also the opening marker. bool [V]"""
+        if self._is_answer:
+            return self._answer.allowed_mask()
+        if self._thought.phase is Phase.START:
+            mask = torch.zeros_like(self._thought.allowed_mask()) if self._readers else self._answer.allowed_mask()
+            mask = mask.clone()
+            mask[self._opening[len(self._readers)]] = True
+            return mask
+        mask = self._thought.allowed_mask().clone()
+        mask[self._stops] = False
+        return mask
+
+    def advance(self, token: int) -> bool:
+        if not self._is_answer and self._may_think(token):
+            self._readers.append(self._thought)
+            return self._thought.advance(token) or self._undo()
+        if self._is_answer or not self._readers:
+            self._readers.append(self._answer)
+            return self._answer.advance(token) or self._undo()
+        return False
+
+    def rollback(self, count: int) -> None:
+        for _ in range(count):
+            self._readers.pop().rollback(1)
+
+    def forced_tokens(self) -> list[int]:
+        if self._is_answer:
+            return self._answer.forced_tokens()
+        return self._thought.forced_tokens()
+
+    def is_free(self, depth: int) -> bool:
+        """Never: a stop token would end the answer without its call."""
+        return False
+
+    @property
+    def _is_answer(self) -> bool:
+        return self._thought.phase is Phase.ANSWER or self._readers[-1:] == [self._answer]
+
+    def _may_think(self, token: int) -> bool:
+        if self._thought.phase is Phase.START:
+            return token == self._opening[len(self._readers)]
+        return token not in self._stops
+
+    def _undo(self) -> bool:
+        self._readers.pop()
+        return False

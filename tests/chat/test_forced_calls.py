@@ -1,0 +1,105 @@
+"""A request that forces a tool call gets exactly one, valid against its schema, whoever drafts it."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+import pytest
+
+from specchat.chat.events import Event, Finished, StepDone, ThinkingDelta
+from specchat.chat.request import AnswerFormat, Request
+from specchat.chat.session import Session
+from specchat.chat.tools import Tool
+from specchat.drafters.draft_model import DraftModelDrafter
+from specchat.errors import UsageError
+from specchat.loading.load_engine import Engine, load_engine
+from specchat.profile import Profile
+from tests.cover import matrix
+from tests.tiny import HERMES_TEMPLATE, LLAMA_TEMPLATE, THINKING_TEMPLATE, Chaos, calling, speaking, thinking
+from tools.forced_calls import forced_calls
+
+MODELS = {
+    "hermes": lambda: calling(HERMES_TEMPLATE, "<tool_call>", "</tool_call>"),
+    "llama": lambda: calling(LLAMA_TEMPLATE),
+    "thinking": lambda: thinking(THINKING_TEMPLATE),
+}
+SAMPLING = {"greedy": {}, "T1": {"sampling.temperature": 1.0}}
+VARIANTS = ["lookup", "draft", "auto", "chaos", "self"]
+TOOLS = (
+    Tool.parse("weather", "", {"type": "object", "required": ["city", "days"], "properties": {
+        "city": {"enum": ["Bonn", "Ulm"]}, "days": {"type": "array", "items": {"type": "integer"}}}}),
+    Tool.parse("note", "", {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}),
+)  # fmt: skip
+
+
+@lru_cache
+def engine(model: str, sampling: str) -> Engine:
+    profile = Profile().override(
+        {"models.target": str(MODELS[model]()), "models.draft": str(speaking(layers=1, seed=2)), "limits.answer": 260,
+         "prompt.thinking_tokens": 20, **SAMPLING[sampling]}
+    )  # fmt: skip
+    return load_engine(profile)
+
+
+def session(model: str, sampling: str = "T1", variant: str = "auto") -> Session:
+    opened = engine(model, sampling).create_session()
+    chaos, perfect = Chaos(7), DraftModelDrafter(engine(model, sampling).models.target)
+    perfect.name = "self"
+    opened.generation.drafters = (*opened.generation.drafters, chaos, perfect)
+    opened.drafters = {**opened.drafters, "chaos": chaos, "self": perfect}
+    opened.drafters = {**opened.drafters, "auto": opened.drafters[variant]}
+    return opened
+
+
+def asked(session: Session, choice: str = "required", seed: int = 5) -> list[Event]:
+    events = list(session.ask(Request("abc abc", tools=TOOLS, tool_choice=choice, seed=seed)))
+    assert isinstance(events[-1], Finished), events[-1]
+    return events
+
+
+def tokens_in(events: list[Event]) -> list[int]:
+    return [token.token_id for event in events if isinstance(event, StepDone) for token in event.committed_tokens]
+
+
+@pytest.mark.parametrize(("model", "sampling", "variant"), matrix(list(MODELS), list(SAMPLING), VARIANTS))
+def test_no_drafter_changes_a_forced_call(model, sampling, variant):
+    plain = tokens_in(asked(session(model, sampling, "plain")))
+
+    assert tokens_in(asked(session(model, sampling, variant))) == plain
+
+
+@pytest.mark.parametrize("choice", ["required", "weather", "note"])
+@pytest.mark.parametrize("model", MODELS)
+def test_a_forced_call_is_the_whole_answer_and_valid(model, choice):
+    opened = session(model)
+
+    events = asked(opened, choice)
+
+    (call,) = opened.turns[-1].tool_calls
+    arguments = json.loads(call.arguments)
+    assert events[-1].finish_reason == "tool_calls"
+    assert choice in ("required", call.name)
+    assert opened.turns[-1].answer == ""
+    if call.name == "note":
+        assert isinstance(arguments.pop("text"), str) and not arguments
+    else:
+        assert arguments["city"] in ("Bonn", "Ulm") and all(isinstance(day, int) for day in arguments["days"])
+
+
+def test_a_model_that_thinks_may_think_before_a_forced_call():
+    opened = session("thinking")
+
+    events = asked(opened)
+
+    assert "".join(event.text for event in events if isinstance(event, ThinkingDelta)) == opened.turns[-1].thinking
+    assert opened.turns[-1].thinking and opened.turns[-1].tool_calls
+
+
+def test_a_format_and_a_forced_call_exclude_each_other():
+    with pytest.raises(UsageError, match="must call a tool"):
+        Request("abc", tools=TOOLS, tool_choice="note", answer_format=AnswerFormat("regex", "a"))
+
+
+def test_forced_calls_of_the_embedded_model_are_valid():
+    assert [call.fault for call in forced_calls("embedded", 13)] == [""] * 13
