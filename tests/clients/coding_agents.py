@@ -28,7 +28,7 @@ def opencode(world: World) -> Iterator[Step]:
         settings = {"provider": {"specchat": provider}, "small_model": "specchat/embedded", "autoupdate": False}
         world.note("project/opencode.json", json.dumps(settings))
         said = world.run(program, "run", "-m", "specchat/embedded", RENAME, seconds=PATIENCE_SECONDS)
-    yield _edited(world, f"`opencode run '{RENAME}'`", said)
+    yield _edited(world, "`opencode run` with a renaming", said)
 
 
 def qwen_code(world: World) -> Iterator[Step]:
@@ -40,7 +40,7 @@ def qwen_code(world: World) -> Iterator[Step]:
         settings = {"OPENAI_API_KEY": TOKEN, "OPENAI_BASE_URL": f"{address}/v1", "OPENAI_MODEL": "embedded"}
         there = World(world.folder, world.packages, {**world.environment, **settings})
         said = there.run(program, "--auth-type", "openai", "--yolo", "-p", RENAME, seconds=PATIENCE_SECONDS)
-    yield _edited(world, f"`qwen --yolo -p '{RENAME}'`", said)
+    yield _edited(world, "`qwen --yolo -p` with a renaming", said)
 
 
 def _script(read: str, read_arguments: object, edit: str, edit_arguments: object) -> list[dict[str, object]]:

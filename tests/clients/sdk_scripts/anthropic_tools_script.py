@@ -1,5 +1,7 @@
 """Tools of the package `anthropic` against `specchat serve` with a scripted model: call, result, answer."""
 
+import json
+
 import anthropic
 from steps import ADDRESS, AREA, QUESTION, TOKEN, area, checked_answer, step
 
@@ -28,5 +30,5 @@ again = [{"role": "user", "content": f"{QUESTION} Again."}]
 with client.messages.stream(**asked, messages=again) as stream:
     pieces = [event.partial_json for event in stream if event.type == "input_json"]
     streamed = stream.get_final_message()
-assert len(pieces) > 1 and streamed.stop_reason == "tool_use"
+assert json.loads("".join(pieces)) == streamed.content[-1].input and streamed.stop_reason == "tool_use"
 step("`messages.stream` with `tools`", checked_answer(answered(again, streamed)))
