@@ -158,3 +158,13 @@ def test_a_wrong_history_is_an_error_of_the_client(served):
         ask(served, ASKED, ask(served, ASKED).choices[0].message.model_dump(exclude_none=True), ASKED)
 
     assert "messages" == refused.value.param
+
+
+def test_probabilities_come_from_the_engine(served):
+    told = served.client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": "guess 2"}], logprobs=True, top_logprobs=2
+    )
+
+    content = told.choices[0].logprobs.content
+    assert ["word0 ", "so ", "word1 ", "so "] == [each.token for each in content]
+    assert ["yes ", "so "] == [each.token for each in content[0].top_logprobs]
