@@ -1,4 +1,4 @@
-"""Agents that use `specchat serve` and have tools of their own: each reads a file, edits it, and says that it is done.
+"""Agents that use `specchat serve`: each reads a file, edits it, and says that it is done.
 
 The model is a script with the names of their tools; the agents run the tools.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from tests.clients.http_sdks import TOKEN, serving_script
+from tests.clients.http_sdks import SCRIPTS, TOKEN, installed_version, sdk_python, serving_script
 from tests.clients.world import AREA, RENAME, Step, World
 
 DEFINITION = AREA.splitlines()[0]
@@ -41,6 +41,16 @@ def qwen_code(world: World) -> Iterator[Step]:
         there = World(world.folder, world.packages, {**world.environment, **settings})
         said = there.run(program, "--auth-type", "openai", "--yolo", "-p", RENAME, seconds=PATIENCE_SECONDS)
     yield _edited(world, "`qwen --yolo -p` with a renaming", said)
+
+
+def openai_agents(world: World) -> Iterator[Step]:
+    """The package of OpenAI for agents, in the virtual environment `sdks`; the tools are those of its script."""
+    python, path = sdk_python(world), str(world.fresh_file())
+    yield Step("version", installed_version(world, "openai-agents"))
+    edit = {"path": path, "old": DEFINITION, "new": CHANGED}
+    with serving_script(world, _script("read_file", {"path": path}, "edit_file", edit)) as address:
+        said = world.run(python, SCRIPTS / "openai_agents_script.py", address, TOKEN, RENAME)
+    yield _edited(world, "`Runner.run_streamed` of an agent, by `/v1/responses`", said)
 
 
 def _script(read: str, read_arguments: object, edit: str, edit_arguments: object) -> list[dict[str, object]]:

@@ -44,7 +44,7 @@ def ollama(world: World) -> Iterator[Step]:
 
 def llm(world: World) -> Iterator[Step]:
     """The command line program of that name, with a model of its file extra-openai-models.yaml."""
-    program = _python(world).with_name("llm")
+    program = sdk_python(world).with_name("llm")
     if not program.exists():
         raise NotAvailable("no program `llm` in the virtual environment `sdks`")
     yield Step("version", world.version(str(program)))
@@ -93,11 +93,8 @@ def serving_script(world: World, answers: Sequence[Mapping[str, object]]) -> Ite
 
 
 def _run_script(world: World, package: str) -> Iterator[Step]:
-    python = _python(world)
-    version = world.run(python, "-c", f"from importlib.metadata import version; print(version('{package}'))", code=None)
-    if "Error" in version:
-        raise NotAvailable(f"no package `{package}` in the virtual environment `sdks`")
-    yield Step("version", version.strip())
+    python = sdk_python(world)
+    yield Step("version", installed_version(world, package))
     with serving(world) as address:
         yield from _steps(world.run(python, SCRIPTS / f"{package}_script.py", address, TOKEN, QUESTION))
     with serving_script(world, TOOL_ANSWERS) as address:
@@ -110,7 +107,16 @@ def _steps(printed: str) -> Iterator[Step]:
             yield Step(*json.loads(line))
 
 
-def _python(world: World) -> Path:
+def installed_version(world: World, package: str) -> str:
+    """The version of a package in the virtual environment `sdks`; NotAvailable for none."""
+    program = f"from importlib.metadata import version; print(version('{package}'))"
+    version = world.run(sdk_python(world), "-c", program, code=None)
+    if "Error" in version:
+        raise NotAvailable(f"no package `{package}` in the virtual environment `sdks`")
+    return version.strip()
+
+
+def sdk_python(world: World) -> Path:
     path = world.packages / "sdks" / "bin" / "python"
     if not path.exists():
         raise NotAvailable("no virtual environment `sdks` in the folder --packages")
