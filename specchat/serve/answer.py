@@ -7,6 +7,7 @@ from time import perf_counter
 from specchat.chat.events import (
     TOOL_CALLS,
     TRUNCATED_REASONS,
+    CommittedToken,
     Event,
     Failed,
     Finished,
@@ -53,6 +54,7 @@ class Answer:
     unsent_prefix: str = ""  # of the answer: the client gave it, and gets what follows
     stop: tuple[str, ...] = ()
     is_parallel: bool = True  # False: only the first tool call is sent
+    keeps_tokens: bool = False  # with their probabilities
     text_parts: list[str] = field(default_factory=list[str])
     thinking_parts: list[str] = field(default_factory=list[str])
     tool_calls: ToolCalls = field(default_factory=ToolCalls)
@@ -63,6 +65,7 @@ class Answer:
     load_seconds: float = 0.0
     _loading_since: float | None = None
     _committed_bytes: bytearray = field(default_factory=bytearray)
+    _committed_tokens: list[CommittedToken] = field(default_factory=list[CommittedToken])
 
     def on_event(self, event: Event) -> Delta | None:
         """Process an event; returns what is to be sent of it. A Failed event raises its error."""
@@ -76,12 +79,14 @@ class Answer:
             case ThinkingDelta(text=text):
                 self.thinking_parts.append(text)
                 self._committed_bytes.clear()  # a stop text counts in the answer only
+                self._committed_tokens.clear()
                 return event
             case ToolCallDelta(index=index) if self.is_parallel or index == 0:
                 self.tool_calls.add(event)
                 return event
-            case StepDone(committed_tokens=tokens) if self.stop:
+            case StepDone(committed_tokens=tokens) if self.stop or self.keeps_tokens:
                 self._committed_bytes += b"".join(token.token_bytes for token in tokens)
+                self._committed_tokens += tokens
             case Routed():
                 self.routed = event
             case PrefillProgress():
@@ -99,6 +104,17 @@ class Answer:
     @property
     def text(self) -> str:
         return "".join(self.text_parts)
+
+    @property
+    def text_tokens(self) -> list[CommittedToken]:
+        """The tokens of the text, without those of the thinking, of tool calls and of the end."""
+        text, end, tokens = self.text.encode(), 0, list[CommittedToken]()
+        start = max(0, bytes(self._committed_bytes).find(text))
+        for token in self._committed_tokens:
+            end += len(token.token_bytes)
+            if token.token_bytes and start < end < start + len(text) + len(token.token_bytes):
+                tokens.append(token)
+        return tokens
 
     @property
     def thinking(self) -> str:

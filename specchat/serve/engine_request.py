@@ -79,6 +79,7 @@ class AnswerOptions:
     sampling: tuple[tuple[str, float], ...] = ()
     thinking: str | None = None  # on, off
     tool_options: ToolOptions = ToolOptions()
+    wants_probabilities: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def build_engine_request(messages: Iterable[Message], options: AnswerOptions, fi
         sides[-1].text, max_tokens=options.max_tokens, seed=options.seed, temperature=options.temperature,
         stop=options.stop, answer_format=options.answer_format, answer_prefix=begun.text, thinking=options.thinking,
         tools=options.tool_options.tools, tool_choice=options.tool_options.choice,
-        tool_results=_results_in_order(sides[-1], calls, field),
+        tool_results=_results_in_order(sides[-1], calls, field), wants_probabilities=options.wants_probabilities,
     )  # fmt: skip
     return EngineRequest(request, ConversationHistory(tuple(exchanges), SessionSettings(system, options.sampling)))
 

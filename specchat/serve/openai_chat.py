@@ -1,11 +1,12 @@
 """OpenAI's `/v1/chat/completions`: a body to a request, an answer to its objects. Knows no network and no model."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from specchat.chat.events import ThinkingDelta, ToolCallDelta
+from specchat.chat.events import CommittedToken, ThinkingDelta, ToolCallDelta
 from specchat.chat.request import AnswerFormat
 from specchat.chat.tools import ToolCall, ToolResult
 from specchat.host.protocol import new_id
@@ -39,6 +40,8 @@ from specchat.serve.tool_fields import FUNCTION, parse_functions, parse_openai_t
 
 MESSAGES = "messages"
 ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
+MAX_TOP_LOGPROBS = 4  # as many as the engine gives
+SMALLEST_LOGPROB = -9999.0  # of a probability that is 0 when rounded, as OpenAI has it
 THINKING_OPTIONS = ("enable_thinking", "thinking")  # of chat templates
 FUNCTIONS_UNSUPPORTED = "OpenAI has replaced this field; use tools, tool_choice and messages with the role tool"
 FORMAT_UNSUPPORTED = "use response_format for structured output"
@@ -48,8 +51,6 @@ UNSUPPORTED_FIELDS: UnsupportedFields = {
     "functions": (([],), FUNCTIONS_UNSUPPORTED),
     "function_call": (("none", "auto"), FUNCTIONS_UNSUPPORTED),
     "logit_bias": (({},), "not supported"),
-    "logprobs": ((False,), "probabilities are not available"),
-    "top_logprobs": ((0,), "probabilities are not available"),
     "modalities": ((["text"],), "only text is supported"),
     "audio": ((), "only text is supported"),
     "web_search_options": ((), "web search is not supported"),
@@ -66,6 +67,7 @@ class ChatReply:
     model: str
     answer: Answer = field(default_factory=Answer)
     includes_usage: bool = False  # in the last chunk of a stream
+    top_logprobs: int = 0  # how many other tokens stand beside each token
     content_type: str = EVENT_STREAM
     id: str = field(default_factory=lambda: f"chatcmpl-{new_id()}")
     created_at: int = field(default_factory=lambda: int(time.time()))
@@ -93,19 +95,27 @@ class ChatReply:
         )
         content = self.answer.text or (None if calls else "")
         message = {"role": "assistant", "content": content, "refusal": None, **thinking, **calls}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.answer.finish_reason}
+        choice = {
+            "index": 0, "message": message, "logprobs": self._logprobs(), "finish_reason": self.answer.finish_reason
+        }  # fmt: skip
         usage = completion_usage(self.answer)
         return {**self._common_fields("chat.completion"), "choices": [choice], "usage": usage}
 
     def _last_chunks(self) -> Iterator[JsonObject]:
         """The chunk with the finish reason, and the one with the usage if the client requested it."""
-        yield self._chunk({}, self.answer.finish_reason)
+        yield self._chunk({}, self.answer.finish_reason, self._logprobs())
         if self.includes_usage:
             usage = completion_usage(self.answer)
             yield {**self._common_fields("chat.completion.chunk"), "choices": [], "usage": usage}
 
-    def _chunk(self, delta: JsonObject, reason: str | None = None) -> JsonObject:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+    def _logprobs(self) -> JsonObject | None:
+        if not self.answer.keeps_tokens:
+            return None
+        content = [_token_object(token, self.top_logprobs) for token in self.answer.text_tokens]
+        return {"content": content, "refusal": None}
+
+    def _chunk(self, delta: JsonObject, reason: str | None = None, logprobs: JsonObject | None = None) -> JsonObject:
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
         usage: JsonObject = {"usage": None} if self.includes_usage else {}
         return {**self._common_fields("chat.completion.chunk"), "choices": [choice], **usage}
 
@@ -114,6 +124,16 @@ class ChatReply:
             "id": self.id, "object": object_type, "created": self.created_at, "model": self.model,
             "system_fingerprint": FINGERPRINT,
         }  # fmt: skip
+
+
+def _token_object(token: CommittedToken, top_count: int) -> JsonObject:
+    likeliest = [_logprob(each.token_bytes, each.probability) for each in token.likeliest[:top_count]]
+    return {**_logprob(token.token_bytes, token.probability or 0.0), "top_logprobs": likeliest}
+
+
+def _logprob(token_bytes: bytes, probability: float) -> JsonObject:
+    logprob = math.log(probability) if probability else SMALLEST_LOGPROB
+    return {"token": token_bytes.decode(errors="replace"), "logprob": logprob, "bytes": list(token_bytes)}
 
 
 def _call_object(call: ToolCall) -> JsonObject:
@@ -141,14 +161,27 @@ def translate_chat(body: JsonObject, served_models: Sequence[str]) -> Translated
         sampling=parse_sampling(body),
         thinking=_parse_thinking(body),
         tool_options=parse_openai_tools(body, parse_functions(body)),
+        wants_probabilities=optional_flag(body, "logprobs"),
     )
     messages = required_list(body, MESSAGES, "a list that ends with a message of the user")
     parsed = (_parse_message(message, f"{MESSAGES}[{at}]") for at, message in enumerate(messages))
     request = build_engine_request(parsed, options, MESSAGES)
     includes_usage = optional_flag(optional_object(body, "stream_options"), "include_usage")
-    answer = Answer(request.request.answer_prefix, is_parallel=options.tool_options.is_parallel)
-    reply = ChatReply(served_models[0], answer, includes_usage)
+    answer = Answer(
+        request.request.answer_prefix, is_parallel=options.tool_options.is_parallel,
+        keeps_tokens=options.wants_probabilities,
+    )  # fmt: skip
+    reply = ChatReply(served_models[0], answer, includes_usage, _parse_top_logprobs(body))
     return TranslatedRequest(request, reply, optional_flag(body, "stream"))
+
+
+def _parse_top_logprobs(body: JsonObject) -> int:
+    count = optional_number(body, "top_logprobs", int) or 0
+    if not 0 <= count <= MAX_TOP_LOGPROBS:
+        raise RequestError(f"top_logprobs: give a number from 0 to {MAX_TOP_LOGPROBS}", "top_logprobs")
+    if count and not body.get("logprobs"):
+        raise RequestError("top_logprobs: set logprobs to true, too", "top_logprobs")
+    return count
 
 
 def _parse_message(message: Any, field_path: str) -> Message:

@@ -74,7 +74,7 @@ class PooledSession:
     def reuse_score(self, request: EngineRequest) -> int:
         """Characters that need no prefill in this session, minus the cached characters that it would lose."""
         cached = text_of(self.exchanges)
-        if self.exchanges and request.request.tools != self.tools:
+        if self.exchanges and request.request.offered_tools != self.tools:
             return -len(cached)  # tools stand at the beginning of a prompt
         common = common_prefix_length(cached, request.text)
         return len(request.history.settings.system_prompt) + _length(self.tools) + common - (len(cached) - common)
@@ -95,7 +95,7 @@ class PooledSession:
             conversation = self._rewind_to(engine_request.history)
         request = replace(engine_request.request, tool_results=self._own_results(engine_request.request.tool_results))
         self.exchanges.append(None)
-        self.tools = request.tools
+        self.tools = request.offered_tools
         text_parts, calls = list[str](), ToolCalls()
         for event in conversation.ask(request, cancelled):
             match event:

@@ -1,18 +1,28 @@
-"""Clients of `specchat serve`: the official SDKs of its APIs, and `llm`, in their own virtual environment `sdks`."""
+"""Clients of `specchat serve`: the official SDKs of its APIs, and `llm`, in their own virtual environment `sdks`.
+
+Calls of tools are those of a scripted model, because no answer of a small model is sure to have one.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.clients.snippets import ROOT
 from tests.clients.world import NotAvailable, Step, World
 
 SCRIPTS = Path(__file__).with_name("sdk_scripts")
 TOKEN = "right"
 QUESTION = "What is a generator in Python?"
+TOOL_QUESTION = "What is the area of 3 by 4?"
+TOOL_ANSWERS = (
+    {"text": "I compute it.", "calls": [{"name": "area", "arguments": {"width": 3, "height": 4}}]},
+    {"text": "It is 12.", "calls": []},
+)
 LLM_MODELS = """- model_id: ours
   model_name: embedded
   api_base: {address}/v1
@@ -34,7 +44,7 @@ def ollama(world: World) -> Iterator[Step]:
 
 def llm(world: World) -> Iterator[Step]:
     """The command line program of that name, with a model of its file extra-openai-models.yaml."""
-    program = _python(world).with_name("llm")
+    program = sdk_python(world).with_name("llm")
     if not program.exists():
         raise NotAvailable("no program `llm` in the virtual environment `sdks`")
     yield Step("version", world.version(str(program)))
@@ -52,11 +62,11 @@ def llm(world: World) -> Iterator[Step]:
 
 
 @contextmanager
-def serving(world: World) -> Iterator[str]:
-    """The address of a server with a token."""
-    command = [world.program("specchat"), "serve", "--port", "0", "--token", TOKEN, "--max-tokens", "200"]
+def serving(world: World, *program: str) -> Iterator[str]:
+    """The address of a server with a token; `program` is what stands for `specchat`."""
+    command = [*(program or (world.program("specchat"),)), "serve", "--port", "0", "--token", TOKEN]
     with subprocess.Popen(
-        command, cwd=world.project, env=world.environment, stderr=subprocess.PIPE, text=True
+        [*command, "--max-tokens", "200"], cwd=world.project, env=world.environment, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -67,20 +77,46 @@ def serving(world: World) -> Iterator[str]:
             process.stderr.read()
 
 
+@contextmanager
+def serving_script(world: World, answers: Sequence[Mapping[str, object]]) -> Iterator[str]:
+    """The address of a server with an engine process of its own, whose model gives these answers."""
+    script = world.note("script.json", json.dumps(answers))
+    environment = {**world.environment, "PYTHONPATH": str(ROOT), "SPECCHAT_RUNTIME": str(world.folder / "scripted")}
+    own = World(world.folder, world.packages, environment)
+    own.note("scripted/.keep", "").parent.chmod(0o700)
+    program = (sys.executable, "-m", "tests.clients.scripted_specchat", str(script))
+    try:
+        with serving(own, *program) as address:
+            yield address
+    finally:
+        own.run(*program, "host", "stop")
+
+
 def _run_script(world: World, package: str) -> Iterator[Step]:
-    python = _python(world)
-    version = world.run(python, "-c", f"from importlib.metadata import version; print(version('{package}'))", code=None)
-    if "Error" in version:
-        raise NotAvailable(f"no package `{package}` in the virtual environment `sdks`")
-    yield Step("version", version.strip())
+    python = sdk_python(world)
+    yield Step("version", installed_version(world, package))
     with serving(world) as address:
-        printed = world.run(python, SCRIPTS / f"{package}_script.py", address, TOKEN, QUESTION)
+        yield from _steps(world.run(python, SCRIPTS / f"{package}_script.py", address, TOKEN, QUESTION))
+    with serving_script(world, TOOL_ANSWERS) as address:
+        yield from _steps(world.run(python, SCRIPTS / f"{package}_tools_script.py", address, TOKEN, TOOL_QUESTION))
+
+
+def _steps(printed: str) -> Iterator[Step]:
     for line in printed.splitlines():
         if line.startswith("["):
             yield Step(*json.loads(line))
 
 
-def _python(world: World) -> Path:
+def installed_version(world: World, package: str) -> str:
+    """The version of a package in the virtual environment `sdks`; NotAvailable for none."""
+    program = f"from importlib.metadata import version; print(version('{package}'))"
+    version = world.run(sdk_python(world), "-c", program, code=None)
+    if "Error" in version:
+        raise NotAvailable(f"no package `{package}` in the virtual environment `sdks`")
+    return version.strip()
+
+
+def sdk_python(world: World) -> Path:
     path = world.packages / "sdks" / "bin" / "python"
     if not path.exists():
         raise NotAvailable("no virtual environment `sdks` in the folder --packages")

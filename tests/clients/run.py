@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.clients import agents, filters, http_sdks, servers, vscode
+from tests.clients import agents, coding_agents, filters, http_sdks, servers, vscode
 from tests.clients.world import NotAvailable, Step, World, new_world
 
 Client = Callable[[World], Iterator[Step]]
@@ -39,14 +39,18 @@ CLIENTS: Mapping[str, tuple[str, Client]] = {
     "anthropic": (HTTP, http_sdks.anthropic),
     "ollama": (HTTP, http_sdks.ollama),
     "llm": (HTTP, http_sdks.llm),
+    "opencode": (HTTP, coding_agents.opencode),
+    "Qwen Code": (HTTP, coding_agents.qwen_code),
+    "openai-agents": (HTTP, coding_agents.openai_agents),
 }
 INTRODUCTION = """# Third-party clients
 
 Output of `python -m tests.clients.run` on {date}: third-party clients with the settings from
 [editors.md](editors.md), [editors-lsp.md](editors-lsp.md) and [plugins/](../plugins/README.md), against the embedded
 model on a CPU. The script searches clients on the `PATH`, and packages of Neovim and Emacs in the folder
-`--packages`, one repository each, and SDKs in its virtual environment `sdks`; missing ones are not run. The official
-TypeScript SDK, a raw LSP client, a pipe and Vim with its plugin are tested by the test suite (`pytest -m full`).
+`--packages`, one repository each, and SDKs in its virtual environment `sdks`; missing ones are not run. The calls of
+tools are those of a scripted model with fixed answers; the clients run them. The official TypeScript SDK, a raw LSP
+client, a pipe and Vim with its plugin are tested by the test suite (`pytest -m full`).
 """
 
 

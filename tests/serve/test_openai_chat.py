@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from specchat.chat.events import (
+    CommittedToken,
+    Event,
+    Finished,
+    LikelyToken,
+    StepDone,
+    TextDelta,
+    ThinkingDelta,
+    Totals,
+)
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import ContextError, HostError, UsageError
 from specchat.serve.api_errors import RequestError, to_api_error
 from specchat.serve.engine_request import GREETING, ConversationHistory, EngineRequest, SessionSettings
-from specchat.serve.openai_chat import translate_chat
+from specchat.serve.openai_chat import ChatReply, translate_chat
 from specchat.serve.openai_objects import error_body
 from specchat.serve.replies import TranslatedRequest
 
@@ -140,7 +152,10 @@ def test_neutral_values_and_unknown_fields_are_ignored():
         ({"functions": [{}]}, "functions"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"presence_penalty": "much"}, "presence_penalty"),
-        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": "yes"}, "logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 5}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
         ({"guided_json": {}}, "guided_json"),
         ({"max_tokens": "5"}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
@@ -215,3 +230,46 @@ def test_a_client_may_turn_thinking_on_and_off(fields, thinking):
 def test_other_options_of_the_template_are_refused(options):
     with pytest.raises(RequestError, match="chat_template_kwargs"):
         read(chat_template_kwargs=options)
+
+
+def test_probabilities_are_computed_for_a_client_that_wants_them():
+    assert read(logprobs=True, top_logprobs=2).request.wants_probabilities
+    assert not read().request.wants_probabilities
+
+
+def reply_with_tokens(*events: Event) -> ChatReply:
+    """The reply to a request with logprobs after a step with these tokens and texts."""
+    reply = translate(logprobs=True, top_logprobs=1).reply
+    for event in events:
+        reply.answer.on_event(event)
+    return reply
+
+
+def step(*tokens: tuple[bytes, float]) -> StepDone:
+    committed = (
+        CommittedToken(1, text, "target", p, (LikelyToken(b"it", 0.5), LikelyToken(b"x", 0.25))) for text, p in tokens
+    )
+    return StepDone((), (), tuple(committed), 0.0, 0.0)
+
+
+def test_logprobs_are_those_of_the_tokens_of_the_text():
+    reply = reply_with_tokens(
+        step((b"hm", 1.0)), ThinkingDelta("hm"), step((b"</think>\n", 1.0), (b"\xc3", 0.5)), step((b"\xa9 so", 0.25)),
+        TextDelta("\u00e9 so"), step((b"<end>", 1.0)), Finished("stop", Totals()),
+    )  # fmt: skip
+
+    first, second = reply.whole()["choices"][0]["logprobs"]["content"]
+    assert (math.log(0.5), [0xC3]) == (first["logprob"], first["bytes"])
+    assert (math.log(0.25), [*b"\xa9 so"]) == (second["logprob"], second["bytes"])
+    assert [("it", math.log(0.5))] == [(each["token"], each["logprob"]) for each in second["top_logprobs"]]
+    assert b'"logprobs": {"content": [{"token"' in reply.end()
+
+
+def test_a_probability_of_zero_has_the_smallest_logprob():
+    reply = reply_with_tokens(step((b"so", 0.0)), TextDelta("so"), Finished("stop", Totals()))
+
+    assert -9999.0 == reply.whole()["choices"][0]["logprobs"]["content"][0]["logprob"]
+
+
+def test_without_the_field_there_are_no_logprobs():
+    assert translate().reply.whole()["choices"][0]["logprobs"] is None

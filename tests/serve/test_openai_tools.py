@@ -63,7 +63,7 @@ def test_a_stream_has_the_calls_in_pieces_with_the_name_first(served):
     assert [(0, "read", "", "function"), (1, "write", "", "function")] == [
         (piece.index, piece.function.name, piece.function.arguments, piece.type) for piece in first
     ]
-    assert len(pieces) > 2 + len(first) and all(piece.function.name is None for piece in pieces if not piece.id)
+    assert len(pieces) > len(first) and all(piece.function.name is None for piece in pieces if not piece.id)
     assert '{"path": "a.py"}' == "".join(piece.function.arguments for piece in pieces if piece.index == 0)
     assert ["tool_calls"] == [chunk.finish_reason for chunk in chunks if chunk.finish_reason]
 
@@ -110,6 +110,33 @@ def test_a_call_with_another_id_and_other_json_is_that_of_the_session(served, ho
     assert before == settled_session_count(host)
 
 
+def test_calls_and_results_that_the_engine_does_not_know_are_sent_to_it(served):
+    function = {"name": "read", "arguments": '{"a": 1}'}
+    calling = {
+        "role": "assistant",
+        "content": "so",
+        "tool_calls": [{"id": "x", "type": "function", "function": function}],
+    }
+    result = {"role": "tool", "tool_call_id": "x", "content": "five"}
+    said = [{"role": "user", "content": "look"}, calling, result, {"role": "assistant", "content": "done"}]
+
+    told = ask(served, *said, {"role": "user", "content": "recall"}).choices[0].message.content
+
+    assert 'look=so+read{"a": 1};[x read: five]=done;' == told
+
+
+def test_a_changed_answer_after_a_result_keeps_the_id_that_the_engine_gave(served):
+    asked = {"role": "user", "content": "call read {} & write {}"}
+    message = ask(served, asked).choices[0].message
+    first, second = (call.id for call in message.tool_calls)
+    message.tool_calls[0].id, message.tool_calls[1].id = "x", "y"
+
+    said = [asked, *results(message, "one", "two"), {"role": "assistant", "content": "made up"}]
+    told = ask(served, *said, {"role": "user", "content": "recall"}).choices[0].message.content
+
+    assert told.endswith(f"[{first} read: one][{second} write: two]=made up;")
+
+
 def test_a_question_may_follow_the_result(served):
     message = ask(served, ASKED).choices[0].message
 
@@ -131,3 +158,13 @@ def test_a_wrong_history_is_an_error_of_the_client(served):
         ask(served, ASKED, ask(served, ASKED).choices[0].message.model_dump(exclude_none=True), ASKED)
 
     assert "messages" == refused.value.param
+
+
+def test_probabilities_come_from_the_engine(served):
+    told = served.client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": "guess 2"}], logprobs=True, top_logprobs=2
+    )
+
+    content = told.choices[0].logprobs.content
+    assert ["word0 ", "so ", "word1 ", "so "] == [each.token for each in content]
+    assert ["yes ", "so "] == [each.token for each in content[0].top_logprobs]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from specchat.chat.events import ToolCallDelta
 from specchat.chat.tools import Tool, ToolCall, ToolResult
 from specchat.chat.transcript import Exchange
+from specchat.serve.anthropic_messages import translate_message
 from specchat.serve.api_errors import RequestError
 from specchat.serve.engine_request import EngineRequest
 from specchat.serve.openai_chat import translate_chat
+from specchat.serve.openai_responses import translate_response
 from specchat.serve.tool_fields import arguments_object, arguments_text, comparable_arguments
 
 READ = {"type": "function", "function": {"name": "read", "description": "Read.", "parameters": {"type": "object"}}}
@@ -159,3 +163,25 @@ def test_arguments_are_an_object_and_return_as_they_were(arguments):
 
     assert isinstance(made, dict)
     assert comparable_arguments(arguments) == comparable_arguments(arguments_text(made))
+
+
+def test_each_piece_of_arguments_is_a_chunk():
+    reply = translate_chat({"messages": [ASKED]}, ("ours",)).reply
+    sent = [reply.delta(each) for each in (ToolCallDelta(0, "1", "read"), ToolCallDelta(0, "1", arguments='{"a": '))]
+
+    deltas = [json.loads(each.removeprefix(b"data: "))["choices"][0]["delta"] for each in sent]
+    function = {"name": "read", "arguments": ""}
+    assert [
+        {"tool_calls": [{"index": 0, "id": "1", "type": "function", "function": function}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a": '}}]},
+    ] == deltas
+
+
+def test_each_piece_of_arguments_is_an_event():
+    arguments = ('{"a', '": 1}')
+    pieces = (ToolCallDelta(0, "1", "read"), *(ToolCallDelta(0, "1", arguments=each) for each in arguments))
+    message = translate_message({"messages": [ASKED], "max_tokens": 5}, ("ours",)).reply
+    response = translate_response({"input": "look"}, ("ours",)).reply
+
+    assert [0, 1, 1] == [message.delta(each).count(b"event: content_block_delta") for each in pieces]
+    assert [0, 1, 1] == [response.delta(each).count(b"event: response.function_call_arg") for each in pieces]

@@ -22,7 +22,5 @@ step("`messages.count_tokens`", f"{counted}, as in the usage of the answer")
 form = {"format": {"type": "json_schema", "schema": SCHEMA}}
 step("`output_config` with a schema", checked_json(client.messages.create(**asked, output_config=form).content[0].text))
 step("`models.list`", ", ".join(f"`{model.id}`" for model in client.models.list()))
-tools = [{"name": "f", "input_schema": {"type": "object"}}]
-step("`tools`", refused(lambda: client.messages.create(**asked, tools=tools), anthropic.APIStatusError))
 wrong = anthropic.Anthropic(base_url=ADDRESS, api_key="wrong", max_retries=0)
 step("another key", refused(wrong.models.list, anthropic.APIStatusError))

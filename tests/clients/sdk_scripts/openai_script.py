@@ -24,7 +24,5 @@ gap = client.completions.create(model="embedded", prompt=READ, suffix="\n", max_
 step("`completions.create` with a `suffix`", f"`{gap.choices[0].text.strip()}`, `{gap.choices[0].finish_reason}`")
 embed = lambda: client.embeddings.create(model="embedded", input="x")
 step("`embeddings.create`", refused(embed, openai.APIStatusError))
-tools = [{"type": "function", "function": {"name": "f"}}]
-step("`tools`", refused(lambda: client.chat.completions.create(**asked, tools=tools), openai.APIStatusError))
 wrong = openai.OpenAI(base_url=f"{ADDRESS}/v1", api_key="wrong", max_retries=0)
 step("another key", refused(wrong.models.list, openai.APIStatusError))

@@ -11,6 +11,11 @@ SCHEMA = {
     "required": ["ok"],
     "additionalProperties": False,
 }
+AREA = {
+    "type": "object",
+    "properties": {"width": {"type": "integer"}, "height": {"type": "integer"}},
+    "required": ["width", "height"],
+}
 
 
 def step(done: str, seen: object) -> None:
@@ -29,3 +34,14 @@ def refused(call: Callable[[], object], error: type[Exception]) -> str:
 def checked_json(text: str) -> str:
     assert set(json.loads(text)) == set(SCHEMA["properties"]), text
     return text
+
+
+def area(arguments: dict[str, int]) -> str:
+    """The tool `area`, with the arguments of a call."""
+    return str(arguments["width"] * arguments["height"])
+
+
+def checked_answer(text: str) -> str:
+    """The answer after the result of the tool."""
+    assert text == "It is 12.", text
+    return f"called, answered: {text}"

@@ -1,0 +1,56 @@
+"""A host process with a scripted model: `python -m tests.clients.scripted_host SCRIPT`.
+
+The script is a JSON list of answers `{"text", "calls": [{"name", "arguments"}]}`. The number of earlier turns with
+results of tools decides which one is given. A request without tools, such as one for a title, gets the last one without
+its calls.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Event as Flag
+from typing import Any
+
+from specchat.chat.events import Event, PrefillProgress
+from specchat.chat.request import Request
+from specchat.host.engine_interface import EngineLoader
+from specchat.host.host_process import HostComponents, run_host
+from specchat.host.spawn import configuration_hash
+from tests.host.fake import LIBRARY, PATIENCE, FakeCompleter, FakeEngine, FakeProfile, FakeSession, FakeTurn
+
+
+class ScriptedSession(FakeSession):
+    def __init__(self, turns: Sequence[FakeTurn], script: Sequence[Any]) -> None:
+        super().__init__(turns)
+        self._script = script
+
+    def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
+        done = sum(bool(each.tool_results) for each in (*self.turns, request))
+        answer = self._script[min(done, len(self._script) - 1)] if request.tools else self._script[-1]
+        yield PrefillProgress(3, 3)
+        yield from self._step(answer["text"])
+        if request.tools:
+            yield from self._call([f"{call['name']} {json.dumps(call['arguments'])}" for call in answer["calls"]])
+
+
+class ScriptedEngine(FakeEngine):
+    def __init__(self, script: Sequence[Any]) -> None:
+        super().__init__()
+        self._script = script
+
+    def create_session(self, turns: Sequence[FakeTurn], profile: FakeProfile) -> FakeSession:
+        return ScriptedSession(turns, self._script)
+
+
+def scripted_parts(script: Sequence[Any]) -> HostComponents:
+    def load(_profile: str, _progress: Callable[[Event], None], _cancelled: Flag) -> FakeEngine:
+        return ScriptedEngine(script)
+
+    return HostComponents(LIBRARY, EngineLoader(load, str, FakeCompleter), configuration_hash, PATIENCE)
+
+
+if __name__ == "__main__":
+    sys.exit(run_host(scripted_parts(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))), sys.argv[2:]))
