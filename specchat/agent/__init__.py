@@ -2,6 +2,9 @@
 
     agent_tool.py     the interface of a tool: what it does, its effect, its outcome
     agent_loop.py     answer, calls, consent, results, and the next answer
+    project_agent.py  what a front end asks in the place of the chat
+    instructions.py   what the model reads first: a few sentences and AGENTS.md
+    call_lines.py     a call and its outcome in one line
     consent.py        whether a call may run: rules, and the question to the user
     project_files.py  paths inside the project, read without surprises
     read_tools.py     read, list and search; python_search.py where ripgrep is not installed

@@ -65,7 +65,7 @@ class LoopEnded:
     reason: str
 
 
-AgentEvent = CallStarted | CallFinished | RoundStarted | LoopEnded
+AgentEvent = CallStarted | CallFinished | RoundStarted | LoopEnded  # also for isinstance
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import Protocol
 
+from specchat.agent.agent_loop import AgentEvent
 from specchat.chat.events import (
     TRUNCATED_REASONS,
     Event,
@@ -25,16 +26,18 @@ from specchat.chat.turn_summary import summary_line
 from specchat.errors import ContextError, error_with_exit_code
 from specchat.profile import Profile
 from specchat.repl.interrupt import interruptible
+from specchat.repl.terminal_agent import CallPrinter
 from specchat.repl.thinking_printer import ThinkingPrinter
 from specchat.terminal import Styled, printable_with_tabs
 
+ENDED_EARLY_EXIT_CODE = 1  # of work with tools that a limit ended
 ERASE_LINE = "\r\x1b[2K"
 
 
 class Answering(Protocol):
     """What answers a request."""
 
-    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]: ...
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event | AgentEvent]: ...
 
 
 class Conversation(Answering, Protocol):
@@ -69,9 +72,13 @@ class TurnPrinter:
     ends_with_newline: bool = True
     waiting_line: TemporaryLine = field(default_factory=TemporaryLine)
     thinking: ThinkingPrinter = field(default_factory=ThinkingPrinter)
+    calls: CallPrinter = field(default_factory=CallPrinter)
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: Event | AgentEvent) -> None:
         """Print text; raise the error of a failed turn."""
+        if isinstance(event, AgentEvent):
+            self._on_agent_event(event)
+            return
         if not isinstance(event, LoadingProgress | PrefillProgress):
             self.waiting_line.erase()
         self.thinking.on_event(event)
@@ -95,6 +102,11 @@ class TurnPrinter:
                 raise error_with_exit_code(message, code)
             case _:
                 pass
+
+    def _on_agent_event(self, event: AgentEvent) -> None:
+        if line := self.calls.on_event(event):
+            self.close()
+            print(line, file=sys.stderr)
 
     def close(self) -> None:
         self.waiting_line.erase()
@@ -123,4 +135,6 @@ def print_answer(session: Answering, request: Request) -> int:
         print(summary_line(turn.routed, turn.finished.totals), file=sys.stderr)
         if request.answer_format and turn.finished.finish_reason in TRUNCATED_REASONS:
             raise ContextError(request.answer_format.truncated_message)
-    return stopped.exit_code if stopped.is_set() else 0
+    if stopped.is_set():
+        return stopped.exit_code
+    return ENDED_EARLY_EXIT_CODE if turn.calls.end_reason else 0

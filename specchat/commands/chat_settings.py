@@ -68,6 +68,7 @@ CHAT_SETTINGS: Mapping[str, ChatSetting] = {
         ChatSetting("max-tokens", "limits.answer"),
         ChatSetting("think", "prompt.thinking", "[on|off|default]"),
         ChatSetting("thinking-tokens", "prompt.thinking_tokens"),
+        ChatSetting("agent", "agent.mode", "[on|off|plan|default]"),
     )
 }
 CHANGEABLE_KEYS = (*(setting.key for setting in CHAT_SETTINGS.values()), *MODEL_KEYS)

@@ -21,6 +21,10 @@ Knows no model and imports no torch.
 from specchat.profile.drafter_names import DRAFTER_NAMES, DRAFTERS, all_drafters
 from specchat.profile.keys import (
     ACCEPTANCE_TESTS,
+    AGENT_MODES,
+    AGENT_OFF,
+    AGENT_ON,
+    AGENT_PLAN,
     ANSWER_FORMATS,
     BUILTIN_BACKEND,
     DEVICES,
@@ -42,8 +46,8 @@ from specchat.profile.keys import (
 from specchat.profile.profile_files import load_profile, profile_names
 
 __all__ = [
-    "ACCEPTANCE_TESTS", "ANSWER_FORMATS", "BUILTIN_BACKEND", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES",
-    "FREE_ANSWER", "GRAMMAR_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "THINKING_MODES", "WEIGHT_CHOICES", "Limits",
-    "Models", "Profile", "Prompt", "RouteRule", "Sampling", "Speculation", "all_drafters", "load_profile",
-    "profile_names",
+    "ACCEPTANCE_TESTS", "AGENT_MODES", "AGENT_OFF", "AGENT_ON", "AGENT_PLAN", "ANSWER_FORMATS", "BUILTIN_BACKEND",
+    "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES", "FREE_ANSWER", "GRAMMAR_ANSWER", "REQUEST_KINDS",
+    "SERVER_BACKENDS", "THINKING_MODES", "WEIGHT_CHOICES", "Limits", "Models", "Profile", "Prompt", "RouteRule",
+    "Sampling", "Speculation", "all_drafters", "load_profile", "profile_names",
 ]  # fmt: skip

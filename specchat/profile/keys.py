@@ -34,6 +34,7 @@ ACCEPTANCE_TESTS = ("shared_noise", "rejection_sampling")
 PREFILLED_ANSWER, GRAMMAR_ANSWER, FREE_ANSWER = EDIT_ANSWERS = ("prefill", "grammar", "free")
 ANSWER_FORMATS = ("schema", "regex", "choices", "lark")
 THINKING_MODES = ("auto", "on", "off")
+AGENT_OFF, AGENT_ON, AGENT_PLAN = AGENT_MODES = ("off", "on", "plan")
 REQUEST_KINDS = ("edit", "files", "code", "chat", "structured", "creative", "short")
 MAX_DRAFT_TOKENS = 128  # a forward pass over more rows costs more than it can gain
 MAX_SEED = 2**63 - 1
@@ -212,6 +213,27 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class Agent:
+    """Whether the model may use tools, and what needs no question (docs/agents.md)."""
+
+    mode: str = key(
+        AGENT_OFF,
+        "Whether the model may use tools in the folder of the project: on asks before anything is changed or run, plan "
+        "only reads.",
+        choices=AGENT_MODES,
+    )
+    allow: tuple[str, ...] = key(
+        (), 'Calls that run without a question: a tool such as "write", or a tool and a pattern such as "run:pytest*".'
+    )
+    deny: tuple[str, ...] = key((), 'Calls that never run, also if they are allowed: "run:git push*".')
+    rounds: int = key(25, "Most answers of the model to one question.", minimum=1, maximum=1000)
+    command_seconds: int = key(120, "Most seconds that a command may take.", minimum=1, maximum=86_400)
+
+    def __post_init__(self) -> None:
+        check_values(self, "agent")
+
+
+@dataclass(frozen=True)
 class RouteRule:
     """Which requests are of a kind, and which drafters they get. All given conditions must hold.
 
@@ -277,6 +299,7 @@ class Profile:
     sampling: Sampling = field(default_factory=Sampling)
     speculation: Speculation = field(default_factory=Speculation)
     prompt: Prompt = field(default_factory=Prompt)
+    agent: Agent = field(default_factory=Agent)
     routes: tuple[RouteRule, ...] = key(
         (), "Rules that find the kind of a request by its words: the first rule that matches decides."
     )

@@ -3,6 +3,7 @@
 line_input.py        read lines: prompt_toolkit on a capable terminal, plain lines elsewhere
 loop.py              run commands and requests, print answers
 thinking_printer.py  what a model thinks, dimmed, on stderr
+terminal_agent.py    questions of consent and lines about calls of tools
 interrupt.py         Ctrl-C and SIGTERM as a flag that stops an answer
 terminal_edit_ui.py  review file edits line by line
 """

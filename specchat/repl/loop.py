@@ -7,7 +7,10 @@ the prompt it clears the line, and Ctrl-D quits.
 import sys
 from pathlib import Path
 
-from specchat.chat.events import Event, Failed, LoadingProgress, TextDelta
+from specchat.agent.agent_loop import AgentEvent
+from specchat.agent.instructions import INSTRUCTIONS_FILE
+from specchat.agent.project_agent import ProjectAgent
+from specchat.chat.events import Event, Failed, LoadingProgress, Notice, TextDelta
 from specchat.chat.request import Request
 from specchat.commands.chat_state import ChatState, CommandResult
 from specchat.commands.command_registry import is_file_command, run_line
@@ -15,6 +18,7 @@ from specchat.errors import SpecchatError, UsageError
 from specchat.profile import Models
 from specchat.repl.interrupt import interruptible
 from specchat.repl.line_input import is_capable_terminal, plain_line_reader, prompt_toolkit_reader
+from specchat.repl.terminal_agent import CallPrinter, terminal_agent
 from specchat.repl.thinking_printer import ThinkingPrinter
 from specchat.terminal import write_line
 
@@ -32,7 +36,8 @@ def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> 
     if sys.stdin.isatty():
         chat.confirm_load = confirm_load
         print_notice("/help lists the commands; Ctrl-D quits")
-    if question and run_input_line(chat, question).should_quit:
+    agent = terminal_agent(chat)
+    if question and run_input_line(chat, question, agent).should_quit:
         return 0
     is_asked = bool(question)
     while True:
@@ -45,30 +50,30 @@ def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> 
                 raise UsageError(NO_INPUT) from None
             return 0
         is_asked = True
-        if line.strip() and run_input_line(chat, line).should_quit:
+        if line.strip() and run_input_line(chat, line, agent).should_quit:
             return 0
 
 
-def run_input_line(chat: ChatState, line: str) -> CommandResult:
+def run_input_line(chat: ChatState, line: str, agent: ProjectAgent | None = None) -> CommandResult:
     """Run one line; errors are printed, and the loop continues."""
     try:
         if is_file_command(line):
             run_file_edit(chat, line)
             return CommandResult()
         result = run_line(chat, line)
-        show_result(chat, result)
+        show_result(chat, result, agent)
     except SpecchatError as error:
         print_notice(f"specchat: {error}")
         return CommandResult()
     return result
 
 
-def show_result(chat: ChatState, result: CommandResult) -> None:
+def show_result(chat: ChatState, result: CommandResult, agent: ProjectAgent | None = None) -> None:
     while True:
         if result.text:
             print_notice(result.text)
         if result.request:
-            print_answer(chat, result.request)
+            print_answer(chat, result.request, agent)
         if result.after_answer is None:
             return
         result = result.after_answer(chat)
@@ -96,15 +101,19 @@ def run_file_edit(chat: ChatState, line: str) -> None:
     ui.show_message(report)
 
 
-def print_answer(chat: ChatState, request: Request) -> None:
+def print_answer(chat: ChatState, request: Request, agent: ProjectAgent | None = None) -> None:
+    """Print an answer as it streams, with the calls of its tools."""
     if chat.attachment_notice:
         print_notice(chat.attachment_notice)
     with interruptible() as stopped:
         printer = AnswerPrinter()
         try:
-            for event in chat.ask(request, stopped):
-                chat.on_event(event)
-                printer.on_event(event)
+            for event in (agent or chat).ask(request, stopped):
+                if isinstance(event, AgentEvent):
+                    printer.on_agent_event(event)
+                else:
+                    chat.on_event(event)
+                    printer.on_event(event)
         finally:
             printer.end_line()
     if chat.finished:
@@ -118,6 +127,7 @@ class AnswerPrinter:
         self._is_inside_line = False
         self._loading = "", ""
         self._thinking = ThinkingPrinter()
+        self._calls = CallPrinter()
 
     def on_event(self, event: Event) -> None:
         self._thinking.on_event(event)
@@ -129,11 +139,19 @@ class AnswerPrinter:
             case LoadingProgress(label=label, preparation=preparation) if (label, preparation) != self._loading:
                 self._loading = label, preparation
                 print_notice(f"{preparation}…" if preparation else event.text)
+            case Notice(text=text) if text.startswith(INSTRUCTIONS_FILE):
+                self.end_line()
+                print_notice(text)
             case Failed(message=message):
                 self.end_line()
                 print_notice(f"specchat: {message}")
             case _:
                 pass
+
+    def on_agent_event(self, event: AgentEvent) -> None:
+        self.end_line()
+        if line := self._calls.on_event(event):
+            print_notice(line)
 
     def end_line(self) -> None:
         self._thinking.end_line()

@@ -12,6 +12,7 @@
 "crash" "fail"   an unexpected exception, an error of specchat
 "stuck"          a step that never ends
 "int64 5"        this many steps, the last one with a number that JSON does not know; "memory 5": one without memory
+"agent\\n..."      answers that the next lines script, one each: "call read {...}" calls a tool, all else is said
 "exit" "load"    the end of the engine thread, in a step and between two steps
 
 A request that forces a tool gets a call of it, and one with results and without a question gets the results as text.
@@ -87,6 +88,7 @@ class FakeSession:
         self.turns = list(turns)
         self.fails_in_set_load = False
         self.profile_seed: int | None = None
+        self.script: list[str] = []  # the answers that are left
 
     def memory_bytes(self) -> dict[str, int]:
         """A hundred bytes for every turn."""
@@ -132,6 +134,11 @@ class FakeSession:
 
     def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
         verb, _, rest = request.text.partition(" ")
+        if request.text.startswith("agent\n"):
+            self.script = request.text.split("\n")[1:]
+        if self.script:
+            yield from self._scripted(self.script.pop(0))
+            return
         self.fails_in_set_load = verb == "load"
         yield PrefillProgress(3, 3)
         if request.answer_prefix:
@@ -154,6 +161,17 @@ class FakeSession:
             yield from self._think(int(rest))
         else:
             yield from self._write(verb, rest, request, seed)
+
+    def _scripted(self, line: str) -> Iterator[Event]:
+        verb, _, rest = line.partition(" ")
+        yield PrefillProgress(3, 3)
+        if verb != "call":
+            yield from self._step(line)
+            return
+        name, _, arguments = rest.partition(" ")
+        id = f"call_{len(self.turns)}"
+        yield ToolCallDelta(0, id, name)
+        yield ToolCallDelta(0, id, "", arguments)
 
     def _go_wrong(self, verb: str, cancelled: Flag) -> Iterator[Event]:
         if verb == "crash":

@@ -1,0 +1,25 @@
+"""A call and its outcome in one line, for every front end that prints lines."""
+
+from __future__ import annotations
+
+from specchat.agent.agent_tool import ToolOutcome
+
+MAX_SUMMARY_CHARACTERS = 120
+
+
+def call_line(summary: str, outcome: ToolOutcome) -> str:
+    """For example "read shop/cart.py: 5 lines", or the last line of an outcome that is a status."""
+    return f"{short(summary)}: {outcome_text(outcome)}"
+
+
+def outcome_text(outcome: ToolOutcome) -> str:
+    lines = [line for line in outcome.text.strip().split("\n") if line.strip()] or ["nothing"]
+    last = lines[-1].strip()
+    if outcome.is_error or len(lines) == 1 or last.startswith("["):
+        return short(last.strip("[]"))
+    return f"{len(lines)} lines"
+
+
+def short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_SUMMARY_CHARACTERS else f"{line[: MAX_SUMMARY_CHARACTERS - 3]}..."

@@ -1,0 +1,98 @@
+"""The agent of one front end: answers as the chat does, and with tools where the profile key `agent.mode` says so.
+
+A front end asks it in the place of the chat and draws its events; `AgentUI` is how it asks the user. The consents of a
+session are kept here, so a new one begins without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Event as Flag
+from typing import Any
+
+from specchat.agent.agent_loop import AgentEvent, AgentLoop, LoopLimits
+from specchat.agent.agent_tool import AgentTool
+from specchat.agent.consent import AskConsent, Consent, Rules
+from specchat.agent.instructions import project_instructions, with_section, without_section
+from specchat.agent.project_files import ProjectFiles
+from specchat.chat.events import Event, Notice
+from specchat.chat.request import Request
+from specchat.commands.chat_state import ChatState
+from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.profile import AGENT_OFF, AGENT_PLAN
+
+DEFAULT_WINDOW_TOKENS = 8192
+MIN_RESULT_CHARACTERS, MAX_RESULT_CHARACTERS = 2_000, 40_000  # about a quarter of the window, within these
+
+
+@dataclass(frozen=True)
+class AgentUI:
+    """How a front end asks. None where no person can be asked."""
+
+    ask_consent: AskConsent | None = None
+    confirm: Callable[[str], bool] | None = None
+    show_progress: Callable[[str], None] = lambda _line: None
+
+
+@dataclass
+class ProjectAgent:
+    """`allow` are rules beside those of the profile; `further_tools` come from other programs, such as MCP servers."""
+
+    chat: ChatState
+    workspace: WorkspaceRoots
+    ui: AgentUI
+    allow: Sequence[str] = ()
+    further_tools: Callable[[], Sequence[AgentTool]] = tuple
+    _consent: Consent = field(default_factory=Consent)
+    _loops: dict[str, AgentLoop] = field(default_factory=dict[str, AgentLoop])  # by conversation
+    _instructions: str | None = None
+
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event | AgentEvent]:
+        """The events of the answer, and of the calls and answers that follow it."""
+        values = self.chat.conversation.profile_values()
+        mode = str(values.get("agent.mode", AGENT_OFF))
+        system = str(values.get("prompt.system") or "")
+        if mode == AGENT_OFF:
+            self._set_system(system, without_section(system))
+            yield from self.chat.ask(request, cancelled)
+            return
+        files = ProjectFiles(self.workspace)
+        if self._instructions is None:
+            found = project_instructions(files, self.ui.confirm)
+            self._instructions = found.text
+            if found.notice:
+                yield Notice(found.notice)
+        is_plan = mode == AGENT_PLAN
+        self._set_system(system, with_section(system, self.workspace.main_root.name, self._instructions, is_plan))
+        yield from self._loop(values, files).run(self.chat.ask, request, cancelled)
+
+    def _loop(self, values: Mapping[str, Any], files: ProjectFiles) -> AgentLoop:
+        """The loop of this conversation, with the settings of now."""
+        allow = (*values.get("agent.allow", ()), *self.allow)
+        is_plan = values.get("agent.mode") == AGENT_PLAN
+        self._consent.rules = Rules.parse(allow, values.get("agent.deny", ()), is_read_only=is_plan)
+        self._consent.ask = self.ui.ask_consent
+        window = self.chat.context_window or DEFAULT_WINDOW_TOKENS
+        characters = min(max(window, MIN_RESULT_CHARACTERS), MAX_RESULT_CHARACTERS)
+        limits = LoopLimits(int(values.get("agent.rounds", 25)), characters)
+        own = self._own_tools(files, characters, float(values.get("agent.command_seconds", 120)))
+        loop = self._loops.setdefault(self.chat.conversation.session_id, AgentLoop((), self._consent))
+        loop.tools, loop.limits = [*own, *self.further_tools()], limits
+        return loop
+
+    def _own_tools(self, files: ProjectFiles, characters: int, command_seconds: float) -> list[AgentTool]:
+        from specchat.agent.change_tools import EditTool, WriteTool
+        from specchat.agent.read_tools import ListTool, ReadTool, SearchTool
+        from specchat.agent.rewrite import session_rewrite
+        from specchat.agent.run_tool import RunTool
+
+        return [
+            ReadTool(files, characters), ListTool(files, characters), SearchTool(files, characters),
+            EditTool(files, session_rewrite(self.chat, self.ui.show_progress)), WriteTool(files),
+            RunTool(files, characters, command_seconds),
+        ]  # fmt: skip
+
+    def _set_system(self, old: str, new: str) -> None:
+        if new != old:
+            self.chat.conversation.configure({"prompt.system": new})

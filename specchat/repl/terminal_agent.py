@@ -1,0 +1,94 @@
+"""The agent on a terminal: questions of consent and lines about calls, on stderr, because stdout is the answer."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import current_thread, main_thread
+
+from specchat.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
+from specchat.agent.call_lines import call_line
+from specchat.agent.consent import Answer, ConsentQuestion
+from specchat.agent.project_agent import AgentUI, ProjectAgent
+from specchat.chat.events import Event
+from specchat.commands.chat_state import ChatState
+from specchat.edit.hunks import unified_diff
+from specchat.edit.terminal_review import colour_hunk, prompt_user, wants_colours
+from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.terminal import write_line
+
+ANSWERS = {"y": Answer.ONCE, "a": Answer.ALWAYS, "n": Answer.NO, "s": Answer.STOP, "q": Answer.STOP}
+KEYS = "y yes, a {always}, n no, s no and stop"
+
+
+def terminal_agent(chat: ChatState, allow: Sequence[str] = ()) -> ProjectAgent:
+    """The agent of this terminal and folder; it asks only where a person types and reads."""
+    can_ask = sys.stdin.isatty() and sys.stderr.isatty()
+    ui = AgentUI(ask_consent, confirm) if can_ask else AgentUI()
+    return ProjectAgent(chat, WorkspaceRoots(Path.cwd()), ui, allow)
+
+
+def ask_consent(question: ConsentQuestion) -> Answer:
+    """Show the diff or the command, and ask; Ctrl-C and the end of input stop the work."""
+    write_line(f"\n{question.summary}", sys.stderr)
+    if change := question.change:
+        diff = unified_diff(change.path, change.old, change.new)
+        write_line(colour_hunk(diff) if wants_colours() and sys.stderr.isatty() else diff, sys.stderr)
+    with default_interrupt():
+        while True:
+            try:
+                typed = prompt_user(f"allow it? {KEYS.format(always=question.always)} [y,a,n,s] ")
+            except KeyboardInterrupt:
+                return Answer.STOP
+            if not typed:
+                return Answer.STOP
+            if answer := ANSWERS.get(typed.strip().lower()[:1]):
+                return answer
+
+
+def confirm(question: str) -> bool:
+    title, _, text = question.partition("\n")
+    write_line(text, sys.stderr)
+    with default_interrupt():
+        try:
+            return prompt_user(f"{title} [y/N] ").strip().lower().startswith("y")
+        except KeyboardInterrupt:
+            return False
+
+
+@contextmanager
+def default_interrupt() -> Generator[None]:
+    """Ctrl-C interrupts the question that is asked now, whatever it does during an answer."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class CallPrinter:
+    """One line on stderr for each call that has its outcome, and why the work ended early."""
+
+    def __init__(self) -> None:
+        self._summary = ""
+        self.end_reason = ""
+
+    def on_event(self, event: Event | AgentEvent) -> str:
+        """The line to print, "" for none."""
+        match event:
+            case CallStarted(summary=summary):
+                self._summary = summary
+            case CallFinished(outcome=outcome):
+                return f"* {call_line(self._summary, outcome)}"
+            case LoopEnded(reason=reason):
+                self.end_reason = reason
+                return f"specchat: the work ended early: {reason}"
+            case _:
+                pass
+        return ""
