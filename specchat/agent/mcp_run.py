@@ -17,7 +17,15 @@ from typing import Any, TypeVar
 import anyio
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import Implementation, Prompt, Resource, ResourceTemplate, Tool, ToolListChangedNotification
+from mcp_types import (
+    CONNECTION_CLOSED,
+    Implementation,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    Tool,
+    ToolListChangedNotification,
+)
 
 from specchat import __version__
 from specchat.agent.mcp_errors import McpServerError, one_line
@@ -27,6 +35,7 @@ from specchat.agent.mcp_stdio import ServerProcess, stdio_transport
 
 MAX_PAGES, MAX_LISTED = 100, 1000  # of a list of tools, prompts or resources
 CHANGED_TOOLS = "has other tools now; '/mcp restart {}' reads them"
+END_SECONDS, POLL_SECONDS = 2.0, 0.02
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
@@ -90,9 +99,18 @@ class ServerRun:
         except TimeoutError:
             raise McpServerError(self.settings.name, f"did not answer within {seconds:g} s") from None
         except Exception as error:  # a server may answer in any way
-            if self._process and self._process.failure:
-                self._fail(self._process.failure)
+            if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+                await self._learn_failure()
             raise McpServerError(self.settings.name, self.failure or one_line(error)) from error
+
+    async def _learn_failure(self) -> None:
+        """Wait for the reason why the connection is closed: the program has ended, or the transport will have."""
+        if self._process and self._process.failure:
+            self._fail(self._process.failure)
+            return
+        with anyio.move_on_after(END_SECONDS):
+            while not self.failure:
+                await anyio.sleep(POLL_SECONDS)
 
     async def stop(self) -> None:
         self._is_stopped = True

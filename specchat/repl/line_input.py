@@ -54,7 +54,7 @@ def read_block(line: str, read_line: Callable[[], str]) -> str:
 
 
 def prompt_toolkit_reader(
-    status: Callable[[], str], history_file: Path | None, servers: ServerDirectory
+    status: Callable[[], str], history_file: Path | None, servers: ServerDirectory | None = None
 ) -> Callable[[], str]:
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history_file)) if history_file else InMemoryHistory(),
