@@ -6,20 +6,20 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from specchat.agent.agent_tool import ToolOutcome
+from specchat.agent.bounded_text import bounded
 from specchat.errors import InputError
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, GetPromptResult, ReadResourceResult
 
 MAX_RESULT_CHARACTERS = 30_000
-HEAD_SHARE = 2 / 3
 
 
 def outcome(result: CallToolResult) -> ToolOutcome:
     text = "\n".join(filter(None, map(_content_text, result.content)))
     if result.structured_content is not None and not any(each.type == "text" for each in result.content):
         text = "\n".join(filter(None, [text, json.dumps(result.structured_content, ensure_ascii=False)]))
-    return ToolOutcome(bounded_text(text) or "(no output)", bool(result.is_error))
+    return ToolOutcome(bounded(text, MAX_RESULT_CHARACTERS) or "(no output)", bool(result.is_error))
 
 
 def prompt_text(result: GetPromptResult) -> str:
@@ -37,16 +37,6 @@ def resource_text(name: str, result: ReadResourceResult) -> str:
     if not texts or None in texts:
         raise InputError(f"{name}: is not text, and only text can be attached")
     return "\n".join(map(str, texts))
-
-
-def bounded_text(text: str, max_characters: int = MAX_RESULT_CHARACTERS) -> str:
-    """The text, or its beginning and its end with a line about what is missing."""
-    if len(text) <= max_characters:
-        return text
-    head = int(max_characters * HEAD_SHARE)
-    tail = max_characters - head
-    left_out = len(text) - max_characters
-    return f"{text[:head]}\n[… {left_out} characters are left out …]\n{text[-tail:]}"
 
 
 def _content_text(content: Any) -> str:

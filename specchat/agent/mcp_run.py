@@ -35,7 +35,7 @@ from specchat.agent.mcp_stdio import ServerProcess, stdio_transport
 
 MAX_PAGES, MAX_LISTED = 100, 1000  # of a list of tools, prompts or resources
 CHANGED_TOOLS = "has other tools now; '/mcp restart {}' reads them"
-END_SECONDS, POLL_SECONDS = 2.0, 0.02
+END_SECONDS = 2.0
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
@@ -60,6 +60,7 @@ class ServerRun:
         self._client: Client | None = None
         self._process: ServerProcess | None = None
         self._scope: anyio.CancelScope | None = None
+        self._is_over = anyio.Event()  # `failure` is known
         self._is_stopped = self._has_changed = False
 
     async def serve(self) -> None:
@@ -109,8 +110,7 @@ class ServerRun:
             self._fail(self._process.failure)
             return
         with anyio.move_on_after(END_SECONDS):
-            while not self.failure:
-                await anyio.sleep(POLL_SECONDS)
+            await self._is_over.wait()
 
     async def stop(self) -> None:
         self._is_stopped = True
@@ -129,6 +129,7 @@ class ServerRun:
         """Remember why the server is of no more use, and say it once."""
         if not self.failure:
             self.failure = failure
+            self._is_over.set()
             if not self._is_stopped:
                 self._on_notice(str(McpServerError(self.settings.name, failure)))
 

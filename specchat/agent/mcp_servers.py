@@ -17,7 +17,7 @@ from specchat.agent.mcp_errors import McpServerError, shown_line
 from specchat.agent.mcp_event_loop import EventLoopThread
 from specchat.agent.mcp_prompts import parse_prompt_arguments, prompts_of, resources_of
 from specchat.agent.mcp_settings import ServerSettings
-from specchat.agent.mcp_tools import McpTool, agent_tools
+from specchat.agent.mcp_tools import McpTool, agent_tools, allow_rules
 from specchat.chat.at_names import Loaders
 from specchat.commands.mcp_commands import NO_SERVERS_TEXT, PREFIX, ServerPrompt, ServerResource
 from specchat.errors import UsageError
@@ -59,6 +59,11 @@ class McpServers:
             except McpServerError:
                 continue  # its notice says it
         return tuple(tools)
+
+    @property
+    def allow_rules(self) -> tuple[str, ...]:
+        """The rules of consent for the tools that the settings allow singly; starts no server."""
+        return tuple(rule for each in self._connections.values() for rule in allow_rules(each.settings))
 
     def begin(self) -> None:
         """Let all servers start at the same time, and wait for none."""

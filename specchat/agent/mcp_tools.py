@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from specchat.agent.agent_tool import Effect, ToolOutcome
 from specchat.agent.mcp_connection import McpConnection
 from specchat.agent.mcp_errors import McpServerError, shown_line, shown_text
+from specchat.agent.mcp_settings import ServerSettings
 from specchat.chat.tools import NO_PARAMETERS, Tool
 from specchat.errors import CancelledError, UsageError
 
@@ -44,7 +45,7 @@ class McpTool:
 
     @property
     def is_allowed(self) -> bool:
-        return self.server_tool_name in self.connection.settings.allow
+        return self.tool.name in allow_rules(self.connection.settings)
 
     def describe(self, arguments: Mapping[str, Any]) -> str:
         shown = shown_line(json.dumps(arguments, ensure_ascii=False), MAX_SHOWN_ARGUMENTS)
@@ -72,6 +73,11 @@ def agent_tools(connection: McpConnection, server_tools: Iterable[ServerTool]) -
             description = description[: MAX_DESCRIPTION_CHARACTERS - 1] + "…"
         tools[name] = McpTool(connection, each.name, Tool(name, description, parameters), note)
     return tuple(tools.values())
+
+
+def allow_rules(settings: ServerSettings) -> tuple[str, ...]:
+    """The tools that the profile allows without a question, as rules of consent (`consent.py`). Starts nothing."""
+    return tuple(tool_name(settings.name, name) for name in sorted(settings.allow))
 
 
 def tool_name(server: str, name: str, taken: Iterable[str] = ()) -> str:

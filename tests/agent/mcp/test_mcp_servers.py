@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from specchat.agent.agent_tool import Effect
+from specchat.agent.consent import Consent, Rules
 from specchat.agent.mcp_servers import McpServers
 from specchat.agent.mcp_settings import ServerSettings
 from specchat.commands.chat_state import ChatState
@@ -40,6 +41,15 @@ def test_every_tool_is_external_and_only_the_allowed_one_needs_no_question(demo)
 
     assert {Effect.EXTERNAL} == {each.effect for each in tools.values()}
     assert ["demo__add"] == [name for name, each in tools.items() if each.is_allowed]
+
+
+def test_only_an_allowed_tool_passes_the_consent_where_no_person_can_be_asked(demo):
+    tools = tools_of(demo)
+    consent = Consent(Rules.parse(demo.allow_rules))
+
+    assert consent.refusal(tools["demo__add"], {}) is None
+    assert "needs the consent of the user" in consent.refusal(tools["demo__hostile"], {}).text
+    assert "not in plan mode" in Consent(Rules(is_read_only=True)).refusal(tools["demo__add"], {}).text
 
 
 def test_a_call_is_described_in_one_line(demo):
