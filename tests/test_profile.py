@@ -485,7 +485,7 @@ def misfits(value: Any, wanted: dict[str, Any], path: str = "") -> Any:
     ):
         yield path
     for key, item in value.items() if isinstance(value, dict) else ():
-        known = wanted["properties"].get(key)
+        known = wanted.get("properties", {}).get(key) or wanted["additionalProperties"]
         yield from misfits(item, known, f"{path}.{key}") if known else [f"{path}.{key}"]
     yield from (f"{path}.{key}" for key in wanted.get("required", ()) if key not in value)
     for item in value if isinstance(value, list) else ():

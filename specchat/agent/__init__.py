@@ -13,5 +13,11 @@
     tool_schemas.py   the check of arguments that a model wrote
     bounded_text.py   the beginning and the end of a text that may be endless
 
+    mcp_servers.py    the MCP servers of a front end: tools, prompts, resources, states
+    mcp_settings.py   how a server is reached; mcp_acp.py: those that an editor passes on
+    mcp_connection.py one server, which starts with its first use
+    mcp_run.py        one run of it, on the thread of mcp_event_loop.py; mcp_stdio.py, mcp_http.py: the transports
+    mcp_tools.py      what servers say, fit for models and terminals; so mcp_results.py, mcp_prompts.py, mcp_errors.py
+
 Further tools (of MCP servers, of an editor) are further `AgentTool`s in the list that a front end passes on.
 """

@@ -1,12 +1,12 @@
 """Resolve names: a file, a folder, a glob or the repository, given to a command or after an @ in a question.
 
-A name `@NAME:REST`, such as `@clip:` or `@issue:12`, is loaded by a plugin. Reads only files that are named one by one.
-Knows no model and no screen.
+A name `@NAME:REST`, such as `@clip:` or `@issue:12`, is loaded by a plugin, or by a loader that the caller gives. Reads
+only files that are named one by one. Knows no model and no screen.
 """
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
@@ -24,21 +24,23 @@ ENDING_WORD = re.compile(r"\S*\Z")
 CODE_CHARACTERS = re.compile(r"[()<>{}=\"'`\\\x00-\x1f]")  # of a decorator or an annotation, and hardly of a name
 FILE_SUFFIXES = {*FENCE_LANGUAGES, ".cfg", ".conf", ".csv", ".ini", ".log", ".rst", ".sql", ".tex", ".txt", ".xml"}
 SENTENCE_PUNCTUATION = ",.;:!?)"
+Loaders = Mapping[str, Callable[[str], str]]  # by NAME; the argument is REST
+NO_LOADERS: Loaders = {}
 
 
-def check_name(name: str) -> None:
-    """Raise InputError when this name resolves to nothing. Loaders of plugins run only with the question."""
-    if not has_loader(name):
+def check_name(name: str, loaders: Loaders = NO_LOADERS) -> None:
+    """Raise InputError when this name resolves to nothing. Loaders run only with the question."""
+    if not has_loader(name, loaders):
         resolve_names([name])
 
 
-def find_mentions(text: str) -> list[str]:
-    """The names after an @ in a question: existing files, folders and globs, the repository, loaders of plugins.
+def find_mentions(text: str, loaders: Loaders = NO_LOADERS) -> list[str]:
+    """The names after an @ in a question: existing files, folders and globs, the repository, what has a loader.
 
     "why @src/a.py? @home" names "src/a.py". A name with spaces stands in quotes: @"my notes.txt". Raises InputError for
     a word that reads like a file that does not exist; any other word after an @ is text, and so is one in backticks.
     """
-    return [name for word in MENTION.findall(text) if (name := _mention_name(word))]
+    return [name for word in MENTION.findall(text) if (name := _mention_name(word, loaders))]
 
 
 def quoted_name(name: str) -> str:
@@ -57,11 +59,11 @@ def unquoted_name(name: str) -> str:
     return name[1:-1] if is_quoted else name
 
 
-def _mention_name(word: str) -> str:
+def _mention_name(word: str, loaders: Loaders) -> str:
     """The name for `resolve_names`; "" for text. In "@clip:." the dot ends the sentence, and the colon stays."""
     if word.startswith('@"') and word.endswith('"') and len(word) > len('@""'):
         return _existing_name(word[2:-1], is_file=True)
-    if has_loader(word):
+    if has_loader(word, loaders):
         scheme, colon, rest = word.partition(":")
         return scheme + colon + rest.rstrip(SENTENCE_PUNCTUATION)
     name = word.rstrip(SENTENCE_PUNCTUATION)
@@ -97,12 +99,12 @@ def _exists(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 (nor is a name that is too long)
 
 
-def resolve_names(names: Sequence[str]) -> tuple[list[Attachment], FileListing]:
-    """Read the files that are named one by one and the texts of plugins; list the files of folders and globs."""
+def resolve_names(names: Sequence[str], loaders: Loaders = NO_LOADERS) -> tuple[list[Attachment], FileListing]:
+    """Read the files that are named one by one and the texts of loaders; list the files of folders and globs."""
     named, listing = dict[Path, Attachment](), FileListing()
     for name in names:
-        if has_loader(name):
-            named[Path(name).absolute()] = load_attachment(name)
+        if has_loader(name, loaders):
+            named[Path(name).absolute()] = load_attachment(name, loaders)
             continue
         path = _repository_root() if name == REPOSITORY else _path(name)
         if is_folder(path):
@@ -130,22 +132,27 @@ def _repository_root() -> Path:
     return Path(*[".."] * len(here.relative_to(root).parts))
 
 
-def has_loader(name: str) -> bool:
-    """Whether a plugin has a loader for this name, which starts with @."""
-    return _find_loader(name) is not None
+def has_loader(name: str, loaders: Loaders = NO_LOADERS) -> bool:
+    """Whether a plugin or the caller has a loader for this name, which starts with @."""
+    return _find_loader(name) is not None or _scheme(name) in loaders
 
 
-def load_attachment(name: str) -> Attachment:
-    """The text from the plugin, under the same name; InputError when it is not text."""
-    loader = _find_loader(name)
-    if loader is None:
-        raise AssertionError(name)
-    text = loader.call(name.partition(":")[2])
-    if not isinstance(text, str):
-        raise loader.plugin_error(f"returned a {type(text).__name__}, which is not text")
+def load_attachment(name: str, loaders: Loaders = NO_LOADERS) -> Attachment:
+    """The text from the loader, under the same name; InputError when it is not text. A plugin's loader comes first."""
+    rest = name.partition(":")[2]
+    extension = _find_loader(name)
+    text = extension.call(rest) if extension else loaders[_scheme(name)](rest)
+    if extension and not isinstance(text, str):
+        raise extension.plugin_error(f"returned a {type(text).__name__}, which is not text")
     return Attachment(name, decode_text(text.encode(errors="replace"), name))
 
 
 def _find_loader(name: str) -> Extension | None:
+    scheme = _scheme(name)
+    return find_extensions("context_loaders").get(scheme) if scheme else None
+
+
+def _scheme(name: str) -> str:
+    """The NAME of @NAME:REST; "" for another name."""
     scheme, colon, _rest = name.removeprefix("@").partition(":")
-    return find_extensions("context_loaders").get(scheme) if colon and name.startswith("@") else None
+    return scheme if colon and name.startswith("@") else ""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 
-from specchat.chat.at_names import REPOSITORY, has_loader, resolve_names
+from specchat.chat.at_names import NO_LOADERS, REPOSITORY, Loaders, has_loader, resolve_names
 from specchat.chat.attachments import decode_text, display_name
 from specchat.chat.file_listing import MAX_FILE_BYTES, MAX_FILES, FileListing
 from specchat.chat.long_files import asks_about_whole, split_by_size, split_parts, without_names
@@ -81,14 +81,16 @@ class _Scan:
     binary_count: int
 
 
-def gather_context(names: Sequence[str], question: str, budget: ContextBudget) -> RetrievedContext:
-    """Retrieve what these names (files, folders, globs, "@repo") contain about a question.
+def gather_context(
+    names: Sequence[str], question: str, budget: ContextBudget, loaders: Loaders = NO_LOADERS
+) -> RetrievedContext:
+    """Retrieve what these names (files, folders, globs, "@repo", names with a loader) contain about a question.
 
     Raises InputError for names without text or without a match, and ContextError when nothing fits the budget.
     """
-    named, listing = resolve_names(names)
+    named, listing = resolve_names(names, loaders)
     pinned, long = split_named_files(named, budget, is_more=bool(listing.files))
-    whole = [file for file in long if _is_read_whole(file, question, names)]
+    whole = [file for file in long if has_loader(file.name, loaders) or _is_read_whole(file, question, names)]
     searched = replace(listing, files=(*(Path(file.name) for file in long if file not in whole), *listing.files))
     start = RetrievedContext((*pinned, *whole), _joined(_attached_notice(pinned), _parts_notice(whole, budget)))
     if searched == FileListing():
@@ -126,7 +128,7 @@ def gather_whole(file: Attachment, budget: ContextBudget) -> RetrievedContext:
 
 def _is_read_whole(file: Attachment, question: str, names: Sequence[str]) -> bool:
     """Whether a long file is read in parts, all of it: the question is not about passages, or no passage matches."""
-    if has_loader(file.name) or asks_about_whole(question, names):
+    if asks_about_whole(question, names):
         return True
     text = file.text.lower()
     return not any(word in text for word in terms(without_names(question, names)))

@@ -65,6 +65,7 @@ def can_show_screen() -> bool:
 
 
 def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
+    from specchat.agent.mcp_servers import front_end_servers
     from specchat.commands.command_registry import ChatState
     from specchat.repl.loop import run_repl
 
@@ -74,7 +75,8 @@ def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
         click.echo(PRIVATE_NOTICE, err=True)
     prompt_history = history_path().with_name("questions") if chosen.is_stored else None
     with open_host_conversation(chosen) as conversation:
-        return run_repl(ChatState(conversation, overrides=chosen.overrides), prompt_history, question)
+        chat = ChatState(conversation, overrides=chosen.overrides, servers=front_end_servers())
+        return run_repl(chat, prompt_history, question)
 
 
 def _chat_on_screen(chosen: SessionRequest, question: str, *, is_ascii: bool | None, captures_mouse: bool) -> int:

@@ -17,9 +17,9 @@ from specchat.paths import configuration_folder
 from specchat.profile import Profile
 from specchat.profile.profile_files import profile_names, user_config_file
 from specchat.profile.project_file import PROJECT_FILE, find_project_file, read_project_file
-from specchat.profile.validation import MergedSettings, key_info
+from specchat.profile.validation import MergedSettings, has_names, key_info
 
-TABLE_LIST_KEYS = ("routes", "drafter_orders")  # keys that hold tables
+TABLE_LIST_KEYS = ("routes", "drafter_orders", "mcp")  # keys that hold tables
 TRUST_STATES = {True: "trusted", False: "refused", None: "not decided yet"}
 
 
@@ -100,8 +100,10 @@ def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator
             yield line + origin_comment(part.name, key)
     for name in TABLE_LIST_KEYS:
         for number, table in enumerate(getattr(profile, name)):
-            yield from ("", f"[[{name}]]{origin_comment(name, number)}")
-            defaults = {each.name: each.default for each in fields(table) if each.name in key_info(type(table))}
+            header = f"[{name}.{table.name}]" if has_names(type(table)) else f"[[{name}]]"
+            yield from ("", f"{header}{origin_comment(name, number)}")
+            shown = [each for each in key_info(type(table)) if each != "name" or not has_names(type(table))]
+            defaults = {each.name: each.default for each in fields(table) if each.name in shown}
             changed = {key: value for key in defaults if (value := getattr(table, key)) != defaults[key]}
             yield from (f"{key} = {_toml_value(value)}" for key, value in changed.items())
 

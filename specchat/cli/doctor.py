@@ -306,11 +306,22 @@ def _plugins(_context: CheckContext) -> Iterator[Finding]:
         yield Finding(OK, "plugin", "none; SPECCHAT_LOAD_PLUGINS turns them off" if is_off else "none is installed")
 
 
+def _mcp_servers(context: CheckContext) -> Iterator[Finding]:
+    """The servers of the profile; none is started."""
+    from specchat.agent.mcp_settings import profile_servers
+
+    for server in profile_servers(context.profile.mcp_servers, os.environ):
+        is_missing = bool(server.command) and shutil.which(server.command[0]) is None
+        problem = server.problem or (f"there is no program {server.command[0]}" if is_missing else "")
+        message = f"{server.name}: {problem or f'{server.address}; not started, specchat mcp {server.name} does it'}"
+        yield Finding(WARN if problem else OK, "MCP server", message)
+
+
 CHECKS: dict[str, Callable[[CheckContext], Iterator[Finding]]] = {
     "python": _python, "torch": _torch, "bitsandbytes": _bitsandbytes, "native ops": _native_ops, "machine": _machine,
     "devices": _devices,
     "folders": _folders, "engine": _engine, "profile": _profiles, "models": _models,
-    "recommended": _recommended_models, "plugins": _plugins,
+    "recommended": _recommended_models, "plugins": _plugins, "mcp": _mcp_servers,
 }  # fmt: skip
 
 

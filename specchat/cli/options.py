@@ -243,9 +243,13 @@ class ProfileLayers:
         return profile
 
     def overrides(self) -> dict[str, Any]:
-        """What is sent to the engine process beside the profile's name: flat keys, and rules as a list."""
+        """What is sent to the engine process beside the profile's name: flat keys, and rules as a list.
+
+        Not the MCP servers, which this process starts itself.
+        """
         self.checked_profile()
-        return reduce(_merge_tables, (with_locations(source, Profile) for source in self.override_sources), {})
+        tables = (with_locations(source, Profile) for source in self.override_sources)
+        return reduce(_merge_tables, ({name: each[name] for name in each if name != "mcp"} for each in tables), {})
 
 
 def read_profile_layers(options: Mapping[str, Any], project_folder: Path | None = None) -> ProfileLayers:

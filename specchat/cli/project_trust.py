@@ -1,5 +1,6 @@
 """Whether the project file of a folder is trusted: the user is asked once for each content."""
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,9 +50,21 @@ def summarize_project(file: ProjectFile) -> str:
     for name, table in tables.items():
         if isinstance(table, list):
             settings.append(f"{len(table)} rules for {name}")
+        elif name == "mcp":
+            settings += [_summarize_server(server, keys) for server, keys in table.items()]
         else:
             settings += [f"{name}.{key} = {value!r}" for key, value in table.items()]
     return ", ".join(settings) or "nothing"
+
+
+def _summarize_server(name: str, keys: Mapping[str, Any]) -> str:
+    """A server in words, because its command runs."""
+    if "command" in keys:
+        what = f"the MCP server {name}, which runs {shlex.join(keys['command'])!r}"
+    else:
+        what = f"the MCP server {name}" + (f" at {keys['url']}" if "url" in keys else "")
+    others = ", ".join(f"{key} = {value!r}" for key, value in keys.items() if key not in ("command", "url"))
+    return f"{what} with {others}" if others else what
 
 
 def validated_tables(file: ProjectFile) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -21,8 +22,17 @@ PRIVATE_NOTICE = "private: nothing of this conversation is stored, and nothing i
 
 
 def session_request(options: dict[str, Any], kind: str = CHAT) -> SessionRequest:
-    """The request for a new conversation. The options are validated here, so that an error appears at once."""
-    request = SessionRequest(profile=options["profile"], overrides=read_profile_layers(options).overrides(), kind=kind)
+    """The request for a new conversation. The options are validated here, so that an error appears at once.
+
+    The MCP servers stay in this process, which starts them when something of them is needed.
+    """
+    layers = read_profile_layers(options)
+    if servers := layers.resolve().value.mcp_servers:
+        from specchat.agent.mcp_servers import use_servers
+        from specchat.agent.mcp_settings import profile_servers
+
+        use_servers(profile_servers(servers, os.environ))
+    request = SessionRequest(profile=options["profile"], overrides=layers.overrides(), kind=kind)
     return private_request(request) if options.get("is_private") else request
 
 

@@ -11,6 +11,7 @@ Plugins import this package. It draws nothing and imports no torch.
     export.py            /export: Markdown and JSON
     model_loading.py     /profile: the models that a change would load, as a question
     inspect_text.py      /inspect: the tokens of an answer by drafter, as text, in the colours of the TUI
+    mcp_commands.py      /mcp and /mcp:SERVER:PROMPT, of servers that a front end brings
     notices.py           lines after an answer: another drafter, a full context
     code_blocks.py       the code blocks of an answer
     screen_file.py       `screen.toml`: where it is, and its switches

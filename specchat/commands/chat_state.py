@@ -16,6 +16,7 @@ from specchat.chat.at_names import find_mentions
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta
 from specchat.chat.request import Attachment, Request
 from specchat.chat.turn_summary import summary_line
+from specchat.commands.mcp_commands import NoServers, ServerDirectory
 from specchat.commands.notices import Notices
 from specchat.errors import ContextError, SpecchatError
 from specchat.host.client import Conversation
@@ -38,6 +39,7 @@ class ChatState:
     options: RequestOptions = RequestOptions()
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the profile, for further sessions
     confirm_load: Callable[[Models], bool] = lambda _models: True  # asks the user before models are loaded
+    servers: ServerDirectory = field(default_factory=NoServers)  # MCP servers
     pending_names: list[str] = field(default_factory=list[str])  # files and folders to attach to the next request
     attachment_notice: str = ""  # about the attachments of the last request
     passage_sources: tuple[str, ...] = ()  # files that the attached passages come from
@@ -80,7 +82,8 @@ class ChatState:
     @property
     def notices(self) -> tuple[str, ...]:
         notices = self._notices_by_session[self.conversation.session_id]
-        return (*([f"sources: {', '.join(self.passage_sources)}"] if self.passage_sources else []), *notices.lines)
+        sources = [f"sources: {', '.join(self.passage_sources)}"] if self.passage_sources else []
+        return (*sources, *notices.lines)
 
     @property
     def context_window(self) -> int:
@@ -111,12 +114,12 @@ class ChatState:
     def _collect_attachments(self, text: str) -> tuple[Attachment, ...]:
         """Read the named files for this request only, even if the request fails later."""
         names, self.pending_names, self.attachment_notice, self.passage_sources = self.pending_names, [], "", ()
-        if not (names := [*names, *find_mentions(text)]):
+        if not (names := [*names, *find_mentions(text, self.servers.loaders)]):
             return ()
         from specchat.chat.retrieve import ContextBudget, gather_context
 
         window = self.context_window or load_profile(self.conversation.profile).limits.context
-        context = gather_context(names, text, ContextBudget.of_window(window))
+        context = gather_context(names, text, ContextBudget.of_window(window), self.servers.loaders)
         self.attachment_notice, self.passage_sources = context.notice, context.sources
         return context.files
 

@@ -28,6 +28,7 @@ from specchat.commands.chat_settings import (
 from specchat.commands.chat_state import ChatState, CommandResult
 from specchat.commands.compact import compact
 from specchat.commands.export import export_conversation, write_new_file
+from specchat.commands.mcp_commands import PREFIX, ServerDirectory, server_prompt, show_servers
 from specchat.commands.session_lines import session_details
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.protocol import from_known_fields, request_from_json
@@ -35,7 +36,7 @@ from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.profile import SERVER_BACKENDS, Models, all_drafters, load_profile, profile_names
 
-COMMAND_PATTERN = re.compile(r"/(?P<name>[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
+COMMAND_PATTERN = re.compile(r"/(?P<name>mcp:[^\s:]+:\S+|[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
 FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ", "/summarize ")  # their first argument is a path
 ALL_VERSIONS = "--all"
@@ -66,6 +67,10 @@ def run_line(chat: ChatState, line: str) -> CommandResult:
     match = COMMAND_PATTERN.match(line.strip())
     if not match:
         return CommandResult(request=chat.make_request(line))
+    if match["name"].startswith(PREFIX):
+        return CommandResult(
+            request=chat.make_bare_request(server_prompt(chat, match["name"], match["argument"] or ""))
+        )
     if (command := COMMANDS.get(match["name"]) or conversation_commands().get(match["name"])) is None:
         nearest = get_close_matches(match["name"], line_mode_commands(), n=1)
         hint = f"did you mean /{nearest[0]}?" if nearest else "/help lists them"
@@ -186,7 +191,7 @@ def _fork(chat: ChatState, _argument: str) -> CommandResult:
 
 def _file(chat: ChatState, argument: str) -> CommandResult:
     name = unquoted_name(argument)
-    check_name(name)  # report a mistake now, not with the next request
+    check_name(name, chat.servers.loaders)  # report a mistake now, not with the next request
     chat.pending_names.append(name)
     return CommandResult(f"{name} is attached to the next request")
 
@@ -287,6 +292,10 @@ COMMANDS: Mapping[str, Command] = {
         Command("stats", "", "speed, memory and sessions", _stats),
         Command("why", "", "which drafter the last answer used, and why", _why),
         Command("inspect", "[N]", "the last answer, or answer N, by drafter, step by step", _inspect),
+        Command(
+            "mcp", "[NAME|restart NAME]", "list the MCP servers and their tools, or start one and show what it offers",
+            lambda chat, argument: CommandResult(show_servers(chat, argument)),
+        ),
         Command("quit", "", "quit; the conversation is stored", lambda *_: CommandResult(should_quit=True)),
     )
 }  # fmt: skip
@@ -316,6 +325,11 @@ def conversation_commands(reserved_names: Collection[str] = ()) -> Mapping[str, 
 def line_mode_commands() -> Mapping[str, CommandInfo]:
     """The commands of the line mode; a file command replaces another command of the same name."""
     return {**conversation_commands(FILE_COMMANDS), **FILE_COMMANDS}
+
+
+def prompt_commands(servers: ServerDirectory) -> Mapping[str, CommandInfo]:
+    """The prompts of running MCP servers, for completion; `run_line` runs each prompt of each server."""
+    return {each.name: CommandInfo(each.name, each.arguments, each.help) for each in servers.known_prompts()}
 
 
 def _plugin_command(extension: Extension) -> Command:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, cast
@@ -34,7 +34,7 @@ def default_components() -> HostComponents:
 
 
 def _profile_to_json(profile: Profile) -> dict[str, Any]:
-    return _without_none(asdict(profile))
+    return _without_none(asdict(replace(profile, mcp=())))  # servers belong to a front end, and to no conversation
 
 
 def _profile_from_json(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Profile | None:

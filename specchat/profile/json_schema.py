@@ -4,7 +4,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, cast, get_args
 
 from specchat.profile.keys import Profile
-from specchat.profile.validation import KeyInfo, is_table_list, key_info, key_types
+from specchat.profile.validation import KeyInfo, has_names, is_table_list, key_info, key_types
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
@@ -22,14 +22,21 @@ def _table_schema(kind: type) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     for name, hint in key_types(kind).items():
         if is_table_list(hint):
-            items = {**_table_schema(get_args(hint)[0]), "required": ["kind"]}
-            properties[name] = {"type": "array", "description": info[name].description, "items": items}
+            properties[name] = _table_list_schema(get_args(hint)[0], info[name].description)
         elif is_dataclass(hint):
             properties[name] = _table_schema(cast("type", hint))
         else:
             properties[name] = _key_schema(hint, info[name], defaults[name])
     description = (kind.__doc__ or "").split("\n")[0]
     return {"type": "object", "description": description, "properties": properties, "additionalProperties": False}
+
+
+def _table_list_schema(kind: type, description: str) -> dict[str, Any]:
+    items = _table_schema(kind)
+    if has_names(kind):
+        del items["properties"]["name"]  # it stands in the header
+        return {"type": "object", "description": description, "additionalProperties": items}
+    return {"type": "array", "description": description, "items": {**items, "required": ["kind"]}}
 
 
 def _key_schema(hint: Any, info: KeyInfo, default: Any) -> dict[str, Any]:

@@ -189,10 +189,8 @@ def _source_values(source: SettingsSource, kind: type) -> Iterator[tuple[KeyPath
 
 
 def _tables(source: SettingsSource, name: str, value: Any, kind: type) -> Iterator[tuple[KeyPath, Any]]:
-    if not isinstance(value, list | tuple):
-        raise ProfileError(f"{source.location_of((name,))}: {name} must be a list of tables, [[{name}]], not {value!r}")
     item: Any = get_args(key_types(kind)[name])[0]
-    for number, table in enumerate(cast("Sequence[Any]", value)):
+    for number, table in _numbered_tables(source, name, value, has_names=has_names(item)):
         keys, locations = _split_locations(source, (name, number), table, item)
         checked = _typed_table(source, (name, number), keys, f"[[{name}]]", item, kind)
         try:
@@ -200,6 +198,23 @@ def _tables(source: SettingsSource, name: str, value: Any, kind: type) -> Iterat
         except InvalidValueError as error:
             key = error.keys[0][-1] if error.keys else ""
             raise ProfileError(f"{source.location_of((name, number, key))}: {error}") from error
+
+
+def _numbered_tables(
+    source: SettingsSource, name: str, value: Any, *, has_names: bool
+) -> Iterator[tuple[int | str, Any]]:
+    """The tables of a list, and the number of each. A table `[mcp.git]` with a name is {"name": "git", …}."""
+    if has_names and isinstance(value, Mapping):
+        for each, table in cast("Mapping[str, Any]", value).items():
+            if not isinstance(table, Mapping):
+                where = source.location_of((name, each))
+                raise ProfileError(f"{where}: {name}.{each} must be a table, [{name}.NAME], not {table!r}")
+            yield each, {**cast("Mapping[str, Any]", table), "name": each}
+    elif isinstance(value, list | tuple):
+        yield from enumerate(cast("Sequence[Any]", value))
+    else:
+        header = f"tables, [{name}.NAME]" if has_names else f"a list of tables, [[{name}]]"
+        raise ProfileError(f"{source.location_of((name,))}: {name} must be {header}, not {value!r}")
 
 
 def _split_locations(source: SettingsSource, path: KeyPath, table: Any, kind: type) -> tuple[Any, dict[str, str]]:
@@ -290,6 +305,11 @@ def key_types(kind: type) -> dict[str, Any]:
 def is_table_list(hint: Any) -> bool:
     """Whether a key holds a list of tables, as `[[routes]]` does."""
     return get_origin(hint) is tuple and is_dataclass(get_args(hint)[0])
+
+
+def has_names(table: Any) -> bool:
+    """Whether tables of a list are written with their name, as `[mcp.git]` is, and not as `[[mcp]]`."""
+    return "name" in key_types(table)
 
 
 def _without_none(hint: Any) -> Any:

@@ -14,7 +14,8 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import create_output
 
 from specchat.chat.at_names import REPOSITORY, quoted_name, word_at_end
-from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands
+from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands, prompt_commands
+from specchat.commands.mcp_commands import NoServers, ServerDirectory
 from specchat.commands.screen_file import wants_vi_keys
 from specchat.terminal import can_move_cursor, raw_stream
 
@@ -52,10 +53,12 @@ def read_block(line: str, read_line: Callable[[], str]) -> str:
     return text.partition(BLOCK_QUOTES)[0].strip("\n")
 
 
-def prompt_toolkit_reader(status: Callable[[], str], history_file: Path | None) -> Callable[[], str]:
+def prompt_toolkit_reader(
+    status: Callable[[], str], history_file: Path | None, servers: ServerDirectory | None = None
+) -> Callable[[], str]:
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history_file)) if history_file else InMemoryHistory(),
-        completer=CommandPathCompleter(),
+        completer=CommandPathCompleter(servers),
         complete_while_typing=False,
         enable_history_search=True,
         enable_open_in_editor=True,
@@ -91,21 +94,24 @@ def key_bindings() -> KeyBindings:
 
 
 class CommandPathCompleter(Completer):
-    """Completes commands after a slash at the start, and files after an @ anywhere."""
+    """Completes commands after a slash at the start, and files and resources of servers after an @ anywhere."""
 
-    def __init__(self) -> None:
-        self.paths = PathCompleter(expanduser=True)
+    def __init__(self, servers: ServerDirectory | None = None) -> None:
+        self.paths, self.servers = PathCompleter(expanduser=True), servers or NoServers()
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         before = document.text_before_cursor
         word = word_at_end(before)
         if before.startswith("/") and " " not in before:
-            for command in line_mode_commands().values():
+            for command in {**line_mode_commands(), **prompt_commands(self.servers)}.values():
                 if command.name.startswith(before[1:]):
                     yield Completion(command.name, start_position=1 - len(before), display_meta=command.help)
         elif word.startswith("@") or before.startswith(FILE_ARGUMENT_COMMANDS):
             if word and REPOSITORY.startswith(word):
                 yield Completion(REPOSITORY, start_position=-len(word), display_meta="passages of this repository")
+            for resource in self.servers.known_resources() if word.startswith("@") else ():
+                if resource.name.startswith(word):
+                    yield Completion(resource.name, start_position=-len(word), display_meta=resource.help)
             typed = word.removeprefix("@").removeprefix('"')
             for path in self.paths.get_completions(Document(typed), complete_event):
                 yield _quoted_completion(path, typed, len(word.removeprefix("@")))

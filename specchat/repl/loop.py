@@ -31,7 +31,9 @@ def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> 
     Without a `history_file`, prompts are not stored.
     """
     read = (
-        prompt_toolkit_reader(lambda: chat.status_line, history_file) if is_capable_terminal() else plain_line_reader()
+        prompt_toolkit_reader(lambda: chat.status_line, history_file, chat.servers)
+        if is_capable_terminal()
+        else plain_line_reader()
     )
     if sys.stdin.isatty():
         chat.confirm_load = confirm_load
@@ -118,7 +120,7 @@ def print_answer(chat: ChatState, request: Request, agent: ProjectAgent | None =
             printer.end_line()
     if chat.finished:
         print_notice(("(stopped) " if chat.finished.finish_reason == "cancelled" else "") + chat.status_line)
-    for notice in chat.notices:
+    for notice in (*chat.notices, *chat.servers.take_notices()):
         print_notice(notice)
 
 

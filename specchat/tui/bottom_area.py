@@ -16,8 +16,10 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
+from specchat.agent.mcp_servers import front_end_servers
 from specchat.chat.at_names import REPOSITORY, quoted_name, word_at_end
-from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo
+from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo, prompt_commands
+from specchat.commands.mcp_commands import ServerResource
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui.approval import Approval
 from specchat.tui.picker import Picker, option_content
@@ -42,7 +44,12 @@ class CompletionItem:
     is_final: bool = False  # nothing more to type
 
 
-def completions(text_before_cursor: str, commands: Mapping[str, CommandInfo], folder: Path) -> list[CompletionItem]:
+def completions(
+    text_before_cursor: str,
+    commands: Mapping[str, CommandInfo],
+    folder: Path,
+    resources: Sequence[ServerResource] = (),
+) -> list[CompletionItem]:
     word = word_at_end(text_before_cursor)
     if text_before_cursor.startswith("/") and word == text_before_cursor:
         return _command_items(text_before_cursor[1:], commands, len(text_before_cursor))
@@ -51,7 +58,8 @@ def completions(text_before_cursor: str, commands: Mapping[str, CommandInfo], fo
         return [CompletionItem(name, len(word), is_final=True) for name in names][:MAX_COMPLETIONS]
     if word.startswith("@"):
         typed = word[1:].removeprefix('"')
-        return [*_repository_item(word), *_file_items(typed, len(word) - 1, folder)][:MAX_COMPLETIONS]
+        named = [*_repository_item(word), *_resource_items(word, resources)]
+        return [*named, *_file_items(typed, len(word) - 1, folder)][:MAX_COMPLETIONS]
     if (
         text_before_cursor.startswith(FILE_ARGUMENT_COMMANDS)
         and text_before_cursor.count(" ") == 1
@@ -76,6 +84,12 @@ def _command_items(typed: str, commands: Mapping[str, CommandInfo], length: int)
 def _repository_item(word: str) -> Iterator[CompletionItem]:
     if len(word) > 1 and REPOSITORY.startswith(word):
         yield CompletionItem(REPOSITORY[1:], len(word) - 1, "passages of this repository", is_final=True)
+
+
+def _resource_items(word: str, resources: Sequence[ServerResource]) -> Iterator[CompletionItem]:
+    for each in resources:
+        if len(word) > 1 and each.name.startswith(word) and each.name != word:
+            yield CompletionItem(each.name[1:], len(word) - 1, each.help, is_final=not each.name.endswith(":"))
 
 
 def _file_items(typed: str, length: int, folder: Path) -> list[CompletionItem]:
@@ -173,7 +187,10 @@ class BottomArea(Vertical):
 
     @on(TextArea.Changed, "#prompt")
     def update_completions(self) -> None:
-        self._completion_list.show_items(completions(self.prompt.text_before_cursor, all_commands(), Path.cwd()))
+        servers = front_end_servers()
+        commands = {**all_commands(), **prompt_commands(servers)}
+        text = self.prompt.text_before_cursor
+        self._completion_list.show_items(completions(text, commands, Path.cwd(), servers.known_resources()))
         self._completion_list.styles.margin = (0, 1, self.outer_size.height + 1, 1)
         self.prompt.is_completing = self._completion_list.display
 

@@ -13,6 +13,7 @@ from threading import Event as Flag
 from threading import Thread
 from typing import TYPE_CHECKING, ParamSpec
 
+from specchat.agent.mcp_servers import front_end_servers
 from specchat.chat.events import Failed
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
@@ -122,7 +123,8 @@ class SessionWorker:
                 )
                 self._chat.conversation.close()
             options = self._chat.options if self._chat else None
-            self._chat = ChatState(Conversation(self._session_request, self._client_name), overrides=self._overrides)
+            conversation = Conversation(self._session_request, self._client_name)
+            self._chat = ChatState(conversation, overrides=self._overrides, servers=front_end_servers())
             self._chat.options, self._chat.confirm_load = options or self._chat.options, self._confirm_load
         except (SpecchatError, ConnectionError) as error:
             self._worker_messages.put(EngineLost(str(error)))
@@ -240,7 +242,7 @@ class SessionWorker:
                 chat.on_event(event)
                 self._worker_messages.put(event)
                 is_stored = is_stored and not _is_refused(event)
-            for notice in chat.notices:
+            for notice in (*chat.notices, *chat.servers.take_notices()):
                 self._worker_messages.put(TranscriptNote(notice))
             self._post_new_name(chat)
         except SpecchatError as error:
