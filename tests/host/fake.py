@@ -133,14 +133,14 @@ class FakeSession:
         yield Finished(reason, totals)
 
     def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
-        verb, _, rest = request.text.partition(" ")
         if request.text.startswith("agent\n"):
             self.script = request.text.split("\n")[1:]
-        if self.script:
-            yield from self._scripted(self.script.pop(0))
-            return
-        self.fails_in_set_load = verb == "load"
         yield PrefillProgress(3, 3)
+        yield from self._scripted(self.script.pop(0)) if self.script else self._obey(request, seed, cancelled)
+
+    def _obey(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
+        verb, _, rest = request.text.partition(" ")
+        self.fails_in_set_load = verb == "load"
         if request.answer_prefix:
             yield TextDelta(request.answer_prefix)
         if verb in ("read", "crash", "fail", "stuck", "exit", "load"):
@@ -164,7 +164,6 @@ class FakeSession:
 
     def _scripted(self, line: str) -> Iterator[Event]:
         verb, _, rest = line.partition(" ")
-        yield PrefillProgress(3, 3)
         if verb != "call":
             yield from self._step(line)
             return

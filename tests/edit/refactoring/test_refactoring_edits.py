@@ -80,7 +80,7 @@ def test_a_name_that_the_file_does_not_have_is_not_invented_by_a_model(file, mon
     said = say(monkeypatch, answers("x = 1\n"), str(file), f"rename {name} to total", "-y", "--allow-shrink")
 
     assert (9, CODE, []) == (said.ran.code, file.read_bytes(), said.asked)
-    assert f"a.py: nothing to rename: the file has no `absent`" in said.ran.err
+    assert "a.py: nothing to rename: the file has no `absent`" in said.ran.err
 
 
 def test_a_name_in_another_case_is_left_to_the_model(file, monkeypatch):
