@@ -39,16 +39,18 @@ class EventLoopThread:
         With `cancels_work` the work itself ends then; others may wait for it otherwise.
         """
         end = monotonic() + seconds
-        while not cancelled.is_set() and monotonic() < end:
-            try:
-                return work.result(POLL_SECONDS)
-            except FutureTimeoutError:
-                if work.done():
-                    raise
-        if cancels_work:
-            work.cancel()
+        try:
+            while not cancelled.is_set() and monotonic() < end:
+                try:
+                    return work.result(POLL_SECONDS)
+                except FutureTimeoutError:
+                    if work.done():
+                        raise
+        finally:
+            if cancels_work:
+                work.cancel()  # without effect on work that is done
         if cancelled.is_set():
-            raise CancelledError("stopped")
+            raise CancelledError("stopped waiting for the server")
         raise TimeoutError
 
     def close(self, seconds: float) -> None:

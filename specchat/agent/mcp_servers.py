@@ -13,14 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from specchat.agent.mcp_connection import McpConnection, State
-from specchat.agent.mcp_errors import McpServerError, shown_line
+from specchat.agent.mcp_errors import McpServerError, shown_line, shown_text
 from specchat.agent.mcp_event_loop import EventLoopThread
 from specchat.agent.mcp_prompts import parse_prompt_arguments, prompts_of, resources_of
 from specchat.agent.mcp_settings import ServerSettings
 from specchat.agent.mcp_tools import McpTool, agent_tools, allow_rules
 from specchat.chat.at_names import Loaders
 from specchat.commands.mcp_commands import NO_SERVERS_TEXT, PREFIX, ServerPrompt, ServerResource
-from specchat.errors import UsageError
+from specchat.errors import CancelledError, UsageError
 from specchat.profile.validation import did_you_mean
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class McpServers:
         self._connections = {
             each.name: McpConnection(each, self._loop, partial(self._add_notice, each.name)) for each in settings
         }
-        self._never = threading.Event()
+        self.cancelled = threading.Event()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,14 +86,14 @@ class McpServers:
             if catalog := connection.known_catalog:
                 lines += [f"  {line}" for line in self._tool_lines(connection, catalog, MAX_SHOWN_TOOLS)]
         if any(each.state is State.NOT_STARTED for each in self._connections.values()):
-            lines.append("a server starts with its first use; /mcp NAME starts it now")
+            lines.append("a server starts with its first use, or with its name (/mcp NAME, specchat mcp NAME)")
         return "\n".join(lines) or NO_SERVERS_TEXT
 
     def details(self, name: str, *, restarts: bool = False) -> str:
         connection = self._connection(name)
         if restarts:
             connection.stop()
-        catalog = self._without_notice(connection, partial(connection.start, self._never))
+        catalog = self._without_notice(connection, lambda: connection.start(self.cancelled))
         lines = [f"{name}: {connection.settings.address}", *self._tool_lines(connection, catalog)]
         lines += [f"prompt /{each.name} {each.arguments}: {each.help}" for each in prompts_of(name, catalog)]
         lines += [f"resource {each.name}: {each.help}" for each in resources_of(name, catalog)]
@@ -106,8 +106,10 @@ class McpServers:
         connection = self._connection(server)
         found = self._find_prompt(connection, prompt)
         values = parse_prompt_arguments(found, argument)
-        ask = partial(connection.ask, lambda client: client.get_prompt(prompt, values), self._never)
-        text = prompt_text(self._without_notice(connection, ask))
+        result = self._without_notice(
+            connection, lambda: connection.ask(lambda client: client.get_prompt(prompt, values), self.cancelled)
+        )
+        text = shown_text(prompt_text(result))
         if not text.strip():
             raise McpServerError(server, f"the prompt {prompt} has no text")
         return text
@@ -134,11 +136,13 @@ class McpServers:
         from specchat.agent.mcp_results import resource_text
 
         connection = self._connection(server)
-        ask = partial(connection.ask, lambda client: client.read_resource(uri), self._never)
-        return resource_text(f"@{server}:{uri}", self._without_notice(connection, ask))
+        result = self._without_notice(
+            connection, lambda: connection.ask(lambda client: client.read_resource(uri), self.cancelled)
+        )
+        return resource_text(f"@{server}:{uri}", result)
 
     def _find_prompt(self, connection: McpConnection, name: str) -> Prompt:
-        catalog = self._without_notice(connection, partial(connection.start, self._never))
+        catalog = self._without_notice(connection, lambda: connection.start(self.cancelled))
         for each in catalog.prompts:
             if each.name == name:
                 return each
@@ -159,6 +163,8 @@ class McpServers:
         """The answer; an error that the user sees needs no notice as well."""
         try:
             return ask()
+        except KeyboardInterrupt:
+            raise CancelledError("stopped waiting for the server") from None
         finally:
             with self._lock:
                 self._notices.pop(connection.name, None)

@@ -38,6 +38,8 @@ from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import format_gib, reasons, recommend
 from specchat.paths import cache_folder, configuration_folder
 from specchat.profile import SERVER_BACKENDS, Profile, load_profile
+from specchat.profile.project_file import find_project_file
+from specchat.profile.validation import merge_sources
 
 BROKEN_EXIT_CODE = 11
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -307,10 +309,13 @@ def _plugins(_context: CheckContext) -> Iterator[Finding]:
 
 
 def _mcp_servers(context: CheckContext) -> Iterator[Finding]:
-    """The servers of the profile; none is started."""
+    """The servers of the profile and of a trusted project file; none is started."""
     from specchat.agent.mcp_settings import profile_servers
+    from specchat.cli.project_trust import project_trust
 
-    for server in profile_servers(context.profile.mcp_servers, os.environ):
+    project = find_project_file(Path.cwd())
+    sources = [project.source()] if project and project_trust().is_trusted(project) else []
+    for server in profile_servers(merge_sources(context.profile, sources).value.mcp_servers, os.environ):
         is_missing = bool(server.command) and shutil.which(server.command[0]) is None
         problem = server.problem or (f"there is no program {server.command[0]}" if is_missing else "")
         message = f"{server.name}: {problem or f'{server.address}; not started, specchat mcp {server.name} does it'}"

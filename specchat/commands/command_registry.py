@@ -28,7 +28,7 @@ from specchat.commands.chat_settings import (
 from specchat.commands.chat_state import ChatState, CommandResult
 from specchat.commands.compact import compact
 from specchat.commands.export import export_conversation, write_new_file
-from specchat.commands.mcp_commands import PREFIX, ServerDirectory, server_prompt, show_servers
+from specchat.commands.mcp_commands import PREFIX, ServerDirectory, show_servers
 from specchat.commands.session_lines import session_details
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.protocol import from_known_fields, request_from_json
@@ -38,6 +38,7 @@ from specchat.profile import SERVER_BACKENDS, Models, all_drafters, load_profile
 
 COMMAND_PATTERN = re.compile(r"/(?P<name>mcp:[^\s:]+:\S+|[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
+MAX_SHOWN_PROMPT = 200  # characters of the prompt of a server, which is sent in the name of the user
 FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ", "/summarize ")  # their first argument is a path
 ALL_VERSIONS = "--all"
 AT_NAMES_HELP = 'anywhere in a request attaches the file, @"A NAME" one with spaces; so do @FOLDER/, @*.GLOB and @repo'
@@ -68,9 +69,9 @@ def run_line(chat: ChatState, line: str) -> CommandResult:
     if not match:
         return CommandResult(request=chat.make_request(line))
     if match["name"].startswith(PREFIX):
-        return CommandResult(
-            request=chat.make_bare_request(server_prompt(chat, match["name"], match["argument"] or ""))
-        )
+        text = chat.servers.prompt(match["name"], match["argument"] or "")
+        shown = " ".join(text.split())[:MAX_SHOWN_PROMPT]
+        return CommandResult(f"{match['name']}: {shown}", request=chat.make_bare_request(text))
     if (command := COMMANDS.get(match["name"]) or conversation_commands().get(match["name"])) is None:
         nearest = get_close_matches(match["name"], line_mode_commands(), n=1)
         hint = f"did you mean /{nearest[0]}?" if nearest else "/help lists them"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Event as Flag
 from typing import TYPE_CHECKING, Protocol
 
 from specchat.chat.at_names import NO_LOADERS, Loaders
-from specchat.errors import CancelledError, UsageError
+from specchat.errors import UsageError
 
 if TYPE_CHECKING:
     from specchat.commands.chat_state import ChatState
@@ -38,7 +39,12 @@ class ServerResource:
 
 
 class ServerDirectory(Protocol):
-    """The servers of a front end. A method that needs an answer of a server starts it, and waits within its limits."""
+    """The servers of a front end. A method that needs an answer of a server starts it, and waits within its limits.
+
+    It waits no longer once `cancelled` is set, which is that of the current line, and after Ctrl-C.
+    """
+
+    cancelled: Flag
 
     def overview(self) -> str:
         """The servers, their state and the tools of those that run; starts none."""
@@ -73,6 +79,9 @@ class NoServers:
 
     loaders: Loaders = NO_LOADERS
 
+    def __init__(self) -> None:
+        self.cancelled = Flag()
+
     def overview(self) -> str:
         return NO_SERVERS_TEXT
 
@@ -94,23 +103,12 @@ class NoServers:
 
 def show_servers(chat: ChatState, argument: str) -> str:
     """`/mcp`, `/mcp NAME` and `/mcp restart NAME`."""
-    words = argument.split()
-    try:
-        match words:
-            case []:
-                return chat.servers.overview()
-            case [name] if name != RESTART:
-                return chat.servers.details(name)
-            case ["restart", name]:
-                return chat.servers.details(name, restarts=True)
-            case _:
-                raise UsageError("/mcp lists the servers; /mcp NAME starts one; /mcp restart NAME starts it again")
-    except KeyboardInterrupt:
-        raise CancelledError("stopped waiting for the server") from None
-
-
-def server_prompt(chat: ChatState, name: str, argument: str) -> str:
-    try:
-        return chat.servers.prompt(name, argument)
-    except KeyboardInterrupt:
-        raise CancelledError("stopped waiting for the server") from None
+    match argument.split():
+        case []:
+            return chat.servers.overview()
+        case [name] if name != RESTART:
+            return chat.servers.details(name)
+        case ["restart", name]:
+            return chat.servers.details(name, restarts=True)
+        case _:
+            raise UsageError("/mcp lists the servers; /mcp NAME starts one; /mcp restart NAME starts it again")

@@ -31,13 +31,26 @@ class ProjectFile:
         return blake2b(self.content, digest_size=16).hexdigest()
 
     def source(self) -> SettingsSource:
-        """The settings; folders of models are relative to the file."""
+        """The settings; folders of models and programs of MCP servers are relative to the file."""
         file = read_settings_file(self.path, self.content)
         models = file.tables.get("models")
         if isinstance(models, dict):
             resolved = {key: self._resolve_folder(value) for key, value in cast("dict[str, Any]", models).items()}
             file = replace(file, tables=file.tables | {"models": resolved})
+        servers = file.tables.get("mcp")
+        if isinstance(servers, dict):
+            resolved = {name: self._resolve_program(table) for name, table in cast("dict[str, Any]", servers).items()}
+            file = replace(file, tables=file.tables | {"mcp": resolved})
         return file.source("project file")
+
+    def _resolve_program(self, table: Any) -> Any:
+        """The table of a server with an absolute path for a program that is named with a folder: "tools/server"."""
+        command = cast("dict[str, Any]", table).get("command") if isinstance(table, dict) else None
+        if not isinstance(command, list) or not command or not isinstance(command[0], str):
+            return table
+        has_folder = any(each and each in command[0] for each in (os.sep, os.altsep))
+        program = str(self.path.parent / command[0]) if has_folder else command[0]
+        return {**table, "command": [program, *command[1:]]}
 
     def _resolve_folder(self, value: Any) -> Any:
         """An absolute path for a folder that lies relative to this file; any other value unchanged."""

@@ -170,6 +170,8 @@ class SessionWorker:
 
     def run_line(self, line: str, cancelled: Flag) -> None:
         command = COMMAND_PATTERN.match(line.strip())
+        if self._chat:
+            self._chat.servers.cancelled = cancelled
         if not command:
             self._ask(lambda chat: chat.make_request(line), cancelled)
             return

@@ -1,12 +1,11 @@
 """What a server does wrong is one line for the user and an error for the model, and nothing hangs."""
 
 import threading
-from types import SimpleNamespace
 
 import pytest
 
+from specchat.agent.mcp_event_loop import EventLoopThread
 from specchat.agent.mcp_settings import ServerSettings
-from specchat.commands.mcp_commands import show_servers
 from specchat.errors import CancelledError, SpecchatError
 from tests.agent.mcp.conftest import broken, call
 
@@ -106,11 +105,16 @@ def test_waiting_for_a_start_can_be_stopped(start):
         start(broken("never starts")).tools(stopped)
 
 
-def test_ctrl_c_while_a_server_starts_is_an_error_of_the_command():
-    def interrupt(name, **_options):
+def test_ctrl_c_and_escape_end_the_waiting_for_a_command(start, monkeypatch):
+    def interrupt(*_arguments):
         raise KeyboardInterrupt
 
-    chat = SimpleNamespace(servers=SimpleNamespace(details=interrupt))
-
+    servers = start(broken("never starts"))
+    servers.cancelled = threading.Event()
+    servers.cancelled.set()
     with pytest.raises(CancelledError, match="stopped waiting"):
-        show_servers(chat, "demo")
+        servers.details("broken")
+    servers.cancelled = threading.Event()
+    monkeypatch.setattr(EventLoopThread, "wait_for", interrupt)
+    with pytest.raises(CancelledError, match="stopped waiting"):
+        servers.details("broken")

@@ -92,6 +92,15 @@ def test_the_question_about_a_project_names_what_would_run(tmp_path):
     assert "the MCP server other with allow = ['rm']" in summary
 
 
+def test_a_program_with_a_folder_is_relative_to_the_project_file(tmp_path):
+    (tmp_path / ".specchat.toml").write_text("[mcp.a]\ncommand = ['tools/serve', 'x']\n[mcp.b]\ncommand = ['uvx']\n")
+
+    tables = find_project_file(tmp_path).source().tables["mcp"]
+
+    assert [str(tmp_path / "tools/serve"), "x"] == tables["a"]["command"]
+    assert ["uvx"] == tables["b"]["command"]
+
+
 def test_servers_are_not_sent_to_the_engine_process(tmp_path):
     (tmp_path / ".specchat.toml").write_text(GIT + "[limits]\nanswer = 5\n")
     layers = ProfileLayers(read_profile_chain("chat"), (find_project_file(tmp_path).source(),))
