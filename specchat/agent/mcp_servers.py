@@ -58,6 +58,8 @@ class McpServers:
                 tools += agent_tools(connection, connection.start(cancelled).tools)
             except McpServerError:
                 continue  # its notice says it
+            except CancelledError:
+                break  # what needs the tools is cancelled by the same flag
         return tuple(tools)
 
     @property

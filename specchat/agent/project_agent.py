@@ -15,6 +15,7 @@ from specchat.agent.agent_loop import AgentEvent, AgentLoop, LoopLimits
 from specchat.agent.agent_tool import AgentTool
 from specchat.agent.consent import AskConsent, Consent, Rules
 from specchat.agent.instructions import project_instructions, with_section, without_section
+from specchat.agent.mcp_servers import McpServers
 from specchat.agent.project_files import ProjectFiles
 from specchat.chat.events import Event, Notice
 from specchat.chat.request import Request
@@ -37,13 +38,12 @@ class AgentUI:
 
 @dataclass
 class ProjectAgent:
-    """`allow` are rules beside those of the profile; `further_tools` come from other programs, such as MCP servers."""
+    """`allow` are rules beside those of the profile. The tools of the chat's MCP servers are offered beside our own."""
 
     chat: ChatState
     workspace: WorkspaceRoots
     ui: AgentUI
     allow: Sequence[str] = ()
-    further_tools: Callable[[], Sequence[AgentTool]] = tuple
     _consent: Consent = field(default_factory=Consent)
     _loops: dict[str, AgentLoop] = field(default_factory=dict[str, AgentLoop])  # by conversation
     _instructions: str | None = None
@@ -65,11 +65,21 @@ class ProjectAgent:
                 yield Notice(found.notice)
         is_plan = mode == AGENT_PLAN
         self._set_system(system, with_section(system, self.workspace.main_root.name, self._instructions, is_plan))
-        yield from self._loop(values, files).run(self.chat.ask, request, cancelled)
+        servers = self.chat.servers if isinstance(self.chat.servers, McpServers) else McpServers()
+        server_tools = servers.tools(cancelled)
+        yield from map(Notice, servers.take_notices())
+        loop = self._loop(values, files, server_tools, servers.allow_rules)
+        yield from loop.run(self.chat.ask, request, cancelled)
 
-    def _loop(self, values: Mapping[str, Any], files: ProjectFiles) -> AgentLoop:
+    def _loop(
+        self,
+        values: Mapping[str, Any],
+        files: ProjectFiles,
+        server_tools: Sequence[AgentTool],
+        server_rules: Sequence[str],
+    ) -> AgentLoop:
         """The loop of this conversation, with the settings of now."""
-        allow = (*values.get("agent.allow", ()), *self.allow)
+        allow = (*values.get("agent.allow", ()), *self.allow, *server_rules)
         is_plan = values.get("agent.mode") == AGENT_PLAN
         self._consent.rules = Rules.parse(allow, values.get("agent.deny", ()), is_read_only=is_plan)
         self._consent.ask = self.ui.ask_consent
@@ -78,7 +88,7 @@ class ProjectAgent:
         limits = LoopLimits(int(values.get("agent.rounds", 25)), characters)
         own = self._own_tools(files, characters, float(values.get("agent.command_seconds", 120)))
         loop = self._loops.setdefault(self.chat.conversation.session_id, AgentLoop((), self._consent))
-        loop.tools, loop.limits = [*own, *self.further_tools()], limits
+        loop.tools, loop.limits = [*own, *server_tools], limits
         return loop
 
     def _own_tools(self, files: ProjectFiles, characters: int, command_seconds: float) -> list[AgentTool]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specchat.agent.mcp_servers import front_end_servers
 from specchat.chat.attachments import decode_text
 from specchat.chat.history import ASK
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
@@ -75,7 +76,8 @@ def ask(
         if isinstance(session, Conversation):
             if is_agent or is_plan:
                 session.configure({"agent.mode": AGENT_PLAN if is_plan else AGENT_ON})
-            answering = terminal_agent(ChatState(session), allow)  # its chat reads long files in parts
+            chat = ChatState(session, servers=front_end_servers())  # it reads long files in parts
+            answering = terminal_agent(chat, allow)
         code = print_answer(answering, replace(request, files=(*context_files.files, *request.files)))
     if context_files.sources:
         print(f"sources: {', '.join(context_files.sources)}", file=sys.stderr)
