@@ -61,7 +61,7 @@ from specchat.models.thinking import TEXT, AnswerPart
 from specchat.models.thinking_budget import make_thinking_budget
 from specchat.models.tokenizer import AUTO_THINKING, Tokenizer
 from specchat.models.tool_calls import TOOL_CALL
-from specchat.models.tool_grammar import ThoughtThenAnswer, forced_call_grammar
+from specchat.models.tool_grammar import ThoughtThenAnswer, forced_call_grammar, free_call_grammar
 from specchat.profile import Profile, Prompt
 from specchat.threads import ThreadWatchdog
 
@@ -292,7 +292,9 @@ class _RunningTurn:
             drafter, self.sampler, route.budget, limit, models.tokenizer.stop_token_ids, self.grammar,
             self.request.wants_probabilities,
         )  # fmt: skip
-        detector = RepetitionDetector(self.profile.limits.repeats, self._is_copied)
+        # A forced call is closed before its limit also when it repeats itself; stopped, it would be invalid.
+        repeats = 0 if self.request.forced_schemas else self.profile.limits.repeats
+        detector = RepetitionDetector(repeats, self._is_copied)
         for step in self.generation.decode(config):
             if not self.stats.steps:
                 self.totals = replace(self.totals, ttft_seconds=perf_counter() - self.start_time)
@@ -327,7 +329,8 @@ class _RunningTurn:
             tokenizer, limit_of_thought, columns, is_open=opens_thought, text_follows=not schemas
         )
         if not schemas:
-            return thought
+            offered = {tool.name: tool.schema for tool in self.request.offered_tools}
+            return (free_call_grammar(tokenizer, offered, columns, thought) if offered else None) or thought
         may_think = thought is not None and (opens_thought or self.thinking != "off")
         call = forced_call_grammar(tokenizer, schemas, columns, max(1, limit - limit_of_thought * may_think))
         if thought is None or not may_think:

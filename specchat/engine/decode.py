@@ -118,7 +118,7 @@ class Generation:
                 tree = tree.first_chain(budget)
             drafted_at = pass_seconds()
             allowed = None
-            if config.grammar is not None and not config.grammar.is_free(budget):
+            if config.grammar is not None and not config.grammar.is_free(tree.tokens[1:]):
                 tree, allowed = constrain_tree(tree, config.grammar, budget)
             verified = self._verify(tree, sampler, seen, allowed)
             output, (sampled, finite) = verified.output, _wait_for(verified.samples)

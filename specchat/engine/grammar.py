@@ -8,6 +8,7 @@ are added in front of the draft.
 This file knows no grammar language and no text: it uses an automaton over token ids (`models/llguidance_grammar.py`).
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -34,8 +35,8 @@ class Grammar(Protocol):
         """Tokens that most likely come next, because only one text is possible. They are verified like draft tokens."""
         ...
 
-    def is_free(self, depth: int) -> bool:
-        """Whether any token may come next and behind each of the next `depth` tokens: then no mask is needed."""
+    def is_free(self, draft_tokens: Sequence[int]) -> bool:
+        """Whether any token may come next and behind any path of these draft tokens: then no mask is needed."""
         ...
 
 

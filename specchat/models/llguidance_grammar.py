@@ -4,6 +4,9 @@ llguidance supports JSON schema and regular expressions, computes a token mask i
 draft tree needs. Knows the interface `engine.grammar`, and nothing else of the engine.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -44,9 +47,18 @@ class TokenGrammar:
     def forced_tokens(self) -> list[int]:
         return self._matcher.compute_ff_tokens()
 
-    def is_free(self, depth: int) -> bool:
+    def is_free(self, draft_tokens: Sequence[int]) -> bool:
         """Never known: a mask takes microseconds."""
         return False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether only the end of the answer may follow."""
+        return set(self.allowed_mask().nonzero().flatten().tolist()) <= self._stop_token_ids
+
+    def copy(self) -> TokenGrammar:
+        """The grammar in its state, which goes on by itself."""
+        return TokenGrammar(self._matcher.deep_copy(), self._vocab_size, self._stop_token_ids)
 
     def _error_message(self) -> str:
         return self._matcher.get_error().splitlines()[0] if self._matcher.is_error() else self._matcher.stop_reason()

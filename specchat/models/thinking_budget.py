@@ -6,7 +6,7 @@ The tokens that close the thought are forced at a place that the tokens before i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -81,11 +81,13 @@ class ThinkingBudget:
         state = self._states[-1]
         return list(self._markers.closing_tokens[state.count :]) if state.phase is Phase.CLOSING else []
 
-    def is_free(self, depth: int) -> bool:
-        """Whether any token may come next, and after it any, up to `depth` tokens from here."""
+    def is_free(self, draft_tokens: Sequence[int]) -> bool:
+        """Whether any token may come next, and after it any, up to as many tokens from here."""
         state = self._states[-1]
         used = state.count if state.phase is Phase.THINKING else 0
-        return state.phase is Phase.ANSWER or (state.phase is not Phase.CLOSING and used + depth < self._max_tokens)
+        return state.phase is Phase.ANSWER or (
+            state.phase is not Phase.CLOSING and used + len(draft_tokens) < self._max_tokens
+        )
 
     def _next_state(self, state: _State, token: int) -> _State:
         match state.phase:

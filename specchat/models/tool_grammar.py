@@ -1,4 +1,6 @@
-"""Forced tool calls as grammars over tokens: one call of one of the tools, with arguments that its schema allows.
+"""Tool calls as grammars over tokens: a call of one of the tools, with arguments that its schema allows.
+
+A forced call is the whole answer. In an answer that may call tools, the grammar begins behind the marker of a call.
 
 A grammar alone lets a model write a string or a list until the answer is at its limit, and a call that is cut is
 invalid. So from some token on, what closes the call is allowed alone, wherever the grammar allows it. A model that
@@ -18,7 +20,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.grammar import Grammar
-from specchat.models.llguidance_grammar import lark_grammar
+from specchat.errors import UsageError
+from specchat.models.llguidance_grammar import TokenGrammar, lark_grammar
 from specchat.models.thinking_budget import Phase, ThinkingBudget
 from specchat.models.tokenizer import Tokenizer
 
@@ -37,15 +40,34 @@ def forced_call_grammar(
     return ClosingGrammar(grammar, tokenizer, vocab_size, ClosingTime(max_tokens, level_tokens))
 
 
-def _call_lark(tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]]) -> str:
+def free_call_grammar(
+    tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]], vocab_size: int, thought: ThinkingBudget | None
+) -> CallsInText | None:
+    """Free text, in which calls are valid. None where a marker does not tell that a call begins, or several may follow.
+
+    A schema that the grammar does not support leaves the calls to the model.
+    """
     form = tokenizer.tool_format
+    if not form.marker or form.next_call or form.last or form.read_arguments:
+        return None
+    lark = _call_lark(tokenizer, schemas, is_begun=True)
+    try:
+        call = lark_grammar(lark, tokenizer.folder, vocab_size, tokenizer.stop_token_ids)
+    except UsageError:
+        return None
+    return CallsInText(tokenizer, call, vocab_size, thought)
+
+
+def _call_lark(tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]], *, is_begun: bool = False) -> str:
+    form = tokenizer.tool_format
+    beginning = form.opening.removeprefix(form.marker) if is_begun else form.opening
     calls = [
-        f"call_{number}: {_literal(tokenizer, form.opening + name + form.between)} arguments_{number} "
+        f"call_{number}: {_literal(tokenizer, beginning + name + form.between)} arguments_{number} "
         f"{_literal(tokenizer, form.after)}\narguments_{number}: %json {json.dumps(_closed(schema))}"
         for number, (name, schema) in enumerate(schemas.items())
     ]
     starts = [f"call_{number}" for number in range(len(calls))]
-    if form.lead_in and tokenizer.thinking:
+    if form.lead_in and tokenizer.thinking and not is_begun:
         starts += [f"{_literal(tokenizer, form.lead_in)} {start}" for start in starts]
     return "\n".join([f"start: {' | '.join(starts)}", *calls])
 
@@ -171,8 +193,8 @@ class ClosingGrammar:
     def forced_tokens(self) -> list[int]:
         return self._grammar.forced_tokens()
 
-    def is_free(self, depth: int) -> bool:
-        return self._grammar.is_free(depth)
+    def is_free(self, draft_tokens: Sequence[int]) -> bool:
+        return self._grammar.is_free(draft_tokens)
 
 
 @lru_cache(maxsize=2)
@@ -227,7 +249,7 @@ class ThoughtThenAnswer:
             return self._answer.forced_tokens()
         return self._thought.forced_tokens()
 
-    def is_free(self, depth: int) -> bool:
+    def is_free(self, draft_tokens: Sequence[int]) -> bool:
         """Never: a stop token would end the answer without its call."""
         return False
 
@@ -243,3 +265,66 @@ class ThoughtThenAnswer:
     def _undo(self) -> bool:
         self._readers.pop()
         return False
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a token of an answer with calls stands."""
+
+    end_of_text: bytes = b""  # which may be the beginning of a marker
+    call: TokenGrammar | None = None  # the next token belongs to it
+    reader: ThinkingBudget | TokenGrammar | None = None  # which consumed the last token
+
+
+class CallsInText:
+    """Free text in which every call follows a grammar, from behind its marker on; a thought before it has its limit."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, call: TokenGrammar, vocab_size: int, thought: ThinkingBudget | None
+    ) -> None:
+        shown = tokenizer.tool_token_ids | tokenizer.thinking_token_ids
+        hidden = tokenizer.special_token_ids - shown
+        self._token_bytes = lambda token: b"" if token in hidden else tokenizer.token_bytes(token)
+        self._marker, self._call, self._thought = tokenizer.tool_format.marker.encode(), call, thought
+        self._every_token = torch.ones(vocab_size, dtype=torch.bool)
+        self._places = [_Place()]
+
+    def allowed_mask(self) -> Tensor:
+        """In a call what its grammar allows, outside every token. bool [V]"""
+        if call := self._places[-1].call:
+            return call.allowed_mask()
+        return self._thought.allowed_mask() if self._thought else self._every_token
+
+    def advance(self, token: int) -> bool:
+        place = self._places[-1]
+        if place.call is not None:
+            if not place.call.advance(token):
+                return False
+            self._places.append(_Place(call=None if place.call.is_over else place.call, reader=place.call))
+            return True
+        if self._thought and not self._thought.advance(token):
+            return False
+        text = place.end_of_text + self._token_bytes(token)
+        is_thought = self._thought is not None and self._thought.phase is not Phase.ANSWER
+        call = self._call.copy() if text.endswith(self._marker) and not is_thought else None
+        self._places.append(_Place(text[-len(self._marker) :], call, self._thought))
+        return True
+
+    def rollback(self, count: int) -> None:
+        for _ in range(count):
+            if reader := self._places.pop().reader:
+                reader.rollback(1)
+
+    def forced_tokens(self) -> list[int]:
+        if call := self._places[-1].call:
+            return call.forced_tokens()
+        return self._thought.forced_tokens() if self._thought else []
+
+    def is_free(self, draft_tokens: Sequence[int]) -> bool:
+        """Whether no call can begin before the last of these tokens."""
+        if self._places[-1].call is not None:
+            return False
+        end = self._marker[-1]
+        if any(end in self._token_bytes(token) for token in draft_tokens):
+            return False
+        return self._thought is None or self._thought.is_free(draft_tokens)

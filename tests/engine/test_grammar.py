@@ -58,7 +58,7 @@ class Counting:
     def rollback(self, count: int) -> None:
         del self.read[-count:]
 
-    def is_free(self, depth: int) -> bool:
+    def is_free(self, draft_tokens: list[int]) -> bool:
         return False
 
     def forced_tokens(self) -> list[int]:

@@ -13,7 +13,7 @@ from specchat.models.thinking_budget import make_thinking_budget
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.tool_calls import TOOL_CALL
 from specchat.models.tool_formats import FORMATS, PLAIN_JSON
-from specchat.models.tool_grammar import ThoughtThenAnswer, forced_call_grammar
+from specchat.models.tool_grammar import ThoughtThenAnswer, forced_call_grammar, free_call_grammar
 from tests import tokenizers_at_hand as at_hand
 
 ALL_FORMATS = {**FORMATS, "plain": PLAIN_JSON}
@@ -89,3 +89,51 @@ def test_a_thought_comes_before_the_call_and_a_rollback_leads_back(seed, is_open
     assert TEXT not in {part.kind for part in parts}
     assert parts[-1].kind == TOOL_CALL
     assert parts[0].kind in (THINKING, TOOL_CALL)
+
+
+FREE_FORMATS = [name for name in ALL_FORMATS if name in ("hermes", "mistral", "harmony")]
+
+
+@pytest.mark.parametrize("name", FREE_FORMATS)
+@pytest.mark.parametrize("seed", range(3))
+def test_in_free_text_a_call_that_begins_is_valid_and_text_is_free_again_after_it(name, seed, tmp_path):
+    tokenizer = tokenizer_of(name, tmp_path)
+    tokenizer.thinking = None
+    before = tokenizer.encode(f"Let me see. {tokenizer.tool_format.marker}", parse_special=True)
+    straight, winding = (free_call_grammar(tokenizer, SCHEMAS, tokenizer.vocab_size, None) for _ in range(2))
+    chosen, tokens = random.Random(seed), list[int]()
+    while len(tokens) < 20 * LIMIT:
+        if len(tokens) < len(before):
+            assert straight.allowed_mask().all()
+            tokens.append(before[len(tokens)])
+        elif straight.allowed_mask().all():
+            break
+        else:
+            allowed = straight.allowed_mask().nonzero().flatten().tolist()
+            quotes = [token for token in allowed if tokenizer.token_bytes(token) in (b'"', b"]", b"}")]
+            tokens.append(chosen.choice(quotes or allowed))
+        assert straight.advance(tokens[-1]) and winding.advance(tokens[-1])
+        winding.rollback(sum(winding.advance(token) for token in [*before, 7, *tokens[-3:]]))
+        assert (winding.allowed_mask() == straight.allowed_mask()).all()
+
+    stream = AnswerStream(tokenizer, is_continuation=False, tool_schemas=SCHEMAS)
+    parts = [*stream.push(tokens).parts, *stream.flush().parts]
+    assert [part.kind for part in parts] == [TEXT, TOOL_CALL]
+    assert parts[1].call_name in SCHEMAS
+    assert isinstance(json.loads(parts[1].text), dict)
+
+
+def test_without_a_marker_among_the_draft_tokens_no_mask_is_needed(tmp_path):
+    tokenizer = tokenizer_of("hermes", tmp_path)
+    grammar = free_call_grammar(tokenizer, SCHEMAS, tokenizer.vocab_size, None)
+    words, marker = tokenizer.encode("a quick fox"), tokenizer.vocabulary["<tool_call>"]
+
+    assert grammar.is_free(words)
+    assert not grammar.is_free([*words, marker])
+    assert grammar.advance(marker)
+    assert not grammar.is_free([])
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL_FORMATS) - set(FREE_FORMATS)))
+def test_where_no_marker_tells_a_call_the_text_stays_free(name, tmp_path):
+    assert free_call_grammar(tokenizer_of(name, tmp_path), SCHEMAS, 500, None) is None
