@@ -18,15 +18,22 @@ from specchat.tui.diff_content import diff_content
 from specchat.tui.worker_messages import InputKind, InputRequest
 
 TITLE_SEPARATOR = " · "  # after the name of the file
-YES_NO_KEYS = "yn"
+VALID_KEYS = {InputKind.YES_NO: "yn", InputKind.CONSENT: "yans"}
 HUNK_KEY_HELP = "Take this change?  y yes  n no  a all  d no more  e edit  s split  c comment  u undo  q quit"
 KEY_HELP = {
     InputKind.YES_NO: "y yes  n no  Escape no",
+    InputKind.CONSENT: "Allow it?  y yes  a always in this session  n no  s no and stop",
     InputKind.KEY: HUNK_KEY_HELP,
     InputKind.LINE: "Enter requests a rewrite  Escape goes back",
     InputKind.TEXT: "Ctrl+S accepts these lines  Escape goes back",
 }
-CANCEL_ANSWERS = {InputKind.KEY: "q", InputKind.YES_NO: "n", InputKind.LINE: "", InputKind.TEXT: None}
+CANCEL_ANSWERS = {
+    InputKind.KEY: "q",
+    InputKind.YES_NO: "n",
+    InputKind.CONSENT: "s",
+    InputKind.LINE: "",
+    InputKind.TEXT: None,
+}
 BUSY_KEY_HELP = "Escape stops"
 
 
@@ -95,7 +102,7 @@ class Approval(Vertical):
             request.kind is not InputKind.TEXT, request.kind is InputKind.LINE, request.kind is InputKind.TEXT
         )  # fmt: skip
         match request.kind:
-            case InputKind.KEY | InputKind.YES_NO:
+            case InputKind.KEY | InputKind.YES_NO | InputKind.CONSENT:
                 self.screen.set_focus(hunk)
                 hunk.scroll_home(animate=False)
             case InputKind.LINE:
@@ -112,7 +119,7 @@ class Approval(Vertical):
 
     def answer_with_key(self, key: str) -> None:
         """A decision key; ignored until the user can have seen the hunk."""
-        is_valid = self._request.kind is not InputKind.YES_NO or key in YES_NO_KEYS
+        is_valid = key in VALID_KEYS.get(self._request.kind, key)
         if is_valid and monotonic() >= self._ignore_keys_until:
             self._answer(key)
 

@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
 
+from specchat.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta, ThinkingDelta
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import CancelledError, HostError, SpecchatError
@@ -130,17 +131,28 @@ class ConversationPresenter:
                 await self._on_request_sent(message)
             case AnswerEnded(is_stored=is_stored):
                 await self._on_answer_ended(is_stored=is_stored)
+            case CallStarted() | CallFinished() | LoopEnded() | RoundStarted():
+                await self._on_agent_event(message)
             case EngineState():
                 self._on_engine_state(message, now)
             case TranscriptNote() | RejectedEdit():
                 await self._add_note(message)
-            case EngineLost():
+            case EngineLost() | QuitRequested():
                 self.live_stats.set_idle()
-                self._screen.post_message(ForScreen(message))
-            case QuitRequested():
                 self._screen.post_message(ForScreen(message))
             case _:
                 self._on_event(message, now)
+
+    async def _on_agent_event(self, event: AgentEvent) -> None:
+        match event:
+            case CallStarted(summary=summary) if self.turn:
+                await self.turn.add_call(summary)
+            case CallFinished(outcome=outcome) if self.turn:
+                self.turn.end_call(outcome)
+            case LoopEnded(reason=reason):
+                await self._transcript.add_note(f"the work ended early: {reason}")
+            case _:
+                pass
 
     async def _add_note(self, note: TranscriptNote | RejectedEdit) -> None:
         if isinstance(note, RejectedEdit):

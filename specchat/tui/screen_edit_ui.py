@@ -3,10 +3,14 @@
 from queue import SimpleQueue
 from threading import Event as Flag
 
+from specchat.agent.consent import Answer, ConsentQuestion
 from specchat.chat.events import Event, LoadingProgress, Notice, PrefillProgress, Routed, StepDone
 from specchat.commands.file_edits import EditUI
 from specchat.edit.hunk_prompt import HUNK_QUESTION
+from specchat.edit.hunks import unified_diff
 from specchat.tui.worker_messages import EditProgress, InputKind, InputRequest, MessageQueue, RejectedEdit
+
+CONSENT_KEYS = {"y": Answer.ONCE, "a": Answer.ALWAYS, "n": Answer.NO}
 
 
 class ScreenEditUI:
@@ -34,6 +38,16 @@ class ScreenEditUI:
         """Whether the user answers yes; the first line of the question is its title."""
         self._hunk = question
         return self._wait_for_answer(InputKind.YES_NO, question) == "y"
+
+    def ask_consent(self, question: ConsentQuestion) -> Answer:
+        """Show the diff or the command, and ask; the end of the screen stops the work."""
+        if change := question.change:
+            title = f"{change.path} · {question.summary}"
+            lines = unified_diff(change.path, change.old, change.new)
+        else:
+            title, lines = f"{question.effect.value} · {question.always}", f" {question.summary}"
+        self._hunk = f"{title}\n{lines}"
+        return CONSENT_KEYS.get(self._wait_for_answer(InputKind.CONSENT, "") or "", Answer.STOP)
 
     def _show_hunk(self, hunk: str) -> None:
         self._hunk = hunk

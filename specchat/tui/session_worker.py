@@ -8,17 +8,21 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Event as Flag
 from threading import Thread
 from typing import TYPE_CHECKING, ParamSpec
 
+from specchat.agent.agent_loop import AgentEvent, RoundStarted
 from specchat.agent.mcp_servers import front_end_servers
+from specchat.agent.project_agent import AgentUI, ProjectAgent
 from specchat.chat.events import Failed
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
 from specchat.commands.chat_state import ChatState, CommandResult
 from specchat.commands.command_registry import COMMAND_PATTERN, run_line
+from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, DeclinedError, HostError, SpecchatError, UsageError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile import Models
@@ -27,6 +31,7 @@ from specchat.tui.worker_messages import (
     ConversationNamed,
     ConversationOpened,
     EditFinished,
+    EditProgress,
     EngineLost,
     MessageQueue,
     QuitRequested,
@@ -75,6 +80,7 @@ class SessionWorker:
         self._session_request, self._worker_messages, self._client_name = session_request, worker_messages, client_name
         self._chat: ChatState | None = None
         self._edit_ui: ScreenEditUI | None = None
+        self._agent: ProjectAgent | None = None
         self._wants_probabilities = False
         self._overrides = dict(session_request.overrides)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -240,10 +246,15 @@ class SessionWorker:
             if chat.attachment_notice:
                 self._worker_messages.put(TranscriptNote(chat.attachment_notice))
             is_stored = True
-            for event in chat.ask(replace(request, wants_probabilities=self._wants_probabilities), cancelled):
-                chat.on_event(event)
+            request = replace(request, wants_probabilities=self._wants_probabilities)
+            for event in self._project_agent(chat, cancelled).ask(request, cancelled):
+                if not isinstance(event, AgentEvent):
+                    chat.on_event(event)
+                    is_stored = is_stored and not _is_refused(event)
                 self._worker_messages.put(event)
-                is_stored = is_stored and not _is_refused(event)
+                if isinstance(event, RoundStarted):  # each answer is a turn of its own
+                    self._worker_messages.put(AnswerEnded(is_stored))
+                    self._worker_messages.put(RequestSent(event.request))
             for notice in (*chat.notices, *chat.servers.take_notices()):
                 self._worker_messages.put(TranscriptNote(notice))
             self._post_new_name(chat)
@@ -255,9 +266,22 @@ class SessionWorker:
         except Exception as error:  # noqa: BLE001 (the edge: the screen survives a failed turn)
             self._worker_messages.put(Failed(_error_line(error)))
         finally:
+            self._edit_ui = None
             self._worker_messages.put(AnswerEnded(is_stored))
         if is_stored:
             self._post_versions()
+
+    def _project_agent(self, chat: ChatState, cancelled: Flag) -> ProjectAgent:
+        """The agent of this conversation; it asks on the screen, as edits do."""
+        from specchat.tui.screen_edit_ui import ScreenEditUI
+
+        self._edit_ui = edit_ui = ScreenEditUI(self._worker_messages, cancelled)
+        show: Callable[[str], None] = lambda line: self._worker_messages.put(EditProgress(line))
+        ui = AgentUI(edit_ui.ask_consent, edit_ui.confirm, show)
+        if self._agent is None or self._agent.chat is not chat:
+            self._agent = ProjectAgent(chat, WorkspaceRoots(Path.cwd()), ui)
+        self._agent.ui = ui
+        return self._agent
 
     def _post_versions(self) -> None:
         """After the end of the answer, which must not wait for the history; an unreadable one has no versions."""

@@ -3,7 +3,7 @@
 Of a long conversation, only the last turns are mounted; earlier turns are loaded on request.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -11,6 +11,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Static
 
+from specchat.agent.agent_tool import ToolOutcome
 from specchat.chat.history import StoredTurn
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.tui.diff_content import diff_content
@@ -170,11 +171,12 @@ class Transcript(VerticalScroll, can_focus=False):
             self.is_following = False
 
     async def _mount_stored(self, turns: Sequence[StoredTurn], first: int, before: TurnView | None = None) -> None:
+        outcomes = _outcomes_of(turns)
         for number, stored in enumerate(turns, start=first):
             files = tuple(str(file.get("name", "")) for file in stored.request.get("files") or ())
             turn = TurnView(_question_of(stored), self._glyphs, number, files)
             await self.mount(turn, before=before)
-            await turn.show_stored(stored)
+            await turn.show_stored(stored, outcomes)
 
     def _show_hidden_count(self) -> None:
         older = self.query_one("#older-notice", Static)
@@ -183,6 +185,14 @@ class Transcript(VerticalScroll, can_focus=False):
         older.update(
             f"{self._glyphs.ellipsis} {count:,} earlier turn{'' if count == 1 else 's'} (Ctrl+Home shows more)"
         )
+
+
+def _outcomes_of(turns: Sequence[StoredTurn]) -> Mapping[str, ToolOutcome]:
+    """The outcomes of calls, by their ids: each is in the request after the call."""
+    results = (result for turn in turns for result in turn.request.get("tool_results") or ())
+    return {
+        str(each.get("call_id")): ToolOutcome(str(each.get("text", "")), bool(each.get("is_error"))) for each in results
+    }
 
 
 def _question_of(stored: StoredTurn) -> str:

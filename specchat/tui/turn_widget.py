@@ -19,17 +19,20 @@ from textual.events import Click
 from textual.message import Message
 from textual.widgets import Static
 
+from specchat.agent.agent_tool import ToolOutcome
 from specchat.chat.events import Totals
 from specchat.chat.history import StoredTurn
 from specchat.commands.code_blocks import find_code_blocks
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable
 from specchat.host.protocol import totals_from_json
+from specchat.tui.call_view import CallView
 from specchat.tui.code_block_header import CodeBlockHeader, header_texts
 from specchat.tui.streaming_answer import StreamingAnswer
 from specchat.tui.thinking_view import ThinkingView
 
 END_REASON_TEXTS = {
     "stop": "stop: end",
+    "tool_calls": "calls tools",
     "length": "stop: length limit",
     "repetition": "stop: repeats itself",
     "cancelled": "stopped, the partial answer is kept",
@@ -130,7 +133,9 @@ class TurnView(Vertical, can_focus=True):
         self._is_newest = False
 
     def compose(self) -> ComposeResult:
-        yield Static(self._question_text(), classes="question", markup=False)
+        question = Static(self._question_text(), classes="question", markup=False)
+        question.display = bool(self.question or self._files)  # results of tools take the place of a question
+        yield question
         yield ThinkingView(self._glyphs)
         yield StreamingAnswer()
         yield Static("", classes="footer", markup=False)
@@ -156,6 +161,15 @@ class TurnView(Vertical, can_focus=True):
         self._pending_text += text
         if is_in_view:
             self.show_pending_text()
+
+    async def add_call(self, summary: str, outcome: ToolOutcome | None = None) -> None:
+        """Show a call of a tool below the answer."""
+        await self.mount(CallView(summary, self._glyphs, outcome), before=self.query_one(".footer"))
+
+    def end_call(self, outcome: ToolOutcome) -> None:
+        for call in self.query(CallView):
+            if call.outcome is None:
+                call.end(outcome)
 
     def append_thinking(self, text: str, seconds: float) -> None:
         """Append to what the model thinks, which has lasted so long."""
@@ -231,12 +245,16 @@ class TurnView(Vertical, can_focus=True):
         for header in self.query(CodeBlockHeader):
             header.set_newest(is_newest=self._is_newest)
 
-    async def show_stored(self, stored: StoredTurn) -> None:
+    async def show_stored(self, stored: StoredTurn, outcomes: Mapping[str, ToolOutcome]) -> None:
+        """Show a turn of the history, with the outcomes of its calls by their ids."""
         self.answer = self._pending_text = stored.answer.text
         if stored.answer.thinking:
             self.append_thinking(stored.answer.thinking, 0.0)
             self.end_thinking(totals_from_json(dict(stored.totals)).thinking_seconds)
         self.set_footer(stored_footer(stored.state, stored.totals, self._glyphs), is_error=stored.state == "failed")
+        for call in stored.answer.tool_calls:
+            outcome = outcomes.get(call.id, ToolOutcome("no result", is_error=True))
+            await self.add_call(f"{call.name} {call.arguments}", outcome)
         await self.finalize()
 
     @on(VersionSwitch.Clicked)

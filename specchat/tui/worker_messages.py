@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from threading import Lock
 
+from specchat.agent.agent_loop import AgentEvent
 from specchat.chat.events import Event
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
@@ -78,6 +79,7 @@ class EngineState:
 class InputKind(Enum):
     KEY = "key"
     YES_NO = "yes_no"
+    CONSENT = "consent"
     LINE = "line"
     TEXT = "text"
 
@@ -86,7 +88,7 @@ class InputKind(Enum):
 class InputRequest:
     """The user has to answer: `text` is the prompt, or the text to edit; `hunk` is shown above it, with a notice.
 
-    For YES_NO, `hunk` holds the question.
+    For YES_NO and CONSENT, `hunk` holds the question.
     """
 
     kind: InputKind
@@ -116,6 +118,7 @@ class QuitRequested:
 EditMessage = InputRequest | EditProgress | EditFinished
 ConversationMessage = (
     Event
+    | AgentEvent
     | ConversationOpened
     | ConversationNamed
     | VersionsChanged

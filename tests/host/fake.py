@@ -107,7 +107,7 @@ class FakeSession:
         turn = FakeTurn(request.text, "", seed, tool_results=request.tool_results)
         totals, said, calls = Totals(prompt_tokens=3), list[str](), list[str]()
         try:
-            for event in self._events(request, seed, cancelled):
+            for event in self._answer(request, seed, cancelled):
                 yield event
                 match event:
                     case TextDelta(text=text):
@@ -132,15 +132,23 @@ class FakeSession:
             self.turns.append(replace(turn, answer="".join([*said, *calls])))
         yield Finished(reason, totals)
 
-    def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
+    def _answer(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
         if request.text.startswith("agent\n"):
             self.script = request.text.split("\n")[1:]
+        if not self.script:
+            yield from self._events(request, seed, cancelled)
+            return
+        line = self.script.pop(0)
         yield PrefillProgress(3, 3)
-        yield from self._scripted(self.script.pop(0)) if self.script else self._obey(request, seed, cancelled)
+        if line.startswith("call "):
+            yield from self._call([line.removeprefix("call ")])
+        else:
+            yield from self._step(line)
 
-    def _obey(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
+    def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
         verb, _, rest = request.text.partition(" ")
         self.fails_in_set_load = verb == "load"
+        yield PrefillProgress(3, 3)
         if request.answer_prefix:
             yield TextDelta(request.answer_prefix)
         if verb in ("read", "crash", "fail", "stuck", "exit", "load"):
@@ -161,16 +169,6 @@ class FakeSession:
             yield from self._think(int(rest))
         else:
             yield from self._write(verb, rest, request, seed)
-
-    def _scripted(self, line: str) -> Iterator[Event]:
-        verb, _, rest = line.partition(" ")
-        if verb != "call":
-            yield from self._step(line)
-            return
-        name, _, arguments = rest.partition(" ")
-        id = f"call_{len(self.turns)}"
-        yield ToolCallDelta(0, id, name)
-        yield ToolCallDelta(0, id, "", arguments)
 
     def _go_wrong(self, verb: str, cancelled: Flag) -> Iterator[Event]:
         if verb == "crash":
@@ -351,9 +349,7 @@ def fake_load(profile: str, progress: Callable[[Event], None], cancelled: Flag) 
 def restore(stored: StoredTurn) -> FakeTurn | None:
     if stored.state in ("failed", "running"):
         return None
-    results = tuple(ToolResult(**each) for each in stored.request.get("tool_results") or ())
-    calls = "".join(f"+{call.name}{call.arguments}" for call in stored.answer.tool_calls)
-    return FakeTurn(stored.request["text"], stored.answer.text + calls, stored.answer.seed or 0, tool_results=results)
+    return FakeTurn(stored.request["text"], stored.answer.text, stored.answer.seed or 0)
 
 
 PATIENCE = HostTimeouts()
