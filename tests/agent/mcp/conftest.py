@@ -28,7 +28,7 @@ def call(servers, name, **arguments):
     return tool.run(arguments, threading.Event())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def demo():
     servers = McpServers([demo_settings(env=(("GREETING", "hello"),), allow=frozenset({"add"}))])
     yield servers

@@ -85,7 +85,7 @@ def test_the_doctor_names_the_servers_and_starts_none(own_folder):  # noqa: F811
 
 
 def test_the_package_of_servers_is_imported_with_the_first_start_only():
-    modules = modules_after("import specchat.tui.app, specchat.repl.loop, specchat.agent.mcp_servers")
+    modules = modules_after("import specchat.commands.command_registry, specchat.agent.mcp_servers")
 
     assert not {"mcp", "anyio", "httpx2", "torch"} & modules
 
