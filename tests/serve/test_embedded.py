@@ -24,6 +24,12 @@ SCHEMA = {
     "required": ["ok"],
     "additionalProperties": False,
 }
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {
+        "type": "object", "properties": {key: {"type": "string"} for key in keys}, "required": keys,
+    }}}
+    for name, keys in (("read", ["path"]), ("write", ["path", "text"]))
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +49,7 @@ def client(runtime) -> Iterator[Any]:
         kill_host()
 
 
-def ask(client: Any, *messages: dict[str, str], **more: Any) -> Any:
+def ask(client: Any, *messages: dict[str, Any], **more: Any) -> Any:
     return client.chat.completions.create(model="embedded", messages=list(messages), **more)
 
 
@@ -108,6 +114,23 @@ def test_a_schema_forms_the_answer(client):
     answer = text_of(ask(client, QUESTION, response_format=form))
 
     assert set(json.loads(answer)) == {"ok"}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "write"}}], ids=str)
+def test_a_forced_call_fits_its_tool_and_its_result_continues_the_session(client, choice):
+    first = ask(client, QUESTION, tools=TOOLS, tool_choice=choice, max_tokens=100)
+    message = first.choices[0].message
+    (call,) = message.tool_calls
+    given = json.loads(call.function.arguments)
+    call.function.arguments = json.dumps(dict(reversed(given.items())), indent=2)  # as other clients write it
+    result = {"role": "tool", "tool_call_id": call.id, "content": "red"}
+
+    second = ask(client, QUESTION, message.model_dump(exclude_none=True), result, tools=TOOLS)
+
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
+    assert sorted(given) == sorted(schemas[call.function.name]["required"])
+    known = first.usage.prompt_tokens + first.usage.completion_tokens
+    assert second.usage.prompt_tokens_details.cached_tokens >= known - 1
 
 
 def test_a_stop_and_a_limit_end_it(client):

@@ -1,7 +1,9 @@
 """The package `anthropic` against `specchat serve`."""
 
+import json
+
 import anthropic
-from steps import ADDRESS, QUESTION, SCHEMA, TOKEN, checked_json, refused, step
+from steps import ADDRESS, AREA, QUESTION, SCHEMA, TOKEN, checked_json, refused, step
 
 client = anthropic.Anthropic(base_url=ADDRESS, api_key=TOKEN, max_retries=0)
 asked = {"model": "embedded", "max_tokens": 200, "messages": [{"role": "user", "content": QUESTION}]}
@@ -22,5 +24,8 @@ step("`messages.count_tokens`", f"{counted}, as in the usage of the answer")
 form = {"format": {"type": "json_schema", "schema": SCHEMA}}
 step("`output_config` with a schema", checked_json(client.messages.create(**asked, output_config=form).content[0].text))
 step("`models.list`", ", ".join(f"`{model.id}`" for model in client.models.list()))
+tools = [{"name": "area", "input_schema": AREA}]
+(called,) = client.messages.create(**asked, tools=tools, tool_choice={"type": "any"}).content
+step("`tool_choice` any", f"`{called.name}`: {checked_json(json.dumps(called.input), AREA)}")
 wrong = anthropic.Anthropic(base_url=ADDRESS, api_key="wrong", max_retries=0)
 step("another key", refused(wrong.models.list, anthropic.APIStatusError))

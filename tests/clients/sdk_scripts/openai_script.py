@@ -1,7 +1,7 @@
 """The package `openai` against `specchat serve`."""
 
 import openai
-from steps import ADDRESS, QUESTION, SCHEMA, TOKEN, checked_json, refused, step
+from steps import ADDRESS, AREA, QUESTION, SCHEMA, TOKEN, checked_json, refused, step
 
 READ = "import json\n\n\ndef read(path):\n    with open(path) as file:\n        return json."
 
@@ -24,5 +24,8 @@ gap = client.completions.create(model="embedded", prompt=READ, suffix="\n", max_
 step("`completions.create` with a `suffix`", f"`{gap.choices[0].text.strip()}`, `{gap.choices[0].finish_reason}`")
 embed = lambda: client.embeddings.create(model="embedded", input="x")
 step("`embeddings.create`", refused(embed, openai.APIStatusError))
+tools = [{"type": "function", "function": {"name": "area", "parameters": AREA}}]
+(call,) = client.chat.completions.create(**asked, tools=tools, tool_choice="required").choices[0].message.tool_calls
+step("`tool_choice` required", f"`{call.function.name}`: {checked_json(call.function.arguments, AREA)}")
 wrong = openai.OpenAI(base_url=f"{ADDRESS}/v1", api_key="wrong", max_retries=0)
 step("another key", refused(wrong.models.list, openai.APIStatusError))

@@ -31,8 +31,8 @@ def refused(call: Callable[[], object], error: type[Exception]) -> str:
     raise AssertionError("not refused")
 
 
-def checked_json(text: str) -> str:
-    assert set(json.loads(text)) == set(SCHEMA["properties"]), text
+def checked_json(text: str, schema: dict[str, object] = SCHEMA) -> str:
+    assert set(json.loads(text)) == set(schema["required"]), text
     return text
 
 
