@@ -349,7 +349,9 @@ def fake_load(profile: str, progress: Callable[[Event], None], cancelled: Flag) 
 def restore(stored: StoredTurn) -> FakeTurn | None:
     if stored.state in ("failed", "running"):
         return None
-    return FakeTurn(stored.request["text"], stored.answer.text, stored.answer.seed or 0)
+    results = tuple(ToolResult(**each) for each in stored.request.get("tool_results") or ())
+    calls = "".join(f"+{call.name}{call.arguments}" for call in stored.answer.tool_calls)
+    return FakeTurn(stored.request["text"], stored.answer.text + calls, stored.answer.seed or 0, tool_results=results)
 
 
 PATIENCE = HostTimeouts()
