@@ -15,6 +15,8 @@ from specchat.profile import Profile, RouteRule, all_drafters
 PINNED = "pinned"  # the reason of a route whose drafter the user named
 HIGH_TEMPERATURE = 1.2  # above this, few draft tokens are accepted
 FALLBACK_RULE = RouteRule(kind="chat")
+# Not told by words, so no rule of a profile names them: an answer that must call a tool, and one after a result.
+TOOL_CALL, TOOL_RESULT = TOOL_KINDS = ("tool_call", "tool_result")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ KIND_DEFAULTS: Mapping[str, KindDefaults] = {
     "chat": KindDefaults("an explanation is predictable but rarely a copy", MODELS_FIRST),
     "creative": KindDefaults("creative text copies nothing", MODELS_FIRST),
     "short": KindDefaults("the answer is probably short", PLAIN_FIRST),
+    TOOL_CALL: KindDefaults("a call repeats names and brackets", COPYING_FIRST),
+    TOOL_RESULT: KindDefaults("what follows the result of a tool copies from it", COPYING_FIRST),
 }
 
 
@@ -65,20 +69,30 @@ def choose_route(
     name and cannot run with the loaded models.
     """
     temperature = request.sampling(profile.sampling).temperature
-    rule = first_matching_rule(profile.routes, request, temperature) or FALLBACK_RULE
+    tool_kind = _tool_kind(request)
+    found = None if tool_kind else first_matching_rule(profile.routes, request, temperature)
+    rule = found or FALLBACK_RULE
+    kind = tool_kind or rule.kind
     variant = request.variant or profile.speculation.variant
     budget = profile.speculation.budget
     if variant != "auto":
         check_available(variant, available)
-        return Route(rule.kind, variant, _budget(variant, budget), PINNED, (variant,))
+        return Route(kind, variant, _budget(variant, budget), PINNED, (variant,))
     budget = min(budget, rule.budget or budget)
     first = next((each for each in rule.variants if each == "auto" or each in available), rule.variants[0])
     if first == "auto":
-        preferred = (*rule.variants, *profile.drafter_order(rule.kind))
+        preferred = (*rule.variants, *profile.drafter_order(kind))
         candidates = available if auto_candidates is None else auto_candidates | {"auto"}
-        return _auto_route(rule.kind, preferred, budget, candidates, temperature)
+        return _auto_route(kind, preferred, budget, candidates, temperature)
     check_available(first, available)
-    return Route(rule.kind, first, _budget(first, budget), f"the profile sets {first} for {rule.kind}", (first,))
+    return Route(kind, first, _budget(first, budget), f"the profile sets {first} for {kind}", (first,))
+
+
+def _tool_kind(request: Request) -> str:
+    """The kind of a request that its tools decide; "" for one that its words decide."""
+    if request.forced_schemas:
+        return TOOL_CALL
+    return TOOL_RESULT if request.tool_results and not request.text.strip() else ""
 
 
 def check_routes(profile: Profile, available: frozenset[str]) -> None:

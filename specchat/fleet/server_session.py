@@ -217,6 +217,8 @@ def _supported_request(profile: Profile, turns: Sequence[Turn], request: Request
 
     The stop strings of an answer with a given beginning belong to this beginning.
     """
+    if request.offered_tools or request.tool_results:
+        raise UsageError(f"tools: {profile.models.backend} is not asked to call any yet; use a local model for tools")
     formed = with_edit_contract(request, turns, profile.prompt)
     is_beginning_lost = formed.answer_prefix and profile.models.backend not in CONTINUING_BACKENDS
     is_format_lost = formed.answer_format and formed.answer_format.kind == LARK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -14,6 +15,7 @@ from specchat.chat.tools import Tool
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.errors import UsageError
 from specchat.loading.load_engine import Engine, load_engine
+from specchat.models.tool_formats import HERMES
 from specchat.profile import Profile
 from tests.cover import matrix
 from tests.tiny import HERMES_TEMPLATE, LLAMA_TEMPLATE, THINKING_TEMPLATE, Chaos, calling, speaking, thinking
@@ -67,6 +69,20 @@ def test_no_drafter_changes_a_forced_call(model, sampling, variant):
     plain = tokens_in(asked(session(model, sampling, "plain")))
 
     assert tokens_in(asked(session(model, sampling, variant))) == plain
+
+
+@pytest.mark.parametrize(("sampling", "variant"), matrix(list(SAMPLING), VARIANTS))
+def test_no_drafter_changes_calls_inside_free_text(sampling, variant, monkeypatch):
+    often = replace(HERMES, opening='e{"name": "', after="}e", begin="e", closing="e", tokens=())
+    tokenizer = engine("llama", sampling).models.tokenizer
+    monkeypatch.setattr(tokenizer, "tool_format", often)  # a random model soon writes such a marker
+
+    plain, other = session("llama", sampling, "plain"), session("llama", sampling, variant)
+    tokens = [tokens_in(asked(each, "auto", seed)) for each in (plain, other) for seed in range(3)]
+
+    assert tokens[:3] == tokens[3:]
+    if sampling == "T1":
+        assert any(turn.tool_calls for turn in plain.turns)
 
 
 @pytest.mark.parametrize("choice", ["required", "weather", "note"])

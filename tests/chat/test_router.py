@@ -9,7 +9,8 @@ import pytest
 
 from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.chat.request_kinds import HEAD_CHARACTERS, TAIL_CHARACTERS, _any_of, matches_rule, parse_question
-from specchat.chat.router import KIND_DEFAULTS, Route, choose_route
+from specchat.chat.router import KIND_DEFAULTS, TOOL_KINDS, Route, choose_route
+from specchat.chat.tools import Tool, ToolResult
 from specchat.errors import ProfileError
 from specchat.host.protocol import request_from_json, request_to_json
 from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, RouteRule, load_profile
@@ -120,8 +121,23 @@ def test_each_kind_has_its_first_drafter(request_, kind, first):
     assert (kind, "auto", first) == (chosen.kind, chosen.variant, chosen.drafter_order[0])
 
 
+@pytest.mark.parametrize(
+    ("request_", "kind"),
+    [
+        (Request("Write a poem", tools=(Tool("a"),), tool_choice="a"), "tool_call"),
+        (Request("Write a poem", tools=(Tool("a"),), tool_choice="required"), "tool_call"),
+        (Request("", tools=(Tool("a"),), tool_results=(ToolResult("c1", "a", "found"),)), "tool_result"),
+        (Request("Write a poem", tools=(Tool("a"),), tool_results=(ToolResult("c1", "a", "found"),)), "creative"),
+        (Request("Write a poem", tools=(Tool("a"),)), "creative"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_calls_and_what_follows_results_are_kinds_of_their_own(request_, kind):
+    assert route(request_).kind == kind
+
+
 def test_the_order_has_every_available_drafter_once():
-    for kind in KIND_DEFAULTS:
+    for kind in NAMES:
         for available in (WITHOUT_MODELS, DRAFT, ALL_DRAFTERS):
             assert available - {"auto"} == set(by_rules("x", RouteRule(kind=kind), available=available).drafter_order)
             assert len(available) - 1 == len(by_rules("x", RouteRule(kind=kind), available=available).drafter_order)
@@ -132,7 +148,7 @@ def test_a_head_goes_before_a_draft_model_in_a_chat():
 
 
 def test_every_kind_of_the_profiles_has_a_reason_and_an_order():
-    assert set(NAMES) == KIND_DEFAULTS.keys()
+    assert {*NAMES, *TOOL_KINDS} == KIND_DEFAULTS.keys()
     assert all({*kind.drafter_order} == {*DRAFTER_NAMES} - {"auto"} for kind in KIND_DEFAULTS.values())
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, ThinkingDelta
 from specchat.chat.request import AnswerFormat, Attachment, Request
+from specchat.chat.tools import Tool
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
 from specchat.fleet.server_client import DEFAULT_TIMEOUTS, ServerTimeouts
@@ -177,6 +178,12 @@ def test_an_answer_format_without_server_support_is_an_error(served):
     session = engine(served.url, **{"models.backend": "openai"}).create_session()
 
     *_, failed = ask(session, Request("echo", answer_format=AnswerFormat.parse("regex", "a")))
+
+    assert isinstance(failed, Failed) and failed.exit_code == 2 and served.asked == []
+
+
+def test_tools_are_refused_and_not_ignored(served):
+    *_, failed = ask(engine(served.url).create_session(), Request("echo", tools=(Tool("weather"),)))
 
     assert isinstance(failed, Failed) and failed.exit_code == 2 and served.asked == []
 
