@@ -13,9 +13,10 @@ import click
 from specchat.chat.events import Event, Finished, TextDelta, Totals
 from specchat.chat.request import Attachment, Request
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.print_turn import Conversation, print_answer
+from specchat.cli.print_turn import print_answer
 from specchat.cli.session_options import open_conversation
 from specchat.cli.starter_offer import offer_starter
+from specchat.host.client import Conversation
 from specchat.profile.keys import EMBEDDED, STARTER
 
 TEXT = (

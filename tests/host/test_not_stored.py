@@ -85,7 +85,7 @@ def test_a_replacement_turn_without_a_question_is_an_error_and_changes_nothing()
     talk = Conversation(UNKEPT)
     talk.rewind(0, PAST[:1])
 
-    with pytest.raises(HostError, match="user must be a text"):
+    with pytest.raises(UsageError, match="the prompt is empty"):
         talk.rewind(1, [Exchange("", "2")])
 
     assert "one?=1;" == recalled(talk)
