@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
+from specchat.agent.agent_loop import AgentEvent
 from specchat.chat.events import Event, Finished, TextDelta, Totals
 from specchat.chat.request import Attachment, Request
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.print_turn import print_answer
+from specchat.cli.print_turn import Conversation, print_answer
 from specchat.cli.session_options import open_conversation
 from specchat.cli.starter_offer import offer_starter
-from specchat.host.client import Conversation
 from specchat.profile.keys import EMBEDDED, STARTER
 
 TEXT = (
@@ -56,7 +56,7 @@ class RecordedTurn:
     text: str = ""
     totals: Totals = Totals()
 
-    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event | AgentEvent]:
         """Answer one request."""
         for event in self.conversation.ask(request, cancelled):
             if isinstance(event, TextDelta):
