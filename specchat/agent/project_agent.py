@@ -44,6 +44,7 @@ class ProjectAgent:
     workspace: WorkspaceRoots
     ui: AgentUI
     allow: Sequence[str] = ()
+    mode: str = ""  # in the place of that of the profile
     _consent: Consent = field(default_factory=Consent)
     _loops: dict[str, AgentLoop] = field(default_factory=dict[str, AgentLoop])  # by conversation
     _instructions: str | None = None
@@ -51,7 +52,8 @@ class ProjectAgent:
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event | AgentEvent]:
         """The events of the answer, and of the calls and answers that follow it."""
         values = self.chat.conversation.profile_values()
-        mode = str(values.get("agent.mode", AGENT_OFF))
+        mode = self.mode or str(values.get("agent.mode", AGENT_OFF))
+        values = {**values, "agent.mode": mode}
         system = str(values.get("prompt.system") or "")
         if mode == AGENT_OFF:
             self._set_system(system, without_section(system))

@@ -30,7 +30,7 @@ PERMISSION_OPTIONS = [
     schema.PermissionOption(option_id=REJECT, name="Do not change the file", kind="reject_once"),
 ]
 
-ToolKind = Literal["edit", "other", "think"]
+ToolKind = Literal["edit", "execute", "other", "read", "search", "think"]
 StopReason = Literal["end_turn", "max_tokens", "cancelled"]
 POLL_SECONDS = 0.02  # how often a waiting thread checks for cancellation
 FILE_TIMEOUT_SECONDS = 30.0  # some editors never answer an unknown request
@@ -197,9 +197,11 @@ class EditorClient:
         while not self._poll(future):
             pass
 
-    def request_permission(self, turn: PromptTurn, tool_call: ToolCallStart) -> str:
+    def request_permission(
+        self, turn: PromptTurn, tool_call: ToolCallStart, options: list[schema.PermissionOption] = PERMISSION_OPTIONS
+    ) -> str:
         """The id of the option that the user chose; CancelledError if the request was cancelled."""
-        update, options = permission_tool_call(tool_call), PERMISSION_OPTIONS
+        update = permission_tool_call(tool_call)
         request = self.sdk_client.request_permission(session_id=self.session_id, tool_call=update, options=options)
         try:
             outcome = self._wait_for_result(turn, request, NO_TIMEOUT_SECONDS).outcome

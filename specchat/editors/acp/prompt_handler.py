@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from acp import RequestError
 from acp.schema import PromptResponse
 
+from specchat.agent.agent_loop import AgentEvent
+from specchat.agent.project_agent import AgentUI, ProjectAgent
 from specchat.chat.events import Event
 from specchat.chat.request import Attachment, Request
 from specchat.chat.retrieve import ContextBudget
@@ -19,9 +21,11 @@ from specchat.commands.model_loading import pending_models
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.editors.acp import stored_sessions
+from specchat.editors.acp.agent_calls import ToolCallReporter
 from specchat.editors.acp.client_requests import EditorClient, PromptTurn, prompt_response, thought_chunk
 from specchat.editors.acp.prompt_blocks import Prompt, attach_linked_files
 from specchat.editors.acp.session_config import (
+    AGENT_OF_MODE,
     ASK_MODE,
     ATTACHED_CODE,
     AUTO_MODE,
@@ -31,6 +35,8 @@ from specchat.editors.acp.session_config import (
     FIX_INSTRUCTION,
     HELP,
     QUESTION_TEMPLATES,
+    READING_MODES,
+    TOOL_MODES,
     SessionConfig,
     available_commands,
     help_text,
@@ -70,6 +76,7 @@ class PromptHandler:
         self.config = config
         self._chat, self._session_request, self._unused_mcp_servers = chat, session_request, unused_mcp_servers
         self._is_named = bool(chat.conversation.name)
+        self._agent = ProjectAgent(chat, workspace, AgentUI())
 
     def apply_config(self) -> None:
         """Send the chosen options to the engine. If it refuses them, the next request reports the error."""
@@ -144,7 +151,7 @@ class PromptHandler:
         command = parse_slash_command(prompt.text)
         if command:
             return self._run_command(*command, prompt, reporter)
-        if self.config.mode != ASK_MODE and (
+        if self.config.mode not in (ASK_MODE, *TOOL_MODES) and (
             intent := intent_from_text(prompt.text, prompt.linked_paths, self.workspace)
         ):
             return self._run_edit(intent, prompt.text, reporter)
@@ -180,8 +187,8 @@ class PromptHandler:
             reporter.send(*self.config.updates())
 
     def _run_edit(self, intent: EditIntent, prompt_text: str, reporter: TurnReporter) -> PromptResponse:
-        if self.config.mode == ASK_MODE:
-            raise UsageError(f"in mode '{ASK_MODE}' no file is changed; choose the mode '{EDIT_MODE}'")
+        if self.config.mode in READING_MODES:
+            raise UsageError(f"in mode '{self.config.mode}' no file is changed; choose the mode '{EDIT_MODE}'")
         # imports the grammars, which most sessions do not need
         from specchat.editors.acp.file_edit import FileEdit, FileEditSettings
 
@@ -240,7 +247,9 @@ class PromptHandler:
         return load_profile(self.conversation.profile).limits.context
 
     def _run_request(self, request: Request, reporter: TurnReporter) -> PromptResponse:
-        events = self._forward_events(self._chat.ask(request, reporter.turn.cancelled))
+        calls = ToolCallReporter(reporter, self.workspace)
+        self._agent.ui, self._agent.mode = calls.ui, AGENT_OF_MODE.get(self.config.mode, "")
+        events = self._forward_events(self._agent.ask(request, reporter.turn.cancelled), calls)
         response = stream_answer(events, reporter, self._window_tokens)
         self._send_title(reporter)
         return response
@@ -250,7 +259,10 @@ class PromptHandler:
             self._is_named = True
             reporter.send(session_title(str(self.conversation.call("subscribe")["name"])))
 
-    def _forward_events(self, events: Iterator[Event]) -> Iterator[Event]:
+    def _forward_events(self, events: Iterator[Event | AgentEvent], calls: ToolCallReporter) -> Iterator[Event]:
         for event in events:
+            if isinstance(event, AgentEvent):
+                calls.on_event(event)
+                continue
             self._chat.on_event(event)
             yield event

@@ -16,14 +16,22 @@ from acp.schema import AvailableCommand, AvailableCommandInput, AvailableCommand
 from specchat.commands.command_registry import COMMAND_PATTERN, COMMANDS, Command, conversation_commands
 from specchat.errors import UsageError
 from specchat.hub.runnable_models import RunnableModel
-from specchat.profile import all_drafters, load_profile, profile_names
+from specchat.profile import AGENT_OFF, AGENT_ON, AGENT_PLAN, all_drafters, load_profile, profile_names
 
-ASK_MODE, EDIT_MODE, AUTO_MODE = "ask", "edit", "auto"
+ASK_MODE, EDIT_MODE, AUTO_MODE, AGENT_MODE, PLAN_MODE = "ask", "edit", "auto", "agent", "plan"
 MODES: Mapping[str, str] = {
     ASK_MODE: "Answers only; changes no file.",
     EDIT_MODE: "Edits files on request, after you permit the diff.",
     AUTO_MODE: "Edits files on request, without asking for permission.",
+    AGENT_MODE: "Uses tools in the project, after you permit each change and command.",
+    PLAN_MODE: "Uses the tools that only read, and answers with a plan.",
 }
+READING_MODES, TOOL_MODES = (ASK_MODE, PLAN_MODE), (AGENT_MODE, PLAN_MODE)
+AGENT_OF_MODE: Mapping[str, str] = {
+    ASK_MODE: AGENT_OFF,
+    AGENT_MODE: AGENT_ON,
+    PLAN_MODE: AGENT_PLAN,
+}  # else the profile
 PROFILE_DEFAULT = "profile"  # the option value for "as the profile says"
 EDIT = "edit"
 EDIT_ARGUMENTS, EDIT_HELP = "FILE[:FIRST-LAST] INSTRUCTION", "rewrite a file by instruction; shows the diff first"

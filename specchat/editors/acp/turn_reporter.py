@@ -10,6 +10,7 @@ from acp.schema import PromptResponse, SessionInfoUpdate, UsageUpdate
 
 from specchat.chat.events import (
     REPETITION,
+    TOOL_CALLS,
     Event,
     Failed,
     Finished,
@@ -36,6 +37,7 @@ from specchat.errors import HostError, error_with_exit_code
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "end_turn", "length": "max_tokens", REPETITION: "max_tokens", "cancelled": "cancelled",
+    TOOL_CALLS: "end_turn",  # the calls were the last of the loop
 }  # fmt: skip
 
 PERCENT_STEP = 10  # of the progress that is shown

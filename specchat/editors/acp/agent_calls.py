@@ -1,0 +1,83 @@
+"""Calls of tools in an editor: updates with kind, file and diff, and the permission of the user for each that acts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from acp import schema
+
+from specchat.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
+from specchat.agent.agent_tool import Effect, PlannedChange
+from specchat.agent.consent import Answer, ConsentQuestion
+from specchat.agent.project_agent import AgentUI
+from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.editors.acp.client_requests import (
+    ALLOW,
+    ALLOW_ALWAYS,
+    REJECT,
+    ToolKind,
+    text_block,
+    thought_chunk,
+    tool_call_end,
+    tool_call_start,
+)
+from specchat.editors.acp.turn_reporter import TurnReporter
+from specchat.errors import CancelledError
+
+STOP = "stop"
+ANSWERS = {ALLOW: Answer.ONCE, ALLOW_ALWAYS: Answer.ALWAYS, REJECT: Answer.NO}
+KINDS: dict[Effect, ToolKind] = {Effect.WRITE: "edit", Effect.EXECUTE: "execute", Effect.READ: "search"}
+
+
+class ToolCallReporter:
+    """Reports the calls of one prompt."""
+
+    def __init__(self, reporter: TurnReporter, workspace: WorkspaceRoots) -> None:
+        self._reporter, self._workspace = reporter, workspace
+
+    @property
+    def ui(self) -> AgentUI:
+        return AgentUI(self.ask_consent)
+
+    def on_event(self, event: AgentEvent) -> None:
+        match event:
+            case CallStarted(call=call, summary=summary, effect=effect, path=path):
+                kind: ToolKind = "read" if call.name == "read" else KINDS.get(effect, "other") if effect else "other"
+                start = tool_call_start(call.id, summary, kind)
+                if path:
+                    start.locations = [schema.ToolCallLocation(path=str(self._workspace.path_of(path)))]
+                self._reporter.send(start)
+            case CallFinished(call=call, outcome=outcome, change=change):
+                end = tool_call_end(call.id, is_done=not outcome.is_error, text=outcome.text)
+                if change:
+                    end.content = [self._diff(change), *(end.content or ())]
+                self._reporter.send(end)
+            case LoopEnded(reason=reason):
+                self._reporter.send(thought_chunk(f"the work ended early: {reason}\n"))
+            case _:
+                pass
+
+    def ask_consent(self, question: ConsentQuestion) -> Answer:
+        """Show the diff or the command, and ask; an editor that withdraws the question stops the work."""
+        tool_call = tool_call_start(question.call.id, question.summary, KINDS.get(question.effect, "other"))
+        tool_call.status = "pending"
+        shown: Any = schema.ContentToolCallContent(type="content", content=text_block(question.summary))
+        if change := question.change:
+            shown = self._diff(change)
+            tool_call.locations = [schema.ToolCallLocation(path=shown.path)]
+        tool_call.content = [shown]
+        options = [
+            schema.PermissionOption(option_id=ALLOW, name="Allow it", kind="allow_once"),
+            schema.PermissionOption(option_id=ALLOW_ALWAYS, name=question.always.capitalize(), kind="allow_always"),
+            schema.PermissionOption(option_id=REJECT, name="No", kind="reject_once"),
+            schema.PermissionOption(option_id=STOP, name="No, and stop", kind="reject_always"),
+        ]
+        try:
+            chosen = self._reporter.client.request_permission(self._reporter.turn, tool_call, options)
+        except CancelledError:
+            return Answer.STOP
+        return ANSWERS.get(chosen, Answer.STOP)
+
+    def _diff(self, change: PlannedChange) -> schema.FileEditToolCallContent:
+        path = str(self._workspace.path_of(change.path))
+        return schema.FileEditToolCallContent(type="diff", path=path, old_text=change.old, new_text=change.new)

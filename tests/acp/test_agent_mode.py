@@ -1,0 +1,68 @@
+"""The mode `agent`: calls with kind, place and diff, and a permission request before each that acts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.acp.test_file_edit import QUESTION, asked_of, deciding
+
+WRITE = {"path": "new.txt", "content": "new\n"}
+
+
+def script(*calls: tuple[str, object]) -> str:
+    return "\n".join(["agent", *(f"call {name} {json.dumps(arguments)}" for name, arguments in calls), "all done"])
+
+
+def in_mode(editor, folder, mode: str) -> str:
+    session = editor.new(folder)
+    editor.request("session/set_mode", {"sessionId": session, "modeId": mode})
+    return session
+
+
+def chosen(option: str):
+    return {"outcome": {"outcome": "selected", "optionId": option}}
+
+
+@pytest.mark.parametrize(("option", "is_written"), [("allow", True), ("allow-always", True), ("reject", False)])
+def test_a_write_is_shown_asked_about_and_reported(editor, folder, option, is_written):
+    (folder / "a.txt").write_text("one\n")
+
+    end = deciding(editor, chosen(option)).ask(
+        in_mode(editor, folder, "agent"), script(("read", {"path": "a.txt"}), ("write", WRITE))
+    )
+
+    assert "end_turn" == end["stopReason"]
+    assert "all done" == editor.said()
+    assert is_written == (folder / "new.txt").exists()
+    read, write = editor.of("tool_call")
+    assert ("read", "edit") == (read["kind"], write["kind"])
+    assert [{"path": str(folder / "a.txt")}] == read["locations"]
+    [question] = asked_of(editor, QUESTION)
+    assert ("diff", "new\n") == tuple(question["toolCall"]["content"][0][key] for key in ("type", "newText"))
+    assert write["toolCallId"] == question["toolCall"]["toolCallId"]
+    assert ("completed" if is_written else "failed") == editor.of("tool_call_update")[-1]["status"]
+
+
+def test_stop_ends_the_work(editor, folder):
+    deciding(editor, chosen("stop")).ask(in_mode(editor, folder, "agent"), script(("run", {"command": "touch ran"})))
+
+    assert not (folder / "ran").exists()
+    assert "all done" not in editor.said()
+
+
+def test_mode_plan_only_reads(editor, folder):
+    editor.ask(in_mode(editor, folder, "plan"), script(("write", WRITE)))
+
+    assert not (folder / "new.txt").exists()
+    assert [] == asked_of(editor, QUESTION)
+    assert "all done" == editor.said()
+
+
+def test_no_tool_is_used_in_the_other_modes(editor, folder):
+    for mode in ("ask", "edit", "auto"):
+        editor.ask(in_mode(editor, folder, mode), script(("write", WRITE)))
+
+    assert not (folder / "new.txt").exists()
+    assert [] == editor.of("tool_call")
