@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from threading import Event as Flag
 from time import perf_counter
 
@@ -370,11 +371,16 @@ class _RunningTurn:
 
     def _emit_call(self, part: AnswerPart) -> Iterator[Event]:
         if part.call_name:
-            self.calls.append(ToolCall(f"call_{secrets.token_hex(CALL_ID_BYTES)}", part.call_name, ""))
+            self.calls.append(ToolCall(self._new_call_id(), part.call_name, ""))
             yield ToolCallDelta(part.call_index, self.calls[-1].id, part.call_name)
         if part.text:
             call = self.calls[-1] = replace(self.calls[-1], arguments=self.calls[-1].arguments + part.text)
             yield ToolCallDelta(part.call_index, call.id, arguments=part.text)
+
+    def _new_call_id(self) -> str:
+        """Another one for each call of a conversation. It follows from the seed, because templates may show it."""
+        place = f"{self.sampler.seed} {len(self.session.turns)} {len(self.calls)}"
+        return f"call_{blake2b(place.encode(), digest_size=CALL_ID_BYTES).hexdigest()}"
 
     def _max_new_tokens(self, prompt_tokens: int) -> int:
         if self.window <= prompt_tokens:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from itertools import chain
@@ -23,6 +23,7 @@ from specchat.host.spawn import history_path
 from specchat.profile import DRAFTERS
 
 if TYPE_CHECKING:
+    from specchat.bench.loop_check import LoopReport
     from specchat.bench.lossless_check import Difference, VerifyReport
     from specchat.chat.request import Request
     from specchat.loading.load_engine import Engine
@@ -48,9 +49,12 @@ MAX_LISTED_DIFFERENCES = 5  # of one variant
     help="Drafters, separated by commas.",
     shell_complete=complete_drafters,
 )
-@click.option("--count", default=6, show_default=True, help="Number of prompts.")
+@click.option("--count", default=6, show_default=True, help="Number of prompts, or of loops.")
 @click.option("--limit", default=64, show_default=True, help="Most tokens of an answer.")
 @click.option("--draws", default=1000, show_default=True, help="Samples for each acceptance test; 0 skips them.")
+@click.option(
+    "--loops", "is_loops", is_flag=True, help="Compare tool calls in agent loops instead of answers to prompts."
+)
 @click.option("--json", "is_json", is_flag=True, help="The whole report as one JSON object.")
 @profile_options
 def verify(
@@ -62,6 +66,7 @@ def verify(
     limit: int,
     draws: int,
     *,
+    is_loops: bool,
     is_json: bool,
     **options: Any,
 ) -> None:
@@ -72,12 +77,17 @@ def verify(
     """
     if session_id and prompts_path:
         raise UsageError("--session and --prompts both say what is decoded; name one of them")
+    if is_loops and (session_id or prompts_path):
+        raise UsageError("--loops has conversations of its own; leave out --session and --prompts")
     options["target"] = model or options["target"]
     profile = resolve_profile(options)
     variants = parse_names("variant", names, [name for name in DRAFTERS if name != "plain"])
     from specchat.bench.lossless_check import VerifySettings, verify_lossless
 
     engine = load_engine_here(profile)
+    if is_loops:
+        _verify_loops(engine, variants, count, is_json=is_json)
+        return
     prompts = (
         list(_stored_prompts(session_id, engine))
         if session_id
@@ -89,6 +99,17 @@ def verify(
     print(json.dumps(asdict(report) | {"lossless": report.is_lossless}) if is_json else as_text(report))
     if not report.is_lossless:
         raise NotLosslessError("decoding is not lossless here: drafting changed the text; please report this")
+
+
+def _verify_loops(engine: Engine, variants: Sequence[str], count: int, *, is_json: bool) -> None:
+    from specchat.bench.loop_check import verify_loops
+
+    progress_line = TemporaryLine()
+    report = verify_loops(engine, variants, count, progress_line.show)
+    progress_line.erase()
+    print(json.dumps(asdict(report) | {"lossless": report.is_lossless}) if is_json else loops_as_text(report))
+    if not report.is_lossless:
+        raise NotLosslessError("drafting changed a tool call or a text of a loop here; please report this")
 
 
 def _requests(prompts_path: Path | None) -> Iterator[Request]:
@@ -141,6 +162,27 @@ def as_text(report: VerifyReport) -> str:
         lines.append(f"{samples} the probabilities of a plain pass (p = {fit.p_value:.2g})")
     last_line = "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"
     return "\n".join([*lines, "", last_line])
+
+
+def loops_as_text(report: LoopReport) -> str:
+    """A Markdown table: how many turns and calls of each drafter are those of plain decoding."""
+    exact = "" if report.is_exact else "; near ties may be decided differently here"
+    lines = [f"{report.model}: tool calls and texts of agent loops beside plain decoding{exact}", ""]
+    lines += [
+        "| variant | T | loops equal | turns equal | tool calls equal | first difference |",
+        "|---|---|---|---|---|---|",
+    ]
+    for result in report.results:
+        cells = (
+            [result.skip_reason, "", "", ""]
+            if result.skip_reason
+            else [
+                f"{result.equal_loops} of {result.loops}", f"{result.equal_turns} of {result.turns}",
+                f"{result.equal_calls} of {result.calls}", result.first_difference,
+            ]
+        )  # fmt: skip
+        lines.append(f"| {result.variant} | {result.temperature:g} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _difference_text(difference: Difference) -> str:
