@@ -53,7 +53,7 @@ def test_y_copies_an_answer_and_c_its_code(run_on_screen, copied):
         await driver.submit("write ```python\nx = 1\n```")
         await driver.wait_until(lambda: driver.turns and driver.turns[-1].is_finished)
         await driver.press("shift+tab", "y", "c")
-        assert ["```python\nx = 1\n```", "x = 1\n"] == copied
+        await driver.wait_until(lambda: ["```python\nx = 1\n```", "x = 1\n"] == copied)
         await driver.press("escape")
         await driver.run_command("/copy")
         await driver.wait_until(lambda: len(copied) == 3)
