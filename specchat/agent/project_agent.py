@@ -68,7 +68,7 @@ class ProjectAgent:
         is_plan = mode == AGENT_PLAN
         self._set_system(system, with_section(system, self.workspace.main_root.name, self._instructions, is_plan))
         servers = self.chat.servers if isinstance(self.chat.servers, McpServers) else McpServers()
-        server_tools = servers.tools(cancelled)
+        server_tools = () if is_plan else servers.tools(cancelled)  # they may act, so plan mode has none
         yield from map(Notice, servers.take_notices())
         loop = self._loop(values, files, server_tools, servers.allow_rules)
         yield from loop.run(self.chat.ask, request, cancelled)

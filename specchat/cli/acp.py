@@ -4,11 +4,14 @@ An editor starts this. Only the protocol goes to stdout, and nothing goes to std
 show stderr to their users as errors.
 """
 
+from __future__ import annotations
+
+import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +19,9 @@ from specchat.cli.options import profile_options, read_profile_layers
 from specchat.editors.stdio import StdioDescriptors, run_stdio_server
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
+
+if TYPE_CHECKING:
+    from specchat.agent.mcp_settings import ServerSettings
 
 EDITOR_SETTINGS_EXAMPLE = (
     'in Zed: "agent_servers": {"specchat": {"type": "custom", "command": "specchat", "args": ["acp"]}}'
@@ -38,7 +44,8 @@ def acp(keeps_stderr: bool, **options: Any) -> int:
         from specchat.editors.acp.agent import serve_acp
 
         make_request = partial(_session_request, options)
-        return serve_acp(descriptors.stdin, descriptors.stdout, make_request, handles_signals=True)
+        servers_of = partial(_mcp_servers, options)
+        return serve_acp(descriptors.stdin, descriptors.stdout, make_request, servers_of, handles_signals=True)
 
     run_stdio_server("acp", make_server, keeps_stderr=keeps_stderr)
 
@@ -46,3 +53,10 @@ def acp(keeps_stderr: bool, **options: Any) -> int:
 def _session_request(options: dict[str, Any], folder: Path) -> SessionRequest:
     """The request for a new conversation in a folder; its project file counts where it is trusted."""
     return SessionRequest(profile=options["profile"], overrides=read_profile_layers(options, folder).overrides())
+
+
+def _mcp_servers(options: dict[str, Any], folder: Path) -> Sequence[ServerSettings]:
+    """The MCP servers of the profile, and of the project file of this folder where it is trusted."""
+    from specchat.agent.mcp_settings import profile_servers
+
+    return profile_servers(read_profile_layers(options, folder).resolve().value.mcp_servers, os.environ)

@@ -327,16 +327,6 @@ def test_the_last_question_can_be_removed(editor, folder):
     assert "turn 0" in (editor.ask(session, "count 2") and editor.said())
 
 
-def test_servers_that_are_not_used_are_named_once(editor, folder):
-    server = {"name": "search", "command": "/bin/false", "args": [], "env": []}
-    session = editor.request("session/new", {"cwd": str(folder), "mcpServers": [server]})["sessionId"]
-
-    editor.ask(session, "count 2")
-    editor.ask(session, "count 2")
-
-    assert 1 == editor.said("agent_thought_chunk").count("search")
-
-
 def test_an_engine_that_dies_is_an_error_once_and_started_again(editor, folder):
     session = editor.new(folder)
     prompt = editor.send_prompt(session, "slowly 100000")

@@ -14,6 +14,8 @@ from typing import Any
 from acp import RequestError
 from acp.schema import PromptResponse
 
+from specchat.agent.mcp_servers import McpServers
+from specchat.agent.mcp_settings import ServerSettings
 from specchat.commands.command_registry import ChatState
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.editors.acp.client_requests import EditorClient, PromptTurn, prompt_response
@@ -32,11 +34,11 @@ SEND_TIMEOUT_SECONDS = 30.0
 async def open_session(
     session_request: SessionRequest,
     workspace: WorkspaceRoots,
-    unused_mcp_servers: Sequence[str],
+    mcp_servers: Sequence[ServerSettings],
     client_for: Callable[[str], EditorClient],
     runnable: Sequence[RunnableModel],
 ) -> AcpSession:
-    """Open a conversation in the engine process, which is started if necessary. Loads no model."""
+    """Open a conversation in the engine process, which is started if necessary. Loads no model and starts no server."""
     session_request = replace(session_request, folder=str(workspace.main_root))
     pool = ThreadPoolExecutor(1, thread_name_prefix="acp-session")
     try:
@@ -45,9 +47,10 @@ async def open_session(
     except BaseException:
         pool.shutdown(wait=False)
         raise
-    chat, client = ChatState(conversation), client_for(conversation.session_id)
+    servers = McpServers(mcp_servers)
+    chat, client = ChatState(conversation, servers=servers), client_for(conversation.session_id)
     config = SessionConfig(conversation.profile, model=str(settings.get("models.target", "")), runnable=tuple(runnable))
-    return AcpSession(PromptHandler(chat, session_request, workspace, client, unused_mcp_servers, config), pool)
+    return AcpSession(PromptHandler(chat, session_request, workspace, client, config), servers, pool)
 
 
 def _open_conversation(session_request: SessionRequest) -> tuple[Conversation, Mapping[str, Any]]:
@@ -58,10 +61,10 @@ def _open_conversation(session_request: SessionRequest) -> tuple[Conversation, M
 
 
 class AcpSession:
-    def __init__(self, handler: PromptHandler, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, handler: PromptHandler, servers: McpServers, pool: ThreadPoolExecutor) -> None:
         self.id, self.client = handler.client.session_id, handler.client
         self.turns: list[PromptTurn] = []
-        self._handler, self._pool = handler, pool
+        self._handler, self._servers, self._pool = handler, servers, pool
 
     @property
     def config(self) -> SessionConfig:
@@ -101,6 +104,7 @@ class AcpSession:
             turn.resolve(prompt_response("cancelled"))
             turn.is_sent.set()
         self._pool.submit(self._handler.conversation.close)
+        self._pool.submit(self._servers.close)
         self._pool.shutdown(wait=False)
 
     def _run_turn(self, prompt: Prompt, turn: PromptTurn) -> None:

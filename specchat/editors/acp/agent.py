@@ -14,6 +14,8 @@ from acp import Agent as SdkAgent
 from acp.interfaces import Client
 
 from specchat import __version__
+from specchat.agent.mcp_acp import servers_from_acp
+from specchat.agent.mcp_settings import ServerSettings
 from specchat.edit.workspace_roots import checked_roots
 from specchat.editors.acp import stored_sessions
 from specchat.editors.acp.acp_session import AcpSession, open_session
@@ -29,6 +31,7 @@ RESOURCE_NOT_FOUND = -32002
 
 Result = TypeVar("Result")
 MakeSessionRequest = Callable[[Path], SessionRequest]
+McpServersOf = Callable[[Path], Sequence[ServerSettings]]  # those of the profile, for a session in a folder
 CAPABILITIES = schema.AgentCapabilities(
     load_session=True,
     prompt_capabilities=schema.PromptCapabilities(embedded_context=True, image=False, audio=False),
@@ -46,8 +49,8 @@ MODEL_LIST_SECONDS = 0.5
 
 
 class Agent:
-    def __init__(self, guard: MessageGuard, make_session_request: MakeSessionRequest) -> None:
-        self._guard, self._make_session_request = guard, make_session_request
+    def __init__(self, guard: MessageGuard, make_session_request: MakeSessionRequest, servers_of: McpServersOf) -> None:
+        self._guard, self._make_session_request, self._servers_of = guard, make_session_request, servers_of
         self._sessions: dict[str, AcpSession] = {}
         self._capabilities = schema.ClientCapabilities()
         self._after_response: dict[RequestId, Callable[[], None]] = {}  # runs once the response is sent
@@ -198,8 +201,9 @@ class Agent:
         else:
             request = self._make_session_request(workspace.main_root)
         client_for = partial(EditorClient, self._client, self._capabilities, asyncio.get_running_loop())
-        names, runnable = [str(server.name) for server in servers], await self._runnable_models()
-        return await open_session(request, workspace, names, client_for, runnable)
+        own = self._servers_of(workspace.main_root)
+        passed_on = servers_from_acp(servers, str(workspace.main_root), [each.name for each in own])
+        return await open_session(request, workspace, (*own, *passed_on), client_for, await self._runnable_models())
 
     async def _runnable_models(self) -> Sequence[RunnableModel]:
         """The models for the menu; none where they are not known soon, because a session must open within a second."""
@@ -260,7 +264,12 @@ async def _with_protocol_errors(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 async def serve_acp(
-    incoming: int, outgoing: int, make_session_request: MakeSessionRequest, *, handles_signals: bool = False
+    incoming: int,
+    outgoing: int,
+    make_session_request: MakeSessionRequest,
+    servers_of: McpServersOf = lambda _folder: (),
+    *,
+    handles_signals: bool = False,
 ) -> int:
     """Serve one editor until it disconnects or a signal arrives; returns the exit code.
 
@@ -269,7 +278,7 @@ async def serve_acp(
     stream = LineStream(incoming, outgoing)
     status = stop_on_signals(stream.stop) if handles_signals else ExitStatus()
     guard = MessageGuard(stream)
-    agent = Agent(guard, make_session_request)
+    agent = Agent(guard, make_session_request, servers_of)
     await run_agent(cast("SdkAgent", agent), guard, use_unstable_protocol=True)
     agent.close()
     await stream.flush(FLUSH_SECONDS)

@@ -69,12 +69,11 @@ class PromptHandler:
         session_request: SessionRequest,
         workspace: WorkspaceRoots,
         client: EditorClient,
-        unused_mcp_servers: Sequence[str],
         config: SessionConfig,
     ) -> None:
         self.workspace, self.client, self.conversation = workspace, client, chat.conversation
         self.config = config
-        self._chat, self._session_request, self._unused_mcp_servers = chat, session_request, unused_mcp_servers
+        self._chat, self._session_request = chat, session_request
         self._is_named = bool(chat.conversation.name)
         self._agent = ProjectAgent(chat, workspace, AgentUI())
 
@@ -116,9 +115,6 @@ class PromptHandler:
         """The response to a prompt. Only an unreachable engine or an internal error is an error of the protocol."""
         reporter = TurnReporter(self.client, turn)
         try:
-            if self._unused_mcp_servers:  # reported once
-                names, self._unused_mcp_servers = ", ".join(self._unused_mcp_servers), ()
-                reporter.send(thought_chunk(f"MCP servers are not used yet: {names}\n"))
             return self._dispatch(prompt, reporter)
         except CancelledError:
             return prompt_response("cancelled")
