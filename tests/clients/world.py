@@ -130,10 +130,11 @@ def new_world(packages: Path) -> Iterator[World]:
 
 
 class Screen:
-    """A program in a terminal of tmux."""
+    """A program in a terminal of a tmux server of its own: a server that is ending refuses new sessions."""
 
     def __init__(self, world: World, *command: object) -> None:
-        self._tmux = [world.program("tmux"), "-S", str(world.folder / "tmux"), "-f", "/dev/null"]
+        socket = Path(tempfile.mkdtemp(prefix="tmux-", dir=world.folder)) / "s"
+        self._tmux = [world.program("tmux"), "-S", str(socket), "-f", "/dev/null"]
         self._world = world
         world.run(*self._tmux, "new-session", "-d", "-x", "110", "-y", "40", *command)
 

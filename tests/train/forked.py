@@ -13,7 +13,7 @@ from typing import Any
 from specchat.errors import SpecchatError
 from specchat.train.distributed import DistributedContext
 
-SECONDS = 60
+SECONDS = 120
 
 Work = Callable[[DistributedContext], Any]
 

@@ -30,10 +30,10 @@ pytestmark = [
 
 
 class Pane:
-    """A terminal of 100 by 30 in a tmux server of its own."""
+    """A terminal of 100 by 30 in a tmux server of its own: a server that is ending refuses new sessions."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self.socket = str(folder / "tmux")
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+        self.socket = str(folder / name)
         environment = {**os.environ, "SPECCHAT_CONFIG": str(folder), "OMP_NUM_THREADS": "1", "LANG": "C.UTF-8"}
         environment.pop("TMUX", None)
         command = [sys.executable, "-c", PROGRAM, *arguments]
@@ -78,7 +78,7 @@ def sit_down(runtime, monkeypatch):
     panes: list[Pane] = []
 
     def open_pane(*arguments: str) -> Pane:
-        panes.append(Pane(runtime, *arguments))
+        panes.append(Pane(runtime, f"tmux-{len(panes)}", *arguments))
         return panes[-1]
 
     yield open_pane
