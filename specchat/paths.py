@@ -24,6 +24,7 @@ CONFIG_VARIABLE = "SPECCHAT_CONFIG"
 CACHE_VARIABLE = "SPECCHAT_CACHE"
 MODELS_VARIABLE = "SPECCHAT_MODELS"
 RUNTIME_VARIABLE = "SPECCHAT_RUNTIME"
+KV_FILE_ENDING = ".kv"
 XDG_RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
 STARTER_DRAFTERS = Path(__file__).parent / "starter_heads"  # heads and a draft model that are trained for the starter
 
@@ -119,6 +120,17 @@ def belongs_to_user(status: os.stat_result) -> bool:
 def data_folder() -> Path:
     """The folder of the history and of downloaded models."""
     return _state_folder(_DATA)
+
+
+def kv_folder() -> Path:
+    """The folder of KV caches, with which conversations continue."""
+    return cache_folder() / "kv"
+
+
+def remove_kv_files(conversation: str) -> None:
+    """Remove what is left of a conversation that the user deletes."""
+    for path in kv_folder().glob(f"{conversation}.*{KV_FILE_ENDING}"):
+        path.unlink(missing_ok=True)
 
 
 def models_folder() -> Path:

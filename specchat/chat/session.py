@@ -57,6 +57,7 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.stats import NO_DRAFTER, DecodingStats
 from specchat.errors import ContextError, SpecchatError
 from specchat.models.answer_stream import AnswerStream, StreamedParts
+from specchat.models.kv_files import MIN_TOKENS, KVFiles
 from specchat.models.llguidance_grammar import json_schema_grammar, lark_grammar, regex_grammar
 from specchat.models.thinking import TEXT, AnswerPart
 from specchat.models.thinking_budget import make_thinking_budget
@@ -67,6 +68,7 @@ from specchat.profile import Profile, Prompt
 from specchat.threads import ThreadWatchdog
 
 SEED_BITS = 31
+GIB = 2**30
 CALL_ID_BYTES = 12
 THINKING_SHARE = 0.75  # of the tokens of an answer: a thought without a limit of its own leaves the rest for the text
 INDEX_BYTES_PER_TOKEN = 512  # of the text, for the Python objects in which drafters index it; 450 were measured
@@ -82,6 +84,7 @@ class LoadedModels:
     chooser_state: ChooserState
     reference_corpus: ReferenceCorpus | None = None
     notices: tuple[str, ...] = ()  # about the loaded models, for the first answer of each session
+    kv_files: KVFiles | None = None  # None where a text cannot be continued from rows alone
 
 
 class Session(AbstractContextManager["Session"]):
@@ -103,6 +106,7 @@ class Session(AbstractContextManager["Session"]):
         self._pending_notices, self._faults = models.notices, deque[str]() if faults is None else faults
         self._knows_thinking = False  # whether the user was told that the model does not think
         self._knows_tools = False  # whether the user was told that the template has no tools
+        self._kv_name = ""  # of the file that keeps the KV cache of this conversation
         self.generation = Generation(models.target, (chooser,))
         self.plain_baseline = PlainBaseline(self._relative_pass_cost)
 
@@ -158,7 +162,24 @@ class Session(AbstractContextManager["Session"]):
         removed, self.turns = self.turns[remaining:], self.turns[:remaining]
         return removed
 
+    def keep_kv_as(self, name: str) -> None:
+        """Begin with rows on disk, and keep those of this conversation there when it closes; "" keeps none."""
+        self._kv_name = name
+
+    def restore_kv(self, tokens: Sequence[int]) -> None:
+        """Before the first answer: take the rows of these tokens from the disk, as far as a file has them."""
+        files = self.models.kv_files if self._kv_name and not self.generation.tokens else None
+        if files is not None and (rows := files.longest_prefix(tokens)):
+            self.generation.restore(rows)
+
+    def _store_kv(self) -> None:
+        """In the background, if there is enough of it to be worth a file."""
+        files, budget = self.models.kv_files, int(self.models.profile.limits.kv_disk * GIB)
+        if files is not None and self._kv_name and self.generation.cache.length >= MIN_TOKENS:
+            files.store(self._kv_name, self.generation.copy_rows(), budget)
+
     def close(self) -> None:
+        self._store_kv()
         self.generation.close()
         for drafter in self.drafters.values():
             if isinstance(drafter, PluginDrafterGuard):
@@ -212,6 +233,7 @@ class _RunningTurn:
         )
         limit = self._max_new_tokens(len(prompt.token_ids))
         yield Routed(route.variant, route.budget, route.reason, self.sampler.seed, self.window)
+        session.restore_kv(prompt.token_ids)
         cached = self.generation.replace_tokens(prompt.token_ids)
         turn = Turn(
             user=self.request.text, files=self.request.files, prompt_ids=tuple(prompt.token_ids),

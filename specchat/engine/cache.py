@@ -200,6 +200,18 @@ class KVPool:
         finally:
             entry.pins -= 1
 
+    def copy_rows(self, cache: KVCache) -> Stacks:
+        """The committed rows of a cache, in host memory."""
+        offloaded = self._entries[cache].offloaded
+        if offloaded is None:
+            return _rows_in_host_memory(cache.slot, cache.length) if cache.slot else {}
+        return {shape: stack[:, :, : cache.length] for shape, stack in offloaded.items()}
+
+    def restore_rows(self, cache: KVCache, stacks: Stacks, length: int) -> None:
+        """Give an empty cache these rows of the same layout; they wait in host memory for a slot."""
+        assert cache.length == 0
+        self._entries[cache].offloaded, cache.slot, cache.length = stacks, None, length
+
     @property
     def bytes(self) -> int:
         """The bytes of all caches, those in slots and the offloaded ones; an arena counts as a whole."""

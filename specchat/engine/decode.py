@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from specchat.engine.accept import accept
-from specchat.engine.cache import SCRATCH_ROWS, KVCache
+from specchat.engine.cache import SCRATCH_ROWS, KVCache, Stacks
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.grammar import Grammar, advance_all, constrain_tree
@@ -55,6 +55,14 @@ class GenerationConfig:
     wants_probabilities: bool = False  # of the committed tokens and the likeliest others, to show them
 
 
+@dataclass(frozen=True)
+class TextRows:
+    """The tokens of a text, and the rows of a KV cache for all of them but the last."""
+
+    tokens: list[int]
+    stacks: Stacks
+
+
 class Generation:
     """The committed tokens of one text, with their KV cache and the drafters.
 
@@ -77,6 +85,15 @@ class Generation:
         self.tokens += tokens[shared:]
         self._truncate_caches(len(tokens) - 1)
         return self.cache.length
+
+    def copy_rows(self) -> TextRows:
+        """The text as far as the cache has it, to continue it with the same model later."""
+        return TextRows(self.tokens[: self.cache.length + 1], self.target.pool.copy_rows(self.cache))
+
+    def restore(self, rows: TextRows) -> None:
+        """Begin with a text whose rows an earlier generation of this model computed."""
+        self.tokens = list(rows.tokens)
+        self.target.pool.restore_rows(self.cache, rows.stacks, len(rows.tokens) - 1)
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` tokens, in the text, the cache and the drafters."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Event as Flag
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from specchat.chat.events import Event
 from specchat.chat.fim_request import FimRequest
@@ -27,6 +27,15 @@ class EngineSession(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class KVKeeper(Protocol):
+    """A conversation that can continue from files after the engine has ended."""
+
+    def keep_kv_as(self, name: str) -> None:
+        """Begin with what is stored, and store the KV cache under this name at the end; "" stores nothing."""
+        ...
 
 
 class Engine(Protocol):

@@ -245,9 +245,7 @@ def rename(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -
 
 
 def delete(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Mark a session as deleted, which removes it from the lists."""
-    thread = handler.sessions.thread(_required_text(params, "session"))
-    handler.sessions.update_thread(replace(thread, deleted=time.time()))
+    handler.sessions.delete(handler.sessions.thread(_required_text(params, "session")))
     return {}
 
 

@@ -34,6 +34,7 @@ from specchat.host.protocol import (
     request_to_json,
 )
 from specchat.host.queue import QueuedCompletion, QueuedTurn, TurnEvent, TurnQueue
+from specchat.paths import remove_kv_files
 
 log = logging.getLogger(__name__)
 
@@ -216,6 +217,12 @@ class OpenSessions:
         self.queue.rewind(session.thread.id, held, [turn for _, turn in turns if turn is not None])
         self.update_thread(replace(session.thread, tip=tip))
 
+    def delete(self, thread: Thread) -> None:
+        """Mark a session as deleted, which removes it from the lists, and remove its KV cache from the disk."""
+        self.update_thread(replace(thread, deleted=time.time()))
+        self.queue.forget_kv(thread.id)
+        remove_kv_files(thread.id)
+
     def store(self, session: OpenSession, name: str) -> None:
         """Store a session without turns, with this name if it has none."""
         if not session.thread.name:
@@ -396,7 +403,8 @@ class OpenSessions:
         """Load a thread into memory, and drop idle sessions. A new thread is stored with its first question."""
         profile = self._stored_profile(thread, {})
         turns = [(stored.id, self.callbacks.restore_turn(stored)) for stored in self.history.turns(thread.tip)]
-        self.queue.open_session(thread.id, profile, [turn for _, turn in turns if turn is not None])
+        held = [turn for _, turn in turns if turn is not None]
+        self.queue.open_session(thread.id, profile, held, kv_name=thread.id if is_stored else "")
         session = OpenSession(
             thread, EventFeed(thread.id), {id: turn is not None for id, turn in turns}, profile, is_stored
         )

@@ -26,7 +26,7 @@ from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError
 from specchat.host.allocator import release_free_memory
-from specchat.host.engine_interface import Completer, Engine, EngineLoader, EngineSession
+from specchat.host.engine_interface import Completer, Engine, EngineLoader, EngineSession, KVKeeper
 from specchat.host.loaded_engines import LoadedEngine, LoadedEngines, Room
 
 log = logging.getLogger(__name__)
@@ -100,6 +100,7 @@ class BlockedTurn:
 class SessionState:
     profile: Any
     turns: list[Any]
+    kv_name: str = ""  # of the file that keeps its KV cache; "" for a private conversation
     engine: LoadedEngine | None = None  # of `engine_session`
     engine_session: EngineSession | None = None
     engine_session_profile: Any = None
@@ -135,10 +136,13 @@ class TurnQueue:
         self._memory_bytes: dict[str, int] = {}
         self._memory_refreshed_at = 0.0
 
-    def open_session(self, session_id: str, profile: Any, turns: Sequence[Any]) -> None:
-        """Add a session, or change the profile of a known one, and start loading the models."""
+    def open_session(self, session_id: str, profile: Any, turns: Sequence[Any], kv_name: str = "") -> None:
+        """Add a session, or change the profile of a known one, and start loading the models.
+
+        With a `kv_name`, it continues from rows on disk, and its rows are kept there when its models are closed.
+        """
         with self._changed:
-            session = self._sessions.setdefault(session_id, SessionState(profile, list(turns)))
+            session = self._sessions.setdefault(session_id, SessionState(profile, list(turns), kv_name))
             session.profile = profile
             self._request_preload(profile)
 
@@ -194,6 +198,13 @@ class TurnQueue:
             if session and session.engine_session:
                 self._sessions_to_close.append(session.engine_session)
                 self._changed.notify()
+
+    def forget_kv(self, session_id: str) -> None:
+        """Keep no rows of this session on disk from now on."""
+        with self._changed:
+            if session := self._sessions.get(session_id):
+                session.kv_name = ""
+                _keep_kv(session.engine_session, "")
 
     def unload(self) -> None:
         """Unload the models as soon as nothing runs."""
@@ -467,6 +478,7 @@ class TurnQueue:
             self._close_engine_session(session)
             session.engine_session = engine.create_session(tuple(session.turns), session.profile)
             session.engine_session_profile = session.profile
+            _keep_kv(session.engine_session, session.kv_name)
         elif has_rewritten_turns:
             session.engine_session.turns = list(session.turns)
         yield from session.engine_session.ask(turn.request, turn.cancelled)
@@ -479,6 +491,7 @@ class TurnQueue:
         step = _next_event(session.events)
         event = step.event
         if step.has_crashed:
+            _keep_kv(session.engine_session, "")
             self._close_engine_session(session)
         if isinstance(event, Finished | Failed):
             self._finish_turn(session, turn, event)
@@ -588,6 +601,11 @@ def _next_event(events: Iterator[Event]) -> _StepResult:
     except Exception as error:  # the edge
         log.exception("a turn failed")
         return _StepResult(Failed(f"the engine failed: {_one_line(error)}; see the log of the host"), has_crashed=True)
+
+
+def _keep_kv(session: EngineSession | None, name: str) -> None:
+    if isinstance(session, KVKeeper):
+        session.keep_kv_as(name)
 
 
 def _close(resource: EngineSession | Engine | Completer) -> None:

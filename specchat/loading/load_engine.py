@@ -6,12 +6,14 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from hashlib import blake2b
 from pathlib import Path
 from threading import Event as Flag
 from time import monotonic
 
 import torch
 
+from specchat import forward
 from specchat.chat.events import Event
 from specchat.chat.events import LoadingProgress as LoadingEvent
 from specchat.chat.reference_corpus import ReferenceCorpus, read_reference_corpus
@@ -40,11 +42,13 @@ from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
+from specchat.models.kv_files import KVFiles, kv_identity
 from specchat.models.load import load_model
 from specchat.models.load_options import find_model
 from specchat.models.thinking import import_parser
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
+from specchat.paths import kv_folder
 from specchat.profile import BUILTIN_BACKEND, Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
@@ -102,7 +106,9 @@ class Engine:
         torch.set_num_threads(self.watchdog.threads if may_change else self.threads)
 
     def close(self) -> None:
-        """Free the memory of unused models now, and not at the next allocation."""
+        """Free the memory of unused models now, and not at the next allocation; wait for what is being written."""
+        if self.models.kv_files is not None:
+            self.models.kv_files.wait()
         gc.collect()
 
     def memory_bytes(self) -> dict[str, int]:
@@ -150,7 +156,8 @@ def load_engine(
     costs = load_costs(_cost_identity(profile, plan, resources))
     corpus = _read_corpus(plan.reference_corpus)
     notices = _notices(plan, tokenizer)
-    models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus, notices)
+    kv_files = _kv_files(profile, plan, resources.target)
+    models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus, notices, kv_files)
     watchdog = _thread_watchdog(resources.target)
     return Engine(models, resources, watchdog, torch.get_num_threads(), runnable_variants(resources))
 
@@ -248,6 +255,30 @@ def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResource
         "threads": str(torch.get_num_threads()),
         "torch": torch.__version__,
     }
+
+
+def _kv_files(profile: Profile, plan: LoadPlan, target: Model) -> KVFiles | None:
+    """Where KV caches are kept; None for a model whose state is more than rows of keys and values."""
+    layout = target.pool.layout
+    if not layout.shapes:
+        return None
+    files = sorted(_folder(plan.target).iterdir())
+    identity = {
+        "code": _digest_of_passes(),
+        "model": [profile.models.target, [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files]],
+        "form": [plan.target.options.quant_format, target.bytes, str(layout.dtype), plan.target.options.exact],
+        "rows": layout.shapes,
+        "machine": [_device_name(target), compute_features()],
+    }
+    return KVFiles(kv_folder(), kv_identity(identity))
+
+
+def _digest_of_passes() -> str:
+    """Of the code that computes rows: other code may round differently."""
+    digest = blake2b(digest_size=8)
+    for path in sorted(Path(forward.__file__).parent.glob("*.*")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _device_name(model: Model) -> str:

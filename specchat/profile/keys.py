@@ -124,6 +124,12 @@ class Limits:
         "go on for 256. 0: never.",
         minimum=0, maximum=MAX_REPEATS,
     )  # fmt: skip
+    kv_disk: float = key(
+        2.0,
+        "Most GiB of KV caches on disk, with which conversations go on after the engine has ended without being read "
+        "again; 0: none. Private conversations are never kept.",
+        minimum=0, maximum=1024,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_values(self, "limits")

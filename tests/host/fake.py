@@ -57,6 +57,7 @@ from specchat.host.host_process import HostComponents
 from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.server import HostTimeouts
 from specchat.host.spawn import configuration_hash
+from specchat.paths import KV_FILE_ENDING, kv_folder
 from specchat.profile import Profile
 
 PAUSE_SECONDS = 0.005
@@ -89,6 +90,7 @@ class FakeSession:
         self.fails_in_set_load = False
         self.profile_seed: int | None = None
         self.script: list[str] = []  # the answers that are left
+        self.kv_name = ""
 
     def memory_bytes(self) -> dict[str, int]:
         """A hundred bytes for every turn."""
@@ -98,8 +100,13 @@ class FakeSession:
         if self.fails_in_set_load:
             raise RuntimeError("set_load")
 
+    def keep_kv_as(self, name: str) -> None:
+        self.kv_name = name
+
     def close(self) -> None:
-        pass
+        if self.kv_name:
+            kv_folder().mkdir(parents=True, exist_ok=True)
+            (kv_folder() / f"{self.kv_name}.fake{KV_FILE_ENDING}").touch()
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
         seed = next((each for each in (request.seed, self.profile_seed) if each is not None), secrets.randbits(31))

@@ -1,0 +1,152 @@
+"""KV caches on disk: a conversation that is opened after its engine has ended reads only what is new.
+
+A file holds the tokens of one text and the rows that a model computed for them. The rows are those of one model, in one
+form, on one kind of machine: the identity of all three is part of the name. A file that is damaged is ignored and
+removed. Written by a thread, and the files that were used longest ago go first. Knows no conversation and no profile.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from zlib import crc32
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from specchat.engine.cache import Stacks
+from specchat.engine.decode import TextRows
+from specchat.errors import CacheError
+from specchat.paths import KV_FILE_ENDING
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION = "1"
+MIN_TOKENS = 256  # fewer are read again as fast as from a file
+TOKENS = "tokens"
+CHECKSUMS = "crc32"
+
+
+def kv_identity(parts: Mapping[str, object]) -> str:
+    """A name for all that decides the numbers of a row."""
+    text = json.dumps([FORMAT_VERSION, torch.__version__, parts], sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@dataclass
+class KVFiles:
+    """The files of one model in a folder."""
+
+    folder: Path
+    identity: str
+    _writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "kv-files"))
+    _pending: list[Future[None]] = field(default_factory=list[Future[None]])
+
+    def store(self, name: str, rows: TextRows, budget_bytes: int) -> None:
+        """Write the file of a text, in the background; nothing if it is larger than the budget."""
+        if sum(stack.nbytes for stack in rows.stacks.values()) <= budget_bytes:
+            self._pending.append(self._writer.submit(self._write, name, rows, budget_bytes))
+
+    def longest_prefix(self, tokens: Sequence[int]) -> TextRows | None:
+        """The rows of the longest beginning of a text that any file has; None for fewer than `MIN_TOKENS`."""
+        self.wait()
+        shared = {path: _shared_length(_read_tokens(path), tokens) for path in self._files()}
+        path = max(shared, key=lambda each: shared[each], default=None)
+        if path is None or shared[path] < MIN_TOKENS:
+            return None
+        stacks = _read_stacks(path, shared[path] - 1)
+        return TextRows(list(tokens[: shared[path]]), stacks) if stacks else None
+
+    def wait(self) -> None:
+        """Wait until everything is written."""
+        pending, self._pending = self._pending, []
+        for each in pending:
+            each.result()
+
+    def _files(self) -> Iterator[Path]:
+        return self.folder.glob(f"*.{self.identity}{KV_FILE_ENDING}")
+
+    def _write(self, name: str, rows: TextRows, budget_bytes: int) -> None:
+        """Write, and remove older files beyond the budget. A full disk costs nothing but the file."""
+        tensors = {f"{heads}x{size}": stack.contiguous() for (heads, size), stack in rows.stacks.items()}
+        tensors[TOKENS] = torch.tensor(rows.tokens, dtype=torch.int32)
+        metadata = {CHECKSUMS: json.dumps({key: _checksum(tensor) for key, tensor in tensors.items()})}
+        path = self.folder / f"{name}.{self.identity}{KV_FILE_ENDING}"
+        partial = path.with_suffix(f".{os.getpid()}")
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial.touch(mode=0o600)
+            save_file(tensors, partial, metadata)
+            partial.replace(path)
+            _remove_oldest(self.folder, budget_bytes)
+        except (OSError, SafetensorError) as error:
+            log.warning("the KV cache of a conversation is not kept: %s", error)
+            with suppress(OSError):
+                partial.unlink()
+
+
+def _shared_length(stored: Sequence[int], tokens: Sequence[int]) -> int:
+    for index, (old, new) in enumerate(zip(stored, tokens, strict=False)):
+        if old != new:
+            return index
+    return min(len(stored), len(tokens))
+
+
+def _read_tokens(path: Path) -> list[int]:
+    """The tokens of a file; none of one that is damaged, which is removed."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tokens: list[int] = file.get_tensor(TOKENS).tolist()
+    except (OSError, SafetensorError) as error:
+        _remove_damaged(path, error)
+        return []
+    return tokens
+
+
+def _read_stacks(path: Path, length: int) -> Stacks | None:
+    """The first rows of a file; None if it is damaged, and then it is removed."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            checksums = json.loads((file.metadata() or {}).get(CHECKSUMS, "{}"))
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if {name: _checksum(tensor) for name, tensor in tensors.items()} != checksums:
+                raise CacheError("its checksums do not match")
+        os.utime(path)
+    except (OSError, ValueError, SafetensorError, CacheError) as error:
+        _remove_damaged(path, error)
+        return None
+    del tensors[TOKENS]
+    return {_shape(name): tensor[:, :, :length] for name, tensor in tensors.items()}
+
+
+def _shape(name: str) -> tuple[int, int]:
+    heads, size = name.split("x")
+    return int(heads), int(size)
+
+
+def _checksum(tensor: Tensor) -> int:
+    return crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
+
+
+def _remove_damaged(path: Path, error: Exception) -> None:
+    log.warning("%s is damaged and removed: %s", path.name, error)
+    path.unlink(missing_ok=True)
+
+
+def _remove_oldest(folder: Path, budget_bytes: int) -> None:
+    """Keep the files that were used last, of all models, up to the budget."""
+    files = [(path.stat(), path) for path in folder.glob(f"*{KV_FILE_ENDING}")]
+    held = 0
+    for status, path in sorted(files, key=lambda each: each[0].st_mtime_ns, reverse=True):
+        held += status.st_size
+        if held > budget_bytes:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,103 @@
+"""A conversation that is opened after its engine has ended reads only what is new, and says what it would have said."""
+
+from __future__ import annotations
+
+import pytest
+
+from specchat.chat.events import Finished, TextDelta
+from specchat.chat.request import Request
+from specchat.chat.transcript import Turn
+from specchat.loading.load_engine import load_engine
+from specchat.paths import kv_folder
+from specchat.profile import Profile
+from tests.tiny import speaking
+
+LONG = "abc and so on; " * 30
+FORMS = {
+    "float32": {"models.dtype": "float32"},
+    "bfloat16": {"models.dtype": "bfloat16"},
+    "int8": {"models.weights": "int8"},
+    "T1": {"sampling.temperature": 1.0, "sampling.seed": 3},
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path))
+
+
+def answered(turns: tuple[Turn, ...], question: str, kv_name: str = "one", **values: object):
+    """The answer of a new engine that goes on with these turns, its totals, and the turns after it."""
+    target = str(speaking())
+    engine = load_engine(Profile().override({"models.target": target, "limits.answer": 40, **values}))
+    session = engine.create_session(turns)
+    session.keep_kv_as(kv_name)
+    events = list(session.ask(Request(question)))
+    session.close()
+    engine.close()
+    assert isinstance(events[-1], Finished), events[-1]
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    return text, events[-1].totals, tuple(session.turns)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
+def test_a_conversation_goes_on_where_it_was(form):
+    _text, first, turns = answered((), LONG, **form)
+    again, warm, _turns = answered(turns, "and now?", **form)
+    fresh, cold, _turns = answered(turns, "and now?", kv_name="", **form)
+
+    assert (again, cold.cached_tokens) == (fresh, 0)
+    assert warm.cached_tokens >= first.prompt_tokens + first.completion_tokens - 1
+    assert warm.prompt_tokens == cold.prompt_tokens
+
+
+def test_another_conversation_with_the_same_beginning_has_its_rows():
+    _text, first, _turns = answered((), LONG + "why?")
+    _text, other, _turns = answered((), LONG + "how?", kv_name="other")
+
+    assert first.prompt_tokens - 20 < other.cached_tokens < first.prompt_tokens
+
+
+def test_a_shorter_conversation_is_not_kept():
+    answered((), "abc")
+
+    assert not kv_folder().exists()
+
+
+def test_a_conversation_without_a_name_is_neither_kept_nor_continued():
+    answered((), LONG)
+    [path] = kv_folder().glob("*")
+    path_time = path.stat().st_mtime_ns
+    _text, totals, _turns = answered((), LONG, kv_name="")
+
+    assert (0, path_time) == (totals.cached_tokens, path.stat().st_mtime_ns)
+    assert [path] == list(kv_folder().glob("*"))
+
+
+def test_nothing_is_kept_without_a_budget():
+    answered((), LONG, **{"limits.kv_disk": 0})
+
+    assert not kv_folder().exists()
+
+
+def test_rows_of_another_form_or_model_are_not_used():
+    _text, _totals, turns = answered((), LONG, **FORMS["float32"])
+    _text, totals, _turns = answered(turns, "and now?", **FORMS["bfloat16"])
+
+    assert totals.cached_tokens == 0
+
+
+def test_rows_that_wait_in_host_memory_are_kept_too():
+    engine = load_engine(Profile().override({"models.target": str(speaking()), "limits.answer": 8}))
+    engine.models.target.pool.slots = 1
+    first, second = engine.create_session(), engine.create_session()
+    first.keep_kv_as("first")
+    list(first.ask(LONG))
+    list(second.ask("abc"))  # takes the only slot
+    assert first.generation.cache.slot is None
+    first.close()
+    engine.close()
+
+    _text, totals, _turns = answered((), LONG + "more", **{"limits.answer": 8})
+
+    assert totals.cached_tokens >= len(LONG)
