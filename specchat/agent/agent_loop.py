@@ -19,7 +19,7 @@ from specchat.agent.agent_tool import AgentTool, ChangingTool, Effect, PlannedCh
 from specchat.agent.bounded_text import bounded
 from specchat.agent.consent import Consent, Refused
 from specchat.agent.tool_schemas import parse_arguments
-from specchat.chat.events import TOOL_CALLS, Event, Finished, ToolCallDelta
+from specchat.chat.events import REPETITION, TOOL_CALLS, TRUNCATED_REASONS, Event, Finished, ToolCallDelta
 from specchat.chat.request import Request
 from specchat.chat.tools import ToolCall, ToolResult
 from specchat.errors import UsageError
@@ -27,6 +27,7 @@ from specchat.errors import UsageError
 MAX_WRONG_CALLS = 5  # of one question
 MAX_SAME_CALLS = 3  # in a row; the last one does not run
 NOT_RUN = "not run: the user stopped the work"
+CUT_CALL = {REPETITION: "the model repeated itself", "length": "the answer was full (limits.answer)"}
 
 Ask = Callable[[Request, Flag], Iterator[Event]]
 
@@ -134,18 +135,22 @@ class AgentLoop:
             request = replace(request, text="", files=(), tool_results=self.unsent_results, answer_prefix="")
             yield RoundStarted(request)
 
-    def _answer(self, ask: Ask, request: Request, cancelled: Flag) -> Generator[Event, None, Sequence[ToolCall]]:
+    def _answer(
+        self, ask: Ask, request: Request, cancelled: Flag
+    ) -> Generator[Event | AgentEvent, None, Sequence[ToolCall]]:
         """One answer; returns its calls, none if it ended in another way than by calling."""
-        calls, finished = dict[int, ToolCall](), False
+        calls, reason = dict[int, ToolCall](), ""
         for event in ask(request, cancelled):
             if isinstance(event, ToolCallDelta):
                 known = calls.get(event.index, ToolCall(event.id, event.name, ""))
                 calls[event.index] = replace(known, arguments=known.arguments + event.arguments)
             elif isinstance(event, Finished):
                 self.unsent_results = ()
-                finished = event.finish_reason == TOOL_CALLS
+                reason = event.finish_reason
             yield event
-        return [calls[index] for index in sorted(calls)] if finished else []
+        if calls and reason in TRUNCATED_REASONS:
+            yield LoopEnded(f"{CUT_CALL[reason]} inside a call, which was not run")
+        return [calls[index] for index in sorted(calls)] if reason == TOOL_CALLS else []
 
     def _run_calls(
         self, tools: dict[str, AgentTool], calls: Sequence[ToolCall], question: _Question, cancelled: Flag

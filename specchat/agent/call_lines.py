@@ -1,10 +1,20 @@
-"""A call and its outcome in one line, for every front end that prints lines."""
+"""A call and its outcome in one line, for every front end that prints lines, and the kind of a call for editors."""
 
 from __future__ import annotations
 
-from specchat.agent.agent_tool import ToolOutcome
+from typing import Literal
+
+from specchat.agent.agent_tool import Effect, ToolOutcome
+from specchat.chat.tools import ToolCall
+
+CallKind = Literal["read", "search", "edit", "execute", "other"]  # of the Agent Client Protocol
+KINDS: dict[Effect | None, CallKind] = {Effect.WRITE: "edit", Effect.EXECUTE: "execute", Effect.READ: "search"}
 
 MAX_SUMMARY_CHARACTERS = 120
+
+
+def call_kind(call: ToolCall, effect: Effect | None) -> CallKind:
+    return "read" if call.name == "read" else KINDS.get(effect, "other")
 
 
 def call_line(summary: str, outcome: ToolOutcome) -> str:

@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.agent.mcp_servers import front_end_servers
 from specchat.chat.attachments import decode_text
 from specchat.chat.history import ASK
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
+from specchat.cli.agent_options import agent_options, command_agent, take_agent_mode
 from specchat.cli.completion import complete_files
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import Answering, print_answer
 from specchat.cli.session_options import open_conversation, private_option
 from specchat.cli.starter_offer import offer_starter
-from specchat.commands.chat_state import ChatState
 from specchat.errors import InputError, UsageError
 from specchat.host.client import Conversation
-from specchat.profile import AGENT_ON, AGENT_PLAN
-from specchat.repl.terminal_agent import terminal_agent
 
 if TYPE_CHECKING:
     from specchat.chat.retrieve import RetrievedContext
@@ -43,30 +40,19 @@ STDIN = "-"
     help="Attach a file, folder, glob or @repo; may be given again.",
     shell_complete=complete_files,
 )
-@click.option("--agent", "is_agent", is_flag=True, help="Let the model use tools in this folder (docs/agents.md).")
-@click.option("--plan", "is_plan", is_flag=True, help="The same, and the tools only read.")
-@click.option(
-    "--allow", multiple=True, metavar="TOOL[:PATTERN]", help="Let this tool act without a question; may be given again."
-)
+@agent_options
 @private_option
 @answer_format_options
 @profile_options
 @click.pass_context
-def ask(
-    context: click.Context,
-    words: tuple[str, ...],
-    files: tuple[str, ...],
-    is_agent: bool,
-    is_plan: bool,
-    allow: tuple[str, ...],
-    **options: Any,
-) -> int:
+def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], **options: Any) -> int:
     """Answer one question.
 
     The question is the arguments, or standard input when there are none; `-` stands for standard input. With a
     question, piped text is attached to it. From long files and folders the relevant passages are attached; a file that
     is asked about as a whole and does not fit is read in parts. Only the answer goes to stdout.
     """
+    mode, allow = take_agent_mode(options)
     if context.obj is None:
         offer_starter(options)
     request = replace(_request_from_arguments(words, STDIN in files), answer_format=answer_format_from_options(options))
@@ -74,10 +60,7 @@ def ask(
     with open_conversation(context.obj, options, kind=ASK) as session:
         answering: Answering = session
         if isinstance(session, Conversation):
-            if is_agent or is_plan:
-                session.configure({"agent.mode": AGENT_PLAN if is_plan else AGENT_ON})
-            chat = ChatState(session, servers=front_end_servers())  # it reads long files in parts
-            answering = terminal_agent(chat, allow)
+            answering = command_agent(session, mode, allow)  # reads long files in parts, too
         code = print_answer(answering, replace(request, files=(*context_files.files, *request.files)))
     if context_files.sources:
         print(f"sources: {', '.join(context_files.sources)}", file=sys.stderr)

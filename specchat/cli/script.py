@@ -1,7 +1,7 @@
 """`specchat script`, which is also `specchat -p TEXT --json`: events as JSON lines for programs.
 
     {"type":"init", ...}               first
-    {"type":"update","update":{...}}   a piece of the answer, as in the Agent Client Protocol
+    {"type":"update","update":{...}}   a piece of the answer or a call of a tool, as in the Agent Client Protocol
     {"type":"event","event":"steps", ...}   everything else that happens
     {"type":"permission", ...}         asks to write a file, with `--edit ask`; the answer is {"type":"permission",
                                        "id":..., "option":"allow"} on standard input
@@ -16,7 +16,7 @@ import json
 import queue
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,12 +27,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
+from specchat.agent.agent_loop import AgentEvent, RoundStarted
 from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat, Request
+from specchat.cli.agent_options import agent_options, command_agent, take_agent_mode
 from specchat.cli.ask import STDIN, check_utf8, read_stdin
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
 from specchat.cli.main import CONNECTION_CLOSED, INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.print_turn import ENDED_EARLY_EXIT_CODE, Answering
+from specchat.cli.script_calls import line_of_agent_event
 from specchat.cli.session_options import (
     open_host_conversation,
     private_option,
@@ -40,11 +44,14 @@ from specchat.cli.session_options import (
     resume_request,
     session_request,
 )
+from specchat.edit.edit_turn import sum_totals
 from specchat.errors import ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import Conversation
 from specchat.host.protocol import EVENT_METHODS, JsonObject, event_to_json
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.repl.interrupt import interruptible
+from specchat.repl.terminal_agent import CallPrinter
+from specchat.terminal import write_line
 
 if TYPE_CHECKING:
     from specchat.cli.script_edits import EditRunner
@@ -66,6 +73,7 @@ ENGINE_ERROR_PREFIX = "the engine"  # how errors of the engine process begin; mo
 @resume_options
 @click.option("--edit", "edits", type=click.Choice(["none", "ask", "auto"]), default="none", show_default=True,
               help="May files be edited, by '/edit FILE INSTRUCTION'? 'ask' needs --input jsonl.")  # fmt: skip
+@agent_options
 @answer_format_options
 @profile_options
 def script(text: str, is_json: bool, input_format: str, edits: str, **options: Any) -> int:
@@ -79,6 +87,7 @@ def script(text: str, is_json: bool, input_format: str, edits: str, **options: A
         raise UsageError("-p needs --json; use 'specchat ask' for plain text")
     if edits == "ask" and not is_lines:
         raise UsageError("--edit ask needs --input jsonl for the answers; --edit auto does not ask")
+    mode, allow = take_agent_mode(options)
     answer_format = answer_format_from_options(options)
     writer = JsonLinesWriter()
     try:
@@ -86,12 +95,13 @@ def script(text: str, is_json: bool, input_format: str, edits: str, **options: A
         with open_host_conversation(request) as conversation:
             writer.write_init(conversation, _model_names(options) if request.profile else {})
             writer.edit_runner = _edit_runner(edits, options)
+            agent = command_agent(conversation, mode, allow, reads_stdin=is_lines)
             if is_lines:
                 lines = (line.decode("utf-8", "replace") for line in sys.stdin.buffer)
-                return InputLoop(conversation, writer).run(lines)
+                return InputLoop(agent, writer).run(lines)
             question = read_stdin() if text == STDIN else check_utf8(text)
             with interruptible() as stopped:
-                code = writer.run_request(conversation, Request(question, answer_format=answer_format), stopped)
+                code = writer.run_request(agent, Request(question, answer_format=answer_format), stopped)
             return stopped.exit_code if stopped.is_set() else code
     except SpecchatError as error:
         writer.write_error(str(error), error.exit_code)
@@ -130,20 +140,35 @@ class JsonLinesWriter:
         facts = {"session_id": self.session_id, "version": __version__, "cwd": str(Path.cwd())}
         self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, "profile": conversation.profile, **models})
 
-    def run_request(self, conversation: Conversation, request: Request, stopped: Flag) -> int:
+    def run_request(self, answering: Answering, request: Request, stopped: Flag) -> int:
         if self.edit_runner and self.edit_runner.is_edit_request(request.text):
             return self._run_edit(self.edit_runner, request.text, stopped)
-        started_at, texts, end = time.monotonic(), list[str](), None
-        for event in conversation.ask(request, stopped):
+        started_at, texts, finished, end, calls = time.monotonic(), list[str](), list[Finished](), None, CallPrinter()
+        for event in answering.ask(request, stopped):
+            if isinstance(event, AgentEvent):
+                self._write_agent_event(event, calls)
+                if isinstance(event, RoundStarted):
+                    texts.clear()  # the answer is the one after the last call
+                continue
             self.write(_event_line(event))
             if isinstance(event, TextDelta):
                 texts.append(event.text)
             elif isinstance(event, Finished | Failed):
                 end = event
+                finished += [event] if isinstance(event, Finished) else []
         self.turn_count += 1
+        if isinstance(end, Finished) and len(finished) > 1:
+            end = replace(end, totals=_sum_of_rounds(finished))
         if request.answer_format and isinstance(end, Finished) and end.finish_reason in TRUNCATED_REASONS:
             end = Failed(request.answer_format.truncated_message, ContextError.exit_code)
-        return self._write_result_of(end, "".join(texts), _milliseconds_since(started_at))
+        return self._write_result_of(end, "".join(texts), _milliseconds_since(started_at), calls.end_reason)
+
+    def _write_agent_event(self, event: AgentEvent, calls: CallPrinter) -> None:
+        """A line of JSON, and on stderr what a person would read of it."""
+        if line := line_of_agent_event(event):
+            self.write(line)
+        if text := calls.on_event(event):
+            write_line(text, sys.stderr)
 
     def _run_edit(self, edit_runner: EditRunner, text: str, stopped: Flag) -> int:
         started_at = time.monotonic()
@@ -160,13 +185,17 @@ class JsonLinesWriter:
             return code
         return self._write_result_of(Finished("stop", outcome.totals), outcome.message, _milliseconds_since(started_at))
 
-    def _write_result_of(self, end: Event | None, text: str, milliseconds: int) -> int:
+    def _write_result_of(self, end: Event | None, text: str, milliseconds: int, end_reason: str = "") -> int:
+        """The last line; `end_reason` says why the work with tools ended before the model was done."""
         if not isinstance(end, Finished):
             message, code = (end.message, end.exit_code) if isinstance(end, Failed) else ("no answer", 1)
             self.write_error(message, code, text, milliseconds)
             return code
-        code = INTERRUPTED_EXIT_CODE if end.finish_reason == "cancelled" else 0
-        error = {"error": {"code": "cancelled", "message": "the answer was stopped"}} if code else {}
+        code, error = 0, {}
+        if end.finish_reason == "cancelled":
+            code, error = INTERRUPTED_EXIT_CODE, {"error": {"code": "cancelled", "message": "the answer was stopped"}}
+        elif end_reason:
+            code, error = ENDED_EARLY_EXIT_CODE, {"error": {"code": "ended_early", "message": end_reason}}
         facts = {"is_error": bool(code), "stop_reason": STOP_REASONS.get(end.finish_reason, end.finish_reason)}
         numbers = _usage_numbers(end.totals)
         self._write_result({**facts, "result": text, "duration_ms": milliseconds, **numbers, **error})
@@ -185,6 +214,12 @@ class JsonLinesWriter:
         with self.lock:
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
+
+
+def _sum_of_rounds(finished: Sequence[Finished]) -> Totals:
+    """The totals of all answers to one question; the time to the first token is that of the first."""
+    cached = sum(each.totals.cached_tokens for each in finished)
+    return replace(sum_totals(finished), cached_tokens=cached, ttft_seconds=finished[0].totals.ttft_seconds)
 
 
 def _milliseconds_since(started_at: float) -> int:
@@ -234,7 +269,7 @@ class PendingRequest:
 class InputLoop:
     """`--input jsonl`: reads questions and cancels as lines while it writes answers."""
 
-    conversation: Conversation
+    answering: Answering
     writer: JsonLinesWriter
     request_queue: queue.SimpleQueue[PendingRequest | None] = field(default_factory=queue.SimpleQueue)
     received_requests: list[PendingRequest] = field(default_factory=list)
@@ -249,7 +284,7 @@ class InputLoop:
         code = 0
         while (pending := self.request_queue.get()) is not None:
             with interruptible() as stopped:
-                code = self.writer.run_request(self.conversation, pending.request, _any_set(stopped, pending.cancelled))
+                code = self.writer.run_request(self.answering, pending.request, _any_set(stopped, pending.cancelled))
             if stopped.is_set():
                 return stopped.exit_code
         return code

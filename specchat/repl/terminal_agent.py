@@ -24,11 +24,11 @@ ANSWERS = {"y": Answer.ONCE, "a": Answer.ALWAYS, "n": Answer.NO, "s": Answer.STO
 KEYS = "y yes, a {always}, n no, s no and stop"
 
 
-def terminal_agent(chat: ChatState, allow: Sequence[str] = ()) -> ProjectAgent:
+def terminal_agent(chat: ChatState, allow: Sequence[str] = (), mode: str = "") -> ProjectAgent:
     """The agent of this terminal and folder; it asks only where a person types and reads."""
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     ui = AgentUI(ask_consent, confirm) if can_ask else AgentUI()
-    return ProjectAgent(chat, WorkspaceRoots(Path.cwd()), ui, allow)
+    return ProjectAgent(chat, WorkspaceRoots(Path.cwd()), ui, allow, mode)
 
 
 def ask_consent(question: ConsentQuestion) -> Answer:

@@ -74,6 +74,7 @@ class Approval(Vertical):
     def __init__(self, request: InputRequest, glyphs: Glyphs, grace_seconds: float = 0.0) -> None:
         super().__init__(id="approval")
         self._request, self._glyphs = request, glyphs
+        self._grace_seconds = grace_seconds
         self._ignore_keys_until = monotonic() + grace_seconds  # keys that were meant for the prompt must not answer
         self.is_busy = False
 
@@ -91,6 +92,8 @@ class Approval(Vertical):
 
     def show_request(self, request: InputRequest) -> None:
         self._request, self.is_busy = request, False
+        if request.kind is InputKind.CONSENT:  # a second press of the key for the call before must not answer
+            self._ignore_keys_until = monotonic() + self._grace_seconds
         title, _, lines = request.hunk.partition("\n")
         self.query_one(".title", Static).update(printable(title.replace("·", self._glyphs.dot)))
         self.query_one(".hunk", Static).update(

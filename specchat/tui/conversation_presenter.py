@@ -32,6 +32,7 @@ from specchat.tui.worker_messages import (
     EditProgress,
     EngineLost,
     EngineState,
+    InputKind,
     InputRequest,
     QuitRequested,
     RejectedEdit,
@@ -171,7 +172,8 @@ class ConversationPresenter:
         match message:
             case InputRequest():
                 self.live_stats.set_idle()
-                self._show_edit_line("review below, hunk by hunk")
+                if message.kind not in (InputKind.YES_NO, InputKind.CONSENT):
+                    self._show_edit_line("review below, hunk by hunk")
                 self._screen.post_message(ForScreen(message))
             case EditProgress(line=line):
                 self._show_edit_line(line)

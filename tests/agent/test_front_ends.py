@@ -193,6 +193,13 @@ def test_ask_ends_with_an_error_when_a_limit_ended_the_work(world, monkeypatch, 
     assert "ended early: the model made the same call 3 times" in err
 
 
+def test_ask_ends_with_an_error_when_an_answer_ended_inside_a_call(world, monkeypatch, capsys):
+    code, out, err = asked(world, monkeypatch, capsys, "--plan", script('repeat read {"path": "README.md'))
+
+    assert (1, "") == (code, out)
+    assert "ended early: the model repeated itself inside a call, which was not run" in err
+
+
 def test_ask_reads_rules_of_a_project_only_if_it_is_trusted(world, monkeypatch, capsys):
     (world / ".specchat.toml").write_text('[agent]\nallow = ["write"]\n')
     asked(world, monkeypatch, capsys, "--agent", script(WRITE, "so"))

@@ -13,6 +13,7 @@ from specchat.agent.agent_loop import (
     NOT_RUN,
     CallFinished,
     CallStarted,
+    LoopEnded,
     LoopLimits,
     RoundStarted,
 )
@@ -156,15 +157,18 @@ def test_a_reader_that_goes_away_in_a_call_leaves_a_result_for_every_call(files)
     assert [NOT_RUN, NOT_RUN] == [each.text for each in done.loop.unsent_results]
 
 
-def test_calls_of_an_answer_that_was_cut_off_do_not_run(files, project):
+@pytest.mark.parametrize(("reason", "said"), [("length", "limits.answer"), ("repetition", "repeated itself")])
+def test_a_call_that_was_cut_off_does_not_run_and_ends_the_work(files, project, reason, said):
     def ask(_request, _cancelled):
         yield ToolCallDelta(0, "a", "run")
         yield ToolCallDelta(0, "a", "", json.dumps({"command": "touch ran"}))
-        yield Finished("length", Totals())
+        yield Finished(reason, Totals())
 
     done = work(files, "so", rules=Rules.parse(["run"]))
-    list(done.loop.run(ask, Request("x"), Flag()))
+    [*_, ended] = done.loop.run(ask, Request("x"), Flag())
 
+    assert isinstance(ended, LoopEnded)
+    assert said in ended.reason
     assert not (project / "ran").exists()
 
 

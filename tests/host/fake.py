@@ -12,7 +12,8 @@
 "crash" "fail"   an unexpected exception, an error of specchat
 "stuck"          a step that never ends
 "int64 5"        this many steps, the last one with a number that JSON does not know; "memory 5": one without memory
-"agent\\n..."      answers that the next lines script, one each: "call read {...}" calls a tool, all else is said
+"agent\\n..."      answers that the next lines script, one each: "call read {...}" calls a tool, "repeat read {..." ends
+                 with `repetition` in a call, all else is said
 "exit" "load"    the end of the engine thread, in a step and between two steps
 
 A request that forces a tool gets a call of it, and one with results and without a question gets the results as text.
@@ -33,6 +34,7 @@ import numpy
 
 from specchat.chat.events import (
     NO_OUTPUT_YET,
+    REPETITION,
     TOOL_CALLS,
     CommittedToken,
     Event,
@@ -91,6 +93,7 @@ class FakeSession:
         self.profile_seed: int | None = None
         self.script: list[str] = []  # the answers that are left
         self.kv_name = ""
+        self.repeats = False  # in the answer of now
 
     def memory_bytes(self) -> dict[str, int]:
         """A hundred bytes for every turn."""
@@ -135,6 +138,7 @@ class FakeSession:
                 if cancelled.is_set():
                     break
             reason = "cancelled" if cancelled.is_set() else TOOL_CALLS if calls else "stop"
+            reason = REPETITION if self.repeats else reason
         finally:
             self.turns.append(replace(turn, answer="".join([*said, *calls])))
         yield Finished(reason, totals)
@@ -147,8 +151,9 @@ class FakeSession:
             return
         line = self.script.pop(0)
         yield PrefillProgress(3, 3)
-        if line.startswith("call "):
-            yield from self._call([line.removeprefix("call ")])
+        self.repeats = line.startswith("repeat ")
+        if line.startswith(("call ", "repeat ")):
+            yield from self._call([line.partition(" ")[2]])
         else:
             yield from self._step(line)
 

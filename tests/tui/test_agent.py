@@ -42,6 +42,7 @@ def test_a_write_asks_with_its_diff_and_the_calls_are_lines(run_on_screen, proje
         await answer(driver, key)
         await driver.wait_until(lambda: driver.turns[-1].answer == "all done" and driver.turns[-1].is_finished)
         assert "read a.txt: 2 lines" == lines(driver)[0]
+        assert "hunk by hunk" not in driver.shown
         assert is_written == ("created" in lines(driver)[1])
         await driver.wait_until(lambda: not driver.chat.query(Approval))
 

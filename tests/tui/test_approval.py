@@ -48,6 +48,18 @@ def review(scenario, *, size=(60, 20), grace: float = 0.0, glyphs=UNICODE) -> No
     asyncio.run(main())
 
 
+def test_a_key_for_the_call_before_does_not_answer_the_next_one():
+    async def scenario(app, pilot):
+        app.view._ignore_keys_until = 0.0  # the time of grace of the first call is over
+        await pilot.press("y")
+        app.view.show_request(InputRequest(InputKind.CONSENT, "", "execute\n run rm -r ."))
+        await pilot.press("y")
+        await pilot.pause()
+        assert ["y"] == app.posted
+
+    review(scenario, grace=1000.0)
+
+
 @pytest.mark.parametrize("key", "yneadcsuq")
 def test_every_key_answers_once_per_request(key):
     async def scenario(app, pilot):

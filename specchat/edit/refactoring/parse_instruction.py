@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -138,6 +138,7 @@ def word_tables() -> tuple[WordTable, ...]:
     return tuple(WordTable(each) for each in tomllib.loads(WORD_TABLE.read_text(encoding="utf-8")).values())
 
 
+@lru_cache(maxsize=8)  # an edit asks several times for its one instruction
 def parse_instruction(instruction: str, file_name: str = "") -> tuple[Operation, ...]:
     """The operations that an instruction is, in their order; none when it is, or may be, anything else.
 

@@ -7,7 +7,8 @@ from typing import Any
 from acp import schema
 
 from specchat.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
-from specchat.agent.agent_tool import Effect, PlannedChange
+from specchat.agent.agent_tool import PlannedChange
+from specchat.agent.call_lines import call_kind
 from specchat.agent.consent import Answer, ConsentQuestion
 from specchat.agent.project_agent import AgentUI
 from specchat.edit.workspace_roots import WorkspaceRoots
@@ -15,7 +16,6 @@ from specchat.editors.acp.client_requests import (
     ALLOW,
     ALLOW_ALWAYS,
     REJECT,
-    ToolKind,
     text_block,
     thought_chunk,
     tool_call_end,
@@ -26,7 +26,6 @@ from specchat.errors import CancelledError
 
 STOP = "stop"
 ANSWERS = {ALLOW: Answer.ONCE, ALLOW_ALWAYS: Answer.ALWAYS, REJECT: Answer.NO}
-KINDS: dict[Effect, ToolKind] = {Effect.WRITE: "edit", Effect.EXECUTE: "execute", Effect.READ: "search"}
 
 
 class ToolCallReporter:
@@ -42,8 +41,7 @@ class ToolCallReporter:
     def on_event(self, event: AgentEvent) -> None:
         match event:
             case CallStarted(call=call, summary=summary, effect=effect, path=path):
-                kind: ToolKind = "read" if call.name == "read" else KINDS.get(effect, "other") if effect else "other"
-                start = tool_call_start(call.id, summary, kind)
+                start = tool_call_start(call.id, summary, call_kind(call, effect))
                 if path:
                     start.locations = [schema.ToolCallLocation(path=str(self._workspace.path_of(path)))]
                 self._reporter.send(start)
@@ -59,7 +57,7 @@ class ToolCallReporter:
 
     def ask_consent(self, question: ConsentQuestion) -> Answer:
         """Show the diff or the command, and ask; an editor that withdraws the question stops the work."""
-        tool_call = tool_call_start(question.call.id, question.summary, KINDS.get(question.effect, "other"))
+        tool_call = tool_call_start(question.call.id, question.summary, call_kind(question.call, question.effect))
         tool_call.status = "pending"
         shown: Any = schema.ContentToolCallContent(type="content", content=text_block(question.summary))
         if change := question.change:
