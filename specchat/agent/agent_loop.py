@@ -21,6 +21,7 @@ from specchat.agent.consent import Consent, Refused
 from specchat.agent.tool_schemas import parse_arguments
 from specchat.chat.events import TOOL_CALLS, Event, Finished, ToolCallDelta
 from specchat.chat.request import Request
+from specchat.chat.streamed_calls import StreamedCalls
 from specchat.chat.tools import ToolCall, ToolResult
 from specchat.errors import UsageError
 
@@ -136,16 +137,15 @@ class AgentLoop:
 
     def _answer(self, ask: Ask, request: Request, cancelled: Flag) -> Generator[Event, None, Sequence[ToolCall]]:
         """One answer; returns its calls, none if it ended in another way than by calling."""
-        calls, finished = dict[int, ToolCall](), False
+        calls, finished = StreamedCalls(), False
         for event in ask(request, cancelled):
             if isinstance(event, ToolCallDelta):
-                known = calls.get(event.index, ToolCall(event.id, event.name, ""))
-                calls[event.index] = replace(known, arguments=known.arguments + event.arguments)
+                calls.add(event)
             elif isinstance(event, Finished):
                 self.unsent_results = ()
                 finished = event.finish_reason == TOOL_CALLS
             yield event
-        return [calls[index] for index in sorted(calls)] if finished else []
+        return list(calls) if finished else []
 
     def _run_calls(
         self, tools: dict[str, AgentTool], calls: Sequence[ToolCall], question: _Question, cancelled: Flag
