@@ -14,7 +14,9 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
+from specchat.chat.session import Session
 from specchat.drafters.combined import MergedDrafter
+from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
@@ -22,6 +24,7 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers_model import TransformersModel
+from specchat.loading.load_engine import Engine
 from specchat.models.llama_weights import load_llama
 from tests.recorder import recorded
 
@@ -103,6 +106,17 @@ class Chaos(Drafter):
             token = self.random.choice([self.random.randrange(VOCABULARY), self.random.choice(context.tokens)])
             tree.add(token, self.random.randrange(len(tree)), self.name)
         return tree
+
+
+def session_drafted_by(engine: Engine, variant: str) -> Session:
+    """A session in which `auto` is this drafter: one of the engine's, chaos, or self, which drafts with the target."""
+    session = engine.create_session()
+    chaos, perfect = Chaos(7), DraftModelDrafter(engine.models.target)
+    perfect.name = "self"
+    session.generation.drafters = (*session.generation.drafters, chaos, perfect)
+    session.drafters = {**session.drafters, "chaos": chaos, "self": perfect}
+    session.drafters = {**session.drafters, "auto": session.drafters[variant]}
+    return session
 
 
 class FirstOf(MergedDrafter):

@@ -21,6 +21,7 @@ from specchat.agent.consent import Consent, Refused
 from specchat.agent.tool_schemas import parse_arguments
 from specchat.chat.events import REPETITION, TOOL_CALLS, TRUNCATED_REASONS, Event, Finished, ToolCallDelta
 from specchat.chat.request import Request
+from specchat.chat.streamed_calls import StreamedCalls
 from specchat.chat.tools import ToolCall, ToolResult
 from specchat.errors import UsageError
 
@@ -139,18 +140,17 @@ class AgentLoop:
         self, ask: Ask, request: Request, cancelled: Flag
     ) -> Generator[Event | AgentEvent, None, Sequence[ToolCall]]:
         """One answer; returns its calls, none if it ended in another way than by calling."""
-        calls, reason = dict[int, ToolCall](), ""
+        calls, reason = StreamedCalls(), ""
         for event in ask(request, cancelled):
             if isinstance(event, ToolCallDelta):
-                known = calls.get(event.index, ToolCall(event.id, event.name, ""))
-                calls[event.index] = replace(known, arguments=known.arguments + event.arguments)
+                calls.add(event)
             elif isinstance(event, Finished):
                 self.unsent_results = ()
                 reason = event.finish_reason
             yield event
         if calls and reason in TRUNCATED_REASONS:
             yield LoopEnded(f"{CUT_CALL[reason]} inside a call, which was not run")
-        return [calls[index] for index in sorted(calls)] if reason == TOOL_CALLS else []
+        return list(calls) if reason == TOOL_CALLS else []
 
     def _run_calls(
         self, tools: dict[str, AgentTool], calls: Sequence[ToolCall], question: _Question, cancelled: Flag

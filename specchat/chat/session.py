@@ -372,12 +372,12 @@ class _RunningTurn:
     def _is_copied(self, tokens: Sequence[int]) -> bool:
         """Whether a text of the user, here or earlier in the conversation, contains these tokens."""
         text = self.session.models.tokenizer.decode(tokens).strip("\ufffd")
-        asked = [
-            (turn.user, *(file.text for file in turn.files), *(result.text for result in turn.tool_results))
-            for turn in (*self.session.turns, Turn(self.request.text, self.request.files))
-        ]
-        results = (result.text for result in self.request.tool_results)
-        return any(text in given for given in (*(given for texts in asked for given in texts), *results))
+        asked = Turn(self.request.text, self.request.files, tool_results=self.request.tool_results)
+        return any(
+            text in given
+            for turn in (*self.session.turns, asked)
+            for given in (turn.user, *(file.text for file in turn.files), *(each.text for each in turn.tool_results))
+        )
 
     def _emit(self, streamed: StreamedParts) -> Iterator[Event]:
         for part in streamed.parts:

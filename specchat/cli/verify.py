@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from specchat.chat.request import Request
     from specchat.loading.load_engine import Engine
 
+Report = TypeVar("Report", "VerifyReport", "LoopReport")
 MAX_LISTED_DIFFERENCES = 5  # of one variant
 
 
@@ -84,32 +85,29 @@ def verify(
     variants = parse_names("variant", names, [name for name in DRAFTERS if name != "plain"])
     from specchat.bench.lossless_check import VerifySettings, verify_lossless
 
-    engine = load_engine_here(profile)
+    engine, progress_line = load_engine_here(profile), TemporaryLine()
     if is_loops:
-        _verify_loops(engine, variants, count, is_json=is_json)
+        from specchat.bench.loop_check import verify_loops
+
+        loops = verify_loops(engine, variants, count, progress_line.show)
+        progress_line.erase()
+        _print_report(loops, loops_as_text, "a tool call or a text of a loop", is_json=is_json)
         return
     prompts = (
         list(_stored_prompts(session_id, engine))
         if session_id
         else _tokenized_prompts(_requests(prompts_path), engine, count, limit)
     )
-    progress_line = TemporaryLine()
     report = verify_lossless(engine, VerifySettings(prompts[:count], variants, limit, draws), progress_line.show)
     progress_line.erase()
-    print(json.dumps(asdict(report) | {"lossless": report.is_lossless}) if is_json else as_text(report))
+    _print_report(report, as_text, "the text", is_json=is_json)
+
+
+def _print_report(report: Report, to_text: Callable[[Report], str], compared: str, *, is_json: bool) -> None:
+    """Print it; NotLosslessError when drafting changed what was compared."""
+    print(json.dumps(asdict(report) | {"lossless": report.is_lossless}) if is_json else to_text(report))
     if not report.is_lossless:
-        raise NotLosslessError("decoding is not lossless here: drafting changed the text; please report this")
-
-
-def _verify_loops(engine: Engine, variants: Sequence[str], count: int, *, is_json: bool) -> None:
-    from specchat.bench.loop_check import verify_loops
-
-    progress_line = TemporaryLine()
-    report = verify_loops(engine, variants, count, progress_line.show)
-    progress_line.erase()
-    print(json.dumps(asdict(report) | {"lossless": report.is_lossless}) if is_json else loops_as_text(report))
-    if not report.is_lossless:
-        raise NotLosslessError("drafting changed a tool call or a text of a loop here; please report this")
+        raise NotLosslessError(f"decoding is not lossless here: drafting changed {compared}; please report this")
 
 
 def _requests(prompts_path: Path | None) -> Iterator[Request]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from specchat.chat.events import Event, Routed, StepDone, TextDelta, ThinkingDelta, ToolCallDelta
 from specchat.chat.history import StoredAnswer
-from specchat.chat.tools import ToolCall
+from specchat.chat.streamed_calls import StreamedCalls
 from specchat.host.protocol import EVENT_METHODS, JsonObject, RpcNotification, encode, event_to_json
 
 BATCH_SECONDS = 0.016
@@ -81,7 +81,7 @@ def _text_notification(event: TextEvent, text: str) -> RpcNotification:
 
 @dataclass
 class PartialAnswer:
-    calls: list[ToolCall] = field(default_factory=list)
+    calls: StreamedCalls = field(default_factory=StreamedCalls)
     text_parts: list[str] = field(default_factory=list)
     thinking_parts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
@@ -96,7 +96,7 @@ class PartialAnswer:
             case ThinkingDelta(text=text):
                 self.thinking_parts.append(text)
             case ToolCallDelta():
-                self._add_call(event)
+                self.calls.add(event)
             case StepDone(committed_tokens=committed):
                 for token in committed:
                     self.token_ids.append(token.token_id)
@@ -118,13 +118,6 @@ class PartialAnswer:
             thinking="".join(self.thinking_parts),
             tool_calls=tuple(self.calls),
         )
-
-    def _add_call(self, delta: ToolCallDelta) -> None:
-        if delta.name:
-            self.calls.append(ToolCall(delta.id, delta.name, delta.arguments))
-        elif self.calls:
-            last = self.calls[-1]
-            self.calls[-1] = replace(last, arguments=last.arguments + delta.arguments)
 
     def _source_index(self, source: str) -> int:
         if source not in self.sources and len(self.sources) < MAX_SOURCES:

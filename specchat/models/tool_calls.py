@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from specchat.models.json_place import JsonPlace
 from specchat.models.thinking import TEXT, AnswerPart, merge_parts
 from specchat.models.tool_formats import ToolFormat
 
@@ -187,13 +188,13 @@ class _JsonEnd:
 
     def __init__(self, closing: str, depth: int = 0) -> None:
         self.is_over = False
-        self._closing, self._depth = closing, depth
-        self._is_in_string, self._is_escaped, self._is_started = False, False, depth > 0
+        self._closing, self._place = closing, JsonPlace(depth)
+        self._is_started = depth > 0
 
     def push(self, text: str, *, is_last: bool) -> int:
         """How many characters of the text belong to the value; the others are to be given again with what follows."""
         for at, character in enumerate(text):
-            if not self._is_in_string and self._closing and character == self._closing[0]:
+            if not self._place.is_in_string and self._closing and character == self._closing[0]:
                 rest = text[at : at + len(self._closing)]
                 if rest == self._closing:
                     self.is_over = True
@@ -209,23 +210,15 @@ class _JsonEnd:
 
     def _ends_before(self, character: str) -> bool:
         """Whether a number or a word, as the whole value, ends before this character."""
-        is_outside = self._is_started and not self._is_in_string and not self._depth
+        is_outside = self._is_started and not self._place.is_in_string and not self._place.depth
         self.is_over = is_outside and character in ",}] \n\t\r"
         return self.is_over
 
     def _consume(self, character: str) -> None:
-        if self._is_in_string:
-            is_end = character == '"' and not self._is_escaped
-            self._is_escaped = character == "\\" and not self._is_escaped
-            self._is_in_string = not is_end
-            self.is_over = is_end and not self._depth
-        elif character == '"':
-            self._is_in_string = True
-        elif character in "{[":
-            self._depth += 1
-        elif character in "}]":
-            self._depth -= 1
-            self.is_over = self._depth <= 0
+        before, self._place = self._place, self._place.after(character)
+        is_bracket = not before.is_in_string and character in "}]"
+        ends_string = before.is_in_string and not self._place.is_in_string
+        self.is_over = (is_bracket or ends_string) and self._place.depth <= 0
         self._is_started = self._is_started or not character.isspace()
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from specchat.engine.grammar import Grammar
 from specchat.errors import UsageError
+from specchat.models.json_place import JsonPlace
 from specchat.models.llguidance_grammar import TokenGrammar, lark_grammar
 from specchat.models.thinking_budget import Phase, ThinkingBudget
 from specchat.models.tokenizer import Tokenizer
@@ -123,26 +124,6 @@ def _short_value(schema: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Written:
-    """Where in the JSON of a call its next token stands."""
-
-    count: int = 0  # tokens so far
-    depth: int = 0  # open brackets
-    is_in_string: bool = False
-    is_escaped: bool = False
-
-    def after(self, token: bytes) -> _Written:
-        depth, is_in_string, is_escaped = self.depth, self.is_in_string, self.is_escaped
-        for byte in token:
-            if byte == ord('"') and not is_escaped:
-                is_in_string = not is_in_string
-            elif not is_in_string:
-                depth += (byte in b"{[") - (byte in b"}]")
-            is_escaped = byte == ord("\\") and is_in_string and not is_escaped
-        return _Written(self.count + 1, depth, is_in_string, is_escaped)
-
-
-@dataclass(frozen=True)
 class ClosingTime:
     """When a call must be closed: a quarter of its tokens before the end, and earlier if much is open.
 
@@ -152,9 +133,10 @@ class ClosingTime:
     max_tokens: int
     level_tokens: int
 
-    def has_come(self, written: _Written) -> bool:
-        reserve = max(self.max_tokens // 4, CLOSING_TOKENS) + written.depth * self.level_tokens
-        return written.count >= self.max_tokens - reserve
+    def has_come(self, token_count: int, depth: int) -> bool:
+        """Whether so many tokens are written and so many brackets open that the call must be closed."""
+        reserve = max(self.max_tokens // 4, CLOSING_TOKENS) + depth * self.level_tokens
+        return token_count >= self.max_tokens - reserve
 
 
 class ClosingGrammar:
@@ -164,31 +146,34 @@ class ClosingGrammar:
         self._grammar, self._token_bytes = grammar, tokenizer.token_bytes
         self._closing_time = closing_time
         self._in_string, *self._outside = _closing_masks(tokenizer, vocab_size)
-        self._states = [_Written()]
+        self._places = [JsonPlace()]  # before the first token, and after each
 
     def allowed_mask(self) -> Tensor:
         """What the grammar allows, or what of it closes a string, a list or an object. bool [V]"""
         mask = self._grammar.allowed_mask()
-        if not self._closing_time.has_come(state := self._states[-1]):
+        if not self._must_close:
             return mask
-        for closing in [self._in_string] if state.is_in_string else self._outside:
+        for closing in [self._in_string] if self._places[-1].is_in_string else self._outside:
             if (narrowed := mask & closing).any():
                 return narrowed
         return mask
 
     def advance(self, token: int) -> bool:
-        state = self._states[-1]
-        if self._closing_time.has_come(state) and not self.allowed_mask()[token]:
+        if self._must_close and not self.allowed_mask()[token]:
             return False
         if not self._grammar.advance(token):
             return False
-        self._states.append(state.after(self._token_bytes(token)))
+        self._places.append(self._places[-1].after(self._token_bytes(token).decode("latin-1")))
         return True
 
     def rollback(self, count: int) -> None:
         if count:
-            del self._states[-count:]
+            del self._places[-count:]
             self._grammar.rollback(count)
+
+    @property
+    def _must_close(self) -> bool:
+        return self._closing_time.has_come(len(self._places) - 1, self._places[-1].depth)
 
     def forced_tokens(self) -> list[int]:
         return self._grammar.forced_tokens()

@@ -1,7 +1,6 @@
 """Collects the events of one answer: its text, its tool calls, its end and its numbers. Knows no API."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 
 from specchat.chat.events import (
@@ -20,33 +19,13 @@ from specchat.chat.events import (
     ToolCallDelta,
     Totals,
 )
-from specchat.chat.tools import ToolCall
+from specchat.chat.streamed_calls import StreamedCalls
 from specchat.chat.turn_summary import speedup_to_json
 from specchat.errors import HostError, error_with_exit_code
 from specchat.serve.json_fields import JsonObject
 
 Delta = TextDelta | ThinkingDelta | ToolCallDelta  # what is sent of an answer
 TEXT_END_CHARACTERS = 16  # by which the place is found where a stop text cut the answer
-
-
-@dataclass
-class ToolCalls:
-    """The tool calls of one answer, as far as they have come."""
-
-    _calls: dict[int, ToolCall] = field(default_factory=dict[int, ToolCall])  # without arguments
-    _arguments: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
-
-    def add(self, delta: ToolCallDelta) -> None:
-        call = self._calls.get(delta.index, ToolCall(delta.id, "", ""))
-        self._calls[delta.index] = replace(call, name=call.name or delta.name)
-        self._arguments.setdefault(delta.index, []).append(delta.arguments)
-
-    def __iter__(self) -> Iterator[ToolCall]:
-        for index, call in self._calls.items():
-            yield replace(call, arguments="".join(self._arguments[index]))
-
-    def __len__(self) -> int:
-        return len(self._calls)
 
 
 @dataclass
@@ -57,7 +36,7 @@ class Answer:
     keeps_tokens: bool = False  # with their probabilities
     text_parts: list[str] = field(default_factory=list[str])
     thinking_parts: list[str] = field(default_factory=list[str])
-    tool_calls: ToolCalls = field(default_factory=ToolCalls)
+    tool_calls: StreamedCalls = field(default_factory=StreamedCalls)
     prefill: PrefillProgress | None = None
     routed: Routed | None = None
     finished: Finished | None = None

@@ -26,11 +26,11 @@ from specchat.chat.events import (
 )
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
+from specchat.chat.streamed_calls import StreamedCalls
 from specchat.chat.tools import Tool, ToolResult
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, SpecchatError, UsageError, error_with_exit_code
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
-from specchat.serve.answer import ToolCalls
 from specchat.serve.engine_request import (
     GREETING,
     CompletionRequest,
@@ -96,7 +96,7 @@ class PooledSession:
         request = replace(engine_request.request, tool_results=self._own_results(engine_request.request.tool_results))
         self.exchanges.append(None)
         self.tools = request.offered_tools
-        text_parts, calls = list[str](), ToolCalls()
+        text_parts, calls = list[str](), StreamedCalls()
         for event in conversation.ask(request, cancelled):
             match event:
                 case TextDelta(text=text):

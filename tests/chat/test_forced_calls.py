@@ -12,13 +12,20 @@ from specchat.chat.events import Event, Finished, StepDone, ThinkingDelta
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.session import Session
 from specchat.chat.tools import Tool
-from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.errors import UsageError
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.models.tool_formats import HERMES
 from specchat.profile import Profile
 from tests.cover import matrix
-from tests.tiny import HERMES_TEMPLATE, LLAMA_TEMPLATE, THINKING_TEMPLATE, Chaos, calling, speaking, thinking
+from tests.tiny import (
+    HERMES_TEMPLATE,
+    LLAMA_TEMPLATE,
+    THINKING_TEMPLATE,
+    calling,
+    session_drafted_by,
+    speaking,
+    thinking,
+)
 from tools.forced_calls import forced_calls
 
 MODELS = {
@@ -45,13 +52,7 @@ def engine(model: str, sampling: str) -> Engine:
 
 
 def session(model: str, sampling: str = "T1", variant: str = "auto") -> Session:
-    opened = engine(model, sampling).create_session()
-    chaos, perfect = Chaos(7), DraftModelDrafter(engine(model, sampling).models.target)
-    perfect.name = "self"
-    opened.generation.drafters = (*opened.generation.drafters, chaos, perfect)
-    opened.drafters = {**opened.drafters, "chaos": chaos, "self": perfect}
-    opened.drafters = {**opened.drafters, "auto": opened.drafters[variant]}
-    return opened
+    return session_drafted_by(engine(model, sampling), variant)
 
 
 def asked(session: Session, choice: str = "required", seed: int = 5) -> list[Event]:

@@ -11,11 +11,10 @@ from specchat.chat.events import Event, Finished, Notice, PrefillProgress, StepD
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.session import Session
-from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from tests.cover import matrix
-from tests.tiny import KEEPING_TEMPLATE, THINKING_TEMPLATE, Chaos, speaking, thinking
+from tests.tiny import KEEPING_TEMPLATE, THINKING_TEMPLATE, session_drafted_by, speaking, thinking
 
 SAMPLING = {"greedy": {}, "T1": {"sampling.temperature": 1.0}, "penalty": {"sampling.repetition_penalty": 1.3}}
 TEMPLATES = {"dropping": THINKING_TEMPLATE, "keeping": KEEPING_TEMPLATE, "spelled": KEEPING_TEMPLATE}
@@ -37,13 +36,7 @@ def engine(template: str = "dropping", sampling: str = "T1") -> Engine:
 
 
 def session(template: str = "dropping", sampling: str = "T1", variant: str = "auto") -> Session:
-    opened = engine(template, sampling).create_session()
-    chaos, perfect = Chaos(7), DraftModelDrafter(engine(template, sampling).models.target)
-    perfect.name = "self"
-    opened.generation.drafters = (*opened.generation.drafters, chaos, perfect)
-    opened.drafters = {**opened.drafters, "chaos": chaos, "self": perfect}
-    opened.drafters = {**opened.drafters, "auto": opened.drafters[variant]}
-    return opened
+    return session_drafted_by(engine(template, sampling), variant)
 
 
 def events_of(session: Session, question: str, **how: object) -> list[Event]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from specchat.chat.events import Finished, Routed
+from specchat.chat.request import Request
 from specchat.cli.options import ProfileLayers
 from specchat.errors import ProfileError
 from specchat.host.wiring import default_components
@@ -50,7 +54,12 @@ def test_a_route_whose_drafters_cannot_run_is_refused_with_its_line(engine, prof
 
 @pytest.mark.parametrize("variants", ['["auto"]', '["medusa", "suffix"]', '["auto", "lookahead"]', '["plain"]'])
 def test_a_route_with_a_drafter_that_can_run_is_accepted(engine, profile_with, variants):
-    engine.create_session(profile=profile_with(variants)).close()
+    with engine.create_session(profile=profile_with(variants)) as session:
+        events = list(session.ask(Request("a recipe", max_tokens=2)))
+
+    assert isinstance(events[-1], Finished), events[-1]
+    routed = next(event for event in events if isinstance(event, Routed))
+    assert routed.variant == next(name for name in json.loads(variants) if name != "medusa")
 
 
 def test_a_stored_conversation_keeps_the_place_of_its_routes(engine, profile_with):

@@ -1,0 +1,29 @@
+"""Puts the tool calls of an answer together from its events. Knows no engine, no screen and no API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from specchat.chat.events import ToolCallDelta
+from specchat.chat.tools import ToolCall
+
+
+@dataclass
+class StreamedCalls:
+    """The tool calls of one answer in the order of their beginning, as far as they have come."""
+
+    _calls: dict[int, ToolCall] = field(default_factory=dict[int, ToolCall])  # without arguments
+    _arguments: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+
+    def add(self, delta: ToolCallDelta) -> None:
+        call = self._calls.get(delta.index, ToolCall(delta.id, "", ""))
+        self._calls[delta.index] = replace(call, name=call.name or delta.name)
+        self._arguments.setdefault(delta.index, []).append(delta.arguments)
+
+    def __iter__(self) -> Iterator[ToolCall]:
+        for index, call in self._calls.items():
+            yield replace(call, arguments="".join(self._arguments[index]))
+
+    def __len__(self) -> int:
+        return len(self._calls)
