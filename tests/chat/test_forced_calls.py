@@ -1,4 +1,4 @@
-"""A request that forces a tool call gets exactly one, valid against its schema, whoever drafts it."""
+"""A request that forces a tool call gets exactly one, valid against its schema, with any drafter."""
 
 from __future__ import annotations
 
