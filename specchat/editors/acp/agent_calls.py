@@ -16,7 +16,7 @@ from specchat.editors.acp.client_requests import (
     ALLOW_ALWAYS,
     REJECT,
     ToolKind,
-    text_block,
+    text_content,
     thought_chunk,
     tool_call_end,
     tool_call_start,
@@ -30,10 +30,11 @@ KINDS: dict[Effect, ToolKind] = {Effect.WRITE: "edit", Effect.EXECUTE: "execute"
 
 
 class ToolCallReporter:
-    """Reports the calls of one prompt."""
+    """Reports the calls of one prompt. `shown` are all so far, in their last state."""
 
     def __init__(self, reporter: TurnReporter, workspace: WorkspaceRoots) -> None:
         self._reporter, self._workspace = reporter, workspace
+        self.shown: dict[str, schema.ToolCallStart] = {}
 
     @property
     def ui(self) -> AgentUI:
@@ -46,11 +47,14 @@ class ToolCallReporter:
                 start = tool_call_start(call.id, summary, kind)
                 if path:
                     start.locations = [schema.ToolCallLocation(path=str(self._workspace.path_of(path)))]
+                self.shown[call.id] = start
                 self._reporter.send(start)
             case CallFinished(call=call, outcome=outcome, change=change):
                 end = tool_call_end(call.id, is_done=not outcome.is_error, text=outcome.text)
                 if change:
                     end.content = [self._diff(change), *(end.content or ())]
+                changed = {"status": end.status, "content": end.content}
+                self.shown[call.id] = self.shown[call.id].model_copy(update=changed)
                 self._reporter.send(end)
             case LoopEnded(reason=reason):
                 self._reporter.send(thought_chunk(f"the work ended early: {reason}\n"))
@@ -61,7 +65,7 @@ class ToolCallReporter:
         """Show the diff or the command, and ask; an editor that withdraws the question stops the work."""
         tool_call = tool_call_start(question.call.id, question.summary, KINDS.get(question.effect, "other"))
         tool_call.status = "pending"
-        shown: Any = schema.ContentToolCallContent(type="content", content=text_block(question.summary))
+        shown: Any = text_content(question.summary)
         if change := question.change:
             shown = self._diff(change)
             tool_call.locations = [schema.ToolCallLocation(path=shown.path)]

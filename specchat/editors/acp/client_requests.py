@@ -43,6 +43,10 @@ def text_block(text: str) -> schema.TextContentBlock:
     return schema.TextContentBlock(type="text", text=text)
 
 
+def text_content(text: str) -> schema.ContentToolCallContent:
+    return schema.ContentToolCallContent(type="content", content=text_block(text))
+
+
 def answer_chunks(text: str, message_id: str | None = None) -> Iterator[schema.AgentMessageChunk]:
     for first in range(0, len(text), MAX_CHUNK_CHARS):
         block = text_block(text[first : first + MAX_CHUNK_CHARS])
@@ -78,7 +82,7 @@ def tool_call_end(id: str, *, is_done: bool, text: str = "", title: str | None =
     status = "completed" if is_done else "failed"
     update = schema.ToolCallProgress(session_update="tool_call_update", tool_call_id=id, status=status, title=title)
     if text:
-        update.content = [schema.ContentToolCallContent(type="content", content=text_block(text))]
+        update.content = [text_content(text)]
     return update
 
 
