@@ -21,6 +21,7 @@ from specchat.editors.acp.client_requests import (
     tool_call_end,
     tool_call_start,
 )
+from specchat.editors.acp.editor_buffers import EditorBuffers
 from specchat.editors.acp.turn_reporter import TurnReporter
 from specchat.errors import CancelledError
 
@@ -38,7 +39,8 @@ class ToolCallReporter:
 
     @property
     def ui(self) -> AgentUI:
-        return AgentUI(self.ask_consent)
+        client, turn = self._reporter.client, self._reporter.turn
+        return AgentUI(self.ask_consent, buffers=EditorBuffers(client, turn) if client.can_read_files else None)
 
     def on_event(self, event: AgentEvent) -> None:
         match event:
