@@ -9,7 +9,7 @@ import pytest
 from specchat.editors.acp.session_log import SessionLog
 from specchat.editors.acp.stored_calls import CALL_LOG
 from tests.acp.conftest import Served
-from tests.acp.test_file_edit import QUESTION, asked_of, deciding
+from tests.acp.test_file_edit import QUESTION, WITHDRAWN, asked_of, deciding
 from tests.agent.mcp.conftest import DEMO
 
 WRITE = {"path": "new.txt", "content": "new\n"}
@@ -182,3 +182,53 @@ def test_the_log_drops_the_oldest_calls_above_its_limits(runtime, monkeypatch):
     log.append("session", "a long", "short")
 
     assert ["short"] == log.lines("session")
+
+
+@pytest.fixture
+def with_instructions(folder):
+    (folder / "AGENTS.md").write_text("Use tabs.\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("option", "notice"), [("allow", "AGENTS.md is read: 10 characters"), ("reject", "AGENTS.md is not read, as you")]
+)
+def test_the_instructions_of_a_project_are_asked_about_once(editor, with_instructions, option, notice):
+    for _ in range(2):
+        deciding(editor, chosen(option)).ask(in_mode(editor, with_instructions, "agent"), "count 2")
+
+    [question] = asked_of(editor, QUESTION)
+    assert f"Read {with_instructions / 'AGENTS.md'} as instructions" in question["toolCall"]["title"]
+    assert "Use tabs.\n" == question["toolCall"]["content"][0]["content"]["text"]
+    assert 2 == editor.said("agent_thought_chunk").count(notice)
+    assert ["completed" if option == "allow" else "failed"] == [end["status"] for end in editor.of("tool_call_update")]
+
+
+def test_an_editor_that_cannot_ask_says_why_the_instructions_are_not_read(editor, with_instructions):
+    def refuse(_params):
+        raise LookupError("no questions")
+
+    editor.answers[QUESTION] = refuse
+
+    end = editor.ask(in_mode(editor, with_instructions, "agent"), "count 2")
+
+    assert "end_turn" == end["stopReason"]
+    assert "AGENTS.md is not read: the editor cannot ask you" in editor.said("agent_thought_chunk")
+    deciding(editor, chosen("allow")).ask(in_mode(editor, with_instructions, "agent"), "count 2")
+    assert "AGENTS.md is read" in editor.said("agent_thought_chunk")
+
+
+def test_a_question_about_instructions_that_is_withdrawn_is_asked_again(editor, with_instructions):
+    session = in_mode(editor, with_instructions, "agent")
+
+    end = deciding(editor, WITHDRAWN).ask(session, "count 2")
+
+    assert ("cancelled", "") == (end["stopReason"], editor.said())
+    deciding(editor, chosen("allow")).ask(session, "count 2")
+    assert "AGENTS.md is read" in editor.said("agent_thought_chunk")
+
+
+def test_no_instructions_are_asked_about_without_tools(editor, with_instructions):
+    editor.ask(in_mode(editor, with_instructions, "ask"), "count 2")
+
+    assert [] == asked_of(editor, QUESTION)

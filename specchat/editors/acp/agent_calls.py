@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 from acp import schema
 
@@ -14,6 +15,7 @@ from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.editors.acp.client_requests import (
     ALLOW,
     ALLOW_ALWAYS,
+    NOT_ASKED,
     REJECT,
     ToolKind,
     text_content,
@@ -23,10 +25,14 @@ from specchat.editors.acp.client_requests import (
 )
 from specchat.editors.acp.editor_buffers import EditorBuffers
 from specchat.editors.acp.turn_reporter import TurnReporter
-from specchat.errors import CancelledError
+from specchat.errors import CancelledError, InputError
 
 STOP = "stop"
-ANSWERS = {ALLOW: Answer.ONCE, ALLOW_ALWAYS: Answer.ALWAYS, REJECT: Answer.NO}
+ANSWERS = {ALLOW: Answer.ONCE, ALLOW_ALWAYS: Answer.ALWAYS, REJECT: Answer.NO, NOT_ASKED: Answer.NO}
+CONFIRM_OPTIONS = [
+    schema.PermissionOption(option_id=ALLOW, name="Yes", kind="allow_once"),
+    schema.PermissionOption(option_id=REJECT, name="No", kind="reject_once"),
+]
 KINDS: dict[Effect, ToolKind] = {Effect.WRITE: "edit", Effect.EXECUTE: "execute", Effect.READ: "search"}
 
 
@@ -40,7 +46,8 @@ class ToolCallReporter:
     @property
     def ui(self) -> AgentUI:
         client, turn = self._reporter.client, self._reporter.turn
-        return AgentUI(self.ask_consent, buffers=EditorBuffers(client, turn) if client.can_read_files else None)
+        buffers = EditorBuffers(client, turn) if client.can_read_files else None
+        return AgentUI(self.ask_consent, self.confirm, buffers=buffers)
 
     def on_event(self, event: AgentEvent) -> None:
         match event:
@@ -83,6 +90,21 @@ class ToolCallReporter:
         except CancelledError:
             return Answer.STOP
         return ANSWERS.get(chosen, Answer.STOP)
+
+    def confirm(self, question: str) -> bool:
+        """Whether the user says yes to the first line; the rest is what it is about. InputError without an answer."""
+        title, _, text = question.partition("\n")
+        tool_call = tool_call_start(f"question-{uuid4().hex[:12]}", f"{title[0].upper()}{title[1:]}", "other")
+        tool_call.status, tool_call.content = "pending", [text_content(text)]
+        self._reporter.send(tool_call)
+        chosen = NOT_ASKED
+        try:
+            chosen = self._reporter.client.request_permission(self._reporter.turn, tool_call, CONFIRM_OPTIONS)
+        finally:
+            self._reporter.send(tool_call_end(tool_call.tool_call_id, is_done=chosen == ALLOW))
+        if chosen == NOT_ASKED:
+            raise InputError("the editor cannot ask you; accept it once in 'specchat chat'")
+        return chosen == ALLOW
 
     def _diff(self, change: PlannedChange) -> schema.FileEditToolCallContent:
         path = str(self._workspace.path_of(change.path))
