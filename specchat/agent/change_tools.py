@@ -1,11 +1,13 @@
 """Tools that change files: `edit` rewrites a file or some of its lines, `write` sets the whole text.
 
 An edit is a rewrite by the model at the speed of copying (`edit/edit_task.py`), or new lines in the place of old ones.
-So there is no old text that must be repeated exactly. Every write goes through the undo store.
+So there is no old text that must be repeated exactly. Every write goes through the undo store. Where an editor has the
+file, the change is one of its text, saved or not, and the editor writes it.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,13 +18,13 @@ from specchat.agent.agent_tool import Effect, PlannedChange, ToolOutcome
 from specchat.agent.project_files import ProjectFiles, subject_path
 from specchat.agent.tool_schemas import schema_text
 from specchat.chat.tools import Tool
-from specchat.edit.atomic_write import Replacement, check_writable
+from specchat.edit.atomic_write import Replacement, check_writable, read_content
 from specchat.edit.edit_plan import Region, replace_region
 from specchat.edit.hunks import diff_hunks, split_lines
-from specchat.edit.source_text import Source, make_source
+from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
-from specchat.edit.undo_store import apply_edit, user_undo_store
-from specchat.errors import InputError, NoChangeError, SpecchatError, UsageError
+from specchat.edit.undo_store import apply_edit, record_edit, user_undo_store
+from specchat.errors import FileChangedError, InputError, NoChangeError, SpecchatError, UsageError
 
 Rewrite = Callable[[Source, str, Region | None, threading.Event], str]  # the new text of a source, by an instruction
 NO_CHANGE = "the file has this text already; nothing to change"
@@ -32,6 +34,7 @@ NO_CHANGE = "the file has this text already; nothing to change"
 class FileChange:
     """A new text for one file."""
 
+    files: ProjectFiles
     file: Path
     source: Source
     new: str
@@ -48,14 +51,37 @@ class FileChange:
 
     def apply(self) -> ToolOutcome:
         try:
-            old = None if self.is_new_file else self.source.raw
-            replacement = Replacement(self.file, old, self.source.encode(self.new))
-            edit = apply_edit(user_undo_store(), self.instruction, [replacement])
+            if self.files.buffers:
+                self._check_unchanged()
+            how = self._write_by_editor() if self.files.are_written_by_editor else self._write()
         except (SpecchatError, OSError) as error:
             return ToolOutcome(str(error), is_error=True)
         count = len(diff_hunks(self.source.text, self.new))
         what = "created" if self.is_new_file else f"{count} change{'' if count == 1 else 's'} written"
-        return ToolOutcome(f"{self.path}: {what} (edit {edit.number})")
+        return ToolOutcome(f"{self.path}: {what} ({how})")
+
+    def _check_unchanged(self) -> None:
+        is_there = self.is_new_file and os.path.lexists(self.file)
+        if is_there or self.files.read_to_change(self.file).raw != self.source.raw:
+            raise FileChangedError(f"{self.path}: was changed meanwhile; nothing is written, read it again")
+
+    @property
+    def _old(self) -> bytes | None:
+        return None if self.is_new_file else self.source.raw
+
+    def _write(self) -> str:
+        replacement = Replacement(self.file, self._old, self.source.encode(self.new))
+        return f"edit {apply_edit(user_undo_store(), self.instruction, [replacement]).number}"
+
+    def _write_by_editor(self) -> str:
+        """Undo restores the text that the editor had, if the editor saves; it may keep the change in its buffer."""
+        saved = read_content(self.file)
+        self.files.write_by_editor(self.file, self.source.encode(self.new).decode(self.source.codec))
+        now = read_content(self.file)
+        if now == saved:
+            return "in the editor, which has not saved it"
+        replacement = Replacement(self.file, self._old, now)
+        return f"edit {record_edit(user_undo_store(), self.instruction, [replacement]).number}"
 
 
 def _planned(work: Callable[[], FileChange]) -> FileChange | ToolOutcome:
@@ -102,7 +128,8 @@ class WriteTool:
             raise InputError(f"{source.name}: the new text has a NUL character, so it is no text")
         if not is_new and new == source.text:
             raise NoChangeError(f"{source.name}: {NO_CHANGE}")
-        return FileChange(path, source, new, is_new, f"agent: {'create' if is_new else 'write'} {source.name}")
+        instruction = f"agent: {'create' if is_new else 'write'} {source.name}"
+        return FileChange(self.files, path, source, new, is_new, instruction)
 
 
 @dataclass(frozen=True)
@@ -156,16 +183,16 @@ class EditTool:
             check_syntax(source, new)
         if new == source.text:
             raise NoChangeError(f"{source.name}: {NO_CHANGE}")
-        return FileChange(path, source, new, is_new_file=False, instruction=f"agent: {self.describe(arguments)}")
+        return FileChange(self.files, path, source, new, False, f"agent: {self.describe(arguments)}")
 
 
 def _open(files: ProjectFiles, name: str) -> tuple[Path, bool, Source]:
     """The path of a file that may be written, whether it is new, and its text."""
     path = files.writable_path_of(name)
-    if not path.exists():
-        return path, True, make_source(b"", files.name_of(path))
-    check_writable(path)
-    return path, False, files.read(path)
+    is_new = not path.exists()
+    if not is_new and not files.are_written_by_editor:
+        check_writable(path)
+    return path, is_new, files.read_to_change(path)
 
 
 def _region(arguments: Mapping[str, Any], source: Source) -> Region | None:

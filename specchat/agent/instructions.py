@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from specchat.agent.bounded_text import bounded
 from specchat.agent.project_files import ProjectFiles
-from specchat.errors import SpecchatError
+from specchat.errors import CancelledError, SpecchatError
 from specchat.host.spawn import history_path
 from specchat.profile.project_file import ProjectFile, TrustStore
 
@@ -50,6 +50,8 @@ def project_instructions(files: ProjectFiles, confirm: Callable[[str], bool] | N
                 return Instructions("", f"{INSTRUCTIONS_FILE} is not read: accept it once in 'specchat chat'")
             is_trusted = confirm(f"read {path} as instructions to the model, until it changes?\n{text}")
             store.record(file, is_trusted=is_trusted)
+    except CancelledError:  # the user has not decided
+        raise
     except SpecchatError as error:
         return Instructions("", f"{INSTRUCTIONS_FILE} is not read: {error}")
     if not is_trusted:

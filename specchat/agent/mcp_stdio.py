@@ -83,37 +83,9 @@ async def stdio_transport(settings: ServerSettings, state: ServerProcess) -> Asy
     process = await _start(settings)
     incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    allowance, stderr = _Allowance(), bytearray()
-
-    async def read_stdout() -> None:
-        assert process.stdout
-        try:
-            await _read_messages(process.stdout, incoming, allowance)
-        except FloodError as error:
-            state.end(str(error))
-        else:
-            with anyio.move_on_after(EXIT_SECONDS):
-                await process.wait()
-            state.end(_reason(process.returncode, stderr))
-        await incoming.aclose()  # calls that wait for an answer end
-
-    async def read_stderr() -> None:
-        assert process.stderr
-        with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            while True:
-                stderr.extend(await process.stderr.receive())
-                del stderr[:-STDERR_BYTES]
-
-    async def write_stdin() -> None:
-        assert process.stdin
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            async for item in outgoing:
-                allowance.renew()
-                line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                await process.stdin.send(line.encode() + b"\n")
-
+    pipes = _Pipes(process, state, incoming, outgoing)
     async with anyio.create_task_group() as tasks:
-        for task in (read_stdout, read_stderr, write_stdin):
+        for task in (pipes.read_stdout, pipes.read_stderr, pipes.write_stdin):
             tasks.start_soon(task)
         try:
             yield read_stream, write_stream
@@ -123,6 +95,45 @@ async def stdio_transport(settings: ServerSettings, state: ServerProcess) -> Asy
                 for stream in (read_stream, write_stream, incoming, outgoing):
                     await stream.aclose()
             tasks.cancel_scope.cancel()
+
+
+@dataclass
+class _Pipes:
+    """The pipes of the program, each with a task that serves it."""
+
+    process: Process
+    state: ServerProcess
+    incoming: Stream
+    outgoing: Stream
+    allowance: _Allowance = field(default_factory=_Allowance)
+    stderr: bytearray = field(default_factory=bytearray)  # its end
+
+    async def read_stdout(self) -> None:
+        assert self.process.stdout
+        try:
+            await _read_messages(self.process.stdout, self.incoming, self.allowance)
+        except FloodError as error:
+            self.state.end(str(error))
+        else:
+            with anyio.move_on_after(EXIT_SECONDS):
+                await self.process.wait()
+            self.state.end(_reason(self.process.returncode, self.stderr))
+        await self.incoming.aclose()  # calls that wait for an answer end
+
+    async def read_stderr(self) -> None:
+        assert self.process.stderr
+        with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            while True:
+                self.stderr.extend(await self.process.stderr.receive())
+                del self.stderr[:-STDERR_BYTES]
+
+    async def write_stdin(self) -> None:
+        assert self.process.stdin
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            async for item in self.outgoing:
+                self.allowance.renew()
+                line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await self.process.stdin.send(line.encode() + b"\n")
 
 
 async def _start(settings: ServerSettings) -> Process:

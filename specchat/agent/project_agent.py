@@ -16,7 +16,7 @@ from specchat.agent.agent_tool import AgentTool
 from specchat.agent.consent import AskConsent, Consent, Rules
 from specchat.agent.instructions import project_instructions, with_section, without_section
 from specchat.agent.mcp_servers import McpServers
-from specchat.agent.project_files import ProjectFiles
+from specchat.agent.project_files import Buffers, ProjectFiles
 from specchat.chat.events import Event, Notice
 from specchat.chat.request import Request
 from specchat.commands.chat_state import ChatState
@@ -29,11 +29,12 @@ MIN_RESULT_CHARACTERS, MAX_RESULT_CHARACTERS = 2_000, 40_000  # about a quarter 
 
 @dataclass(frozen=True)
 class AgentUI:
-    """How a front end asks. None where no person can be asked."""
+    """How a front end asks, None where no person can be asked; and the texts that it has and the disk does not."""
 
     ask_consent: AskConsent | None = None
     confirm: Callable[[str], bool] | None = None
     show_progress: Callable[[str], None] = lambda _line: None
+    buffers: Buffers | None = None
 
 
 @dataclass
@@ -59,9 +60,9 @@ class ProjectAgent:
             self._set_system(system, without_section(system))
             yield from self.chat.ask(request, cancelled)
             return
-        files = ProjectFiles(self.workspace)
+        files = ProjectFiles(self.workspace, self.ui.buffers)
         if self._instructions is None:
-            found = project_instructions(files, self.ui.confirm)
+            found = project_instructions(ProjectFiles(self.workspace), self.ui.confirm)
             self._instructions = found.text
             if found.notice:
                 yield Notice(found.notice)

@@ -2,6 +2,8 @@
 
 A model may be told by a file to read `/etc/passwd`, a device that never ends, or a pipe without a writer. So a path
 is resolved first and opened without waiting, and what was opened is checked, not its name.
+
+An editor may have a text that is not saved yet (`Buffers`). Tools read that one, and never write past it.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.edit.source_text import Source, make_source
@@ -19,11 +22,32 @@ from specchat.errors import InputError
 OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 
 
+UNSAVED = "the editor has {} that the user has not saved; nothing is changed before the user saves or drops it"
+
+
+class Buffers(Protocol):
+    """The texts that an editor has, saved or not."""
+
+    @property
+    def can_write(self) -> bool:
+        """Whether the editor writes files itself."""
+        ...
+
+    def read(self, path: Path) -> str | None:
+        """The text of a file; None when the editor does not say it."""
+        ...
+
+    def write(self, path: Path, text: str) -> None:
+        """Let the editor write a file. After a SpecchatError it must not be written in another way."""
+        ...
+
+
 @dataclass(frozen=True)
 class ProjectFiles:
     """The folders that tools work in. Every name that a model writes goes through `path_of`."""
 
     workspace: WorkspaceRoots
+    buffers: Buffers | None = None  # None without an editor that gives its texts
 
     @property
     def root(self) -> Path:
@@ -57,7 +81,41 @@ class ProjectFiles:
 
     def read(self, path: Path) -> Source:
         """A text inside the project, which `path_of` returned; InputError when it is missing, too large or no text."""
+        buffer = self._buffer_of(path)
+        if buffer is not None and (buffer or path.exists()):  # some editors have an empty text for a missing file
+            return make_source(buffer.encode(), self.name_of(path))
         return make_source(self.read_bytes(path), self.name_of(path))
+
+    @property
+    def are_written_by_editor(self) -> bool:
+        return self.buffers is not None and self.buffers.can_write
+
+    def read_to_change(self, path: Path) -> Source:
+        """The text that a change will replace. InputError where text that is not saved would be lost."""
+        name, buffer = self.name_of(path), self._buffer_of(path)
+        if not path.exists():
+            if buffer:
+                raise InputError(f"{name}: {UNSAVED.format('a text of this name')}")
+            return make_source(b"", name)
+        on_disk = make_source(self.read_bytes(path), name)
+        if self.are_written_by_editor:
+            if buffer is None:
+                raise InputError(f"{name}: the editor does not say its text, so the file is not changed")
+            return make_source(buffer.encode(), name)
+        if buffer is not None and make_source(buffer.encode(), name).text != on_disk.text:
+            raise InputError(f"{name}: {UNSAVED.format('changes')}")
+        return on_disk
+
+    def write_by_editor(self, path: Path, text: str) -> None:
+        assert self.buffers
+        self.buffers.write(self._editor_path(path), text)
+
+    def _buffer_of(self, path: Path) -> str | None:
+        return self.buffers.read(self._editor_path(path)) if self.buffers else None
+
+    def _editor_path(self, path: Path) -> Path:
+        """The path below the folder as the editor named it, which may be a link."""
+        return self.root / self.name_of(path)
 
     def read_bytes(self, path: Path, max_bytes: int = MAX_ATTACHED_BYTES) -> bytes:
         """The bytes of a regular file; InputError for anything else."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specchat.agent.mcp_servers import front_end_servers
 from specchat.chat.attachments import decode_text
 from specchat.chat.history import ASK
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
@@ -19,7 +20,7 @@ from specchat.cli.completion import complete_files
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import Answering, print_answer
-from specchat.cli.session_options import open_conversation, private_option
+from specchat.cli.session_options import conversation_opener, private_option
 from specchat.cli.starter_offer import offer_starter
 from specchat.errors import InputError, UsageError
 from specchat.host.client import Conversation
@@ -37,7 +38,7 @@ STDIN = "-"
     "--file",
     "files",
     multiple=True,
-    help="Attach a file, folder, glob or @repo; may be given again.",
+    help="Attach a file, folder, glob, @repo or a resource @SERVER:URI; may be given again.",
     shell_complete=complete_files,
 )
 @agent_options
@@ -56,8 +57,9 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
     if context.obj is None:
         offer_starter(options)
     request = replace(_request_from_arguments(words, STDIN in files), answer_format=answer_format_from_options(options))
+    open_session = conversation_opener(context.obj, options, kind=ASK)
     context_files = _gather_attachments([name for name in files if name != STDIN], request, options)
-    with open_conversation(context.obj, options, kind=ASK) as session:
+    with open_session() as session:
         answering: Answering = session
         if isinstance(session, Conversation):
             answering = command_agent(session, mode, allow)  # reads long files in parts, too
@@ -68,15 +70,16 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
 
 
 def _gather_attachments(names: Sequence[str], request: Request, options: dict[str, Any]) -> RetrievedContext:
-    """Attach the files, or their relevant passages; what is left out or read in parts is printed."""
+    """Attach the files and resources, or their relevant passages; what is left out or read in parts is printed."""
     from specchat.chat.retrieve import ContextBudget, RetrievedContext, gather_context, gather_whole
 
     if not names and not request.files:
         return RetrievedContext()
     budget = ContextBudget.of_window(resolve_profile(options).limits.context)
-    gathered = gather_context(names, request.text, budget) if names else RetrievedContext()
+    servers = front_end_servers()
+    gathered = gather_context(names, request.text, budget, servers.loaders) if names else RetrievedContext()
     piped = [whole.notice for file in request.files if (whole := gather_whole(file, budget)).is_too_long]
-    for notice in filter(None, [gathered.notice, *piped]):
+    for notice in filter(None, [gathered.notice, *piped, *servers.take_notices()]):
         print(notice, file=sys.stderr)
     return gathered
 

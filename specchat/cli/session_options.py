@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
@@ -83,9 +85,16 @@ def open_conversation(
     conversation_factory: ConversationFactory | None, options: dict[str, Any], kind: str = CHAT
 ) -> AbstractContextManager[AnyConversation]:
     """A new conversation with the host, or one from the factory that replaces the host in tests."""
+    return conversation_opener(conversation_factory, options, kind)()
+
+
+def conversation_opener(
+    conversation_factory: ConversationFactory | None, options: dict[str, Any], kind: str = CHAT
+) -> Callable[[], AbstractContextManager[AnyConversation]]:
+    """What opens the conversation. The options are checked and the MCP servers known before that."""
     if conversation_factory is not None:
-        return conversation_factory(resolve_profile(options))
-    return open_host_conversation(session_request(options, kind))
+        return partial(conversation_factory, resolve_profile(options))
+    return partial(open_host_conversation, session_request(options, kind))
 
 
 def open_host_conversation(request: SessionRequest) -> Conversation:

@@ -239,6 +239,15 @@ def apply_edit(store: UndoStore, instruction: str, replacements: Sequence[Replac
     return replace(edit, is_pending=False)
 
 
+def record_edit(store: UndoStore, instruction: str, replacements: Sequence[Replacement]) -> StoredEdit:
+    """Store an edit whose files an editor has written."""
+    with store.lock():
+        store.recover()
+        edit = store.add(instruction, replacements)
+        store.set_applied(edit)
+    return replace(edit, is_pending=False)
+
+
 def find_edit(store: UndoStore, selector: str) -> StoredEdit:
     """Find an edit: by number, by file (its last edit, that file only), or the last one for ""."""
     edits = store.edits()

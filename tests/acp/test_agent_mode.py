@@ -6,7 +6,10 @@ import json
 
 import pytest
 
-from tests.acp.test_file_edit import QUESTION, asked_of, deciding
+from specchat.editors.acp.session_log import SessionLog
+from specchat.editors.acp.stored_calls import CALL_LOG
+from tests.acp.conftest import Served
+from tests.acp.test_file_edit import QUESTION, WITHDRAWN, asked_of, deciding
 from tests.agent.mcp.conftest import DEMO
 
 WRITE = {"path": "new.txt", "content": "new\n"}
@@ -106,3 +109,126 @@ def test_no_server_starts_in_the_other_modes(editor, folder, mode):
     editor.ask(with_servers(editor, folder, server, mode=mode), "count 2")
 
     assert not started.exists()
+
+
+@pytest.fixture
+def another(runtime):
+    """The editor after a restart."""
+    served = Served()
+    served.editor.initialize()
+    yield served.editor
+    served.end()
+
+
+def last_states(editor):
+    """The calls as the editor shows them: the values of each update replace those before."""
+    calls = dict[str, dict[str, object]]()
+    for update in editor.updates:
+        if update["sessionUpdate"] in ("tool_call", "tool_call_update"):
+            calls.setdefault(update["toolCallId"], {}).update(update, sessionUpdate="")
+    return calls
+
+
+CALLS = (
+    ("read", {"path": "a.txt"}),
+    ("write", WRITE),
+    ("edit", {"path": "a.txt", "new_text": "two\n"}),
+    ("run", {"command": "exit 3"}),
+    ("read", {"path": "missing.txt"}),
+    ("fly", {}),
+)
+
+
+def after_calls(editor, folder):
+    (folder / "a.txt").write_text("one\n")
+    session = in_mode(editor, folder, "agent")
+    deciding(editor, chosen("allow")).ask(session, script(*CALLS))
+    return session
+
+
+def test_a_loaded_session_shows_calls_and_results_as_they_were(editor, another, folder):
+    session = after_calls(editor, folder)
+
+    another.request("session/load", {"sessionId": session, "cwd": str(folder), "mcpServers": []})
+
+    assert len(CALLS) == len(last_states(another))
+    assert last_states(editor) == last_states(another)
+    assert 2 == json.dumps(last_states(another)).count('"diff"')
+    [question] = [update["content"]["text"] for update in another.of("user_message_chunk")]
+    assert question.startswith(script(*CALLS))
+    assert editor.said() == another.said()
+
+
+def test_calls_without_a_log_are_made_from_the_history(editor, another, folder):
+    session = after_calls(editor, folder)
+    CALL_LOG.path_of(session).write_text("broken\n")
+
+    another.request("session/load", {"sessionId": session, "cwd": str(folder), "mcpServers": []})
+
+    live, loaded = last_states(editor), last_states(another)
+    assert list(live) == list(loaded)
+    for key in ("kind", "status", "locations"):
+        assert [call.get(key) for call in live.values()] == [call.get(key) for call in loaded.values()]
+    assert 'read {"path": "a.txt"}' == next(iter(loaded.values()))["title"]
+    assert "one\n" == next(iter(loaded.values()))["content"][0]["content"]["text"]
+
+
+def test_the_log_drops_the_oldest_calls_above_its_limits(runtime, monkeypatch):
+    monkeypatch.setattr("specchat.editors.acp.session_log.MAX_BYTES", 9)
+    log = SessionLog("acp-test", max_lines=3)
+
+    log.append("session", *"abcd")
+    assert ["b", "c", "d"] == log.lines("session")
+    log.append("session", "a long", "short")
+
+    assert ["short"] == log.lines("session")
+
+
+@pytest.fixture
+def with_instructions(folder):
+    (folder / "AGENTS.md").write_text("Use tabs.\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("option", "notice"), [("allow", "AGENTS.md is read: 10 characters"), ("reject", "AGENTS.md is not read, as you")]
+)
+def test_the_instructions_of_a_project_are_asked_about_once(editor, with_instructions, option, notice):
+    for _ in range(2):
+        deciding(editor, chosen(option)).ask(in_mode(editor, with_instructions, "agent"), "count 2")
+
+    [question] = asked_of(editor, QUESTION)
+    assert f"Read {with_instructions / 'AGENTS.md'} as instructions" in question["toolCall"]["title"]
+    assert "Use tabs.\n" == question["toolCall"]["content"][0]["content"]["text"]
+    assert 2 == editor.said("agent_thought_chunk").count(notice)
+    assert ["completed" if option == "allow" else "failed"] == [end["status"] for end in editor.of("tool_call_update")]
+
+
+def test_an_editor_that_cannot_ask_says_why_the_instructions_are_not_read(editor, with_instructions):
+    def refuse(_params):
+        raise LookupError("no questions")
+
+    editor.answers[QUESTION] = refuse
+
+    end = editor.ask(in_mode(editor, with_instructions, "agent"), "count 2")
+
+    assert "end_turn" == end["stopReason"]
+    assert "AGENTS.md is not read: the editor cannot ask you" in editor.said("agent_thought_chunk")
+    deciding(editor, chosen("allow")).ask(in_mode(editor, with_instructions, "agent"), "count 2")
+    assert "AGENTS.md is read" in editor.said("agent_thought_chunk")
+
+
+def test_a_question_about_instructions_that_is_withdrawn_is_asked_again(editor, with_instructions):
+    session = in_mode(editor, with_instructions, "agent")
+
+    end = deciding(editor, WITHDRAWN).ask(session, "count 2")
+
+    assert ("cancelled", "") == (end["stopReason"], editor.said())
+    deciding(editor, chosen("allow")).ask(session, "count 2")
+    assert "AGENTS.md is read" in editor.said("agent_thought_chunk")
+
+
+def test_no_instructions_are_asked_about_without_tools(editor, with_instructions):
+    editor.ask(in_mode(editor, with_instructions, "ask"), "count 2")
+
+    assert [] == asked_of(editor, QUESTION)

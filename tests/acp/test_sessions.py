@@ -12,7 +12,7 @@ from specchat.cli.acp import _session_request as session_request_for
 from specchat.cli.options import PROFILE_OPTIONS
 from specchat.cli.project_trust import project_trust
 from specchat.editors.acp.session_config import SessionConfig
-from specchat.editors.acp.stored_sessions import LoggedEdit, _log_path, log_edit, logged_edits, replay_updates
+from specchat.editors.acp.stored_sessions import EDIT_LOG, LoggedEdit, log_edit, logged_edits, replay_updates
 from specchat.host.client import Conversation, SessionRequest
 from specchat.hub.runnable_models import RunnableModel
 from specchat.profile.project_file import find_project_file
@@ -165,7 +165,7 @@ def test_a_memory_of_edits_that_is_broken_costs_only_itself(editor, another, fol
     session = editor.new(folder)
     editor.ask(session, "count 2")
     log_edit(session, LoggedEdit("", "an edit", "done"))
-    with _log_path(session).open("a") as file:
+    with EDIT_LOG.path_of(session).open("a") as file:
         file.write('{"after": 3}\n[]\nno json\n')
 
     another.request("session/load", params(session, folder))
@@ -397,7 +397,7 @@ def test_a_trusted_project_file_applies_to_a_session(runtime, folder):
 
 def test_the_edit_log_of_an_earlier_version_is_read(runtime):
     record = {"after": "turn-1", "asked": "/edit a.py shorten", "said": "a.py: 1 change written.", "offer": None}
-    path = _log_path("old-session")
+    path = EDIT_LOG.path_of("old-session")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record) + "\n")
 
@@ -408,6 +408,6 @@ def test_the_edit_log_of_an_earlier_version_is_read(runtime):
 def test_thinking_is_replayed_before_its_answer():
     turn = StoredTurn("t", None, {"text": "why?"}, StoredAnswer("so", thinking="hm"), "stop", {}, 0.0, None)
 
-    updates = [(update.session_update, update.content.text) for update in replay_updates([turn], [])]
+    updates = [(update.session_update, update.content.text) for update in replay_updates([turn], [], {})]
 
     assert updates == [("user_message_chunk", "why?"), ("agent_thought_chunk", "hm"), ("agent_message_chunk", "so")]

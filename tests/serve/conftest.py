@@ -25,7 +25,7 @@ from specchat.serve.server import RUN_APP_OPTIONS, ApiServer, ServeConfig, bind_
 from tests.host.conftest import world
 
 MODEL = "org/ours"
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 @dataclass
@@ -98,11 +98,18 @@ def host(runtime) -> Iterator[Conversation]:
         yield client
 
 
-def until(is_so: Callable[[], bool]) -> None:
+def becomes(is_so: Callable[[], bool]) -> bool:
+    """Whether something is so, now or after a while."""
     end = time.monotonic() + PATIENCE_SECONDS
     while not is_so():
-        assert time.monotonic() < end
+        if time.monotonic() > end:
+            return False
         time.sleep(0.01)
+    return True
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    assert becomes(is_so), "waited for too long"
 
 
 def raw(served: Served, method: str, path: str, body: str = "", **headers: str) -> tuple[int, dict[str, Any]]:

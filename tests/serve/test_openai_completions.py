@@ -16,7 +16,7 @@ from specchat.serve.engine_request import CompletionRequest
 from specchat.serve.openai_completions import DEFAULT_MAX_TOKENS, translate_completion
 from specchat.serve.server import ServeConfig
 from specchat.serve.session_pool import NO_GAPS
-from tests.serve.conftest import MODEL, Served, asking, raw, until
+from tests.serve.conftest import MODEL, Served, asking, becomes, raw, until
 
 PATH = "/v1/completions"
 
@@ -82,7 +82,7 @@ def test_a_disconnected_client_cancels_its_completion(served):
     with asking(served, PATH, prompt="slowly"):
         until(lambda: served.server.session_pool.running_count == 1)
 
-    until(lambda: served.server.session_pool.running_count == 0)
+    assert becomes(lambda: served.server.session_pool.running_count == 0)
 
 
 def test_the_smallest_request_has_the_limit_of_openai():

@@ -17,7 +17,7 @@ from specchat.serve.authorization import AccessPolicy
 from specchat.serve.engine_request import EngineRequest
 from specchat.serve.openai_responses import translate_response
 from specchat.serve.server import ServeConfig
-from tests.serve.conftest import MODEL, Served, asking, raw, sse_events, until
+from tests.serve.conftest import MODEL, Served, asking, becomes, raw, sse_events, until
 
 PATH = "/v1/responses"
 SCHEMA = {"type": "object"}
@@ -175,7 +175,7 @@ def test_a_disconnected_client_cancels_its_answer(served, host):
     with asking(served, PATH, input="slowly 1000000", stream=True):
         until(lambda: host.call("stats")["live_turns"] == 1)
 
-    until(lambda: host.call("stats")["live_turns"] == 0)
+    assert becomes(lambda: host.call("stats")["live_turns"] == 0)
 
 
 def test_embeddings_are_refused_with_the_reason(served):

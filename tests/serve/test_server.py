@@ -22,7 +22,7 @@ from specchat.host.protocol import MAX_LINE_BYTES
 from specchat.serve.authorization import AccessPolicy
 from specchat.serve.server import ServeConfig
 from tests.host.conftest import kill_host
-from tests.serve.conftest import MODEL, Served, asking, raw, until
+from tests.serve.conftest import MODEL, Served, asking, becomes, raw, until
 
 
 def user(text: str) -> dict[str, str]:
@@ -127,7 +127,7 @@ def test_a_disconnected_client_cancels_its_answer(served, host, is_streamed):
     with asking(served, stream=is_streamed, messages=[user("slowly 1000000")]):
         until(lambda: host.call("stats")["live_turns"] == 1)
 
-    until(lambda: host.call("stats")["live_turns"] == 0)
+    assert becomes(lambda: host.call("stats")["live_turns"] == 0)
 
 
 def test_more_questions_than_sessions_wait_for_their_turn(served, host):
@@ -273,7 +273,7 @@ def test_a_client_that_disconnects_while_a_model_loads_cancels_its_answer(runtim
         with asking(served, messages=[user("hello")]):
             until(lambda: "loading the target model" in served.said)
 
-        until(lambda: host.call("stats")["live_turns"] == 0)
+        assert becomes(lambda: host.call("stats")["live_turns"] == 0)
     kill_host()  # it would load for ever
 
 

@@ -9,8 +9,11 @@ prompt_blocks.py     content blocks -> question and attachments
 turn_reporter.py     engine events -> session updates
 file_edit.py         an edit: rewrite with its progress, diff, permission, write
 agent_calls.py        calls of tools as updates, and the permission for them
+editor_buffers.py    unsaved texts, as tools read and write them
 session_config.py    commands, modes and options of a session
 stored_sessions.py   list, replay and delete stored conversations and their edits
+stored_calls.py      calls of tools for the replay
+session_log.py       what was shown and is not in the history, in files
 
 The SDK (`acp`) takes most of a second to import, so only `cli/acp.py` imports this package, inside a function.
 """

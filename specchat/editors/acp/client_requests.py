@@ -24,6 +24,7 @@ from specchat.errors import CancelledError, SpecchatError
 
 MAX_CHUNK_CHARS = 4096
 ALLOW, ALLOW_ALWAYS, REJECT = "allow", "allow-always", "reject"
+NOT_ASKED = ""  # in the place of an option: the editor cannot ask the user, so there is no permission
 PERMISSION_OPTIONS = [
     schema.PermissionOption(option_id=ALLOW, name="Write the file", kind="allow_once"),
     schema.PermissionOption(option_id=ALLOW_ALWAYS, name="Write it and allow all later edits", kind="allow_always"),
@@ -41,6 +42,10 @@ Result = TypeVar("Result")
 
 def text_block(text: str) -> schema.TextContentBlock:
     return schema.TextContentBlock(type="text", text=text)
+
+
+def text_content(text: str) -> schema.ContentToolCallContent:
+    return schema.ContentToolCallContent(type="content", content=text_block(text))
 
 
 def answer_chunks(text: str, message_id: str | None = None) -> Iterator[schema.AgentMessageChunk]:
@@ -78,7 +83,7 @@ def tool_call_end(id: str, *, is_done: bool, text: str = "", title: str | None =
     status = "completed" if is_done else "failed"
     update = schema.ToolCallProgress(session_update="tool_call_update", tool_call_id=id, status=status, title=title)
     if text:
-        update.content = [schema.ContentToolCallContent(type="content", content=text_block(text))]
+        update.content = [text_content(text)]
     return update
 
 
@@ -200,13 +205,13 @@ class EditorClient:
     def request_permission(
         self, turn: PromptTurn, tool_call: ToolCallStart, options: list[schema.PermissionOption] = PERMISSION_OPTIONS
     ) -> str:
-        """The id of the option that the user chose; CancelledError if the request was cancelled."""
+        """The id of the option that the user chose, or NOT_ASKED; CancelledError if the request was cancelled."""
         update = permission_tool_call(tool_call)
         request = self.sdk_client.request_permission(session_id=self.session_id, tool_call=update, options=options)
         try:
             outcome = self._wait_for_result(turn, request, NO_TIMEOUT_SECONDS).outcome
         except RequestError:
-            return REJECT  # an editor that cannot ask the user has no permission
+            return NOT_ASKED
         if not isinstance(outcome, AllowedOutcome):
             raise CancelledError("the permission request was cancelled")
         return outcome.option_id

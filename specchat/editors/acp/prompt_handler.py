@@ -42,6 +42,7 @@ from specchat.editors.acp.session_config import (
     help_text,
     parse_slash_command,
 )
+from specchat.editors.acp.stored_calls import log_calls, shown_calls
 from specchat.editors.acp.stored_sessions import (
     LoggedEdit,
     ReplayUpdate,
@@ -109,7 +110,9 @@ class PromptHandler:
         return f"{names} {verb} loaded before the next answer; this can take a while."
 
     def replay(self) -> Sequence[ReplayUpdate]:
-        return [*stored_sessions.replay_updates(self.conversation.turns(), logged_edits(self.conversation.session_id))]
+        session, turns = self.conversation.session_id, self.conversation.turns()
+        calls = shown_calls(session, turns, self.workspace)
+        return [*stored_sessions.replay_updates(turns, logged_edits(session), calls)]
 
     def handle(self, prompt: Prompt, turn: PromptTurn) -> PromptResponse | Exception:
         """The response to a prompt. Only an unreachable engine or an internal error is an error of the protocol."""
@@ -246,7 +249,10 @@ class PromptHandler:
         calls = ToolCallReporter(reporter, self.workspace)
         self._agent.ui, self._agent.mode = calls.ui, AGENT_OF_MODE.get(self.config.mode, "")
         events = self._forward_events(self._agent.ask(request, reporter.turn.cancelled), calls)
-        response = stream_answer(events, reporter, self._window_tokens)
+        try:
+            response = stream_answer(events, reporter, self._window_tokens)
+        finally:
+            log_calls(self.conversation.session_id, calls.shown.values())
         self._send_title(reporter)
         return response
 

@@ -1,14 +1,13 @@
 """Lists, replays and deletes stored conversations, including those of other front ends.
 
 The history of the engine process holds requests and answers. An edit runs in a session of its own, so its diff and the
-user's decision are stored here: one file of JSON lines for each conversation. A diff holds whole files, so only the
-last edits are stored. Everything here blocks shortly, so it runs on a thread of its own.
+user's decision are stored here; the calls of tools are in `stored_calls.py`. Everything here blocks shortly, so it runs
+on a thread of its own.
 """
 
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from difflib import unified_diff
@@ -27,12 +26,13 @@ from acp.schema import (
 from specchat.chat.history import HistoryReader, StoredTurn, Thread
 from specchat.chat.request import Attachment
 from specchat.editors.acp.client_requests import answer_chunks, thought_chunks, user_message_chunk
+from specchat.editors.acp.session_log import SessionLog
 from specchat.errors import UsageError
 from specchat.host.client import connect
 from specchat.host.spawn import history_path
 
-MAX_EDITS = 50
 MAX_EDIT_BYTES = 2**20  # a larger edit is stored without its diff
+EDIT_LOG = SessionLog("acp-edits", max_lines=50)
 
 OLD_FIELDS = {"after": "after_turn", "asked": "prompt", "said": "answer", "offer": "tool_call"}  # of earlier versions
 
@@ -62,27 +62,16 @@ class LoggedEdit:
 
 
 def log_edit(session: str, edit: LoggedEdit) -> None:
-    """Store one edit. A full disk loses the log entry, never the edit."""
+    """Store one edit."""
     line = json.dumps(asdict(edit))
     if len(line) > MAX_EDIT_BYTES:
         line = json.dumps(asdict(LoggedEdit(edit.after_turn, edit.prompt, edit.answer)))
-    with suppress(OSError):
-        path = _log_path(session)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        new = path.with_suffix(f".{os.getpid()}")
-        new.touch(mode=0o600)
-        new.write_text("".join(f"{each}\n" for each in [*lines, line][-MAX_EDITS:]), encoding="utf-8")
-        new.replace(path)
+    EDIT_LOG.append(session, line)
 
 
 def logged_edits(session: str) -> Sequence[LoggedEdit]:
     """All stored edits of a conversation, in order; unreadable ones are skipped."""
-    try:
-        lines = _log_path(session).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
-    return [edit for line in lines if (edit := _parse_record(line))]
+    return [edit for line in EDIT_LOG.lines(session) if (edit := _parse_record(line))]
 
 
 def attached_edits(edits: Sequence[LoggedEdit], after_turn: str, max_characters: int) -> list[Attachment]:
@@ -123,10 +112,6 @@ def _parse_record(line: str) -> LoggedEdit | None:
     return edit
 
 
-def _log_path(session: str) -> Path:
-    return history_path().parent / "acp-edits" / f"{session}.jsonl"
-
-
 def list_sessions(folder: str | None, cursor: str | None) -> ListSessionsResponse:
     """One page of conversations, of one folder or all, the last used first."""
     first = _page_start(cursor)
@@ -158,12 +143,14 @@ def delete_session(session: str) -> None:
         connection.close()
 
 
-def replay_updates(turns: Sequence[StoredTurn], edits: Sequence[LoggedEdit]) -> Iterator[ReplayUpdate]:
-    """The updates that show a conversation again, each edit after the turn that it followed."""
+def replay_updates(
+    turns: Sequence[StoredTurn], edits: Sequence[LoggedEdit], calls: Mapping[str, ToolCallStart]
+) -> Iterator[ReplayUpdate]:
+    """The updates that show a conversation again, each edit after the turn that it followed. `calls` are by id."""
     turn_ids = ["", *(turn.id for turn in turns)]
     yield from _edits_after("", edits)
     for turn in turns:
-        yield from _turn_updates(turn)
+        yield from _turn_updates(turn, calls)
         yield from _edits_after(turn.id, edits)
     for edit in edits:
         if edit.after_turn not in turn_ids:  # /undo removed its turn, not the edit
@@ -176,13 +163,16 @@ def _edits_after(turn: str, edits: Sequence[LoggedEdit]) -> Iterator[ReplayUpdat
             yield from edit.replay()
 
 
-def _turn_updates(turn: StoredTurn) -> Iterator[ReplayUpdate]:
+def _turn_updates(turn: StoredTurn, calls: Mapping[str, ToolCallStart]) -> Iterator[ReplayUpdate]:
+    """A turn that only brings results of tools has no question: the results are shown with their calls."""
     names = [str(file.get("name", "")) for file in turn.request.get("files") or ()]
     files = [f"`{name}`" for name in names if not name.startswith(EDIT_OF)]
     question = "\n\n".join(filter(None, [str(turn.request.get("text", "")), " ".join(files)]))
-    yield user_message_chunk(question, f"{turn.id}-question")
+    if question:
+        yield user_message_chunk(question, f"{turn.id}-question")
     yield from thought_chunks(turn.answer.thinking)
     yield from answer_chunks(turn.answer.text, turn.id)
+    yield from (calls[call.id] for call in turn.answer.tool_calls)
 
 
 def _history_file() -> Path:

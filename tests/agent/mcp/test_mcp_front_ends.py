@@ -1,5 +1,7 @@
 """Servers in the front ends: the command line, the doctor and completion. None is started here."""
 
+from contextlib import contextmanager
+
 import click
 import pytest
 from prompt_toolkit.completion import CompleteEvent
@@ -8,6 +10,9 @@ from prompt_toolkit.document import Document
 from specchat.agent import mcp_servers
 from specchat.agent.mcp_servers import McpServers, front_end_servers
 from specchat.agent.mcp_settings import ServerSettings
+from specchat.chat.events import Finished, Totals
+from specchat.cli import session_options
+from specchat.cli.ask import ask
 from specchat.cli.doctor import OK, WARN, CheckContext, run_checks
 from specchat.cli.mcp import mcp
 from specchat.cli.options import profile_options
@@ -95,3 +100,36 @@ def test_a_server_is_named_by_its_address_and_not_by_its_values():
 
     assert "x 'y z'" == settings.address
     assert "t1" not in repr(settings)
+
+
+@contextmanager
+def recording(requests):
+    class Conversation:
+        def ask(self, request, _cancelled=None):
+            requests.append(request)
+            yield Finished("stop", Totals())
+
+    yield Conversation()
+
+
+def test_ask_attaches_resources_of_servers(demo, own_folder, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(mcp_servers, "_front_end_servers", demo)
+    (own_folder / "a.txt").write_text("a file\n")
+    requests = []
+    options = ["-f", "@demo:notes://today", "-f", str(own_folder / "a.txt"), "What is in it?"]
+
+    ask.main(options, obj=lambda _profile: recording(requests), standalone_mode=False)
+
+    assert ["a file\n", "buy milk"] == sorted(file.text for file in requests[0].files)
+    with pytest.raises(SpecchatError, match="MCP server demo: Unknown resource: notes://nothing"):
+        ask.main(["-f", "@demo:notes://nothing", "What?"], obj=lambda _profile: recording(requests))
+    assert 1 == len(requests)
+
+
+def test_ask_knows_the_servers_of_its_profile_before_it_attaches(own_folder, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(mcp_servers, "_front_end_servers", McpServers())
+    monkeypatch.setattr(session_options, "open_host_conversation", lambda _request: pytest.fail("it asks"))
+    path = write(own_folder, "mine", TEXT)
+
+    with pytest.raises(SpecchatError, match="MCP server git: No such file or directory"):
+        ask.main(["-P", str(path), "-f", "@git:notes://today", "What?"], standalone_mode=False)

@@ -19,6 +19,8 @@ from specchat.errors import InputError, UsageError
 from tests.agent.mcp.conftest import DEMO, call, demo_settings
 from tests.agent.mcp.demo_server import ENDLESS
 
+PATIENCE_SECONDS = 90.0
+
 
 class Conversation:
     session_id, profile, context_window = "s", "chat", 8192
@@ -185,15 +187,18 @@ def test_a_server_ends_with_its_front_end(start, tmp_path):
     left_behind = tmp_path / "left behind"
     servers = start(ServerSettings("demo", ("sh", "-c", f"sleep 600 & echo $! >'{left_behind}'; cat >/dev/null")))
     servers.begin()
-    pid = wait_until(lambda: left_behind.exists() and left_behind.read_text().strip())
+    pid = int(wait_until(lambda: left_behind.exists() and left_behind.read_text().strip()))
+    assert is_running(pid)
 
     servers.close()
 
-    wait_until(lambda: not is_running(int(pid)))
+    assert wait_until(lambda: not is_running(pid)), f"process {pid} of the server is left behind"
 
 
 def wait_until(condition):
-    while not (value := condition()):
+    """What it returned last: something true, or something false after a long time."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not (value := condition()) and time.monotonic() < end:
         time.sleep(0.01)
     return value
 
