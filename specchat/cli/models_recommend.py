@@ -83,8 +83,7 @@ def describe_device(device: Device) -> str:
 
 def describe_pair(pair: ModelPair) -> Iterator[str]:
     """A pair in one line, and the reasons below it."""
-    drafter = pair.drafter.id or "prompt lookup"
-    yield f"{pair.entry.id} ({pair.quant_format}) with {drafter}"
+    yield f"{pair.entry.id} ({pair.quant_format}) with {pair.drafter_name}"
     yield from (f"    {line}" for line in reasons(pair))
     yield f"    licence: {pair.entry.licence}"
 

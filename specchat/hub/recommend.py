@@ -10,6 +10,7 @@ drafter, KV cache of a full context, workspace. Speed is estimated from the memo
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from math import sqrt
 from typing import Any
@@ -38,9 +39,12 @@ PURPOSES = ("chat", "code", "edit")
 # The value of a parameter in this format: 14B in 4 bits is like 11B.
 FORMAT_QUALITY = {"bf16": 1.0, "float32": 1.0, "int8": 0.97, "nf4-double": 0.75}
 SECONDARY_PURPOSE_FACTOR = 0.6  # a model for another purpose is like one of 0.6 times its size
-YEARLY_IMPROVEMENT = 1.25  # of newer models of the same size
+# A model of a year later is like one of so many times its size: in the Intelligence Index of Artificial Analysis of
+# March 2026, Qwen3.5-2B has 16 points and Qwen3-VL-8B, which is ten months older in its text part, 17.
+YEARLY_IMPROVEMENT = 4.0
 GATED_FACTOR = 0.6  # the user must sign in and accept a licence
-DRAFTER_FACTOR = {"eagle3": 1.15, "dflash": 1.1, "draft": 1.0, "": 0.7}  # a head computes one layer, a draft more
+# A head computes one layer, a draft more.
+DRAFTER_FACTOR = {"eagle3": 1.15, "mtp": 1.15, "dflash": 1.1, "draft": 1.0, "": 0.7}
 SINGLE_LANGUAGE_FACTOR = 0.8  # a head that was trained on one language only
 OVERSIZED_DRAFT_FACTOR = 0.8  # a draft that is too large for its target: below no drafter
 CPU_EMBEDDING_FACTOR = 0.5  # with embeddings on the CPU, there are no CUDA graphs
@@ -53,7 +57,8 @@ CPU_BANDWIDTH_SHARE = 0.6  # that passes on a CPU reach
 DEFAULT_CONTEXT_TOKENS = 8192  # exactly one bucket of the KV cache
 SHORT_CONTEXT_TOKENS = 4096
 TIGHT_MEMORY_SHARE = 0.94
-BASE_YEAR = 2024
+BASE_DATE = date(2025, 1, 1)
+DAYS_OF_YEAR = 365.25
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,17 @@ class ModelPair:
         return plan_memory(target, self.drafter.model, rows, kind=self.device.kind, uses_sliding_windows=False)
 
     @property
+    def drafter_name(self) -> str:
+        if self.drafter.id == self.entry.id:
+            return f"its own {self.drafter.kind} head"
+        return self.drafter.id or "prompt lookup"
+
+    @property
+    def separate_drafter_id(self) -> str:
+        """What is downloaded beside the target; "" where the head is in its checkpoint, or for none."""
+        return "" if self.drafter.id == self.entry.id else self.drafter.id
+
+    @property
     def is_memory_tight(self) -> bool:
         return self.memory_plan.total_bytes > TIGHT_MEMORY_SHARE * _memory_budget(self.device)
 
@@ -118,6 +134,8 @@ def recommend(
         bytes_per_second = bytes_per_second or DEFAULT_BYTES_PER_SECOND
     best = dict[str, ModelPair]()
     for entry in catalog().values():
+        if entry.not_recommended:
+            continue
         for pair in _fitting_pairs(entry, device, requirements, cpu_features, bytes_per_second):
             if entry.id not in best or pair.score > best[entry.id].score:
                 best[entry.id] = pair
@@ -147,7 +165,8 @@ def reasons(pair: ModelPair) -> Iterator[str]:
         case kind:
             layers, language = _drafter_architecture(pair).layers, pair.drafter.language
             size = f"{format_gib(memory.drafter_bytes)}, {layers} layer{'s' * (layers > 1)}"
-            yield f"{kind} head {pair.drafter.id}: {size}{f', trained on {language}' * bool(language)}"
+            name = "in its own checkpoint" if not pair.separate_drafter_id else pair.drafter.id
+            yield f"{kind} head {name}: {size}{f', trained on {language}' * bool(language)}"
     kv_cache, workspace = format_gib(memory.kv_cache_bytes), format_gib(memory.workspace_bytes)
     yield f"KV cache of {pair.context_tokens} tokens: {kv_cache}; workspace {workspace}"
     available = format_gib(_memory_budget(pair.device))
@@ -215,7 +234,7 @@ def _models_table(pair: ModelPair) -> dict[str, Any]:
 
 
 def _description(pair: ModelPair) -> str:
-    drafter = f" with {pair.drafter.id.partition('/')[2]}" if pair.drafter.kind else ""
+    drafter = f" with {pair.drafter_name.rpartition('/')[2]}" if pair.drafter.kind else ""
     return f"{pair.entry.name} ({pair.quant_format}){drafter}, {format_gib(pair.memory_plan.total_bytes)}"
 
 
@@ -278,9 +297,9 @@ def _quant_formats(entry: CatalogEntry, device: Device, cpu_features: Sequence[s
 
 
 def _drafter_choices(entry: CatalogEntry, quant_format: str, *, kind: DeviceKind) -> Iterator[DrafterChoice]:
-    """The drafters of a model: its first head, its draft models, none."""
-    if entry.heads:
-        head = entry.heads[0]
+    """The drafters of a model: its first head that the engine runs, its draft models, none."""
+    if entry.usable_heads:
+        head = entry.usable_heads[0]
         model = QuantizedModel(head_architecture(entry.id, head.kind), "bf16")
         yield DrafterChoice(head.kind, head.id, model, head.language)
     draft_format = drafter_quant_format(quant_format, kind=kind)
@@ -295,7 +314,8 @@ def _score(pair: ModelPair, requirements: PairRequirements) -> float:
     purpose = "code" if requirements.purpose == "edit" else requirements.purpose
     score = sqrt(entry.architecture.parameters * entry.active_parameters) / 1e9 * FORMAT_QUALITY[pair.quant_format]
     score *= 1.0 if entry.purposes[0] == purpose else SECONDARY_PURPOSE_FACTOR if purpose in entry.purposes else 0.0
-    score *= YEARLY_IMPROVEMENT ** (entry.year - BASE_YEAR) * (GATED_FACTOR if entry.is_gated else 1.0)
+    years = (entry.released - BASE_DATE).days / DAYS_OF_YEAR
+    score *= YEARLY_IMPROVEMENT**years * (GATED_FACTOR if entry.is_gated else 1.0)
     score *= 1.0 if requirements.purpose == "edit" and not pair.drafter.kind else DRAFTER_FACTOR[pair.drafter.kind]
     score *= 1.0 if pair.drafter.kind != "draft" or _draft_share(pair) <= MAX_DRAFT_SHARE else OVERSIZED_DRAFT_FACTOR
     score *= SINGLE_LANGUAGE_FACTOR if pair.drafter.language else 1.0
