@@ -36,6 +36,7 @@ from specchat.hub.machine import (
     probed_gpus,
     round_bandwidth,
 )
+from specchat.hub.measured_passes import measured_passes
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import format_gib, reasons, recommend
 from specchat.paths import cache_folder, configuration_folder
@@ -295,7 +296,8 @@ def _recommended_models(context: CheckContext) -> Iterator[Finding]:
     best = pairs[0]
     names = f"{best.entry.id} ({best.quant_format}) with {best.drafter_name}"
     yield Finding(OK, "recommended", f"{names}; see 'specchat models recommend'")
-    yield from (Finding(OK, "reason", line) for line in reasons(best))
+    measured = measured_passes(best.entry.id, best.quant_format, best.device)
+    yield from (Finding(OK, "reason", line) for line in reasons(best, measured))
 
 
 def catalog_age(reviewed: date, today: date) -> Iterator[Finding]:

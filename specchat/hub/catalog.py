@@ -32,6 +32,7 @@ class PublishedHead:
     kind: str
     id: str
     language: str = ""  # of a head that was trained on one language only
+    tokens_per_step: float = 0.0  # published, at temperature 0, with the token of the target; 0: not published
 
 
 @dataclass(frozen=True)

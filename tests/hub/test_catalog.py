@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import platform
 import tomllib
 from dataclasses import replace
 from statistics import median
 
 import pytest
 
+from specchat.chooser.costs import load_costs
+from specchat.chooser.curve import Curve
 from specchat.devices import CPU, CUDA, MPS
 from specchat.hub import machine as hub_machine
 from specchat.hub.catalog import GPU_SIZES_GB, catalog, catalog_review_date, find_entry, head_architecture
 from specchat.hub.local_models import cached_folder, local_models, locate_model
 from specchat.hub.machine import Device, probed_gpus, simulated_gpu
+from specchat.hub.measured_passes import MeasuredPasses, measured_passes, seconds_at
 from specchat.hub.memory_plan import (
     GIB,
     LLAMA_LIKE_FAMILIES,
@@ -36,6 +40,7 @@ from specchat.hub.recommend import (
     profile_text,
     reasons,
     recommend,
+    speed_lines,
 )
 from specchat.models import llama_weights
 from specchat.profile import load_profile
@@ -243,6 +248,62 @@ def test_without_a_gpu_the_memory_bandwidth_decides():
     assert slow.entry.active_parameters < 1.2e9 < 8e9 < quick.entry.architecture.parameters
     assert all(pair.memory_plan.total_bytes <= 0.75 * 128 * GIB for pair in (slow, quick))
     assert "tokens/s in plain decoding, estimated from 12 GB/s" in " ".join(reasons(slow))
+
+
+def test_every_speed_says_whether_it_was_measured_and_what_it_follows_from():
+    def lines(pair, measured=None):
+        return " | ".join(speed_lines(pair, measured))
+
+    (gpu, *_), (cpu, *_) = recommend(simulated_gpu(24)), recommend(main_memory(16), cpu_features=CPU_SKILLS)
+    other = replace(gpu, device=Device(CUDA, "NVIDIA Unknown 1", 24 * GIB, 24 * GIB))
+    named = replace(gpu, device=Device(CUDA, "NVIDIA GeForce RTX 4090", 24 * GIB, 24 * GIB))
+
+    assert "about 31 tokens/s in plain decoding, estimated from 936 GB/s (RTX 3090)" in lines(gpu)
+    assert "with its own mtp head, estimated from 2.4 tokens/step published for it" in lines(gpu)
+    assert "estimated from 1008 GB/s (RTX 4090)" in lines(named)
+    assert "speed: nothing is known of NVIDIA Unknown 1; 'specchat bench' measures it" == lines(other)
+    assert "faster only where text repeats" in lines(cpu)
+
+
+def test_speed_follows_from_passes_that_were_measured_here():
+    pair = recommend(simulated_gpu(24))[0]
+    measured = MeasuredPasses({1: 0.02, 4: 0.024, 16: 0.04}, {"mtp": {1: 0.002, 4: 0.008}})
+    plain, drafted = speed_lines(pair, measured)
+
+    assert "50 tokens/s in plain decoding, measured on this machine" == plain
+    assert f"about {2.4 / (0.024 + 0.006):.2g} tokens/s with its own mtp head" in drafted
+    assert "published for it and passes measured here" in drafted
+
+
+def test_a_head_that_gains_nothing_is_not_praised():
+    pair = recommend(main_memory(64), cpu_features=CPU_SKILLS, bytes_per_second=80e9)
+    recurrent = next(each for each in pair if "Qwen/Qwen3.5-9B" == each.entry.id)
+
+    assert "no gain expected with its own mtp head" in " ".join(speed_lines(recurrent))
+
+
+def test_stored_passes_are_found_by_model_format_and_device(tmp_path):
+    device = main_memory(8)
+    here = f"{platform.machine()} {platform.node()}"
+    identity = {"target": "org/it float 99", "dtype": "torch.bfloat16", "device": here}
+    costs = load_costs(identity, tmp_path)
+    costs.pass_curves = {2048: Curve({1: 9.0, 4: 9.0}), 1024: Curve({1: 0.5, 4: 0.7})}
+    costs.learn_draft("mtp", 100, 2, 0.1)
+    costs.save()
+    found = measured_passes("org/it", "bf16", device, tmp_path / "costs")
+
+    assert found is not None
+    assert ({1: 0.5, 4: 0.7}, ["mtp"]) == (found.passes, list(found.drafts))
+    assert measured_passes("org/it", "int8", device, tmp_path / "costs") is None
+    assert measured_passes("org/it", "bf16", simulated_gpu(8), tmp_path / "costs") is None
+    assert measured_passes("org/it2", "bf16", device, tmp_path / "costs") is None
+
+
+def test_seconds_between_and_beyond_measured_points_are_linear():
+    points = {1: 1.0, 5: 3.0}
+
+    assert [1.0, 2.0, 3.0, 4.0] == [seconds_at(points, count) for count in (1, 3, 5, 7)]
+    assert 3.0 == seconds_at({2: 1.5}, 4)
 
 
 def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():
