@@ -32,6 +32,7 @@ class Costs:
     pass_curves: dict[int, Curve] = field(default_factory=dict[int, Curve])
     draft_curves: dict[str, dict[int, Curve]] = field(default_factory=dict[str, dict[int, Curve]])
     path: Path | None = None  # of the stored costs; None: not stored
+    identity: Mapping[str, str] = field(default_factory=dict[str, str])  # of the models and the machine
 
     def plain_seconds(self, text_length: int) -> float | None:
         """Seconds of a plain pass at this text length; None without a measurement in its bucket."""
@@ -94,6 +95,7 @@ class Costs:
         if self.path is None or not self.pass_curves:
             return
         content = {
+            "identity": dict(self.identity),  # for people and for `hub.measured_passes`: the name of the file is a hash
             "passes": {bucket: curve.points for bucket, curve in self.pass_curves.items()},
             "drafts": {
                 name: {bucket: curve.points for bucket, curve in curves.items()}
@@ -110,7 +112,7 @@ def load_costs(identity: Mapping[str, str], folder: Path | None = None) -> Costs
     """Load the stored costs of this model on this machine; empty costs without a valid file."""
     text = json.dumps(dict(identity), sort_keys=True)
     path = (folder or cache_folder()) / "costs" / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
-    costs = Costs(path=path)
+    costs = Costs(path=path, identity=identity)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         passes = _parse_points(content["passes"])

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +26,7 @@ from specchat import __version__
 from specchat.cli.completion import complete_profiles
 from specchat.devices import DeviceKind, drivers, may_have_gpu
 from specchat.errors import ModelError, SpecchatError
+from specchat.hub.catalog import catalog_review_date
 from specchat.hub.machine import (
     Machine,
     cpu_features,
@@ -34,6 +36,7 @@ from specchat.hub.machine import (
     probed_gpus,
     round_bandwidth,
 )
+from specchat.hub.measured_passes import measured_passes
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import format_gib, reasons, recommend
 from specchat.paths import cache_folder, configuration_folder
@@ -47,6 +50,7 @@ COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 REQUIRED_PACKAGES = ("transformers", "safetensors", "tokenizers", "textual", "click")
 LOW_DISK_BYTES, MIN_DISK_BYTES = 5 * GIB, GIB // 4
 TRITON_KERNELS = "triton_kernels"  # of PROBES
+MAX_CATALOG_AGE_DAYS = 365
 SLOW_BYTES_PER_SECOND = 15e9  # below it even small models answer slower than people read
 
 
@@ -281,6 +285,7 @@ def _models(context: CheckContext) -> Iterator[Finding]:
 
 
 def _recommended_models(context: CheckContext) -> Iterator[Finding]:
+    yield from catalog_age(catalog_review_date(), datetime.now(tz=UTC).date())
     machine = context.machine
     measured = machine.bytes_per_second
     bandwidth = None if measured is None else kept_bandwidth() or round_bandwidth(measured)
@@ -289,9 +294,17 @@ def _recommended_models(context: CheckContext) -> Iterator[Finding]:
         yield Finding(OK, "recommended", "no model of the catalog fits here; the embedded models do")
         return
     best = pairs[0]
-    names = f"{best.entry.id} ({best.quant_format}) with {best.drafter.id or 'prompt lookup'}"
+    names = f"{best.entry.id} ({best.quant_format}) with {best.drafter_name}"
     yield Finding(OK, "recommended", f"{names}; see 'specchat models recommend'")
-    yield from (Finding(OK, "reason", line) for line in reasons(best))
+    measured = measured_passes(best.entry.id, best.quant_format, best.device)
+    yield from (Finding(OK, "reason", line) for line in reasons(best, measured))
+
+
+def catalog_age(reviewed: date, today: date) -> Iterator[Finding]:
+    """A warning where newer models than those of the catalog have been published for a year."""
+    if (today - reviewed).days > MAX_CATALOG_AGE_DAYS:
+        message = f"the models that are known were last reviewed on {reviewed:%Y-%m-%d}; a newer specchat knows more"
+        yield Finding(WARN, "catalog", message)
 
 
 def _plugins(_context: CheckContext) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from specchat.hub.machine import (
     memory_bandwidth,
     simulated_gpu,
 )
+from specchat.hub.measured_passes import measured_passes
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, PairRequirements, profile_text, reasons, recommend
 
@@ -83,9 +84,9 @@ def describe_device(device: Device) -> str:
 
 def describe_pair(pair: ModelPair) -> Iterator[str]:
     """A pair in one line, and the reasons below it."""
-    drafter = pair.drafter.id or "prompt lookup"
-    yield f"{pair.entry.id} ({pair.quant_format}) with {drafter}"
-    yield from (f"    {line}" for line in reasons(pair))
+    yield f"{pair.entry.id} ({pair.quant_format}) with {pair.drafter_name}"
+    measured = measured_passes(pair.entry.id, pair.quant_format, pair.device)
+    yield from (f"    {line}" for line in reasons(pair, measured))
     yield f"    licence: {pair.entry.licence}"
 
 

@@ -39,5 +39,5 @@ def save_profile(name: str, text: str, *, overwrites: bool = False) -> Path:
 
 
 def pull_command(pair: ModelPair) -> str:
-    drafter = f" --draft {pair.drafter.id}" if pair.drafter.id else ""
+    drafter = f" --draft {pair.separate_drafter_id}" if pair.separate_drafter_id else ""
     return f"specchat models pull {pair.entry.id}{drafter}"

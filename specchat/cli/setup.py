@@ -129,7 +129,7 @@ def _choose_pair(
 
 def _download_if_wanted(prompts: SetupPrompts, pair: ModelPair, *, is_without_pull: bool) -> bool:
     """Download if the user agrees; returns whether the models are on this disk."""
-    names = [name for name in (pair.entry.id, pair.drafter.id) if name]
+    names = [name for name in (pair.entry.id, pair.separate_drafter_id) if name]
     if all(cached_folder(name) for name in names):
         return True
     is_offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
@@ -137,7 +137,7 @@ def _download_if_wanted(prompts: SetupPrompts, pair: ModelPair, *, is_without_pu
         return False
     from specchat.cli.models import ModelsGroup
 
-    draft_option = ["--draft", pair.drafter.id] if pair.drafter.id else []
+    draft_option = ["--draft", pair.separate_drafter_id] if pair.separate_drafter_id else []
     try:
         ModelsGroup.lazy_commands["pull"].load().main(["--yes", pair.entry.id, *draft_option], standalone_mode=False)
     except ModelError as error:

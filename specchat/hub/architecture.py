@@ -7,6 +7,7 @@ no device and no storage format.
 from dataclasses import dataclass
 
 EMBEDDING, OUTPUT, LINEAR, EXPERT, OTHER = "embedding", "output", "linear", "expert", "other"
+IDLE = "idle"  # loaded, and no token multiplies them: vectors looked up for every layer, encoders of images and sound
 FLOAT_FORMATS = ("bf16", "float32")
 
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.hub.architecture import Architecture
-from specchat.hub.config_architecture import architecture_from_config
+from specchat.hub.architecture import EXPERT, IDLE, Architecture
+from specchat.hub.config_architecture import EXPERT_COUNT_KEYS, architecture_from_config, mtp_architecture
 
 CATALOG_FILE = Path(__file__).with_name("catalog.toml")
 GPU_SIZES_GB = (8, 12, 16, 24, 48)
 HEAD_LAYERS = {"eagle3": 1, "dflash": 5}
+USABLE_HEADS = (*HEAD_LAYERS, "mtp")  # the engine runs them; others are only known by name
+SELECTED_EXPERTS_KEYS = ("num_experts_per_tok", "top_k_experts")
 EAGLE3_DRAFT_VOCAB_SIZE = 32000  # of most published EAGLE-3 heads
 
 
@@ -29,6 +32,7 @@ class PublishedHead:
     kind: str
     id: str
     language: str = ""  # of a head that was trained on one language only
+    tokens_per_step: float = 0.0  # published, at temperature 0, with the token of the target; 0: not published
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,10 @@ class CatalogEntry:
     id: str
     token_family: str  # models of one token family have the same tokenizer
     licence: str
-    year: int
+    released: date
     purposes: tuple[str, ...]  # best first
     config: Mapping[str, Any]
+    not_recommended: str = ""  # why
     is_gated: bool = False
     is_fim: bool = False  # trained for fill-in-the-middle
     same_shape_models: tuple[str, ...] = ()
@@ -75,18 +80,30 @@ class CatalogEntry:
         return self.id.rpartition("/")[2]
 
     @property
+    def usable_heads(self) -> tuple[PublishedHead, ...]:
+        return tuple(head for head in self.heads if head.kind in USABLE_HEADS)
+
+    @property
     def active_parameters(self) -> int:
         """Parameters that compute one token: of a mixture of experts, only the selected experts."""
-        architecture, config = self.architecture, self.config
-        experts = architecture.parameters_of_kind("expert")
-        count = config.get("num_experts") or config.get("num_local_experts") or 1
-        return architecture.parameters - experts + experts * int(config.get("num_experts_per_tok", 1)) // int(count)
+        architecture = self.architecture
+        experts = architecture.parameters_of_kind(EXPERT)
+        selected, count = (self._first_size(keys) for keys in (SELECTED_EXPERTS_KEYS, EXPERT_COUNT_KEYS))
+        unused = experts - experts * selected // count + architecture.parameters_of_kind(IDLE)
+        return architecture.parameters - unused
+
+    def _first_size(self, keys: tuple[str, ...]) -> int:
+        return next((int(self.config[key]) for key in keys if key in self.config), 1)
 
 
 @cache
 def catalog() -> Mapping[str, CatalogEntry]:
-    tables = tomllib.loads(CATALOG_FILE.read_text(encoding="utf-8"))["models"]
-    return {table["id"]: _entry(table) for table in tables}
+    return {table["id"]: _entry(table) for table in _tables()["models"]}
+
+
+def catalog_review_date() -> date:
+    """The day on which the catalog was last compared with what is published."""
+    return _tables()["reviewed"]
 
 
 def find_entry(name: str) -> CatalogEntry | None:
@@ -117,6 +134,8 @@ def did_you_mean(name: str) -> str:
 def head_architecture(target: str, kind: str) -> Architecture:
     """The architecture of a head of this kind for a target of the catalog, whose sizes it shares."""
     config = catalog()[target].config
+    if kind == "mtp":
+        return mtp_architecture(config)
     if kind not in HEAD_LAYERS:
         raise ModelError(f"{kind}: the size of such a head does not follow from its target")
     shared = {key: config[key] for key in SHARED_CONFIG_KEYS if key in config}
@@ -132,14 +151,20 @@ SHARED_CONFIG_KEYS = (
 
 
 @cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads(CATALOG_FILE.read_text(encoding="utf-8"))
+
+
+@cache
 def _architecture(name: str) -> Architecture:
     return architecture_from_config(catalog()[name].config, name)
 
 
 def _entry(table: Mapping[str, Any]) -> CatalogEntry:
     return CatalogEntry(
-        id=table["id"], token_family=table["token_family"], licence=table["licence"], year=table["year"],
-        purposes=tuple(table["purposes"]), config=table["config"], is_gated=table.get("gated", False),
+        id=table["id"], token_family=table["token_family"], licence=table["licence"],
+        released=table["released"], purposes=tuple(table["purposes"]), config=table["config"],
+        not_recommended=table.get("not_recommended", ""), is_gated=table.get("gated", False),
         is_fim=table.get("fim", False),
         same_shape_models=tuple(table.get("same_shape", ())),
         heads=tuple(PublishedHead(**head) for head in table.get("heads", ())),

@@ -8,15 +8,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OTHER, OUTPUT, Architecture, KVLayers, Matrix
+from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OTHER, OUTPUT, Architecture, KVLayers, Matrix
+from specchat.hub.gemma4_architecture import GEMMA4_FAMILIES, gemma4_kv_layers, gemma4_layers
 
 Config = Mapping[str, Any]
 TIED_EMBEDDING_FAMILIES = (
-    "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "gpt2", "gpt_neo", "opt", "falcon"
+    "gemma", "gemma2", "gemma3", "gemma3_text", *GEMMA4_FAMILIES, "gpt2", "gpt_neo", "opt", "falcon"
 )  # fmt: skip
 TWO_MATRIX_MLP_FAMILIES = ("gpt2", "gpt_neo", "gpt_neox", "opt", "falcon", "phi", "starcoder2", "nemotron")
-FOUR_NORM_FAMILIES = ("gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text")
-QK_NORM_FAMILIES = ("qwen3", "qwen3_moe", "gemma3", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+FOUR_NORM_FAMILIES = ("gemma2", "gemma3", "gemma3_text", *GEMMA4_FAMILIES)
+QK_NORM_FAMILIES = (
+    "qwen3",
+    "qwen3_moe",
+    "gemma3",
+    "gemma3_text",
+    "qwen3_next",
+    "qwen3_5_text",
+    "qwen3_5_moe_text",
+    "lfm2",
+)
 QKV_BIAS_FAMILIES = ("qwen2", "qwen2_moe")
 GATED_ATTENTION_FAMILIES = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")
 BIASED_EXPERT_FAMILIES = ("gpt_oss",)
@@ -53,17 +63,31 @@ def _model_architecture(config: Config) -> Architecture:
     matrices = [Matrix(EMBEDDING, vocabulary, width), Matrix(OTHER, width)]
     if not tied:
         matrices.append(Matrix(OUTPUT, vocabulary, width))
-    for kind in dict.fromkeys(kinds):
-        count = kinds.count(kind)
-        matrices += _gated_delta_net(text, count) if kind == "linear_attention" else _attention(text, family, count)
-    matrices += _mlp(text, family, len(kinds))
+    is_gemma4 = family in GEMMA4_FAMILIES
+    matrices += gemma4_layers(text, kinds) if is_gemma4 else _layers(text, family, kinds)
+    if encoders := int(text.get("encoder_parameters") or 0):  # a key of the catalog
+        matrices.append(Matrix(IDLE, encoders))
     matrices.append(Matrix(OTHER, width, 1, len(kinds) * (4 if family in FOUR_NORM_FAMILIES else 2)))
     notes = ("its vision encoder is not counted",) if config.get("vision_config") else ()
+    kv_layers = gemma4_kv_layers(text, kinds) if is_gemma4 else kv_layers_from_config(text, kinds)
     return Architecture(
-        family, tuple(matrices), kv_layers_from_config(text, kinds), _recurrent_elements(text, kinds), vocabulary,
+        family, tuple(matrices), kv_layers, _recurrent_elements(text, kinds), vocabulary,
         width, len(kinds), int(text.get("max_position_embeddings", 0)), None, _quantization(config) or "bf16", notes,
         *_query_heads(text),
     )  # fmt: skip
+
+
+def _layers(text: Config, family: str, kinds: Sequence[str]) -> Iterator[Matrix]:
+    for kind in dict.fromkeys(kinds):
+        count = kinds.count(kind)
+        match kind:
+            case "linear_attention":
+                yield from _gated_delta_net(text, count)
+            case "conv":
+                yield from _short_convolution(text, count)
+            case _:
+                yield from _attention(text, family, count)
+    yield from _mlp(text, family, len(kinds))
 
 
 def _layer_kinds(text: Config, family: str) -> list[str]:
@@ -140,6 +164,14 @@ def _gated_delta_net(text: Config, count: int) -> Iterator[Matrix]:
     yield Matrix(OTHER, 2 * heads + int(text["linear_value_head_dim"]), 1, count)
 
 
+def _short_convolution(text: Config, count: int) -> Iterator[Matrix]:
+    """A gated convolution over a few tokens, as in LFM2."""
+    width = _required_int(text, "hidden_size")
+    yield Matrix(LINEAR, 3 * width, width, count)
+    yield Matrix(LINEAR, width, width, count)
+    yield Matrix(OTHER, width, int(text["conv_L_cache"]), count)
+
+
 def _gated_delta_net_sizes(text: Config) -> tuple[int, int]:
     keys = int(text["linear_num_key_heads"]) * int(text["linear_key_head_dim"])
     return keys, int(text["linear_num_value_heads"]) * int(text["linear_value_head_dim"])
@@ -192,6 +224,8 @@ def kv_layers_from_config(text: Config, kinds: Sequence[str]) -> tuple[KVLayers,
 
 
 def _recurrent_elements(text: Config, kinds: Sequence[str]) -> int:
+    if convolutions := kinds.count("conv"):
+        return convolutions * _required_int(text, "hidden_size") * int(text["conv_L_cache"])
     recurrent = kinds.count("linear_attention")
     if not recurrent:
         return 0
@@ -216,6 +250,16 @@ def head_architecture_from_config(config: Config) -> Architecture | None:
     else:
         return None
     return _feature_head_architecture(inner, hidden_state_count, is_dflash=is_dflash)
+
+
+def mtp_architecture(config: Config) -> Architecture:
+    """The layer for multi-token prediction in the checkpoint of a target: a layer as the last of the target."""
+    text: Config = {**(config.get("text_config") or config), "first_k_dense_replace": 0}
+    width, family = _required_int(text, "hidden_size"), str(text.get("model_type") or "")
+    matrices = [Matrix(LINEAR, width, 2 * width), Matrix(OTHER, width, 1, 5)]
+    matrices += _layers(text, family, ["full_attention"])
+    kv_layers = kv_layers_from_config(text, ["full_attention"])
+    return Architecture("mtp", tuple(matrices), kv_layers, 0, int(text.get("vocab_size") or 0), width, 1)
 
 
 def _feature_head_architecture(config: Config, hidden_state_count: int, *, is_dflash: bool) -> Architecture:

@@ -10,15 +10,19 @@ drafter, KV cache of a full context, workspace. Speed is estimated from the memo
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
-from math import sqrt
+from math import ceil, sqrt
 from typing import Any
 
 from specchat.devices import CUDA, DeviceKind
-from specchat.hub.architecture import Architecture
+from specchat.hub.architecture import EMBEDDING, OUTPUT, Architecture
 from specchat.hub.catalog import GPU_SIZES_GB, CatalogEntry, catalog, head_architecture
+from specchat.hub.gpu_bandwidth import gpu_bandwidth
 from specchat.hub.machine import Device, simulated_gpu
+from specchat.hub.measured_passes import MeasuredPasses, seconds_at
 from specchat.hub.memory_plan import (
+    BF16_BYTES,
     GIB,
     LLAMA_LIKE_FAMILIES,
     QUANTIZED_FORMATS,
@@ -38,9 +42,12 @@ PURPOSES = ("chat", "code", "edit")
 # The value of a parameter in this format: 14B in 4 bits is like 11B.
 FORMAT_QUALITY = {"bf16": 1.0, "float32": 1.0, "int8": 0.97, "nf4-double": 0.75}
 SECONDARY_PURPOSE_FACTOR = 0.6  # a model for another purpose is like one of 0.6 times its size
-YEARLY_IMPROVEMENT = 1.25  # of newer models of the same size
+# A model of a year later is like one of so many times its size: in the Intelligence Index of Artificial Analysis of
+# March 2026, Qwen3.5-2B has 16 points and Qwen3-VL-8B, which is ten months older in its text part, 17.
+YEARLY_IMPROVEMENT = 4.0
 GATED_FACTOR = 0.6  # the user must sign in and accept a licence
-DRAFTER_FACTOR = {"eagle3": 1.15, "dflash": 1.1, "draft": 1.0, "": 0.7}  # a head computes one layer, a draft more
+# A head computes one layer, a draft more.
+DRAFTER_FACTOR = {"eagle3": 1.15, "mtp": 1.15, "dflash": 1.1, "draft": 1.0, "": 0.7}
 SINGLE_LANGUAGE_FACTOR = 0.8  # a head that was trained on one language only
 OVERSIZED_DRAFT_FACTOR = 0.8  # a draft that is too large for its target: below no drafter
 CPU_EMBEDDING_FACTOR = 0.5  # with embeddings on the CPU, there are no CUDA graphs
@@ -49,11 +56,14 @@ MAIN_MEMORY_SHARE = 0.75  # of the memory beside other programs
 OTHER_PROGRAMS_BYTES = 2 * GIB  # the reserve of main memory
 READING_TOKENS_PER_SECOND = 8.0  # a person reads so fast; below, the score falls with the square of the speed
 DEFAULT_BYTES_PER_SECOND = 20e9  # of main memory when it is not measured: two slow channels
-CPU_BANDWIDTH_SHARE = 0.6  # that passes on a CPU reach
+BANDWIDTH_SHARE = 0.6  # that passes reach; on GPUs an assumption
+ROW_COST = 0.1  # of a plain pass, for each draft token that it verifies, as the chooser assumes before it measures
+RECURRENT_ROW_COST = 0.6  # on a CPU: a pass of a gated delta net over four tokens takes 2.85 times one
 DEFAULT_CONTEXT_TOKENS = 8192  # exactly one bucket of the KV cache
 SHORT_CONTEXT_TOKENS = 4096
 TIGHT_MEMORY_SHARE = 0.94
-BASE_YEAR = 2024
+BASE_DATE = date(2025, 1, 1)
+DAYS_OF_YEAR = 365.25
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,7 @@ class DrafterChoice:
     id: str = ""
     model: QuantizedModel | None = None
     language: str = ""  # of a head that was trained on one language only
+    tokens_per_step: float = 0.0  # published; 0: unknown
 
 
 @dataclass(frozen=True)
@@ -90,17 +101,44 @@ class ModelPair:
         return plan_memory(target, self.drafter.model, rows, kind=self.device.kind, uses_sliding_windows=False)
 
     @property
+    def drafter_name(self) -> str:
+        if self.drafter.id == self.entry.id:
+            return f"its own {self.drafter.kind} head"
+        return self.drafter.id or "prompt lookup"
+
+    @property
+    def separate_drafter_id(self) -> str:
+        """What is downloaded beside the target; "" where the head is in its checkpoint, or for none."""
+        return "" if self.drafter.id == self.entry.id else self.drafter.id
+
+    @property
     def is_memory_tight(self) -> bool:
         return self.memory_plan.total_bytes > TIGHT_MEMORY_SHARE * _memory_budget(self.device)
 
     @property
     def plain_tokens_per_second(self) -> float | None:
         """Upper estimate of plain decoding: every pass reads the weights once. None: the bandwidth is unknown."""
-        if self.bytes_per_second is None:
-            return None
+        return None if self.bytes_per_second is None else self.tokens_per_second(self.bytes_per_second)
+
+    def tokens_per_second(self, bytes_per_second: float) -> float:
+        """Upper estimate of plain decoding with this bandwidth."""
+        return BANDWIDTH_SHARE * bytes_per_second / self.active_bytes
+
+    @property
+    def active_bytes(self) -> float:
         share = self.entry.active_parameters / self.entry.architecture.parameters
-        active_bytes = weight_bytes(self.entry.architecture, self.quant_format) * share
-        return CPU_BANDWIDTH_SHARE * self.bytes_per_second / active_bytes
+        return weight_bytes(self.entry.architecture, self.quant_format) * share
+
+    @property
+    def draft_cost(self) -> float:
+        """The bytes of a draft token relative to those of a plain pass; an MTP head uses the target's output matrix."""
+        model = self.drafter.model
+        if model is None:
+            return 0.0
+        target, draft_bytes = self.entry.architecture, float(model.weight_bytes(kind=self.device.kind))
+        if self.drafter.kind == "mtp":
+            draft_bytes += BF16_BYTES * target.parameters_of_kind(EMBEDDING if target.is_tied else OUTPUT)
+        return draft_bytes / self.active_bytes
 
 
 def recommend(
@@ -118,6 +156,8 @@ def recommend(
         bytes_per_second = bytes_per_second or DEFAULT_BYTES_PER_SECOND
     best = dict[str, ModelPair]()
     for entry in catalog().values():
+        if entry.not_recommended:
+            continue
         for pair in _fitting_pairs(entry, device, requirements, cpu_features, bytes_per_second):
             if entry.id not in best or pair.score > best[entry.id].score:
                 best[entry.id] = pair
@@ -132,7 +172,7 @@ def fitting_gpu_sizes(entry: CatalogEntry, purpose: str = "chat") -> tuple[int, 
     )
 
 
-def reasons(pair: ModelPair) -> Iterator[str]:
+def reasons(pair: ModelPair, measured: MeasuredPasses | None = None) -> Iterator[str]:
     architecture, memory = pair.entry.architecture, pair.memory_plan
     yield f"{architecture.parameters / 1e9:.1f} B parameters in {pair.quant_format}: {format_gib(memory.weight_bytes)}"
     match pair.drafter.kind:
@@ -147,7 +187,8 @@ def reasons(pair: ModelPair) -> Iterator[str]:
         case kind:
             layers, language = _drafter_architecture(pair).layers, pair.drafter.language
             size = f"{format_gib(memory.drafter_bytes)}, {layers} layer{'s' * (layers > 1)}"
-            yield f"{kind} head {pair.drafter.id}: {size}{f', trained on {language}' * bool(language)}"
+            name = "in its own checkpoint" if not pair.separate_drafter_id else pair.drafter.id
+            yield f"{kind} head {name}: {size}{f', trained on {language}' * bool(language)}"
     kv_cache, workspace = format_gib(memory.kv_cache_bytes), format_gib(memory.workspace_bytes)
     yield f"KV cache of {pair.context_tokens} tokens: {kv_cache}; workspace {workspace}"
     available = format_gib(_memory_budget(pair.device))
@@ -161,10 +202,44 @@ def reasons(pair: ModelPair) -> Iterator[str]:
         yield "its embeddings stay in main memory, as it does not fit otherwise; this copies a few KB per token"
     if pair.entry.is_gated:
         yield f"gated: accept its licence ({pair.entry.licence}) on the hub first"
-    if (speed := pair.plain_tokens_per_second) is not None and pair.bytes_per_second:
-        slow = "; slower than reading speed" * (speed < READING_TOKENS_PER_SECOND)
-        bandwidth = pair.bytes_per_second / 1e9
-        yield f"about {speed:.2g} tokens/s in plain decoding, estimated from {bandwidth:.0f} GB/s{slow}"
+    yield from speed_lines(pair, measured)
+
+
+def speed_lines(pair: ModelPair, measured: MeasuredPasses | None = None) -> Iterator[str]:
+    """Tokens per second without and with the drafter. Each line says whether its number was measured here."""
+    if measured is not None:
+        plain, source = 1 / measured.passes[1], "measured on this machine"
+    elif pair.bytes_per_second is not None:
+        plain = pair.tokens_per_second(pair.bytes_per_second)
+        source = f"estimated from {pair.bytes_per_second / 1e9:.0f} GB/s"
+    elif known := gpu_bandwidth(pair.device):
+        plain = pair.tokens_per_second(known.bytes_per_second)
+        source = f"estimated from {known.bytes_per_second / 1e9:.0f} GB/s ({known.gpu})"
+    else:
+        yield f"speed: nothing is known of {pair.device.name}; 'specchat bench' measures it"
+        return
+    slow = "; slower than reading speed" * (plain < READING_TOKENS_PER_SECOND)
+    yield f"{'' if measured else 'about '}{plain:.2g} tokens/s in plain decoding, {source}{slow}"
+    if not pair.drafter.kind:
+        yield "faster only where text repeats, by copied draft tokens; 'specchat bench' measures by how much"
+    elif tokens := pair.drafter.tokens_per_step:
+        speed = tokens * plain / _step_cost(pair, ceil(tokens), measured)
+        passes = " and passes measured here" if measured else ""
+        published = f"estimated from {tokens:g} tokens/step published for it{passes}"
+        gain = f"about {speed:.2g} tokens/s" if speed > plain else "no gain expected"
+        yield f"{gain} with {pair.drafter_name}, {published}"
+    else:
+        yield f"with {pair.drafter_name}: no acceptance is published, so no estimate; 'specchat bench' measures it"
+
+
+def _step_cost(pair: ModelPair, depth: int, measured: MeasuredPasses | None) -> float:
+    """The time of a step with so many draft tokens, relative to a plain pass."""
+    if measured is None:
+        is_slow = pair.entry.architecture.recurrent_elements > 0 and not pair.device.is_gpu
+        return 1 + depth * ((RECURRENT_ROW_COST if is_slow else ROW_COST) + pair.draft_cost)
+    plain, drafts = measured.passes[1], measured.drafts.get(pair.drafter.kind)
+    draft_cost = seconds_at(drafts, depth) / plain if drafts else depth * pair.draft_cost
+    return draft_cost + seconds_at(measured.passes, depth + 1) / plain
 
 
 def profile_text(pair: ModelPair, name: str) -> str:
@@ -215,7 +290,7 @@ def _models_table(pair: ModelPair) -> dict[str, Any]:
 
 
 def _description(pair: ModelPair) -> str:
-    drafter = f" with {pair.drafter.id.partition('/')[2]}" if pair.drafter.kind else ""
+    drafter = f" with {pair.drafter_name.rpartition('/')[2]}" if pair.drafter.kind else ""
     return f"{pair.entry.name} ({pair.quant_format}){drafter}, {format_gib(pair.memory_plan.total_bytes)}"
 
 
@@ -278,11 +353,11 @@ def _quant_formats(entry: CatalogEntry, device: Device, cpu_features: Sequence[s
 
 
 def _drafter_choices(entry: CatalogEntry, quant_format: str, *, kind: DeviceKind) -> Iterator[DrafterChoice]:
-    """The drafters of a model: its first head, its draft models, none."""
-    if entry.heads:
-        head = entry.heads[0]
+    """The drafters of a model: its first head that the engine runs, its draft models, none."""
+    if entry.usable_heads:
+        head = entry.usable_heads[0]
         model = QuantizedModel(head_architecture(entry.id, head.kind), "bf16")
-        yield DrafterChoice(head.kind, head.id, model, head.language)
+        yield DrafterChoice(head.kind, head.id, model, head.language, head.tokens_per_step)
     draft_format = drafter_quant_format(quant_format, kind=kind)
     for name in entry.draft_models:
         yield DrafterChoice("draft", name, QuantizedModel(catalog()[name].architecture, draft_format))
@@ -295,7 +370,8 @@ def _score(pair: ModelPair, requirements: PairRequirements) -> float:
     purpose = "code" if requirements.purpose == "edit" else requirements.purpose
     score = sqrt(entry.architecture.parameters * entry.active_parameters) / 1e9 * FORMAT_QUALITY[pair.quant_format]
     score *= 1.0 if entry.purposes[0] == purpose else SECONDARY_PURPOSE_FACTOR if purpose in entry.purposes else 0.0
-    score *= YEARLY_IMPROVEMENT ** (entry.year - BASE_YEAR) * (GATED_FACTOR if entry.is_gated else 1.0)
+    years = (entry.released - BASE_DATE).days / DAYS_OF_YEAR
+    score *= YEARLY_IMPROVEMENT**years * (GATED_FACTOR if entry.is_gated else 1.0)
     score *= 1.0 if requirements.purpose == "edit" and not pair.drafter.kind else DRAFTER_FACTOR[pair.drafter.kind]
     score *= 1.0 if pair.drafter.kind != "draft" or _draft_share(pair) <= MAX_DRAFT_SHARE else OVERSIZED_DRAFT_FACTOR
     score *= SINGLE_LANGUAGE_FACTOR if pair.drafter.language else 1.0

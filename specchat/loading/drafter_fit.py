@@ -42,7 +42,7 @@ def head_mismatch(target: Path | None, head: Path | None) -> str:
 def drafters_that_fit(target: str) -> str:
     """What to use instead: the published drafters of a target of the catalog, or where to look for one."""
     entry = find_entry(Path(target).name) or find_entry(target)
-    published = [*(head.id for head in entry.heads), *entry.draft_models] if entry else []
+    published = [*(head.id for head in entry.usable_heads), *entry.draft_models] if entry else []
     return f"{published[0]} fits ('specchat models recommend' names more)" if published else RECOMMEND_HINT
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from datetime import date
 
 import pytest
 
 from specchat.cli import doctor
-from specchat.cli.doctor import BROKEN_EXIT_CODE, FAIL, OK, WARN
+from specchat.cli.doctor import BROKEN_EXIT_CODE, FAIL, OK, WARN, catalog_age
 from specchat.forward.native_ops import COMPILERS
 from specchat.host.client import Conversation
 from specchat.hub import machine, probe
@@ -72,6 +73,14 @@ def test_an_engine_that_runs_is_described(monkeypatch):
     verdict, message = found["engine"][0]
     assert verdict == OK
     assert message.startswith(f"process {process_id}, ready, 1 conversation, 0 MiB of models and conversations")
+
+
+@pytest.mark.parametrize(("today", "found"), [(date(2026, 11, 23), 0), (date(2027, 11, 25), 1)])
+def test_a_catalog_that_nobody_reviewed_for_a_year_is_a_warning(today, found):
+    findings = list(catalog_age(date(2026, 11, 23), today))
+
+    assert [WARN] * found == [each.status for each in findings]
+    assert all("last reviewed on 2026-11-23" in each.message for each in findings)
 
 
 def test_lines_for_people_end_with_a_count(monkeypatch):

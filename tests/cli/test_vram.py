@@ -54,7 +54,7 @@ def test_a_draft_that_nobody_knows_is_refused(monkeypatch):
     ran = command(monkeypatch, "vram", "embedded", "--draft", "Qwen3-9B")
 
     assert 7 == ran.code
-    assert "did you mean 'Qwen/Qwen3-8B'?" in ran.err
+    assert "did you mean 'Qwen/Qwen3.5-9B'?" in ran.err
 
 
 def test_a_head_of_another_target_is_refused(monkeypatch):

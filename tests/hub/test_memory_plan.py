@@ -10,7 +10,7 @@ import pytest
 from specchat.devices import CPU, CUDA, DeviceKind
 from specchat.errors import ModelError
 from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OUTPUT
-from specchat.hub.config_architecture import architecture_from_config
+from specchat.hub.config_architecture import architecture_from_config, mtp_architecture
 from specchat.hub.memory_plan import (
     GIB,
     SCRATCH_ROWS,
@@ -27,6 +27,7 @@ from specchat.hub.memory_plan import (
 )
 from specchat.hub.safetensors_headers import read_architecture, read_config
 from specchat.models.load_options import EMBEDDED
+from tests.heads.published import published
 from tests.processes import modules_after
 
 SIZES = {
@@ -46,6 +47,23 @@ FAMILIES = {
     "llama": {}, "qwen2": {}, "qwen3": {}, "mistral": {}, "gemma2": {}, "gemma3_text": {}, "qwen3_moe": EXPERTS,
     "mixtral": {"num_local_experts": 4}, "gpt_oss": {"num_local_experts": 4}, "deepseek_v3": LATENT,
     "qwen3_next": EXPERTS | RECURRENT | {"shared_expert_intermediate_size": 48}, "qwen3_5_text": RECURRENT,
+    "qwen3_5_moe_text": EXPERTS | RECURRENT | {"shared_expert_intermediate_size": 48}, "granite": {},
+    "smollm3": {"pad_token_id": 0}, "glm4_moe_lite": LATENT | {"head_dim": 8, "n_group": 1},
+    "lfm2": {"layer_types": ["conv", "conv", "full_attention"] * 2, "block_auto_adjust_ff_dim": False},
+}  # fmt: skip
+GEMMA4 = {
+    "global_head_dim": 48, "sliding_window": 32, "layer_types": ["sliding_attention", "full_attention"] * 3
+}  # fmt: skip
+GEMMA4_SHAPES = {
+    "small": ("gemma4_text", {
+        "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 512,
+    }),
+    "experts": ("gemma4_text", {
+        "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+        "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 48,
+    }),
+    "unified": ("gemma4_unified_text", {"attention_k_eq_v": True, "num_global_key_value_heads": 1}),
 }  # fmt: skip
 
 
@@ -68,6 +86,32 @@ def test_a_config_gives_the_parameters_of_the_network(family, extra):
         sum(parameter.numel() for parameter in network.parameters())
         == architecture_from_config(config_of(family, extra)).parameters
     )
+
+
+@pytest.mark.parametrize(("family", "extra"), GEMMA4_SHAPES.values(), ids=list(GEMMA4_SHAPES))
+def test_a_published_config_of_gemma_4_gives_parameters_and_kv_rows_of_the_network(family, extra):
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+
+    published = SIZES | GEMMA4 | extra
+    network = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **published))
+    past = DynamicCache()
+    with torch.inference_mode():
+        network(input_ids=torch.ones(1, 1, dtype=torch.long), past_key_values=past)
+    architecture = architecture_from_config({**published, "model_type": family})
+
+    assert sum(parameter.numel() for parameter in network.parameters()) == architecture.parameters
+    assert sum(layer.keys.numel() + layer.values.numel() for layer in past.layers) == sum(
+        group.layers * group.elements_per_token for group in architecture.kv_layers
+    )
+
+
+@pytest.mark.parametrize("family", ["qwen3_5_text", "qwen3_5_moe_text"])
+def test_an_mtp_layer_of_a_target_is_as_large_as_that_of_a_published_checkpoint(family):
+    """Those of the golden file, which has the names and shapes of a published checkpoint."""
+    checkpoint = published(f"mtp-{family}")
+
+    assert sum(each.numel() for each in checkpoint.head.values()) == mtp_architecture(checkpoint.config).parameters
 
 
 @pytest.mark.parametrize("name", ["target", "draft", "eagle", "eagle3", "mtp", "medusa"])
