@@ -121,7 +121,7 @@ class AgentLoop:
         tools, question = self.offered, _Question()
         request = replace(
             request, tools=tuple(each.tool for each in tools.values()),
-            tool_results=(*self.unsent_results, *request.tool_results),
+            tool_results=(*self.unsent_results, *request.tool_results), compacts=True,
         )  # fmt: skip
         for number in range(1, self.limits.rounds + 1):
             calls = yield from self._answer(ask, request, cancelled)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
+from specchat.chat.shortened_text import bounded
+
+__all__ = ["HeadAndTail", "bounded"]
+
 BINARY_NOTE = "[{size} bytes of binary data, which are not shown]"
-
-
-def bounded(text: str, max_characters: int) -> str:
-    """The text, or its beginning and end with a line between them that counts the rest."""
-    if len(text) <= max_characters:
-        return text
-    head, tail = text[: max_characters // 2], text[-(max_characters - max_characters // 2) :]
-    return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
 
 
 class HeadAndTail:

@@ -8,6 +8,7 @@ long_files.py                          files that do not fit: whether all of one
 request_kinds.py, router.py            the kind of a request, and its drafter
 reference_corpus.py, prompt.py         passages of a reference corpus, and the prompt as tokens
 tools.py, tool_prompt.py               tools, their calls and results, and how a prompt has them
+compaction.py, shortened_text.py       a full context window in work with tools: what of earlier rounds is shortened
 edit_contract.py                       the form of an answer that is a whole file: its fence, given or by a grammar
 session.py                             one conversation: prefill, decode, events
 repetition.py                          an answer that repeats itself word for word

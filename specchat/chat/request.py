@@ -80,7 +80,8 @@ class Request:
     or earlier in the conversation, of which the answer will be a new version. `answer_prefix` is the beginning of the
     answer, which the model continues. `wants_probabilities`: the steps carry the probabilities of their tokens, for the
     inspector. `tool_results` answer the calls of the last turn; with them, the text may be empty. `tool_choice` is one
-    of TOOL_CHOICES, or the name of the tool that the answer must call.
+    of TOOL_CHOICES, or the name of the tool that the answer must call. `compacts`: what the model reads of earlier
+    rounds of tools is shortened when the context window is full (compaction.py).
     """
 
     text: str
@@ -99,6 +100,7 @@ class Request:
     tools: tuple[Tool, ...] = ()
     tool_choice: str = ANY_TOOL
     tool_results: tuple[ToolResult, ...] = ()
+    compacts: bool = False
 
     def __post_init__(self) -> None:
         if not self.text.strip() and not self.tool_results:

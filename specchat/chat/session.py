@@ -14,6 +14,7 @@ from threading import Event as Flag
 from time import perf_counter
 
 from specchat.chat.attachments import with_attachments
+from specchat.chat.compaction import shorten_results, shorten_turns
 from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.edit_contract import as_answer_text, file_to_rewrite, with_edit_contract
 from specchat.chat.events import (
@@ -71,6 +72,8 @@ SEED_BITS = 31
 GIB = 2**30
 CALL_ID_BYTES = 12
 THINKING_SHARE = 0.75  # of the tokens of an answer: a thought without a limit of its own leaves the rest for the text
+ANSWER_SHARE = 0.25  # of the context window, which an answer in work with tools may need
+COMPACTED_SHARE = 0.5  # of the context window, which a shortened conversation has, so that it is not soon full again
 INDEX_BYTES_PER_TOKEN = 512  # of the text, for the Python objects in which drafters index it; 450 were measured
 SHORTEN_HINT = "shorten the prompt, or raise limits.context if the model allows more"
 
@@ -226,11 +229,13 @@ class _RunningTurn:
         if self.cancelled.is_set():
             yield Finished("cancelled", self._totals())
             return
-        system = self.profile.system_prompt(self.request.task)
-        turns = as_read_by(self.profile.models.target, session.turns)
-        prompt = build_next_prompt(
-            models.tokenizer, system, turns, self.request, models.reference_corpus, self.thinking
-        )
+        prompt = self._next_prompt()
+        if self.request.compacts and (excess := self._excess_tokens(prompt)) > 0:
+            before = len(prompt.token_ids)
+            if what := self._make_room(excess, before):
+                prompt = self._next_prompt()
+                left_out = f"{before - len(prompt.token_ids):,} of {before:,} tokens left out"
+                yield Notice(f"the context window was full: {what} shortened; {left_out}, which the history keeps")
         limit = self._max_new_tokens(len(prompt.token_ids))
         yield Routed(route.variant, route.budget, route.reason, self.sampler.seed, self.window)
         session.restore_kv(prompt.token_ids)
@@ -245,6 +250,32 @@ class _RunningTurn:
         yield from map(Notice, session.take_notices())
         yield Finished(reason, self._totals(), self._explanation(reason))
 
+    def _next_prompt(self) -> NextPrompt:
+        models, turns = self.session.models, as_read_by(self.profile.models.target, self.session.turns)
+        system = self.profile.system_prompt(self.request.task)
+        return build_next_prompt(models.tokenizer, system, turns, self.request, models.reference_corpus, self.thinking)
+
+    def _excess_tokens(self, prompt: NextPrompt) -> int:
+        """How many tokens the prompt has too many, so that an answer has room after it."""
+        answer = min(self.request.max_tokens or self.profile.limits.answer, int(self.window * ANSWER_SHARE))
+        return len(prompt.token_ids) + answer - self.window
+
+    def _make_room(self, excess: int, prompt_tokens: int) -> str:
+        """Shorten what the model reads of earlier rounds, and if need be the results of now; says what, if anything."""
+        session, count = self.session, lambda text: len(session.models.tokenizer.encode(text))
+        to_save = max(excess, prompt_tokens - int(self.window * COMPACTED_SHARE))
+        shortened = shorten_turns(session.turns, to_save, count)
+        session.turns = list(shortened.turns)
+        counted = (shortened.results, "earlier rounds of tool results"), (shortened.answers, "earlier answers")
+        parts = [f"{number} {name}" for number, name in counted if number]
+        if shortened.saved_tokens < excess and self.request.tool_results:
+            missing = self._excess_tokens(self._next_prompt())
+            tokens = sum(count(result.text) for result in self.request.tool_results)
+            results = shorten_results(self.request.tool_results, tokens - missing, count)
+            parts += ["the last tool results"] if results != self.request.tool_results else []
+            self.request = replace(self.request, tool_results=results)
+        return " and ".join(parts)
+
     def _explanation(self, reason: str) -> str:
         if self.repetition and reason == REPETITION:
             return self.repetition.describe()
@@ -254,7 +285,8 @@ class _RunningTurn:
 
     def _check_length(self) -> Iterator[Event]:
         """Refuse a question that is far too long before all of it is tokenized, which takes seconds for a megabyte."""
-        texts = with_attachments(self.request.text, self.request.files), *(r.text for r in self.request.tool_results)
+        results = () if self.request.compacts else self.request.tool_results  # which are shortened if need be
+        texts = with_attachments(self.request.text, self.request.files), *(result.text for result in results)
         text = "".join(texts)
         for count in self.session.models.tokenizer.count_in_pieces(text):
             if count > self.window:

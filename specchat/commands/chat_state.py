@@ -81,9 +81,13 @@ class ChatState:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        notices = self._notices_by_session[self.conversation.session_id]
         sources = [f"sources: {', '.join(self.passage_sources)}"] if self.passage_sources else []
-        return (*sources, *notices.lines)
+        return (*sources, *self.answer_notices)
+
+    @property
+    def answer_notices(self) -> tuple[str, ...]:
+        """Those of the last answer only, of which a question has several when the model uses tools."""
+        return self._notices_by_session[self.conversation.session_id].lines
 
     @property
     def context_window(self) -> int:

@@ -378,7 +378,7 @@ class OpenSessions:
             self.history.store_profile(session.thread.id, self.callbacks.profile_to_json(session.profile))
             session.is_profile_stored = True
         # Tools are named with every request, and are not read again: they would be most of the file.
-        stored = replace(request, tools=(), tool_choice=ANY_TOOL)
+        stored = replace(request, tools=(), tool_choice=ANY_TOOL, compacts=False)
         self.history.start_turn(session.thread, turn_id, session.last_turn_id, request_to_json(stored))
 
     def _store_answer(self, turn: LiveTurn, turn_event: TurnEvent) -> None:

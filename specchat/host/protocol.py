@@ -261,7 +261,7 @@ def request_to_json(request: Request) -> JsonObject:
     answer_format = request.answer_format
     params = asdict(replace(request, answer_format=None))
     del params["answer_format"]
-    for name in ("wants_probabilities", "tools", "tool_results"):
+    for name in ("wants_probabilities", "tools", "tool_results", "compacts"):
         if not params[name]:
             del params[name]
     if request.tool_choice == ANY_TOOL:
@@ -282,7 +282,7 @@ def request_from_json(params: JsonObject) -> Request:
     checked = {"files": attached, "stop": tuple(params.get("stop") or ())}
     checked |= {name: params.get(name) or "" for name in ("task", "file_to_rewrite", "answer_prefix")}
     checked["tool_choice"] = params.get("tool_choice") or ANY_TOOL
-    checked["wants_probabilities"] = bool(params.get("wants_probabilities"))
+    checked |= {name: bool(params.get(name)) for name in ("wants_probabilities", "compacts")}
     checked["answer_format"] = AnswerFormat.from_options(params)
     checked["tools"] = tuple(_values_from_json(Tool, params.get("tools")))
     checked["tool_results"] = tuple(_values_from_json(ToolResult, params.get("tool_results")))
@@ -324,6 +324,7 @@ REQUEST_FIELD_TYPES: dict[str, Any] = {
     "tool_choice": str | None,
     "tool_results": list | tuple | None,
     "wants_probabilities": bool | None,
+    "compacts": bool | None,
 }
 
 

@@ -7,10 +7,9 @@ the prompt it clears the line, and Ctrl-D quits.
 import sys
 from pathlib import Path
 
-from specchat.agent.agent_loop import AgentEvent
-from specchat.agent.instructions import INSTRUCTIONS_FILE
+from specchat.agent.agent_loop import AgentEvent, RoundStarted
 from specchat.agent.project_agent import ProjectAgent
-from specchat.chat.events import Event, Failed, LoadingProgress, Notice, TextDelta
+from specchat.chat.events import Event, Failed, LoadingProgress, TextDelta
 from specchat.chat.request import Request
 from specchat.commands.chat_state import ChatState, CommandResult
 from specchat.commands.command_registry import is_file_command, run_line
@@ -113,6 +112,8 @@ def print_answer(chat: ChatState, request: Request, agent: ProjectAgent | None =
             for event in (agent or chat).ask(request, stopped):
                 if isinstance(event, AgentEvent):
                     printer.on_agent_event(event)
+                    for notice in chat.answer_notices if isinstance(event, RoundStarted) else ():
+                        print_notice(notice)
                 else:
                     chat.on_event(event)
                     printer.on_event(event)
@@ -141,9 +142,6 @@ class AnswerPrinter:
             case LoadingProgress(label=label, preparation=preparation) if (label, preparation) != self._loading:
                 self._loading = label, preparation
                 print_notice(f"{preparation}…" if preparation else event.text)
-            case Notice(text=text) if text.startswith(INSTRUCTIONS_FILE):
-                self.end_line()
-                print_notice(text)
             case Failed(message=message):
                 self.end_line()
                 print_notice(f"specchat: {message}")

@@ -252,9 +252,8 @@ class SessionWorker:
                     chat.on_event(event)
                     is_stored = is_stored and not _is_refused(event)
                 self._worker_messages.put(event)
-                if isinstance(event, RoundStarted):  # each answer is a turn of its own
-                    self._worker_messages.put(AnswerEnded(is_stored))
-                    self._worker_messages.put(RequestSent(event.request))
+                if isinstance(event, RoundStarted):
+                    self._start_round(chat, event.request, is_stored)
             for notice in (*chat.notices, *chat.servers.take_notices()):
                 self._worker_messages.put(TranscriptNote(notice))
             self._post_new_name(chat)
@@ -270,6 +269,13 @@ class SessionWorker:
             self._worker_messages.put(AnswerEnded(is_stored))
         if is_stored:
             self._post_versions()
+
+    def _start_round(self, chat: ChatState, request: Request, is_stored: bool) -> None:
+        """Each answer is a turn of its own, with its notices."""
+        for notice in chat.answer_notices:
+            self._worker_messages.put(TranscriptNote(notice))
+        self._worker_messages.put(AnswerEnded(is_stored))
+        self._worker_messages.put(RequestSent(request))
 
     def _project_agent(self, chat: ChatState, cancelled: Flag) -> ProjectAgent:
         """The agent of this conversation; it asks on the screen, as edits do."""

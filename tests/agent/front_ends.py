@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.widgets import Static
 
 from specchat.cli.sessions import open_history
 from specchat.drawing.glyphs import UNICODE
@@ -39,6 +40,7 @@ class Ran:
 
     said: str
     question_count: int
+    talk: str = ""  # what it showed beside the answers
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,13 @@ class World:
 
 def script_of(task: Task) -> str:
     """The question that scripts the fake engine. It makes an edit by instruction with "fence OLD NEW"."""
-    lines = ["agent"]
+    lines, notice = ["agent"], task.get("notice", "")
     for call in task["calls"]:
         arguments = dict(call["arguments"])
         if "instruction" in arguments:
             arguments["instruction"] = f"fence {arguments['instruction']}"
-        lines.append(f"call {call['tool']} {json.dumps(arguments)}")
+        lines.append(f"{notice and f'notice {notice} | '}call {call['tool']} {json.dumps(arguments)}")
+        notice = ""
     return "\n".join([*lines, DONE])
 
 
@@ -72,7 +75,7 @@ def results_of(project: Path) -> str:
 def run_on_screen(task: Task, world: World) -> Ran:
     """The full screen, with keys."""
     world.patch.setattr(picker, "GRACE_SECONDS", 0.0)
-    answered: list[str] = []
+    answered, talk = list[str](), list[str]()
 
     async def scenario() -> str:
         request = SessionRequest(profile="chat", overrides={"agent.mode": "on"})
@@ -84,6 +87,7 @@ def run_on_screen(task: Task, world: World) -> Ran:
                 await driver.press(key)
                 answered.append(key)
             await driver.wait_until(lambda: driver.chat.presenter.is_idle and driver.turns[-1].is_finished)
+            talk.append("\n".join(str(note.render()) for note in driver.chat.query(".note").results(Static)))
             return driver.turns[-1].answer
 
     def is_asked(driver: ScreenDriver) -> bool:
@@ -92,21 +96,21 @@ def run_on_screen(task: Task, world: World) -> Ran:
         return approval is not None and not approval.is_busy and focused is not None and approval in focused.ancestors
 
     said = asyncio.run(scenario())
-    return Ran(said, len(answered))
+    return Ran(said, len(answered), talk[0])
 
 
 def run_line_by_line(task: Task, world: World) -> Ran:
     """The line mode on a terminal that cannot move its cursor; questions are answered on standard input."""
     lines = ["/agent on", '"""', script_of(task), '"""', *task["answers"], "/quit"]
     ran = _on_terminal(world, lines, "chat", "--plain")
-    return Ran(ran.out.decode().strip(), ran.err.count("allow it?"))
+    return Ran(ran.out.decode().strip(), ran.err.count("allow it?"), ran.err)
 
 
 def run_ask(task: Task, world: World) -> Ran:
     """`specchat ask` on a terminal."""
     ran = _on_terminal(world, list(task["answers"]), "ask", "--agent", script_of(task))
     assert ran.code == (1 if "s" in task["answers"] else 0), ran.err
-    return Ran(ran.out.decode().strip(), ran.err.count("allow it?"))
+    return Ran(ran.out.decode().strip(), ran.err.count("allow it?"), ran.err)
 
 
 def _on_terminal(world: World, lines: list[str], *arguments: str) -> RanCommand:
@@ -120,7 +124,7 @@ def run_script(task: Task, world: World) -> Ran:
     ran = command(world.patch, "-p", script_of(task), "--json", "--agent", *allowed)
     assert ran.code == 0, ran.err
     assert "allow it?" not in ran.err
-    return Ran(json.loads(ran.out.splitlines()[-1])["result"], 0)
+    return Ran(json.loads(ran.out.splitlines()[-1])["result"], 0, ran.out.decode())
 
 
 def rules_of(task: Task) -> list[str]:
@@ -145,7 +149,7 @@ def run_in_editor(task: Task, world: World) -> Ran:
         editor.request("session/set_mode", {"sessionId": session, "modeId": "agent"})
         editor.ask(session, script_of(task))
         asked = [each for each in editor.asked if each["method"] == PERMISSION]
-        return Ran(editor.said(), len(asked))
+        return Ran(editor.said(), len(asked), editor.said("agent_thought_chunk"))
     finally:
         served.end()
 

@@ -23,6 +23,21 @@ MATRIX = [
 ]
 
 
+READS = [{"tool": "read", "arguments": {"path": path}} for path in ("README.md", "shop/cart.py")]
+
+
+@pytest.mark.usefixtures("brief_idle_waits")
+@pytest.mark.parametrize("name", FRONT_ENDS)
+def test_a_notice_in_the_middle_of_the_work_is_shown_once(world, tmp_path, monkeypatch, name):  # noqa: F811 (the fixture)
+    notice = "the context window was full"
+    task = {"calls": READS, "answers": "", "notice": notice}
+
+    ran = FRONT_ENDS[name](task, World(world, tmp_path, monkeypatch))
+
+    shown = ran.talk.replace(f"notice {notice} |", "")  # the question, which scripts it
+    assert 1 == shown.count(notice)
+
+
 @pytest.mark.usefixtures("brief_idle_waits")
 @pytest.mark.parametrize(("name", "task"), MATRIX)
 def test_a_task_ends_as_it_should_in_every_front_end(world, tmp_path, monkeypatch, name, task):  # noqa: F811 (the fixture)

@@ -165,7 +165,8 @@ def test_the_instructions_of_a_project_are_read_once_accepted(chat, world, monke
 
     assert 1 == len(keyboard.questions)
     assert is_read == ("Use tabs." in chat.conversation.profile_values()["prompt.system"])
-    assert ("AGENTS.md is read: 10 characters" if is_read else "AGENTS.md is not read") in capsys.readouterr().err
+    said = "AGENTS.md is read: 10 characters" if is_read else "AGENTS.md is not read"
+    assert [2, 1] == [capsys.readouterr().err.count(said), len(keyboard.questions)]
 
 
 def test_ask_writes_nothing_without_a_rule_and_tells_the_model(world, monkeypatch, capsys):

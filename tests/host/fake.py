@@ -13,7 +13,7 @@
 "stuck"          a step that never ends
 "int64 5"        this many steps, the last one with a number that JSON does not know; "memory 5": one without memory
 "agent\\n..."      answers that the next lines script, one each: "call read {...}" calls a tool, "repeat read {..." ends
-                 with `repetition` in a call, all else is said
+                 with `repetition` in a call, all else is said; "notice TEXT | ..." has a notice before it
 "exit" "load"    the end of the engine thread, in a step and between two steps
 
 A request that forces a tool gets a call of it, and one with results and without a question gets the results as text.
@@ -41,6 +41,7 @@ from specchat.chat.events import (
     Finished,
     LikelyToken,
     LoadingProgress,
+    Notice,
     PrefillProgress,
     Routed,
     StepDone,
@@ -150,6 +151,9 @@ class FakeSession:
             yield from self._events(request, seed, cancelled)
             return
         line = self.script.pop(0)
+        if line.startswith("notice "):
+            notice, _, line = line.removeprefix("notice ").partition(" | ")
+            yield Notice(notice)
         yield PrefillProgress(3, 3)
         self.repeats = line.startswith("repeat ")
         if line.startswith(("call ", "repeat ")):
