@@ -22,7 +22,7 @@ from specchat.agent.tool_schemas import parse_arguments
 from specchat.chat.events import REPETITION, TOOL_CALLS, TRUNCATED_REASONS, Event, Finished, ToolCallDelta
 from specchat.chat.request import Request
 from specchat.chat.streamed_calls import StreamedCalls
-from specchat.chat.tools import ToolCall, ToolResult
+from specchat.chat.tools import CALL_OR_ANSWER, ToolCall, ToolResult
 from specchat.errors import UsageError
 
 MAX_WRONG_CALLS = 5  # of one question
@@ -120,7 +120,7 @@ class AgentLoop:
         """The events of all answers and calls of one question."""
         tools, question = self.offered, _Question()
         request = replace(
-            request, tools=tuple(each.tool for each in tools.values()),
+            request, tools=tuple(each.tool for each in tools.values()), tool_choice=CALL_OR_ANSWER,
             tool_results=(*self.unsent_results, *request.tool_results), compacts=True,
         )  # fmt: skip
         for number in range(1, self.limits.rounds + 1):

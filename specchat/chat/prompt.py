@@ -158,7 +158,7 @@ def _render_with_tools(
     tools = request.offered_tools
     if tokenizer.reads_tools:
         return _render(tokenizer, system, messages, thinking, [tool.to_template() for tool in tools])
-    texts = [system.strip(), describe_tools(tools) if tools else ""]
+    texts = [system.strip(), describe_tools(tools, request.answer_tool) if tools else ""]
     return _render(tokenizer, "\n\n".join(filter(None, texts)), spell_out(messages), thinking)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from specchat.chat.schema_check import check_ends, parse_schema
-from specchat.chat.tools import ANY_TOOL, NO_TOOL, SOME_TOOL, TOOL_CHOICES, Tool, ToolResult
+from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL, TOOL_CHOICES, Tool, ToolResult
 from specchat.errors import ContextError, UsageError
 from specchat.profile import ANSWER_FORMATS, THINKING_MODES, Sampling
 
@@ -80,7 +80,8 @@ class Request:
     or earlier in the conversation, of which the answer will be a new version. `answer_prefix` is the beginning of the
     answer, which the model continues. `wants_probabilities`: the steps carry the probabilities of their tokens, for the
     inspector. `tool_results` answer the calls of the last turn; with them, the text may be empty. `tool_choice` is one
-    of TOOL_CHOICES, or the name of the tool that the answer must call. `compacts`: what the model reads of earlier
+    of TOOL_CHOICES, CALL_OR_ANSWER, or the name of the tool that the answer must call. `answer_tool` is the tool whose
+    call is the text of the answer; a session sets it (`call_or_answer.py`). `compacts`: what the model reads of earlier
     rounds of tools is shortened when the context window is full (compaction.py).
     """
 
@@ -100,6 +101,7 @@ class Request:
     tools: tuple[Tool, ...] = ()
     tool_choice: str = ANY_TOOL
     tool_results: tuple[ToolResult, ...] = ()
+    answer_tool: str = ""
     compacts: bool = False
 
     def __post_init__(self) -> None:
@@ -111,7 +113,7 @@ class Request:
             raise UsageError(f"the temperature must lie between 0 and 5, not {self.temperature}")
         if self.thinking not in (None, *THINKING_MODES):
             raise UsageError(f"thinking must be one of {', '.join(THINKING_MODES)}, not {self.thinking!r}")
-        if self.tool_choice not in (*TOOL_CHOICES, *(tool.name for tool in self.tools)):
+        if self.tool_choice not in (*TOOL_CHOICES, CALL_OR_ANSWER, *(tool.name for tool in self.tools)):
             raise UsageError(f"tool_choice: no tool is named {self.tool_choice!r}")
         if self.answer_format and self.forced_schemas:
             raise UsageError("an answer that must call a tool has its form from the tool; give no format")
@@ -126,7 +128,7 @@ class Request:
     @property
     def forced_schemas(self) -> dict[str, dict[str, Any]]:
         """The schemas of the tools of which the answer must call one, by name; none if it need not."""
-        if self.tool_choice in (ANY_TOOL, NO_TOOL):
+        if self.tool_choice in (ANY_TOOL, NO_TOOL, CALL_OR_ANSWER):
             return {}
         return {tool.name: tool.schema for tool in self.tools if self.tool_choice in (SOME_TOOL, tool.name)}
 

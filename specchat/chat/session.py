@@ -14,6 +14,7 @@ from threading import Event as Flag
 from time import perf_counter
 
 from specchat.chat.attachments import with_attachments
+from specchat.chat.call_or_answer import with_answer_tool
 from specchat.chat.compaction import shorten_results, shorten_turns
 from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.edit_contract import as_answer_text, file_to_rewrite, with_edit_contract
@@ -144,7 +145,8 @@ class Session(AbstractContextManager["Session"]):
             return ()
         self._knows_tools = True
         name = self.models.profile.models.target
-        return (f"{name} has no template for tools: they are described in the system prompt, in the form of Hermes",)
+        how = "and a grammar makes every answer a call or a text" if request.answer_tool else "in the form of Hermes"
+        return (f"{name} has no template for tools: they are described in the system prompt, {how}",)
 
     def select_drafters(self, variant: str) -> None:
         """Let a drafter observe the text from now on, as those of the chooser do; other plugins hear nothing of it."""
@@ -204,7 +206,10 @@ class _RunningTurn:
         self.session, self.cancelled = session, cancelled
         self.start_time = perf_counter()
         self.profile = session.models.profile
-        self.request = request = with_edit_contract(request, session.turns, self.profile.prompt)
+        request = with_edit_contract(request, session.turns, self.profile.prompt)
+        self.request = request = with_answer_tool(
+            request, session.turns, self.profile.agent, reads_tools=session.models.tokenizer.reads_tools
+        )
         self.generation = session.generation
         self.window = min(self.profile.limits.context, session.models.target.context_window)
         self.sampler = _sampler(request, session.models)
@@ -339,6 +344,7 @@ class _RunningTurn:
         stream = AnswerStream(
             models.tokenizer, self.request.stop, is_continuation=is_continuation, opens_thought=opens_thought,
             tool_schemas={tool.name: tool.schema for tool in self.request.offered_tools},
+            answer_tool=self.request.answer_tool,
         )  # fmt: skip
         if self.grammar is None:
             self.grammar = self._thinking_and_call_grammar(limit, opens_thought=opens_thought)
@@ -348,7 +354,8 @@ class _RunningTurn:
             self.request.wants_probabilities,
         )  # fmt: skip
         # A forced call is closed before its limit also when it repeats itself; stopped, it would be invalid.
-        repeats = 0 if self.request.forced_schemas else self.profile.limits.repeats
+        is_call = self.request.forced_schemas and not self.request.answer_tool
+        repeats = 0 if is_call else self.profile.limits.repeats
         detector = RepetitionDetector(repeats, self._is_copied)
         for step in self.generation.decode(config):
             if not self.stats.steps:
@@ -387,7 +394,8 @@ class _RunningTurn:
             offered = {tool.name: tool.schema for tool in self.request.offered_tools}
             return (free_call_grammar(tokenizer, offered, columns, thought) if offered else None) or thought
         may_think = thought is not None and (opens_thought or self.thinking != "off")
-        call = forced_call_grammar(tokenizer, schemas, columns, max(1, limit - limit_of_thought * may_think))
+        limit_of_call, is_lenient = max(1, limit - limit_of_thought * may_think), bool(self.request.answer_tool)
+        call = forced_call_grammar(tokenizer, schemas, columns, limit_of_call, is_lenient=is_lenient)
         if thought is None or not may_think:
             return call
         opening = tokenizer.encode_continuation(tokenizer.thinking.opening.rstrip()) if tokenizer.thinking else []

@@ -24,10 +24,25 @@ To call a tool, write only this, with the name of the tool and its arguments:
 {{"name": "...", "arguments": {{...}}}}
 </tool_call>
 You then read its result in <tool_response>. Answer without a call if no tool helps."""
+# Where a grammar holds the arguments to their schema, small models find the right tool better without the schemas.
+SHORT_DESCRIPTION = """\
+You can call these tools:
+{tools}
+Always answer with a call of the one that fits:
+<tool_call>
+{{"name": "...", "arguments": {{...}}}}
+</tool_call>
+You then read its result in <tool_response>. Then call {answer_tool} to tell the user about it."""
 
 
-def describe_tools(tools: Sequence[Tool]) -> str:
-    """What a model without a template for tools is told about them: one line of JSON each."""
+def describe_tools(tools: Sequence[Tool], answer_tool: str = "") -> str:
+    """What a model without a template for tools is told about them: one line of JSON each.
+
+    With a tool that answers, the grammar knows the schemas, and a line is "- read(path, lines): Read a file."
+    """
+    if answer_tool:
+        lines = (f"- {tool.name}({', '.join(tool.schema.get('properties', {}))}): {tool.description}" for tool in tools)
+        return SHORT_DESCRIPTION.format(tools="\n".join(lines), answer_tool=answer_tool)
     described = ({"name": tool.name, "description": tool.description, "parameters": tool.schema} for tool in tools)
     return DESCRIPTION.format(tools="\n".join(json.dumps(each, ensure_ascii=False) for each in described))
 

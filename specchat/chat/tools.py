@@ -16,6 +16,7 @@ from specchat.errors import UsageError
 
 NO_PARAMETERS = '{"type": "object", "properties": {}}'
 ANY_TOOL, NO_TOOL, SOME_TOOL = TOOL_CHOICES = ("auto", "none", "required")  # else the name of a tool, which is forced
+CALL_OR_ANSWER = "call_or_answer"  # as "auto"; of a model that needs a grammar to call, one or the other
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
 

@@ -260,7 +260,7 @@ def request_to_json(request: Request) -> JsonObject:
     """A request as params. The answer format becomes a key of its kind (schema, regex or choices)."""
     answer_format = request.answer_format
     params = asdict(replace(request, answer_format=None))
-    del params["answer_format"]
+    del params["answer_format"], params["answer_tool"]
     for name in ("wants_probabilities", "tools", "tool_results", "compacts"):
         if not params[name]:
             del params[name]

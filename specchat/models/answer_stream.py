@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.models.detokenize import StopStrings
+from specchat.models.text_argument import TextArgument
 from specchat.models.thinking import TEXT, AnswerPart, PartParser, merge_parts
 from specchat.models.tokenizer import Tokenizer
-from specchat.models.tool_calls import ToolCallParser
+from specchat.models.tool_calls import TOOL_CALL, ToolCallParser
 
 NO_TOKENS = frozenset[int]()
 
@@ -33,7 +34,8 @@ class StreamedParts:
 class AnswerStream:
     """Decodes one answer. `opens_thought`: the prompt ends inside a thought.
 
-    `tool_schemas` are the schemas of the tools by name, if the answer may call tools.
+    `tool_schemas` are the schemas of the tools by name, if the answer may call tools. A call of `answer_tool` is the
+    text that its argument says.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class AnswerStream:
         is_continuation: bool,
         opens_thought: bool = False,
         tool_schemas: Mapping[str, Mapping[str, Any]] | None = None,
+        answer_tool: str = "",
     ) -> None:
         thinking = None if is_continuation else tokenizer.thinking
         self._parser = PartParser(thinking, is_open=opens_thought) if thinking else None
@@ -53,6 +56,8 @@ class AnswerStream:
         )
         self._detokenizer = tokenizer.detokenizer(is_continuation=is_continuation, shown_markers=markers)
         self._stop = StopStrings(stop)
+        self._answer_tool = answer_tool
+        self._answer_text: TextArgument | None = None  # of the call that is an answer
 
     def push(self, ids: Sequence[int]) -> StreamedParts:
         """Decode a block of tokens. The token that completes a stop string is the last that counts."""
@@ -72,7 +77,7 @@ class AnswerStream:
             return StreamedParts()
         parts = self._split(self._detokenizer.flush())
         parts += self._without_stops(self._find_calls(self._parser.flush())) if self._parser else []
-        parts += self._without_stops(self._calls.flush()) if self._calls else []
+        parts += self._without_stops(self._answer_as_text(self._calls.flush())) if self._calls else []
         if rest := self._stop.flush():
             parts.append(AnswerPart(TEXT, rest))
         return StreamedParts(merge_parts(parts))
@@ -89,7 +94,18 @@ class AnswerStream:
         """The parts with the calls in their texts."""
         if self._calls is None:
             return list(parts)
-        return [found for part in parts for found in (self._calls.push(part.text) if part.kind == TEXT else [part])]
+        found = [each for part in parts for each in (self._calls.push(part.text) if part.kind == TEXT else [part])]
+        return self._answer_as_text(found)
+
+    def _answer_as_text(self, parts: Sequence[AnswerPart]) -> list[AnswerPart]:
+        """The parts with a call of the tool that answers as text."""
+        shown: list[AnswerPart] = []
+        for part in parts:
+            if part.call_name:
+                self._answer_text = TextArgument() if part.call_name == self._answer_tool else None
+            reader = self._answer_text if part.kind == TOOL_CALL else None
+            shown.append(AnswerPart(TEXT, reader.push(part.text)) if reader else part)
+        return shown
 
     def _without_stops(self, parts: Sequence[AnswerPart]) -> list[AnswerPart]:
         texts = [part if part.kind != TEXT else AnswerPart(TEXT, self._stop.push(part.text)) for part in parts]

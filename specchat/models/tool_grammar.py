@@ -27,16 +27,41 @@ from specchat.models.thinking_budget import Phase, ThinkingBudget
 from specchat.models.tokenizer import Tokenizer
 
 FIXED_SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}  # as json.dumps writes
+ANY_OBJECT = {"type": "object", "additionalProperties": True}
 BRACKETS = re.compile(rb"[\]}\s]*[\]}][\]}\s]*")
 CLOSING_TOKENS = 64  # at least, for the fields that a schema requires
 COMMA, QUOTE, NO_OPENING = re.compile(rb","), re.compile(rb'"'), re.compile(rb"[^\[{]+")
 
 
 def forced_call_grammar(
-    tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]], vocab_size: int, max_tokens: int
+    tokenizer: Tokenizer,
+    schemas: Mapping[str, Mapping[str, Any]],
+    vocab_size: int,
+    max_tokens: int,
+    *,
+    is_lenient: bool = False,
 ) -> Grammar:
-    """Exactly one call of one of these tools, closed within `max_tokens` if its schema lets it end."""
-    grammar = lark_grammar(_call_lark(tokenizer, schemas), tokenizer.folder, vocab_size, tokenizer.stop_token_ids)
+    """Exactly one call of one of these tools, closed within `max_tokens` if its schema lets it end.
+
+    A schema that the grammar does not support is refused, or if lenient, stands for any object.
+    """
+
+    def compiled(some: Mapping[str, Mapping[str, Any]]) -> TokenGrammar:
+        return lark_grammar(_call_lark(tokenizer, some), tokenizer.folder, vocab_size, tokenizer.stop_token_ids)
+
+    def is_supported(schema: Mapping[str, Any]) -> bool:
+        try:
+            return compiled({"tool": schema}) is not None
+        except UsageError:
+            return False
+
+    try:
+        grammar = compiled(schemas)
+    except UsageError:
+        if not is_lenient:
+            raise
+        schemas = {name: schema if is_supported(schema) else ANY_OBJECT for name, schema in schemas.items()}
+        grammar = compiled(schemas)
     level_tokens = max(len(tokenizer.encode(text)) for schema in schemas.values() for text in _least_objects(schema))
     return ClosingGrammar(grammar, tokenizer, vocab_size, ClosingTime(max_tokens, level_tokens))
 

@@ -38,6 +38,7 @@ PREFILLED_ANSWER, GRAMMAR_ANSWER, FREE_ANSWER = EDIT_ANSWERS = ("prefill", "gram
 ANSWER_FORMATS = ("schema", "regex", "choices", "lark")
 THINKING_MODES = ("auto", "on", "off")
 AGENT_OFF, AGENT_ON, AGENT_PLAN = AGENT_MODES = ("off", "on", "plan")
+AUTO_CALLS, GRAMMAR_CALLS, FREE_CALLS = AGENT_CALLS = ("auto", "grammar", "free")
 REQUEST_KINDS = ("edit", "files", "code", "chat", "structured", "creative", "short")
 MAX_DRAFT_TOKENS = 128  # a forward pass over more rows costs more than it can gain
 MAX_SEED = 2**63 - 1
@@ -236,6 +237,12 @@ class Agent:
         "Whether the model may use tools in the folder of the project: on asks before anything is changed or run, plan "
         "only reads.",
         choices=AGENT_MODES,
+    )
+    calls: str = key(
+        AUTO_CALLS,
+        "How the model calls tools: grammar holds every answer to a call of a tool or an answer to you; free leaves it "
+        "to the model; auto: by grammar where the chat template of the model has no tools.",
+        choices=AGENT_CALLS,
     )
     allow: tuple[str, ...] = key(
         (), 'Calls that run without a question: a tool such as "write", or a tool and a pattern such as "run:pytest*".'

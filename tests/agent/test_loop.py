@@ -21,7 +21,7 @@ from specchat.agent.agent_tool import Effect, ToolOutcome
 from specchat.agent.consent import Answer, Rules
 from specchat.chat.events import Failed, Finished, TextDelta, ToolCallDelta, Totals
 from specchat.chat.request import Request
-from specchat.chat.tools import Tool
+from specchat.chat.tools import CALL_OR_ANSWER, Tool
 from tests.agent.scripted import REPOSITORY, ScriptedModel, agent_tools, call, work
 
 READ = call("read", path="README.md")
@@ -41,6 +41,7 @@ def test_the_tools_are_named_with_every_request(files):
 
     names = ["read", "list", "search", "edit", "write", "run"]
     assert [names, names] == [[tool.name for tool in request.tools] for request in done.model.requests]
+    assert {CALL_OR_ANSWER} == {request.tool_choice for request in done.model.requests}
 
 
 def test_results_carry_the_ids_of_their_calls_in_the_order_of_the_calls(files):

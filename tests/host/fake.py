@@ -53,7 +53,7 @@ from specchat.chat.events import (
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
-from specchat.chat.tools import ANY_TOOL, NO_TOOL, SOME_TOOL, ToolResult
+from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL, ToolResult
 from specchat.errors import ContextError, ModelError, ProfileError
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.host_process import HostComponents
@@ -176,7 +176,7 @@ class FakeSession:
         elif verb == "call":
             yield from self._step("so ")
             yield from self._call(rest.split(" & "))
-        elif request.tool_choice not in (ANY_TOOL, NO_TOOL):
+        elif request.tool_choice not in (ANY_TOOL, NO_TOOL, CALL_OR_ANSWER):
             name = request.tools[0].name if request.tool_choice == SOME_TOOL else request.tool_choice
             yield from self._call([f"{name} {{}}"])
         elif request.tool_results and not request.text:

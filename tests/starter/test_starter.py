@@ -82,3 +82,24 @@ def test_the_demo_ends_with_the_same_texts(tmp_path):
     assert 0 == ran.returncode, ran.stderr
     assert 2 == ran.stderr.count("\nthe same text, ")
     assert 2 == ran.stdout.count("Marie Holm")
+
+
+@pytest.mark.full
+def test_it_calls_a_tool_by_grammar_and_answers(tmp_path):
+    runtime, project = tmp_path / "run", tmp_path / "project"
+    runtime.mkdir(mode=0o700)
+    project.mkdir()
+    (project / "shapes.py").write_text("def area(w, h):\n    return w * h\n")
+    environment = {**os.environ, "SPECCHAT_RUNTIME": str(runtime)}
+    specchat = [sys.executable, "-m", "specchat"]
+
+    ran = subprocess.run(
+        [*specchat, "ask", "--agent", "--temperature", "0", "List the files"], env=environment, cwd=project,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    subprocess.run([*specchat, "host", "stop"], env=environment, check=True, capture_output=True)
+
+    assert 0 == ran.returncode, ran.stderr
+    assert "\n* list" in ran.stderr, ran.stderr
+    assert ran.stdout.strip(), ran.stderr
+    assert "tool_call" not in ran.stdout
