@@ -8,7 +8,7 @@ than the accepted ones save.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from threading import Event as Flag
 from time import perf_counter
 
@@ -24,7 +24,7 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.stats import DecodingStats
-from specchat.models.detokenize import Detokenizer
+from specchat.models.detokenize import Detokenizer, StopStrings
 
 TASK_KIND = "completion"  # for what the chooser learns
 DRAFTER_ORDER = KIND_DEFAULTS["code"].drafter_order
@@ -90,8 +90,8 @@ class FimCompleter:
     def _decode(
         self, prompt: ContinuationPrompt, request: FimRequest, limit: int, stats: DecodingStats, deadline: _Deadline
     ) -> Generator[Event, None, str]:
-        """Yield the events; return the finish reason."""
-        tokenizer, text = self.models.tokenizer, ""
+        """Yield the events; return the finish reason. The text stays until it can begin no stop text."""
+        tokenizer, text, stops = self.models.tokenizer, "", StopStrings(request.stop)
         end_token_ids = (self.fim_tokens or self.continuation).end_token_ids
         stream = Detokenizer(lambda token: b"" if token in end_token_ids else tokenizer.token_bytes(token))
         vocabulary = min(tokenizer.vocab_size, self.models.target.vocab_size)
@@ -100,21 +100,28 @@ class FimCompleter:
         for step in self.generation.decode(
             GenerationConfig(self.drafter, sampler, self.models.profile.speculation.budget, limit, end_token_ids)
         ):
-            piece = stream.push(step.committed_tokens)
-            stats.add(step, piece.token_count)
-            new_text = piece.text
-            if to_repeat and new_text:
+            pieces = [stream.push([token]).text for token in step.committed_tokens]
+            if to_repeat and (new_text := "".join(pieces)):
                 if not new_text.startswith(to_repeat):
+                    stats.add(step)
                     return "stop"  # the text before the gap is not continued
-                new_text, to_repeat = new_text.removeprefix(to_repeat), ""
-            text += new_text
-            if new_text:
-                yield TextDelta(new_text)
+                pieces, to_repeat = _without_beginning(pieces, len(to_repeat)), ""
+            text += "".join(pieces)
+            released, token_count = _push_until_stop(stops, pieces)
+            stats.add(step, token_count)
+            if released:
+                yield TextDelta(released)
+            if stops.is_found:
+                return "stop"
             if reason := self._end_reason(step.committed_tokens[-1] in end_token_ids, text, request) or (
                 deadline.end_reason()
             ):
-                return reason
-        return "length"
+                break
+        else:
+            reason = "length"
+        if held_back := stops.flush():
+            yield TextDelta(held_back)
+        return reason
 
     def _end_reason(self, is_ended: bool, text: str, request: FimRequest) -> str:
         """The finish reason; "" to continue."""
@@ -123,6 +130,25 @@ class FimCompleter:
         if request.max_lines and text.lstrip("\n").count("\n") >= request.max_lines:
             return "lines"
         return "block" if self.fim_tokens is None and is_block_over(request.prefix, text) else ""
+
+
+def _without_beginning(pieces: Sequence[str], length: int) -> list[str]:
+    """The pieces of a text without its first characters."""
+    rest = list[str]()
+    for piece in pieces:
+        rest.append(piece[length:])
+        length = max(0, length - len(piece))
+    return rest
+
+
+def _push_until_stop(stops: StopStrings, pieces: Sequence[str]) -> tuple[str, int]:
+    """The text that these pieces release, and how many of them count. One at a time: blocks cannot change the text."""
+    released = list[str]()
+    for piece in pieces:
+        released.append(stops.push(piece))
+        if stops.is_found:
+            break
+    return "".join(released), len(released)
 
 
 class _Deadline:

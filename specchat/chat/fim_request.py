@@ -12,7 +12,7 @@ class FimRequest:
     """The text before and after the gap, and the limits of the completion.
 
     `max_context_tokens` limits the prefilled tokens of prefix and suffix. `max_lines` and `timeout_seconds` end the
-    completion; 0 means no limit.
+    completion; 0 means no limit. It ends before the first `stop` text.
     """
 
     prefix: str
@@ -21,6 +21,7 @@ class FimRequest:
     max_context_tokens: int = 1536
     max_lines: int = 0
     timeout_seconds: float = 0.0
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_tokens <= MAX_FIM_TOKENS:
@@ -31,3 +32,5 @@ class FimRequest:
             raise UsageError(
                 "a completion needs at least 1 context token, and max_lines and timeout_seconds of at least 0"
             )
+        if "" in self.stop:
+            raise UsageError("a stop text of a completion must not be empty")

@@ -10,15 +10,15 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Event as Flag
-from typing import Any
+from typing import Any, TypeVar
 
 from specchat import __version__
-from specchat.chat.events import Event, Failed, Finished, Routed, Totals
+from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.history import CHAT, HistoryReader, StoredAnswer, StoredTurn
 from specchat.chat.request import Request
@@ -52,6 +52,8 @@ HELLO_TIMEOUT_SECONDS = 5.0  # the host answers at once, also while it computes
 RESPONSE_TIMEOUT_SECONDS = 15.0
 COMPLETION_TIMEOUT_SECONDS = 30.0
 READ_BYTES = 2**18
+
+Result = TypeVar("Result")
 
 
 class HostConnection:
@@ -279,13 +281,19 @@ class Conversation(AbstractContextManager["Conversation"]):
         Setting `cancelled` returns at once. HostError when the engine fails. The conversation does not change.
         """
         try:
-            return self._complete(fim_request, cancelled or Flag())
+            return _result_of(self._receive_completion(fim_request, cancelled or Flag()))
         except ConnectionError:
             self._reconnect()
         try:
-            return self._complete(fim_request, cancelled or Flag())
+            return _result_of(self._receive_completion(fim_request, cancelled or Flag()))
         except ConnectionError as error:
             raise HostError(f"the engine process is gone: {error}") from None
+
+    def stream_completion(
+        self, fim_request: FimRequest, cancelled: Flag
+    ) -> Generator[TextDelta, None, CompletionResult]:
+        """The same, with the text in pieces as it is generated. ConnectionError when the engine process is gone."""
+        return self._receive_completion(fim_request, cancelled, is_streamed=True)
 
     def turns(self) -> list[StoredTurn]:
         """The turns of this conversation, from the history database, or from memory if it is not stored."""
@@ -397,9 +405,11 @@ class Conversation(AbstractContextManager["Conversation"]):
         """Close the connection. A stored session stays in the history."""
         self._connection.close()
 
-    def _complete(self, fim_request: FimRequest, cancelled: Flag) -> CompletionResult:
+    def _receive_completion(
+        self, fim_request: FimRequest, cancelled: Flag, *, is_streamed: bool = False
+    ) -> Generator[TextDelta, None, CompletionResult]:
         turn_id = new_id()
-        params = {"session": self.session_id, "turn": turn_id, **asdict(fim_request)}
+        params = {"session": self.session_id, "turn": turn_id, "is_streamed": is_streamed, **asdict(fim_request)}
         request_id = self._connection.send("complete", params)
         deadline = time.monotonic() + max(fim_request.timeout_seconds, COMPLETION_TIMEOUT_SECONDS)
         while not cancelled.is_set():
@@ -407,6 +417,8 @@ class Conversation(AbstractContextManager["Conversation"]):
             if message is None and time.monotonic() > deadline:
                 self._connection.send("cancel", {"turn": turn_id})
                 raise no_answer_error(COMPLETION_TIMEOUT_SECONDS)
+            if isinstance(message, RpcNotification) and message.params.get("turn") == turn_id:
+                yield TextDelta(str(message.params["text"]))
             if isinstance(message, RpcError) and message.id == request_id:
                 raise message.to_exception()
             if isinstance(message, RpcResponse) and message.id == request_id:
@@ -458,7 +470,9 @@ class Conversation(AbstractContextManager["Conversation"]):
         if isinstance(message, RpcError) and message.id == pending.request_id:
             yield pending.record(Failed.from_error(message.to_exception()))
         elif isinstance(message, RpcNotification):
-            self._next_sequence_number = int(message.params.get("sequence_number", self._next_sequence_number)) + 1
+            # a piece of an earlier completion has no number
+            last_sequence_number = message.params.get("sequence_number", self._next_sequence_number - 1)
+            self._next_sequence_number = int(last_sequence_number) + 1
             if message.params.get("turn") == pending.turn_id:
                 for event in events_from_json(message.method, message.params):
                     if isinstance(event, Routed):
@@ -550,3 +564,12 @@ class _PendingAnswer:
                 state, numbers = "running", {}
         answer = self.partial_answer.to_stored()
         return StoredTurn(self.turn_id, None, request_to_json(self.request), answer, state, numbers, 0.0, None)
+
+
+def _result_of(work: Generator[object, None, Result]) -> Result:
+    """What a generator returns; its values are dropped."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value

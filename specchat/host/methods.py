@@ -107,11 +107,14 @@ def ask(handler: RpcHandler, client: ClientConnection, rpc_request: RpcRequest) 
 
 
 def complete(handler: RpcHandler, client: ClientConnection, rpc_request: RpcRequest) -> None:
-    """Complete a gap in a text. Cancels the previous completion of the same client."""
+    """Complete a gap in a text. Cancels the previous completion of the same client.
+
+    With `is_streamed` the client also gets the text in pieces, before the response with all of it.
+    """
     _check_is_open(handler)
     session = handler.sessions.find(_required_text(rpc_request.params, "session"))
     fim_request = fim_request_from_json(rpc_request.params)
-    live = LiveCompletion(client, rpc_request.id)
+    live = LiveCompletion(client, rpc_request.id, bool(rpc_request.params.get("is_streamed")))
     handler.sessions.queue_completion(session, _turn_id(rpc_request), fim_request, live)
 
 

@@ -21,6 +21,7 @@ from specchat.host.connection import ClientConnection
 from specchat.host.event_feed import EventBatcher, EventFeed, PartialAnswer
 from specchat.host.history_writer import HistoryWriter, TurnSnapshot
 from specchat.host.protocol import (
+    COMPLETION_TEXT,
     EVENT_METHODS,
     REQUEST_FAILED,
     JsonObject,
@@ -82,6 +83,7 @@ class LiveCompletion:
 
     owner: ClientConnection
     request_id: RequestId
+    is_streamed: bool = False
     text_parts: list[str] = field(default_factory=list)
 
 
@@ -336,11 +338,14 @@ class OpenSessions:
             session.feed.append(encode(_final_response(turn.request_id, turn_event)), recipient=turn.owner)
 
     def _on_completion_event(self, completion: LiveCompletion, turn_event: TurnEvent) -> None:
-        """Collect the text of a completion; its client gets all of it in the final response."""
+        """Collect the text of a completion; its client gets all of it in the final response, and pieces if it likes."""
         assert turn_event.turn_id is not None
         match turn_event.event:
             case TextDelta(text=text):
                 completion.text_parts.append(text)
+                if text and completion.is_streamed:
+                    params = {"turn": turn_event.turn_id, "text": text}
+                    completion.owner.queue_message(RpcNotification(COMPLETION_TEXT, params))
             case Finished() | Failed():
                 del self.live_completions[turn_event.turn_id]
                 response = _final_response(completion.request_id, turn_event)

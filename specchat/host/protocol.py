@@ -330,11 +330,14 @@ REQUEST_FIELD_TYPES: dict[str, Any] = {
 
 def fim_request_from_json(params: JsonObject) -> FimRequest:
     """A completion request from params; UsageError when they are not valid."""
-    values = {name: params[name] for name in FIM_FIELD_TYPES if params.get(name) is not None}
+    values: JsonObject = {name: params[name] for name in FIM_FIELD_TYPES if params.get(name) is not None}
     wrong = [name for name, value in values.items() if not isinstance(value, FIM_FIELD_TYPES[name])]
+    if not wrong and not all(isinstance(each, str) for each in values.get("stop", ())):
+        wrong = ["stop"]
     if wrong or "prefix" not in values:
         message = f"{wrong[0]} has a wrong type" if wrong else "prefix is missing"
         raise errors.UsageError(f"a completion needs a prefix; {message}")
+    values["stop"] = tuple(values.get("stop", ()))
     return FimRequest(**values)
 
 
@@ -345,7 +348,9 @@ FIM_FIELD_TYPES: dict[str, Any] = {
     "max_context_tokens": int,
     "max_lines": int,
     "timeout_seconds": int | float,
+    "stop": list | tuple,
 }
+COMPLETION_TEXT = "completion_text"  # a notification with a piece of a completion that its client wants streamed
 
 
 def from_known_fields(dataclass_type: Any, params: JsonObject) -> Any:

@@ -1,4 +1,4 @@
-"""What an API asks of the engine: an answer after a conversation, or a completion. Knows no API and no model."""
+"""What an API asks of the engine: an answer after a conversation. Knows no API and no model."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, cast
 
-from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.tools import NO_TOOL, ToolCall, ToolResult
 from specchat.chat.transcript import Exchange
@@ -52,19 +51,6 @@ class EngineRequest:
     def text(self) -> str:
         """The whole conversation, to be compared with that of a session."""
         return text_of(self.history.past) + question_text(self.request.text, self.request.tool_results)
-
-
-@dataclass(frozen=True)
-class CompletionRequest:
-    """A text to continue, or a gap to fill, without a conversation. A stop text cuts the completion."""
-
-    fim_request: FimRequest
-    stop: tuple[str, ...] = ()
-
-    def cut(self, text: str) -> str:
-        """The text before the first stop text."""
-        ends = [end for each in self.stop if (end := text.find(each)) >= 0]
-        return text[: min(ends, default=len(text))]
 
 
 @dataclass(frozen=True)

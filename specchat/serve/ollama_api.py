@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from specchat.chat.events import ThinkingDelta, ToolCallDelta
-from specchat.chat.fim_request import MAX_FIM_TOKENS
+from specchat.chat.fim_request import MAX_FIM_TOKENS, FimRequest
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.tools import ToolCall, ToolResult
 from specchat.serve.answer import Answer, Delta
@@ -21,7 +21,6 @@ from specchat.serve.engine_request import (
     SYSTEM,
     USER,
     AnswerOptions,
-    CompletionRequest,
     EngineRequest,
     Message,
     build_engine_request,
@@ -212,7 +211,7 @@ def _check_model(body: JsonObject, served_models: Sequence[str]) -> None:
     check_model(name, served_models)
 
 
-def _translated(body: JsonObject, request: EngineRequest | CompletionRequest, reply: LinesReply) -> TranslatedRequest:
+def _translated(body: JsonObject, request: EngineRequest | FimRequest, reply: LinesReply) -> TranslatedRequest:
     return TranslatedRequest(request, reply, optional_flag(body, "stream", default=True))
 
 
@@ -224,7 +223,7 @@ def _load_models(body: JsonObject, reply: LinesReply) -> TranslatedRequest:
     return _translated(body, EngineRequest(Request(GREETING, max_tokens=1)), reply)
 
 
-def _parse_completion(body: JsonObject, prompt: str) -> CompletionRequest:
+def _parse_completion(body: JsonObject, prompt: str) -> FimRequest:
     options = optional_object(body, "options")
     reject_unsupported_fields(options, GREEDY_OPTIONS)
     if optional_text(body, "system") or _parse_format(body.get("format")):

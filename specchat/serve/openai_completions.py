@@ -1,7 +1,6 @@
 """OpenAI's `/v1/completions`: a prompt, and a suffix for a gap, to a completion. Knows no network and no model.
 
-The completions are those of editors: greedy, without a chat template. The engine returns them whole, so a stream has
-the text in one chunk.
+The completions are those of editors: greedy, without a chat template.
 """
 
 import time
@@ -14,7 +13,6 @@ from specchat.chat.fim_request import FimRequest
 from specchat.host.protocol import new_id
 from specchat.serve.answer import Answer, Delta
 from specchat.serve.api_errors import ApiError, RequestError
-from specchat.serve.engine_request import CompletionRequest
 from specchat.serve.json_fields import (
     JsonObject,
     UnsupportedFields,
@@ -95,12 +93,11 @@ def translate_completion(body: JsonObject, served_models: Sequence[str]) -> Tran
     return TranslatedRequest(request, reply, optional_flag(body, "stream"))
 
 
-def completion_request(prompt: str, suffix: str, max_tokens: int, stop: tuple[str, ...]) -> CompletionRequest:
+def completion_request(prompt: str, suffix: str, max_tokens: int, stop: tuple[str, ...]) -> FimRequest:
     """A completion with all of the context window and without the time limit of editors."""
-    fim_request = FimRequest(
-        prompt, suffix, max_tokens, max_context_tokens=MAX_CONTEXT_TOKENS, timeout_seconds=TIMEOUT_SECONDS
+    return FimRequest(
+        prompt, suffix, max_tokens, max_context_tokens=MAX_CONTEXT_TOKENS, timeout_seconds=TIMEOUT_SECONDS, stop=stop
     )
-    return CompletionRequest(fim_request, stop)
 
 
 def _parse_prompt(prompt: Any) -> str:

@@ -1,6 +1,6 @@
 """Sends an answer over HTTP, whole or as a stream, in the words of any API. Knows no API and no model.
 
-An API translates its requests to an EngineRequest (or a CompletionRequest), and the answer by a Reply.
+An API translates its requests to an EngineRequest (or a FimRequest), and the answer by a Reply.
 """
 
 import json
@@ -11,10 +11,11 @@ from typing import Protocol
 from aiohttp import web
 
 from specchat.chat.events import Event
+from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError
 from specchat.serve.answer import Answer, Delta
 from specchat.serve.api_errors import ApiError, to_api_error
-from specchat.serve.engine_request import CompletionRequest, EngineRequest
+from specchat.serve.engine_request import EngineRequest
 from specchat.serve.json_fields import JsonObject
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
@@ -43,7 +44,7 @@ class Reply(Protocol):
 
 @dataclass(frozen=True)
 class TranslatedRequest:
-    request: EngineRequest | CompletionRequest
+    request: EngineRequest | FimRequest
     reply: Reply
     is_streamed: bool = False
 

@@ -9,7 +9,7 @@ The event loop selects the session; each answer then runs on a thread of its own
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Event as Flag
@@ -33,7 +33,6 @@ from specchat.errors import HostError, SpecchatError, UsageError, error_with_exi
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
 from specchat.serve.engine_request import (
     GREETING,
-    CompletionRequest,
     ConversationHistory,
     EngineRequest,
     SessionSettings,
@@ -79,7 +78,7 @@ class PooledSession:
         common = common_prefix_length(cached, request.text)
         return len(request.history.settings.system_prompt) + _length(self.tools) + common - (len(cached) - common)
 
-    def stream_events(self, request: EngineRequest | CompletionRequest, cancelled: Flag) -> Iterator[Event]:
+    def stream_events(self, request: EngineRequest | FimRequest, cancelled: Flag) -> Iterator[Event]:
         if isinstance(request, EngineRequest):
             return self.stream_answer(request, cancelled)
         return self.stream_completion(request, cancelled)
@@ -113,43 +112,45 @@ class PooledSession:
                     pass
             yield event
 
-    def stream_completion(self, completion: CompletionRequest, cancelled: Flag) -> Iterator[Event]:
+    def stream_completion(self, fim_request: FimRequest, cancelled: Flag) -> Iterator[Event]:
         """Complete a text, without a change of the conversation. UsageError for a gap that the model cannot fill."""
+        has_begun = False
         try:
-            yield from self._stream_completion(completion, cancelled)
+            for event in self._stream_completion(fim_request, cancelled):
+                has_begun = has_begun or isinstance(event, TextDelta)
+                yield event
         except (HostError, ConnectionError):  # a new host does not have this session
             self.close()
-            yield from self._stream_completion(completion, cancelled)
+            if has_begun:
+                raise
+            yield from self._stream_completion(fim_request, cancelled)
 
-    def _stream_completion(self, completion: CompletionRequest, cancelled: Flag) -> Iterator[Event]:
+    def _stream_completion(self, fim_request: FimRequest, cancelled: Flag) -> Iterator[Event]:
         conversation = self.open_conversation(self.settings)
         for _ in range(LOADING_ATTEMPTS):
-            result = self._complete(conversation, completion, cancelled)
+            result = yield from self._complete(conversation, fim_request, cancelled)
             if result.finish_reason != MODEL_LOADING or cancelled.is_set():
                 break
             yield from self._wait_for_models(conversation, cancelled)
         else:
             raise HostError("the engine process unloads the models again and again; see 'specchat host status'")
-        text = completion.cut(result.text)
-        if text:
-            yield TextDelta(text)
-        is_stopped = text != result.text or result.finish_reason in FILLED_REASONS
         is_cancelled = result.finish_reason == "cancelled"
-        reason = "stop" if is_stopped else "cancelled" if is_cancelled else TRUNCATED_REASONS[0]
+        is_filled = result.finish_reason in FILLED_REASONS
+        reason = "stop" if is_filled else "cancelled" if is_cancelled else TRUNCATED_REASONS[0]
         yield Finished(reason, result.totals, result.explanation)
 
     def _complete(
-        self, conversation: Conversation, completion: CompletionRequest, cancelled: Flag
-    ) -> CompletionResult:  # fmt: skip
+        self, conversation: Conversation, fim_request: FimRequest, cancelled: Flag
+    ) -> Generator[Event, None, CompletionResult]:
         """Ask once whether the model can fill gaps, with one that costs nothing; it says so with every completion."""
-        if completion.fim_request.suffix and self._fills_gaps is None:
+        if fim_request.suffix and self._fills_gaps is None:
             probe = conversation.complete(GAP_PROBE, cancelled)
             if probe.finish_reason in (MODEL_LOADING, "cancelled"):
                 return probe
             self._fills_gaps = not probe.explanation
-        if completion.fim_request.suffix and not self._fills_gaps:
+        if fim_request.suffix and not self._fills_gaps:
             raise UsageError(NO_GAPS)
-        return conversation.complete(completion.fim_request, cancelled)
+        return (yield from conversation.stream_completion(fim_request, cancelled))
 
     def _wait_for_models(self, conversation: Conversation, cancelled: Flag) -> Iterator[Event]:
         """Ask for one token: an answer waits for the models, and says why they cannot be loaded."""
@@ -242,7 +243,7 @@ class SessionPool:
         await self._free_slots.acquire()
         self._start_thread(self._take(None), self._run_preload)
 
-    async def stream_answer(self, request: EngineRequest | CompletionRequest) -> AsyncGenerator[Event]:
+    async def stream_answer(self, request: EngineRequest | FimRequest) -> AsyncGenerator[Event]:
         """Wait for a free slot and yield the events of the answer. Closing the generator cancels the answer."""
         self.waiting_count += 1
         try:
@@ -268,7 +269,7 @@ class SessionPool:
         for session in self._idle:
             session.close()
 
-    def _take_session(self, request: EngineRequest | CompletionRequest) -> PooledSession:
+    def _take_session(self, request: EngineRequest | FimRequest) -> PooledSession:
         """The idle session for a request, which needs a free slot."""
         if isinstance(request, EngineRequest):
             return self._take(self._best_session(request))
@@ -323,9 +324,7 @@ class SessionPool:
         except (SpecchatError, ConnectionError) as error:
             self._notify(str(error))
 
-    def _run_answer(
-        self, session: PooledSession, request: EngineRequest | CompletionRequest, stream: AnswerStream
-    ) -> None:
+    def _run_answer(self, session: PooledSession, request: EngineRequest | FimRequest, stream: AnswerStream) -> None:
         try:
             is_loading = False
             for event in session.stream_events(request, stream.cancelled):

@@ -178,3 +178,20 @@ def test_without_a_text_before_the_gap_there_is_nothing_to_continue(continuing):
 
 def test_a_model_with_fim_tokens_needs_no_explanation(completer):
     assert list(completer.complete(FimRequest(BEFORE, "", 2), Flag()))[-1].explanation == ""
+
+
+@pytest.mark.parametrize("before", [BEFORE, REPEATING])
+@pytest.mark.parametrize("stop", [("self", "price"), ("l", "ot", "al"), ("\n",), ("never there",)])
+def test_a_completion_ends_before_the_first_stop_text_with_any_drafter(before, stop):
+    texts = list[tuple[str, str, int]]()
+    for drafter in (Drafter(), None):
+        completer = completer_of(engine())
+        whole = text_of(list(completer.complete(FimRequest(before, AFTER, 24), Flag())))
+        completer.drafter = drafter or completer.drafter
+        events = list(completer.complete(FimRequest(before, AFTER, 24, stop=stop), Flag()))
+        completer.close()
+        texts.append((text_of(events), events[-1].finish_reason, events[-1].totals.completion_tokens))
+        found = [at for each in stop if (at := whole.find(each)) >= 0]
+        assert texts[-1][0] == whole[: min(found, default=len(whole))]
+
+    assert texts[0] == texts[1]

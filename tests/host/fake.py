@@ -60,6 +60,7 @@ from specchat.host.host_process import HostComponents
 from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.server import HostTimeouts
 from specchat.host.spawn import configuration_hash
+from specchat.models.detokenize import StopStrings
 from specchat.paths import KV_FILE_ENDING, kv_folder
 from specchat.profile import Profile
 
@@ -268,7 +269,10 @@ def _results(asked: FakeTurn | Request) -> str:
 
 
 class FakeCompleter:
-    """Completes a text with the text before and after the gap, as many characters as tokens; "slowly" never ends."""
+    """Completes a text with the text before and after the gap, as many characters as tokens.
+
+    "slowly" never ends; "endless" does not either, after a first text.
+    """
 
     def __init__(self, engine: FakeEngine) -> None:
         self.explanation = "" if engine.fills_gaps else "no fill-in-the-middle tokens"
@@ -279,9 +283,17 @@ class FakeCompleter:
             return
         while request.prefix == "slowly" and not cancelled.wait(PAUSE_SECONDS):
             yield NO_OUTPUT_YET
+        if request.prefix == "endless":
+            yield TextDelta("begun")
+            while not cancelled.wait(PAUSE_SECONDS):
+                yield NO_OUTPUT_YET
+        stops = StopStrings(request.stop)
         text = f"{request.prefix.upper()} {request.suffix.upper()}"
-        yield TextDelta(text[: request.max_tokens])
-        reason = "length" if len(text) > request.max_tokens else "block"
+        for start in range(0, min(len(text), request.max_tokens), 3):
+            yield TextDelta(stops.push(text[start : min(start + 3, request.max_tokens)]))
+        is_stopped = stops.is_found
+        yield TextDelta(stops.flush())
+        reason = "stop" if is_stopped else "length" if len(text) > request.max_tokens else "block"
         totals = Totals(
             prompt_tokens=len(request.prefix), completion_tokens=min(len(text), request.max_tokens), steps=1
         )

@@ -56,6 +56,16 @@ def test_a_completion_does_not_wait_for_a_running_answer(engine):
     assert sum(isinstance(event, StepDone) for event in rest) > 50
 
 
+def test_a_streamed_completion_has_its_text_in_pieces_and_its_result(engine):
+    results = []
+
+    def pieces():
+        results.append((yield from engine.stream_completion(fim("fill", "x = 1"), Flag())))
+
+    assert [*"x = 1"] == [piece.text for piece in pieces()]
+    assert [("x = 1", "stop")] == [(result.text, result.finish_reason) for result in results]
+
+
 def test_a_cancelled_completion_ends_at_once_and_the_next_one_works(engine):
     stopped = Flag()
     Timer(0.1, stopped.set).start()
@@ -88,6 +98,14 @@ def test_after_a_kill_a_new_host_completes(engine):
 
 
 def test_an_invalid_completion_request_is_an_error(engine):
-    for wrong in ({}, {"prefix": 5}, {"prefix": "x", "max_lines": "3"}, {"prefix": "x", "max_tokens": 0}):
+    for wrong in (
+        {},
+        {"prefix": 5},
+        {"prefix": "x", "max_lines": "3"},
+        {"prefix": "x", "max_tokens": 0},
+        {"prefix": "x", "stop": [1]},
+        {"prefix": "x", "stop": [""]},
+        {"prefix": "x", "stop": "x"},
+    ):
         with pytest.raises(UsageError):
             engine.call("complete", wrong)

@@ -138,7 +138,7 @@ def test_a_raw_prompt_and_a_suffix_are_completions(served):
 
     assert ("BEFORE AFTER", "stop") == (gap["response"], gap["done_reason"])
     assert ("BEF", "length") == (continued["response"], continued["done_reason"])
-    assert MAX_FIM_TOKENS == generate(raw=True).fim_request.max_tokens
+    assert MAX_FIM_TOKENS == generate(raw=True).max_tokens
 
 
 def test_the_model_is_listed(served):

@@ -8,14 +8,15 @@ from typing import Any
 import openai
 import pytest
 
+from specchat.chat.fim_request import FimRequest
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
 from specchat.serve.api_errors import RequestError
 from specchat.serve.authorization import AccessPolicy
-from specchat.serve.engine_request import CompletionRequest
 from specchat.serve.openai_completions import DEFAULT_MAX_TOKENS, translate_completion
 from specchat.serve.server import ServeConfig
 from specchat.serve.session_pool import NO_GAPS
+from tests.host.conftest import kill_host
 from tests.serve.conftest import MODEL, Served, asking, becomes, raw, until
 
 PATH = "/v1/completions"
@@ -25,7 +26,7 @@ def complete(served: Served, prompt: str, **more: Any) -> Any:
     return served.client.completions.create(model=MODEL, prompt=prompt, max_tokens=100, **more)
 
 
-def read(**body: Any) -> CompletionRequest:
+def read(**body: Any) -> FimRequest:
     return translate_completion({"prompt": "before", **body}, ("ours",)).request
 
 
@@ -40,9 +41,36 @@ def test_the_official_client_gets_a_completion(served):
 def test_a_stream_has_the_text_of_a_whole_completion(served):
     *chunks, last = complete(served, "before", stream=True, stream_options={"include_usage": True})
 
-    assert "BEFORE " == "".join(chunk.choices[0].text for chunk in chunks)
-    assert [None, "stop"] == [chunk.choices[0].finish_reason for chunk in chunks]
+    assert ["BEF", "ORE", " ", ""] == [chunk.choices[0].text for chunk in chunks]
+    assert [None, None, None, "stop"] == [chunk.choices[0].finish_reason for chunk in chunks]
     assert ([], 7) == (last.choices, last.usage.completion_tokens)
+
+
+def test_a_stream_of_a_gap_ends_before_its_stop_text(served):
+    chunks = list(complete(served, "before", suffix="after", stop=["E A"], stream=True))
+
+    assert "BEFOR" == "".join(chunk.choices[0].text for chunk in chunks)
+    assert "stop" == chunks[-1].choices[0].finish_reason
+
+
+def test_a_text_is_streamed_before_the_completion_is_over(served):
+    with complete(served, "endless", stream=True) as chunks:
+        assert "begun" == next(iter(chunks)).choices[0].text
+        assert 1 == served.server.session_pool.running_count
+
+    assert becomes(lambda: served.server.session_pool.running_count == 0)
+
+
+def test_a_host_that_is_killed_in_a_stream_ends_it_with_an_error(served):
+    with complete(served, "endless", stream=True) as chunks:
+        texts = iter(chunks)
+        assert "begun" == next(texts).choices[0].text
+        kill_host()
+
+        with pytest.raises(openai.APIError, match="the engine process is gone"):
+            list(texts)
+
+    assert "BEFORE " == complete(served, "before").choices[0].text
 
 
 def test_a_limit_and_a_stop_text_end_it(served):
@@ -89,7 +117,7 @@ def test_the_smallest_request_has_the_limit_of_openai():
     asked = read(prompt=["before"])
 
     assert ("before", "", DEFAULT_MAX_TOKENS) == (
-        asked.fim_request.prefix, asked.fim_request.suffix, asked.fim_request.max_tokens
+        asked.prefix, asked.suffix, asked.max_tokens
     )  # fmt: skip
 
 
