@@ -51,9 +51,10 @@ def forced_call_grammar(
 
     def is_supported(schema: Mapping[str, Any]) -> bool:
         try:
-            return compiled({"tool": schema}) is not None
+            compiled({"tool": schema})
         except UsageError:
             return False
+        return True
 
     try:
         grammar = compiled(schemas)
