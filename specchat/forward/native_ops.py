@@ -69,6 +69,17 @@ class NativeKernels:
         """Outputs of a linear layer that are computed together; 0 without a library."""
         return int(self.library.lanes()) if self.library is not None else 0
 
+    def packed_block_bytes(self, file_format: int, inputs: int) -> int:
+        """As in native_packed.cpp; this and `pack_blocks` need a library."""
+        assert self.library is not None
+        function_type = ctypes.CFUNCTYPE(_INT64, _INT64, _INT64)
+        return function_type(("packed_block_bytes", self.library))(file_format, inputs)
+
+    def pack_blocks(self, rows: int, out: int, outputs: int, inputs: int, file_format: int, threads: int) -> None:
+        assert self.library is not None
+        function_type = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, *(_INT64,) * 4)
+        function_type(("pack_blocks", self.library))(rows, out, outputs, inputs, file_format, threads)
+
     def kernel(self, name: str, dtype: torch.dtype) -> Kernel | None:
         """One of ARGUMENT_TYPES for a dtype; None when it does not exist."""
         if self.library is None or dtype not in DTYPE_NAMES:

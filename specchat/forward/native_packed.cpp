@@ -389,6 +389,123 @@ void multiply_format(int64_t format, const Rows& rows, const uint8_t* weights, i
     }
 }
 
+// A block of a file: its bytes, how many inputs it has, and where its half floats are (no minimum: -1).
+template <class F_, int BYTES_, int SCALE_, int MINIMUM_ = -1>
+struct FileBlock {
+    using F = F_;
+    static constexpr int BYTES = BYTES_, SCALE = SCALE_, MINIMUM = MINIMUM_;
+    static constexpr int INPUTS = F::IS_SUPER ? SUPER_GROUPS * GROUP : GROUP;
+};
+
+// The formats of files, as llama.cpp describes its blocks (ggml-common.h). read(block, group, words, numbers): the words
+// of a group as they are packed, and its scales and its minimum where these are bytes.
+struct Q4_0 : FileBlock<Format<4, false, false>, 18, 0> {
+    static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) { std::memcpy(words, block + 2, GROUP / 2); }
+};
+
+struct Q4_1 : FileBlock<Format<4, true, false>, 20, 0, 2> {
+    static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) { std::memcpy(words, block + 4, GROUP / 2); }
+};
+
+struct Q5_0 : FileBlock<Format<8, false, false>, 22, 0> {
+    static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) {
+        for (int i = 0; i < GROUP; i++)
+            words[i] = uint8_t((block[6 + i % 16] >> i / 16 * 4 & 15) | (block[2 + i / 8] >> i % 8 & 1) << 4);
+    }
+};
+
+struct Q8_0 : FileBlock<Format<8, false, false>, 34, 0> {
+    static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) {
+        for (int i = 0; i < GROUP; i++) words[i] = block[2 + i] ^ 128;
+    }
+};
+
+// A scale and a minimum of 6 bits for each group in 12 bytes; minimums are subtracted.
+inline void read_k_scales(const uint8_t* packed, int group, uint8_t* numbers) {
+    const uint8_t *low = packed + group % 4, *middle = low + 4, *high = low + 8;
+    numbers[0] = group < 4 ? *low & 63 : uint8_t((*high & 15) | *low >> 6 << 4);
+    numbers[1] = uint8_t(-(group < 4 ? *middle & 63 : *high >> 4 | *middle >> 6 << 4));
+}
+
+struct Q4_K : FileBlock<Format<4, true, true>, 144, 0, 2> {
+    static void read(const uint8_t* block, int group, uint8_t* words, uint8_t* numbers) {
+        read_k_scales(block + 4, group, numbers);
+        const uint8_t* low = block + 16 + group / 2 * GROUP;
+        const int shift = group % 2 * 4;
+        for (int i = 0; i < GROUP / 2; i++)
+            words[i] = uint8_t((low[i] >> shift & 15) | (low[i + GROUP / 2] >> shift & 15) << 4);
+    }
+};
+
+struct Q5_K : FileBlock<Format<8, true, true>, 176, 0, 2> {
+    static void read(const uint8_t* block, int group, uint8_t* words, uint8_t* numbers) {
+        read_k_scales(block + 4, group, numbers);
+        const uint8_t *high = block + 16, *low = block + 48 + group / 2 * GROUP;
+        for (int i = 0; i < GROUP; i++)
+            words[i] = uint8_t((low[i] >> group % 2 * 4 & 15) | (high[i] >> group & 1) << 4);
+    }
+};
+
+struct Q6_K : FileBlock<Format<8, false, true, 2>, 210, 208> {
+    static void read(const uint8_t* block, int group, uint8_t* words, uint8_t* numbers) {
+        std::memcpy(numbers, block + 192 + 2 * group, 2);
+        const int part = group % 4;  // of a half block
+        const uint8_t *low = block + group / 4 * 64 + part % 2 * GROUP, *high = block + 128 + group / 4 * GROUP;
+        for (int i = 0; i < GROUP; i++)
+            words[i] = uint8_t((low[i] >> part / 2 * 4 & 15) | (high[i] >> 2 * part & 3) << 4);
+    }
+};
+
+// One output of a packed block: row [groups] -> its lane. A null row is zeros.
+template <class B>
+void pack_lane(const uint8_t* row, uint8_t* to, int lane, int64_t groups) {
+    using F = typename B::F;
+    constexpr int GROUPS = B::INPUTS / GROUP;
+    static const uint8_t zeros[B::BYTES] = {};
+    uint8_t words[GROUP], numbers[4];
+    for (int64_t index = 0; index < groups; index++) {
+        const uint8_t* block = row ? row + index / GROUPS * B::BYTES : zeros;
+        const auto copy_halves = [&](uint8_t* halves) {
+            std::memcpy(halves + 2 * lane, block + B::SCALE, 2);
+            if (F::HAS_MINIMUM) std::memcpy(halves + 2 * (LANES + lane), block + B::MINIMUM, 2);
+        };
+        if (F::IS_SUPER && index % SUPER_GROUPS == 0) {
+            copy_halves(to);
+            to += F::SUPER_BYTES;
+        }
+        B::read(block, int(index % GROUPS), words, numbers);
+        if (!F::IS_SUPER) copy_halves(to);
+        for (int i = 0; F::IS_SUPER && i < F::NUMBERS; i++) to[i * LANES + lane] = numbers[i];
+        for (int word = 0; word < WORDS * F::BITS / 8; word++)
+            std::memcpy(to + F::HEADER_BYTES + 4 * (word * LANES + lane), words + 4 * word, 4);
+        to += F::GROUP_BYTES;
+    }
+}
+
+template <class B>
+void pack_rows(const uint8_t* rows, uint8_t* out, int64_t outputs, int64_t inputs, int64_t threads) {
+    const int64_t groups = inputs / GROUP, blocks = (outputs + LANES - 1) / LANES, row_bytes = inputs / B::INPUTS * B::BYTES;
+    in_parallel(threads, [&](int64_t part, int64_t parts) {
+        for (int64_t output = blocks * part / parts * LANES; output < blocks * (part + 1) / parts * LANES; output++)
+            pack_lane<B>(output < outputs ? rows + output * row_bytes : nullptr,
+                         out + output / LANES * B::F::block_bytes(groups), int(output % LANES), groups);
+    });
+}
+
+// Calls run with the format of files that has this number, as in packed_linear.py.
+template <class Run>
+void with_file_format(int64_t number, const Run& run) {
+    switch (number) {
+        case 0: return run(Q4_0());
+        case 1: return run(Q4_1());
+        case 2: return run(Q5_0());
+        case 3: return run(Q8_0());
+        case 4: return run(Q4_K());
+        case 5: return run(Q5_K());
+        case 6: return run(Q6_K());
+    }
+}
+
 // rows [count, inputs]; weights packed in a format whose codes have an offset; bias [outputs] or null -> out
 // [count, outputs], whose rows are `stride` numbers apart.
 template <class T>
@@ -428,4 +545,19 @@ void packed_linear(const T* rows, const uint8_t* weights, const T* bias, T* out,
 
 extern "C" {
 EXPORT(packed_linear)
+
+// The bytes of LANES outputs in the order of the kernel.
+int64_t packed_block_bytes(int64_t file_format, int64_t inputs) {
+    int64_t bytes = 0;
+    with_file_format(file_format, [&](auto block) { bytes = decltype(block)::F::block_bytes(inputs / GROUP); });
+    return bytes;
+}
+
+// rows of blocks as they are in a file [outputs, inputs] -> out [outputs / LANES, packed_block_bytes], the last lanes 0.
+void pack_blocks(const uint8_t* rows, uint8_t* out, int64_t outputs, int64_t inputs, int64_t file_format,
+                 int64_t threads) {
+    with_file_format(file_format, [&](auto block) {
+        pack_rows<decltype(block)>(rows, out, outputs, inputs, threads);
+    });
+}
 }

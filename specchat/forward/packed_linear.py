@@ -24,6 +24,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 import torch
+from gguf.constants import GGMLQuantizationType
+from gguf.quants import dequantize as gguf_dequantize
 from torch import Tensor
 
 from specchat.forward.linear import QuantLinear, WeightSource, tensor_bytes
@@ -36,29 +38,14 @@ TOLERANCE = 0.05  # of a layer with 8-bit activations against one with floats
 
 
 @dataclass(frozen=True)
-class BlockCodes:
-    """The codes of some outputs, and their scales: half floats, and with super-blocks bytes for each group.
-
-    A group has one scale, or two for halves of it.
-    """
-
-    codes: Tensor  # uint8 [outputs, groups, 32]
-    scales: Tensor  # float16 [outputs, groups or super-blocks]
-    minimums: Tensor | None  # the same
-    group_scales: Tensor | None = None  # int8 [outputs, groups, 1 or 2]
-    group_minimums: Tensor | None = None  # int8 [outputs, groups, 1]
-
-
-@dataclass(frozen=True)
 class PackedFormat:
     """A type of blocks, and the kernel that multiplies them."""
 
     block_inputs: int
     block_bytes: int
-    bits: int  # of a code in memory
-    kernel_number: int  # in native_packed.cpp
+    file_number: int  # of the blocks of files, in native_packed.cpp
+    kernel_number: int  # of the packed blocks, there
     offset: int  # of the codes; 0 where there are minimums
-    decode: Callable[[Tensor], BlockCodes]  # uint8 [outputs, blocks, bytes of a block]
 
 
 @dataclass(frozen=True)
@@ -123,7 +110,7 @@ def packed_linear(
     kernel = packed_kernel(native, dtype)
     if kernel is None or any(each.type_name not in PACKED_FORMATS for each in weights):
         return None
-    parts = tuple(pack(each, native.lanes) for each in weights)
+    parts = tuple(pack(each, native) for each in weights)
     return PackedLinear(parts, bias, weights[0].shape[1], kernel)
 
 
@@ -139,112 +126,30 @@ def blocks_of_8_bits(weight: WeightSource) -> StoredBlocks:
     return StoredBlocks("Q8_0", weight.shape, read_rows)
 
 
-def pack(blocks: StoredBlocks, lanes: int) -> PackedPart:
+def pack(blocks: StoredBlocks, native: NativeKernels) -> PackedPart:
     """The blocks in the order in which the kernel reads them; outputs are padded to whole lanes."""
     kind, (outputs, inputs) = PACKED_FORMATS[blocks.type_name], blocks.shape
-    packed = list[Tensor]()
+    row_bytes, lanes = inputs // kind.block_inputs * kind.block_bytes, native.lanes
+    packed = torch.empty(-(-outputs // lanes), native.packed_block_bytes(kind.file_number, inputs), dtype=torch.uint8)
     for first, last in pairwise([*range(0, outputs, PACKED_OUTPUTS), outputs]):
-        rows = blocks.read_rows(first, last).view(last - first, inputs // kind.block_inputs, kind.block_bytes)
-        if padding := -len(rows) % lanes:
-            rows = torch.cat((rows, rows.new_zeros(padding, *rows.shape[1:])))
-        packed.append(_interleave(kind.decode(rows), kind.bits, lanes))
-    return PackedPart(torch.cat(packed), kind, outputs)
-
-
-def _interleave(codes: BlockCodes, bits: int, lanes: int) -> Tensor:
-    """uint8 [outputs / lanes, bytes]: for each group the scales of all lanes, their minimums, words of 4 codes."""
-    outputs, groups, _inputs = codes.codes.shape
-
-    def by_lane(numbers: Tensor) -> Tensor:
-        """[outputs, n, …] -> bytes [outputs / lanes, n, bytes of all lanes]"""
-        lane_last = numbers.view(outputs // lanes, lanes, numbers.shape[1], -1).permute(0, 2, 3, 1).contiguous()
-        return lane_last.view(torch.uint8).flatten(2)
-
-    words = codes.codes
-    if bits == 4:  # word i, and in the upper half of the bytes word i + 4
-        words = words[..., : GROUP // 2] | words[..., GROUP // 2 :] << 4
-    words = words.view(outputs // lanes, lanes, groups, -1, 4).permute(0, 2, 3, 1, 4).flatten(2)
-    halves = [by_lane(each) for each in (codes.scales, codes.minimums) if each is not None]
-    if codes.group_scales is None:
-        return torch.cat((*halves, words), dim=2).flatten(1)
-    bytes_of_groups = [by_lane(each) for each in (codes.group_scales, codes.group_minimums) if each is not None]
-    in_supers = torch.cat((*bytes_of_groups, words), dim=2).view(outputs // lanes, groups // SUPER_GROUPS, -1)
-    return torch.cat((*halves, in_supers), dim=2).flatten(1)
-
-
-def _halves(blocks: Tensor, first: int) -> Tensor:
-    """The half floats at a byte of each block. [outputs, blocks]"""
-    return blocks[..., first : first + 2].contiguous().view(torch.float16).squeeze(-1)
-
-
-def _nibbles(packed: Tensor) -> Tensor:
-    """The lower halves of the bytes, then the upper halves. [..., n] -> [..., 2 * n]"""
-    return torch.cat((packed & 15, packed >> 4), dim=-1)
-
-
-def _bits(packed: Tensor, width: int) -> Tensor:
-    """The parts of each byte, `width` bits each, the lowest first. [..., n] -> [..., 8 / width, n]"""
-    shifts = torch.arange(0, 8, width, dtype=torch.uint8)[:, None]
-    return packed[..., None, :] >> shifts & (1 << width) - 1
-
-
-def _q4_0(blocks: Tensor) -> BlockCodes:
-    return BlockCodes(_nibbles(blocks[..., 2:18]), _halves(blocks, 0), None)
-
-
-def _q4_1(blocks: Tensor) -> BlockCodes:
-    return BlockCodes(_nibbles(blocks[..., 4:20]), _halves(blocks, 0), _halves(blocks, 2))
-
-
-def _q5_0(blocks: Tensor) -> BlockCodes:
-    fifth = _bits(blocks[..., 2:6], 1).transpose(-1, -2).flatten(-2)
-    return BlockCodes(_nibbles(blocks[..., 6:22]) | fifth << 4, _halves(blocks, 0), None)
-
-
-def _q8_0(blocks: Tensor) -> BlockCodes:
-    return BlockCodes(blocks[..., 2:34] ^ 128, _halves(blocks, 0), None)
-
-
-def _k_scales(packed: Tensor) -> tuple[Tensor, Tensor]:
-    """8 scales and 8 minimums of 6 bits in 12 bytes. [..., 12] -> int8 [..., 8] each; minimums are subtracted"""
-    low, middle, high = packed.split(4, dim=-1)
-    scales = torch.cat((low & 63, high & 15 | low >> 6 << 4), dim=-1)
-    minimums = torch.cat((middle & 63, high >> 4 | middle >> 6 << 4), dim=-1)
-    return scales.to(torch.int8), -minimums.to(torch.int8)
-
-
-def _with_k_scales(blocks: Tensor, codes: Tensor) -> BlockCodes:
-    scales, minimums = _k_scales(blocks[..., 4:16])
-    return BlockCodes(
-        codes.reshape(len(blocks), -1, GROUP), _halves(blocks, 0), _halves(blocks, 2),
-        scales.view(len(blocks), -1, 1), minimums.view(len(blocks), -1, 1),
-    )  # fmt: skip
-
-
-def _q4_k(blocks: Tensor) -> BlockCodes:
-    return _with_k_scales(blocks, _bits(blocks[..., 16:144].unflatten(-1, (4, 32)), 4))
-
-
-def _q5_k(blocks: Tensor) -> BlockCodes:
-    low = _bits(blocks[..., 48:176].unflatten(-1, (4, 32)), 4).flatten(-3, -2)
-    return _with_k_scales(blocks, low | _bits(blocks[..., 16:48], 1) << 4)
-
-
-def _q6_k(blocks: Tensor) -> BlockCodes:
-    low = _bits(blocks[..., :128].unflatten(-1, (2, 64)), 4).reshape(*blocks.shape[:2], 2, 4, 32)
-    codes = low | _bits(blocks[..., 128:192].unflatten(-1, (2, 32)), 2) << 4
-    scales = blocks[..., 192:208].contiguous().view(torch.int8).reshape(len(blocks), -1, 2)
-    return BlockCodes(codes.reshape(len(blocks), -1, GROUP), _halves(blocks, 208), None, scales)
+        rows = blocks.read_rows(first, last).contiguous()
+        if rows.shape != (last - first, row_bytes) or rows.dtype != torch.uint8:
+            raise NativeBorderError(f"pack: {list(rows.shape)} {rows.dtype}, not {[last - first, row_bytes]} bytes")
+        native.pack_blocks(
+            rows.data_ptr(), packed[first // lanes].data_ptr(), last - first, inputs, kind.file_number,
+            torch.get_num_threads(),
+        )  # fmt: skip
+    return PackedPart(packed, kind, outputs)
 
 
 PACKED_FORMATS: Mapping[str, PackedFormat] = {
-    "Q4_0": PackedFormat(32, 18, 4, 0, 8, _q4_0),
-    "Q4_1": PackedFormat(32, 20, 4, 1, 0, _q4_1),
-    "Q5_0": PackedFormat(32, 22, 8, 2, 16, _q5_0),
-    "Q8_0": PackedFormat(32, 34, 8, 2, 128, _q8_0),
-    "Q4_K": PackedFormat(256, 144, 4, 3, 0, _q4_k),
-    "Q5_K": PackedFormat(256, 176, 8, 4, 0, _q5_k),
-    "Q6_K": PackedFormat(256, 210, 8, 5, 32, _q6_k),
+    "Q4_0": PackedFormat(32, 18, 0, 0, 8),
+    "Q4_1": PackedFormat(32, 20, 1, 1, 0),
+    "Q5_0": PackedFormat(32, 22, 2, 2, 16),
+    "Q8_0": PackedFormat(32, 34, 3, 2, 128),
+    "Q4_K": PackedFormat(256, 144, 4, 3, 0),
+    "Q5_K": PackedFormat(256, 176, 5, 4, 0),
+    "Q6_K": PackedFormat(256, 210, 6, 5, 32),
 }
 
 
@@ -260,7 +165,7 @@ def packed_kernel(native: NativeKernels, dtype: torch.dtype) -> Kernel | None:
         size = inputs // kind.block_inputs * kind.block_bytes
         blocks = (torch.arange(outputs * size) * 37 % 61).to(torch.uint8).view(outputs, size)  # small half floats
         stored = StoredBlocks(name, (outputs, inputs), lambda first, last, blocks=blocks: blocks[first:last])
-        linear = PackedLinear((pack(stored, native.lanes),), None, inputs, kernel)
+        linear = PackedLinear((pack(stored, native),), None, inputs, kernel)
         ours, expected = linear(rows).float(), rows.float() @ dequantize(stored).T
         is_invariant = all(torch.equal(linear(rows[:count]).float(), ours[:count]) for count in (1, 2, 4, 8))
         if not is_invariant or (ours - expected).norm() > TOLERANCE * expected.norm():
@@ -270,15 +175,5 @@ def packed_kernel(native: NativeKernels, dtype: torch.dtype) -> Kernel | None:
 
 def dequantize(blocks: StoredBlocks) -> Tensor:
     """The numbers of a weight. float32 [out, in]"""
-    kind, (outputs, inputs) = PACKED_FORMATS[blocks.type_name], blocks.shape
-    parts = kind.decode(blocks.read_rows(0, outputs).view(outputs, -1, kind.block_bytes))
-    scales, minimums = parts.scales.float()[..., None], parts.minimums
-    if parts.group_scales is not None:
-        scales = (scales * parts.group_scales.float().view(*scales.shape[:2], -1)).flatten(1)
-    numbers = parts.codes.float().view(outputs, scales.numel() // outputs, -1)
-    if minimums is None:
-        return ((numbers - kind.offset) * scales.view(outputs, -1, 1)).view(outputs, inputs)
-    added = minimums.float()[..., None]
-    if parts.group_minimums is not None:
-        added = added * parts.group_minimums.float().view(*added.shape[:2], -1)
-    return (numbers * scales.view(outputs, -1, 1) + added.view(outputs, -1, 1)).view(outputs, inputs)
+    rows = blocks.read_rows(0, blocks.shape[0]).numpy()
+    return torch.from_numpy(gguf_dequantize(rows, GGMLQuantizationType[blocks.type_name]))

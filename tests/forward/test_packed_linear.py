@@ -43,15 +43,27 @@ def activations(dtype: torch.dtype, count: int = 19) -> torch.Tensor:
     return torch.randn(count, INPUTS, generator=torch.Generator().manual_seed(3)).to(dtype)
 
 
+@needs_kernels
 @pytest.mark.parametrize("name", PACKED_FORMATS)
-def test_a_block_has_the_numbers_that_the_package_gguf_reads(name):
-    blocks, numbers = stored(name)
+def test_a_packed_weight_has_the_numbers_that_the_package_gguf_reads(kernels: NativeKernels, name):
+    blocks, numbers = stored(name, outputs=1100)  # packed in three parts
+    kernel = kernels.kernel("packed_linear", torch.float32)
 
-    assert GGML_QUANT_SIZES[GGMLQuantizationType[name]] == (
-        PACKED_FORMATS[name].block_inputs,
-        PACKED_FORMATS[name].block_bytes,
-    )
-    assert torch.equal(numbers, dequantize(blocks))
+    read = PackedLinear((pack(blocks, kernels),), None, INPUTS, kernel)(torch.eye(INPUTS)).T
+
+    sizes = PACKED_FORMATS[name].block_inputs, PACKED_FORMATS[name].block_bytes
+    assert GGML_QUANT_SIZES[GGMLQuantizationType[name]] == sizes
+    assert torch.allclose(read, numbers, rtol=1e-6, atol=0)
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", PACKED_FORMATS)
+def test_the_number_of_threads_does_not_change_what_is_packed(kernels: NativeKernels, name):
+    blocks, _numbers = stored(name, outputs=700)
+
+    one, *many = with_threads(lambda: pack(blocks, kernels).weight)
+
+    assert all(torch.equal(one, other) for other in many)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -75,7 +87,7 @@ def test_one_large_number_of_a_group_does_not_round_the_others(kernels: NativeKe
     for row, column in enumerate(range(0, INPUTS, 41)):
         rows[row % len(rows), column] = 300.0 * (-1) ** row
 
-    out = PackedLinear((pack(blocks, kernels.lanes),), None, INPUTS, kernel)(rows)
+    out = PackedLinear((pack(blocks, kernels),), None, INPUTS, kernel)(rows)
 
     others = torch.where(rows.abs() == 300.0, 0.0, rows)
     assert (out - rows @ numbers.T).norm() < 0.02 * (others @ numbers.T).norm()
@@ -100,7 +112,7 @@ def test_a_row_is_near_the_float_result_and_the_same_in_every_batch(kernels: Nat
     blocks, numbers = stored(name)
     kernel = packed_kernel(kernels, dtype)
     assert kernel is not None
-    linear, rows = PackedLinear((pack(blocks, kernels.lanes),), None, INPUTS, kernel), activations(dtype)
+    linear, rows = PackedLinear((pack(blocks, kernels),), None, INPUTS, kernel), activations(dtype)
 
     out = linear(rows)
 
