@@ -1,8 +1,9 @@
 """Makes room in a full context window while a model works with tools: it reads less of the rounds before.
 
-Results of tools are shortened first, the oldest before the others; then the answers with calls, and their arguments.
-What the user asked and attached stays, and so do the results that the next answer is about, unless they alone do not
-fit. A shortened text says so to the model. The history keeps everything whole. Knows no tokenizer, only how to count.
+Results of tools are shortened first, the oldest before the others; then the answers with calls, and their arguments;
+and then the shortened results are left out. What the user asked and attached stays, and so do the results that the
+next answer is about, unless they alone do not fit. A shortened text says so to the model. The history keeps everything
+whole. Knows no tokenizer, only how to count.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from specchat.chat.tool_prompt import arguments_of
 from specchat.chat.tools import ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 
-KEPT_CHARACTERS = 160  # of a shortened text of an earlier round
+KEPT_CHARACTERS = 160  # of a shortened text of an earlier round; with its note it is not longer than twice that
 MIN_RESULT_CHARACTERS = 200  # of a result that the next answer is about
 MARGIN = 0.9  # a part of a text may have more tokens for its length than the whole
 WHY_SHORTENED = ", because the context window was full"
+
+LEFT_OUT = f"[left out{WHY_SHORTENED}]"
 
 CountTokens = Callable[[str], int]
 
@@ -36,18 +39,18 @@ class ShortenedTurns:
 
 def shorten_turns(turns: Sequence[Turn], tokens_to_save: int, count_tokens: CountTokens) -> ShortenedTurns:
     """Shorten turns until so many tokens are saved, or nothing is left to shorten."""
-    new, saved, shortened = list(turns), 0, list[int]()
-    for shorten in (_with_short_results, _with_short_answer):
-        shortened.append(0)
+    new, saved, shortened = list(turns), 0, list[set[int]]()
+    for shorten in (_with_short_results, _with_short_answer, _without_results):
+        shortened.append(set())
         for index, turn in enumerate(new):
             if saved < tokens_to_save and (smaller := shorten(turn)) != turn:
                 saved += count_tokens(_texts(turn)) - count_tokens(_texts(smaller))
                 new[index] = smaller
-                shortened[-1] += 1
+                shortened[-1].add(index)
     if new != list(turns):  # the tokens of the conversation are those of the long texts
         new[-1] = replace(new[-1], prompt_ids=(), answer_ids=(), rendered_prompt="")
-    results, answers = shortened
-    return ShortenedTurns(tuple(new), results, answers, saved)
+    results, answers, left_out = shortened
+    return ShortenedTurns(tuple(new), len(results | left_out), len(answers), saved)
 
 
 def shorten_results(
@@ -71,12 +74,19 @@ def _texts(turn: Turn) -> str:
 
 
 def _short(text: str) -> str:
-    shorter = bounded(text, KEPT_CHARACTERS, WHY_SHORTENED)
-    return shorter if len(shorter) < len(text) else text
+    return bounded(text, KEPT_CHARACTERS, WHY_SHORTENED) if len(text) > 2 * KEPT_CHARACTERS else text
 
 
 def _with_short_results(turn: Turn) -> Turn:
     return replace(turn, tool_results=tuple(replace(each, text=_short(each.text)) for each in turn.tool_results))
+
+
+def _without_results(turn: Turn) -> Turn:
+    return replace(turn, tool_results=tuple(_without_text(each) for each in turn.tool_results))
+
+
+def _without_text(result: ToolResult) -> ToolResult:
+    return replace(result, text=LEFT_OUT) if len(result.text) > len(LEFT_OUT) else result
 
 
 def _with_short_answer(turn: Turn) -> Turn:
@@ -88,7 +98,7 @@ def _with_short_answer(turn: Turn) -> Turn:
 
 def _with_short_arguments(call: ToolCall) -> ToolCall:
     """The call with its arguments as they are, except for long texts in them."""
-    if len(call.arguments) <= KEPT_CHARACTERS:
+    if len(call.arguments) <= 2 * KEPT_CHARACTERS:
         return call
     short = {name: _short(value) if isinstance(value, str) else value for name, value in arguments_of(call).items()}
     return replace(call, arguments=json.dumps(short, ensure_ascii=False))

@@ -235,9 +235,9 @@ class _RunningTurn:
             yield Finished("cancelled", self._totals())
             return
         prompt = self._next_prompt()
-        if self.request.compacts and (excess := self._excess_tokens(prompt)) > 0:
+        if self.request.compacts and self._excess_tokens(prompt) > 0:
             before = len(prompt.token_ids)
-            if what := self._make_room(excess, before):
+            if what := self._make_room(before):
                 prompt = self._next_prompt()
                 left_out = f"{before - len(prompt.token_ids):,} of {before:,} tokens left out"
                 yield Notice(f"the context window was full: {what} shortened; {left_out}, which the history keeps")
@@ -265,16 +265,14 @@ class _RunningTurn:
         answer = min(self.request.max_tokens or self.profile.limits.answer, int(self.window * ANSWER_SHARE))
         return len(prompt.token_ids) + answer - self.window
 
-    def _make_room(self, excess: int, prompt_tokens: int) -> str:
+    def _make_room(self, prompt_tokens: int) -> str:
         """Shorten what the model reads of earlier rounds, and if need be the results of now; says what, if anything."""
         session, count = self.session, lambda text: len(session.models.tokenizer.encode(text))
-        to_save = max(excess, prompt_tokens - int(self.window * COMPACTED_SHARE))
-        shortened = shorten_turns(session.turns, to_save, count)
+        shortened = shorten_turns(session.turns, prompt_tokens - int(self.window * COMPACTED_SHARE), count)
         session.turns = list(shortened.turns)
-        counted = (shortened.results, "earlier rounds of tool results"), (shortened.answers, "earlier answers")
-        parts = [f"{number} {name}" for number, name in counted if number]
-        if shortened.saved_tokens < excess and self.request.tool_results:
-            missing = self._excess_tokens(self._next_prompt())
+        counted = ("the tool results of {} earlier turn", shortened.results), ("{} earlier answer", shortened.answers)
+        parts = [f"{text.format(number)}{'' if number == 1 else 's'}" for text, number in counted if number]
+        if self.request.tool_results and (missing := self._excess_tokens(self._next_prompt())) > 0:
             tokens = sum(count(result.text) for result in self.request.tool_results)
             results = shorten_results(self.request.tool_results, tokens - missing, count)
             parts += ["the last tool results"] if results != self.request.tool_results else []

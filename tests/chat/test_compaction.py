@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pytest
 
-from specchat.chat.compaction import KEPT_CHARACTERS, shorten_results, shorten_turns
+from specchat.chat.compaction import KEPT_CHARACTERS, LEFT_OUT, shorten_results, shorten_turns
 from specchat.chat.events import Failed, Finished, Notice, PrefillProgress
 from specchat.chat.request import Attachment, Request
 from specchat.chat.shortened_text import bounded
@@ -64,8 +64,17 @@ def test_a_shortened_text_says_so_and_keeps_its_ends():
     assert len(text) < 2 * KEPT_CHARACTERS
 
 
+def test_a_shortened_text_is_not_shortened_again_but_left_out_if_that_is_not_enough():
+    turns = shorten_turns(rounds(3, "x" * 1000), 10**4, len).turns  # more than there is
+
+    assert {LEFT_OUT} == set(texts(turns))
+    once = shorten_turns(rounds(3, "x" * 1000), 2000, len).turns
+    again = shorten_turns(once, 100, len)
+    assert [1, LEFT_OUT, *texts(once)[1:]] == [again.results, *texts(again.turns)]
+
+
 def test_answers_and_long_arguments_follow_when_results_are_not_enough():
-    turns = rounds(3, "short", content="y" * 1000)
+    turns = rounds(3, "a", content="y" * 1000)
 
     done = shorten_turns(turns, 1500, len)
 
@@ -113,6 +122,10 @@ def test_results_share_the_room_that_is_left():
     assert tuple(results) == shorten_results(results, 4000, len)
 
 
+def test_nothing_of_a_text_can_be_kept():
+    assert "\n[… 9 characters left out …]\n" == bounded("x" * 9, 0)
+
+
 @pytest.mark.parametrize("length", [0, 9, 10])
 def test_a_text_that_fits_stays(length):
     assert "x" * length == bounded("x" * length, 10)
@@ -154,7 +167,7 @@ def test_a_full_window_does_not_end_the_work():
     assert "a file of the user" in prompt
     assert "characters left out, because the context window was full" in prompt
     assert notice.startswith("the context window was full: ")
-    assert "earlier rounds of tool results shortened" in notice
+    assert "the tool results of 9 earlier turns shortened" in notice
     assert "tokens left out, which the history keeps" in notice
     assert events[-1].totals.prompt_tokens < 0.7 * WINDOW
     assert 10 == len(asked.turns[:-1])
