@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specchat.chat.tools import Tool, ToolCall, ToolResult
-from specchat.models.tokenizer import Message
 from specchat.models.tool_formats import HERMES, ToolFormat
+
+if TYPE_CHECKING:
+    from specchat.models.tokenizer import Message
 
 NOT_RUN = "This call was not run."  # templates want a result of every call
 DESCRIPTION = """\

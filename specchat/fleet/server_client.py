@@ -56,6 +56,16 @@ class ThinkingChunk:
 
 
 @dataclass(frozen=True)
+class CallChunk:
+    """A piece of a tool call. The first one has the name, and the id unless the server gives none."""
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
 class StreamEnd:
     finish_reason: str  # the server's value
     prompt_tokens: int = 0
@@ -64,7 +74,8 @@ class StreamEnd:
     spec_decode_counts: SpecDecodeCounts | None = None
 
 
-StreamItem = TextChunk | ThinkingChunk | StreamEnd | ModelError
+AnswerChunk = TextChunk | ThinkingChunk | CallChunk
+StreamItem = AnswerChunk | StreamEnd | ModelError
 
 
 class ResponseStream:
@@ -91,7 +102,7 @@ class _ChunkAccumulator:
     usage: Any = None
     metrics: Any = None
 
-    def add_chunk(self, chunk: Any) -> list[TextChunk | ThinkingChunk]:
+    def add_chunk(self, chunk: Any) -> list[AnswerChunk]:
         self.usage = chunk.usage or self.usage
         self.metrics = (chunk.model_extra or {}).get("metrics") or self.metrics
         if not chunk.choices:
@@ -100,8 +111,9 @@ class _ChunkAccumulator:
         self.finish_reason = choice.finish_reason or self.finish_reason
         others = choice.delta.model_extra or {}
         thinking = next((others[name] for name in THINKING_FIELDS if others.get(name)), "")
-        chunks: list[TextChunk | ThinkingChunk] = [ThinkingChunk(thinking)] if thinking else []
+        chunks: list[AnswerChunk] = [ThinkingChunk(thinking)] if thinking else []
         chunks += [TextChunk(choice.delta.content)] if choice.delta.content else []
+        chunks += map(_call_chunk, choice.delta.tool_calls or ())
         self.text_chunk_count += len(chunks)
         return chunks
 
@@ -113,6 +125,12 @@ class _ChunkAccumulator:
         details = usage.prompt_tokens_details
         reused = (details.cached_tokens or 0) if details else 0
         return StreamEnd(self.finish_reason, usage.prompt_tokens, reused, usage.completion_tokens, spec_decode_counts)
+
+
+def _call_chunk(call: Any) -> CallChunk:
+    function = call.function
+    name, arguments = (function.name, function.arguments) if function else ("", "")
+    return CallChunk(call.index or 0, call.id or "", name or "", arguments or "")
 
 
 def read_api_key(path: str) -> str:

@@ -6,6 +6,7 @@ tokens. Turns have no token ids; a conversation can switch to the local engine a
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from specchat.chat.attachments import with_attachments
 from specchat.chat.edit_contract import with_edit_contract
 from specchat.chat.events import (
     NO_OUTPUT_YET,
+    TOOL_CALLS,
     Event,
     Failed,
     Finished,
@@ -24,14 +26,19 @@ from specchat.chat.events import (
     Routed,
     TextDelta,
     ThinkingDelta,
+    ToolCallDelta,
     Totals,
 )
-from specchat.chat.request import LARK, SCHEMA, AnswerFormat, Request
+from specchat.chat.request import LARK, SCHEMA, AnswerFormat, Attachment, Request
+from specchat.chat.streamed_calls import StreamedCalls
+from specchat.chat.tool_prompt import answered_calls, arguments_of, result_text
+from specchat.chat.tools import ANY_TOOL, TOOL_CHOICES, ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError, SpecchatError, UsageError
 from specchat.fleet.server_client import (
     DEFAULT_TIMEOUTS,
     FALLBACK_HINT,
+    CallChunk,
     ServerClient,
     ServerTimeouts,
     StreamEnd,
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
 
 SERVER_DRAFTER = "server"  # the drafter name of answers from a server
 SEED_BITS = 31
+CALL_ID_BYTES = 8
 CONTINUING_BACKENDS = ("vllm", "sglang")  # whose API can continue a given beginning of an answer
 POLL_SECONDS = 0.02  # how often a waiting answer yields to other sessions
 MAX_CONCURRENT_ANSWERS = 16  # a server has its own queue
@@ -149,6 +157,8 @@ class _ServerAnswer:
         self.text_parts: list[str] = []
         self.thinking_parts: list[str] = []
         self.thinking_ended_at = 0.0
+        self.calls = StreamedCalls()
+        self.call_ids: dict[int, str] = {}  # by the index of the server
 
     def events(self) -> Iterator[Event]:
         profile = self.session.profile
@@ -171,6 +181,9 @@ class _ServerAnswer:
                         self.text_parts.append(beginning + text)
                         beginning = ""
                         yield TextDelta(self.text_parts[-1])
+                    case CallChunk() as chunk:
+                        self._on_token()
+                        yield from self._on_call(chunk)
                     case StreamEnd() as stream_end:
                         break
                     case ModelError() as error:
@@ -180,7 +193,24 @@ class _ServerAnswer:
         finally:
             response.cancel()
             self._store_turn(stream_end)
-        yield Finished(_finish_reason(stream_end), self._totals(stream_end))
+        yield Finished(self._finish_reason(stream_end), self._totals(stream_end))
+
+    def _on_call(self, chunk: CallChunk) -> Iterator[Event]:
+        deltas = list[ToolCallDelta]()
+        if chunk.index not in self.call_ids:
+            self.call_ids[chunk.index] = self._call_id(chunk.id)
+            deltas.append(ToolCallDelta(len(self.calls), self.call_ids[chunk.index], chunk.name))
+        call_id = self.call_ids[chunk.index]
+        if chunk.arguments:
+            deltas.append(ToolCallDelta([*self.call_ids].index(chunk.index), call_id, arguments=chunk.arguments))
+        for delta in deltas:
+            self.calls.add(delta)
+        yield from deltas
+
+    def _call_id(self, server_id: str) -> str:
+        """The id of the server; one of ours where it gives none, or one that another call of the conversation has."""
+        used = {*self.call_ids.values(), *(call.id for turn in self.session.turns for call in turn.tool_calls)}
+        return server_id if server_id and server_id not in used else f"call_{secrets.token_hex(CALL_ID_BYTES)}"
 
     def _on_token(self) -> None:
         self.last_token_at = perf_counter()
@@ -188,13 +218,20 @@ class _ServerAnswer:
 
     def _store_turn(self, stream_end: StreamEnd) -> None:
         """Store the turn, unless the server failed before the first text."""
-        if self.text_parts or stream_end.finish_reason != "cancelled" or self.cancelled.is_set():
-            is_finished = _finish_reason(stream_end) == "stop"
+        if self.text_parts or self.calls or stream_end.finish_reason != "cancelled" or self.cancelled.is_set():
+            is_finished = self._finish_reason(stream_end) in ("stop", TOOL_CALLS)
             turn = Turn(
                 self.request.text, self.request.files, answer="".join(self.text_parts), is_finished=is_finished,
-                seed=self.seed, thinking="".join(self.thinking_parts),
+                seed=self.seed, thinking="".join(self.thinking_parts), tool_results=self.request.tool_results,
+                tool_calls=tuple(self.calls),
             )  # fmt: skip
             self.session.turns.append(turn)
+
+    def _finish_reason(self, stream_end: StreamEnd) -> str:
+        """Servers end an answer with forced calls in different ways."""
+        if stream_end.finish_reason in ("length", "cancelled"):
+            return stream_end.finish_reason
+        return TOOL_CALLS if self.calls else "stop"
 
     def _totals(self, stream_end: StreamEnd) -> Totals:
         counts = stream_end.spec_decode_counts
@@ -217,8 +254,6 @@ def _supported_request(profile: Profile, turns: Sequence[Turn], request: Request
 
     The stop strings of an answer with a given beginning belong to this beginning.
     """
-    if request.offered_tools or request.tool_results:
-        raise UsageError(f"tools: {profile.models.backend} is not asked to call any yet; use a local model for tools")
     formed = with_edit_contract(request, turns, profile.prompt)
     is_beginning_lost = formed.answer_prefix and profile.models.backend not in CONTINUING_BACKENDS
     is_format_lost = formed.answer_format and formed.answer_format.kind == LARK
@@ -228,10 +263,6 @@ def _supported_request(profile: Profile, turns: Sequence[Turn], request: Request
         raise UsageError(f"{LARK}: a server does not support this grammar; {FALLBACK_HINT}")
     stop = () if request.answer_prefix else request.stop
     return replace(formed, answer_prefix="", answer_format=request.answer_format, stop=stop)
-
-
-def _finish_reason(stream_end: StreamEnd) -> str:
-    return stream_end.finish_reason if stream_end.finish_reason in ("length", "cancelled") else "stop"
 
 
 def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Request, seed: int) -> dict[str, Any]:
@@ -246,6 +277,8 @@ def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Reque
         "top_p": sampling.top_p,
         "seed": seed,
     }
+    if request.offered_tools:
+        body |= _tool_fields(request)
     if request.stop:
         body["stop"] = list(request.stop)
     if request.answer_prefix:
@@ -258,13 +291,36 @@ def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Reque
     return body | ({"extra_body": extra_body} if extra_body else {})
 
 
-def _messages(system: str, turns: Sequence[Turn], request: Request) -> list[dict[str, str]]:
-    messages: list[dict[str, str]] = [{"role": "system", "content": system}] if system.strip() else []
+def _tool_fields(request: Request) -> dict[str, Any]:
+    fields: dict[str, Any] = {"tools": [tool.to_template() for tool in request.offered_tools]}
+    if request.tool_choice in TOOL_CHOICES:
+        return fields if request.tool_choice == ANY_TOOL else fields | {"tool_choice": request.tool_choice}
+    return fields | {"tool_choice": {"type": "function", "function": {"name": request.tool_choice}}}
+
+
+def _messages(system: str, turns: Sequence[Turn], request: Request) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system.strip() else []
+    calls: Sequence[ToolCall] = ()
     for turn in turns:
-        messages.append({"role": "user", "content": with_attachments(turn.user, turn.files)})
-        messages.append({"role": "assistant", "content": turn.answer})
-    messages.append({"role": "user", "content": with_attachments(request.text, request.files)})
+        messages += _question(turn.user, turn.files, answered_calls(calls, turn.tool_results))
+        called = {"tool_calls": [_call_object(call) for call in turn.tool_calls]} if turn.tool_calls else {}
+        messages.append({"role": "assistant", "content": turn.answer, **called})
+        calls = turn.tool_calls
+    messages += _question(request.text, request.files, answered_calls(calls, request.tool_results))
     return [*messages, {"role": "assistant", "content": request.answer_prefix}] if request.answer_prefix else messages
+
+
+def _question(text: str, files: Sequence[Attachment], results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+    messages = [{"role": "tool", "tool_call_id": each.call_id, "content": result_text(each)} for each in results]
+    if not results or text.strip():
+        messages.append({"role": "user", "content": with_attachments(text, files)})
+    return messages
+
+
+def _call_object(call: ToolCall) -> dict[str, Any]:
+    """A call of an earlier answer; servers refuse arguments that are no JSON."""
+    function = {"name": call.name, "arguments": json.dumps(arguments_of(call), ensure_ascii=False)}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _response_format(backend: str, answer_format: AnswerFormat) -> dict[str, Any]:

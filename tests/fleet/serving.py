@@ -10,6 +10,8 @@
 "broken"      a chunk that is not JSON
 "nothing"     an empty stream
 "refuse 500"  an error with this status
+"call [...]"  tool calls with these names and arguments (a text), in pieces
+"call again"  a call with the id of another one
 "echo"        the request body, as JSON
 """
 
@@ -98,6 +100,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.words([json.dumps(body)], "stop")
             case "nothing":
                 pass
+            case "call":
+                self.calls([["look", "{}"]] if rest == "again" else json.loads(rest))
             case "think":
                 for number in range(int(rest)):
                     delta = {"reasoning_content": f"thought{number} "}
@@ -123,6 +127,14 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(PAUSE_SECONDS)
         if reason:
             self.chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+
+    def calls(self, calls: list[list[str]]) -> None:
+        for index, (name, arguments) in enumerate(calls):
+            first = {"index": index, "id": f"call-{index}", "type": "function", "function": {"name": name}}
+            rest = [{"index": index, "function": {"arguments": each}} for each in arguments]
+            for call in (first, *rest):
+                self.chunk({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]})
+        self.chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
 
     def usage(self, tokens: int) -> None:
         cached = {"prompt_tokens_details": {"cached_tokens": 4}}

@@ -8,9 +8,13 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, ThinkingDelta
+from specchat.agent.agent_loop import AgentLoop, CallFinished
+from specchat.agent.agent_tool import Effect, ToolOutcome
+from specchat.agent.consent import Consent
+from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, ThinkingDelta, ToolCallDelta
 from specchat.chat.request import AnswerFormat, Attachment, Request
-from specchat.chat.tools import Tool
+from specchat.chat.streamed_calls import StreamedCalls
+from specchat.chat.tools import Tool, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
 from specchat.fleet.server_client import DEFAULT_TIMEOUTS, ServerTimeouts
@@ -182,10 +186,110 @@ def test_an_answer_format_without_server_support_is_an_error(served):
     assert isinstance(failed, Failed) and failed.exit_code == 2 and served.asked == []
 
 
-def test_tools_are_refused_and_not_ignored(served):
-    *_, failed = ask(engine(served.url).create_session(), Request("echo", tools=(Tool("weather"),)))
+WEATHER = Tool.parse("weather", "the weather", {"type": "object", "properties": {"city": {"type": "string"}}})
+LOOK = Tool("look")
+CALLS = (("weather", '{"city": "Rome"}'), ("look", "{"))
 
-    assert isinstance(failed, Failed) and failed.exit_code == 2 and served.asked == []
+
+def calling(session: ServerSession) -> list[Event]:
+    """An answer with two calls, the second with arguments that are no JSON."""
+    return ask(session, Request(f"call {json.dumps(CALLS)}", tools=(WEATHER, LOOK)))
+
+
+def test_tool_calls_of_a_server_are_events_and_part_of_the_turn(served):
+    session = engine(served.url).create_session()
+
+    events = calling(session)
+
+    calls = StreamedCalls()
+    for event in events:
+        if isinstance(event, ToolCallDelta):
+            calls.add(event)
+    assert [("call-0", *CALLS[0]), ("call-1", *CALLS[1])] == [(each.id, each.name, each.arguments) for each in calls]
+    assert "tool_calls" == events[-1].finish_reason
+    assert (tuple(calls), True) == (session.turns[-1].tool_calls, session.turns[-1].is_finished)
+    assert [WEATHER.to_template(), LOOK.to_template()] == served.asked[0]["tools"]
+    assert "tool_choice" not in served.asked[0]
+
+
+def test_results_follow_their_calls_and_a_missing_one_is_named(served):
+    session = engine(served.url).create_session()
+    calling(session)
+
+    results = (ToolResult("call-0", "weather", "no such city", is_error=True),)
+    asked = json.loads(text_of(ask(session, Request("echo", tools=(WEATHER,), tool_results=results))))
+
+    first, *messages = asked["messages"][-5:]
+    assert ("user", "assistant") == (first["role"], messages[0]["role"])
+    assert ['{"city": "Rome"}', '{"invalid_json": "{"}'] == [
+        call["function"]["arguments"] for call in messages[0]["tool_calls"]
+    ]
+    assert [
+        {"role": "tool", "tool_call_id": "call-0", "content": "Error: no such city"},
+        {"role": "tool", "tool_call_id": "call-1", "content": "This call was not run."},
+        {"role": "user", "content": "echo"},
+    ] == messages[1:]
+    assert results == session.turns[-1].tool_results
+
+
+def test_an_answer_to_results_has_no_empty_question(served):
+    session = engine(served.url).create_session()
+    calling(session)
+    results = (ToolResult("call-0", "weather", "sun"), ToolResult("call-1", "look", "echo"))
+
+    asked = json.loads(text_of(ask(session, Request("", tools=(WEATHER,), tool_results=results))))
+
+    assert ["assistant", "tool", "tool"] == [message["role"] for message in asked["messages"][-3:]]
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("required", {"tool_choice": "required"}),
+        ("look", {"tool_choice": {"type": "function", "function": {"name": "look"}}}),
+        ("none", {}),
+    ],
+)
+def test_the_choice_of_a_tool_is_passed_on(served, choice, expected):
+    session = engine(served.url).create_session()
+
+    asked = json.loads(text_of(ask(session, Request("echo", tools=(WEATHER, LOOK), tool_choice=choice))))
+
+    assert expected == {name: asked[name] for name in ("tool_choice",) if name in asked}
+    assert ("tools" in asked) == (choice != "none")
+
+
+def test_calls_of_a_conversation_have_different_ids_whatever_the_server_gives(served):
+    session = engine(served.url).create_session()
+    for _ in range(3):
+        ask(session, Request("call again", tools=(LOOK,)))
+
+    ids = [call.id for turn in session.turns for call in turn.tool_calls]
+    assert (3, "call-0") == (len(set(ids)), ids[0])
+
+
+def test_a_server_that_refuses_tools_says_why(served):
+    [*_, failed] = ask(engine(served.url).create_session(), Request("refuse 400", tools=(LOOK,)))
+
+    assert "refused with 400: something is wrong" in failure([failed])
+
+
+def test_an_agent_works_with_the_calls_of_a_server(served):
+    class Look:
+        tool, effect = LOOK, Effect.READ
+
+        def describe(self, _arguments):
+            return "look"
+
+        def run(self, _arguments, _cancelled):
+            return ToolOutcome("count 2")
+
+    session, loop = engine(served.url).create_session(), AgentLoop([Look()], Consent())
+
+    events = list(loop.run(session.ask, Request("call again"), Flag()))
+
+    assert ["count 2"] == [event.outcome.text for event in events if isinstance(event, CallFinished)]
+    assert "word0 word1 " == text_of(events)
 
 
 @pytest.mark.parametrize("question", ["silent", "slowly 1000"])
