@@ -82,6 +82,8 @@ def _model_lines(located: LocatedModel, target: str | None) -> Iterator[tuple[st
     yield "KV cache", f"{row_kib:.3g} KiB per token, context window {architecture.max_position_embeddings}"
     if entry := find_entry(located.name):
         yield "licence", entry.licence
+        if entry.not_recommended:
+            yield "advice", f"not recommended: {entry.not_recommended}"
         yield from (("head", f"{head.id} ({head.kind})") for head in entry.heads)
         yield from (("draft", draft) for draft in entry.draft_models)
     if target:

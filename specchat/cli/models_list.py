@@ -62,7 +62,7 @@ def _listed(model: LocalModel, device: Device) -> _Listed:
 def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
     sizes = f"{'params':>8}{'bf16':>10}{'4 bits':>10}"
     yield f"  {'in the catalog':<42}{sizes}  {'fits GB':<16}{'drafters':<21}{'gaps':<7}licence"
-    for entry in catalog().values():
+    for entry in sorted(catalog().values(), key=lambda each: bool(each.not_recommended)):
         architecture = entry.architecture
         sizes = "".join(f"{format_gib(weight_bytes(architecture, each)):>10}" for each in ("bf16", "nf4-double"))
         drafters = [*dict.fromkeys(head.kind for head in entry.heads), *(["draft"] if entry.draft_models else [])]
@@ -70,9 +70,14 @@ def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
         mark = "*" if entry.id in downloaded_ids else " "
         line = f"{mark} {entry.id:<42}{architecture.parameters / 1e9:>6.1f} B{sizes}  {gpu_sizes:<16}"
         gaps = "fills" if entry.is_fim else "-"
-        yield f"{line}{' '.join(drafters) or '-':<21}{gaps:<7}{entry.licence}{' (gated)' * entry.is_gated}"
+        line += f"{' '.join(drafters) or '-':<21}{gaps:<7}{entry.licence}"
+        yield f"{line}{' (gated)' * entry.is_gated}{_why_not(entry)}"
     if downloaded_ids & catalog().keys():
         yield "* is on this disk"
+
+
+def _why_not(entry: CatalogEntry) -> str:
+    return f"; not recommended: {entry.not_recommended}" if entry.not_recommended else ""
 
 
 def _disk_lines(listed: Sequence[_Listed], device: Device) -> Iterator[str]:
@@ -109,6 +114,8 @@ def _as_json(entry: CatalogEntry) -> dict[str, object]:
         "fits_gb": fitting_gpu_sizes(entry, entry.purposes[0]),
         "purposes": entry.purposes,
         "licence": entry.licence,
+        "released": entry.released.isoformat(),
+        "not_recommended": entry.not_recommended,
         "gated": entry.is_gated,
         "fills_gaps": entry.is_fim,
         "heads": [{"kind": head.kind, "id": head.id} for head in entry.heads],

@@ -9,6 +9,7 @@ lookahead.py         a Jacobi window and the n-grams of its iterations
 draft_model.py       a small model with the target's tokens
 retokenize.py        a small model with another tokenizer
 early_exit.py        the first layers of the target
+exit_selftest.py     after how many layers of the target drafting pays most
 medusa.py            Medusa heads
 eagle.py             EAGLE and MTP heads
 eagle_graph.py       their trees on a GPU, as one CUDA graph

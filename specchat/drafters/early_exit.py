@@ -19,6 +19,7 @@ from specchat.forward.llama import LlamaModel
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
 
+CHAIN_LENGTH = 4
 SHORTLIST = 8  # best tokens that get a probability
 MIN_CHAIN_PROBABILITY = 0.4  # a chain below this probability ends
 
@@ -31,7 +32,7 @@ class EarlyExit(Drafter):
 
     name = "exit"
 
-    def __init__(self, model: EarlyExitModel, exit_layer: int, chain_length: int = 4) -> None:
+    def __init__(self, model: EarlyExitModel, exit_layer: int, chain_length: int = CHAIN_LENGTH) -> None:
         self.model, self.exit_layer, self.chain_length = model, exit_layer, chain_length
 
     def propose(self, context: DraftContext) -> DraftTree:

@@ -93,6 +93,10 @@ class EarlyExitModel(Model, Protocol):
         """
         ...
 
+    def exit_logits(self, hidden_states: Tensor) -> Tensor:
+        """What an exit predicts from the hidden states after any layer: final norm, output matrix. [n, D] -> [n, V]"""
+        ...
+
 
 def select_layers(hidden_states: Tensor, available_layers: tuple[int, ...], required_layers: tuple[int, ...]) -> Tensor:
     """Select the states of some layers from concatenated states. [n, available * D] -> [n, required * D]"""

@@ -128,6 +128,10 @@ class LlamaModel:
     def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
         return self._forward_chain(tokens, cache, ForwardDepth(exit_layer)).logits
 
+    @torch.inference_mode()
+    def exit_logits(self, hidden_states: Tensor) -> Tensor:
+        return self.weights.lm_head(self.ops.rms_norm(hidden_states, self.weights.norm))
+
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         count, nodes = len(tree), self.limits.nodes(tree)
         if (output := self._replay(nodes, cache, self._full_depth)) is not None:

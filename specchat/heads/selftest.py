@@ -66,7 +66,7 @@ def self_test(head: LoadedHead, target: Model, prompts: Prompts = ()) -> Agreeme
     previous_layers = target.hidden_state_layers
     target.set_hidden_state_layers(head.hidden_state_layers)
     try:
-        samples = [_sample_text(target, list(prompt)) for prompt in prompts]
+        samples = [sample_text(target, list(prompt)) for prompt in prompts]
     finally:
         target.set_hidden_state_layers(previous_layers)
     by_depth = zip(*(_predictions(head, sample) for sample in samples), strict=True)
@@ -145,11 +145,17 @@ def _best_variant(
     return best, load(variants[best]), agreements[best]
 
 
-def _cache_key(variants: Sequence[HeadSpec], target: Model) -> str:
-    """A digest of everything that the choice depends on: the files of the head, its variants, and the target."""
+def target_fingerprint(target: Model) -> str:
+    """A digest that differs between targets: some of their embeddings, their sizes and their dtype."""
     layout = target.pool.layout
     tokens = torch.linspace(0, target.vocab_size - 1, 64, device=layout.device).long()
     digest = hashlib.sha256(target.embed(tokens).float().cpu().numpy().tobytes())
+    digest.update(json.dumps((target.bytes, target.vocab_size, len(layout.shapes), str(layout.dtype))).encode())
+    return digest.hexdigest()
+
+
+def _cache_key(variants: Sequence[HeadSpec], target: Model) -> str:
+    """A digest of everything that the choice depends on: the files of the head, its variants, and the target."""
     paths = sorted({location.path for location in variants[0].tensors.locations.values()})
     key = {
         "version": CACHE_VERSION,
@@ -158,10 +164,9 @@ def _cache_key(variants: Sequence[HeadSpec], target: Model) -> str:
             (each.kind, each.hidden_state_layers, *map(str, (each.wiring, each.block_config, each.dimensions)))
             for each in variants
         ],
-        "target": (target.bytes, target.vocab_size, len(layout.shapes), str(layout.dtype)),
+        "target": target_fingerprint(target),
     }
-    digest.update(json.dumps(key, sort_keys=True).encode())
-    return digest.hexdigest()[:24]
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def _read_cached_variant(path: Path) -> int | None:
@@ -191,7 +196,7 @@ def _trial_sample(head: LoadedHead, target: Model) -> TargetSample:
 
 
 @torch.inference_mode()
-def _sample_text(target: Model, prompt: list[int]) -> TargetSample:
+def sample_text(target: Model, prompt: list[int]) -> TargetSample:
     """Text sampled at temperature 1 with a fixed seed: greedy text repeats itself, which every head predicts."""
     generator = torch.Generator().manual_seed(7)
     tokens, probabilities, hidden_states = list(prompt), list[Tensor](), list[Tensor]()

@@ -24,6 +24,7 @@ from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
 from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, device_name, kind_of
 from specchat.drafters.eagle import graph_drafter
+from specchat.drafters.exit_selftest import PROMPTS, find_exit_layer
 from specchat.drafters.registry import (
     DraftingResources,
     TokenizerPair,
@@ -49,7 +50,8 @@ from specchat.models.thinking import import_parser
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.paths import kv_folder
-from specchat.profile import BUILTIN_BACKEND, Profile
+from specchat.profile import BUILTIN_BACKEND, Models, Profile
+from specchat.profile.keys import AUTO, EXIT_OFF
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 
@@ -138,10 +140,11 @@ def load_engine(
         import_parser()  # else the first answer would wait for it
     resources = DraftingResources(
         _load_and_report("target", plan.target, progress),
-        early_exit_layer=plan.early_exit_layer,
         past_texts=_past_text_index(tokenizer, past_texts) if past_texts is not None else None,
         tokenizer=tokenizer,
     )
+    exit_layer = _exit_layer(profile.models, plan, resources.target, tokenizer)
+    resources = replace(resources, early_exit_layer=exit_layer)
     if plan.draft is not None and not (cancelled and cancelled.is_set()):
         resources = _load_draft(resources, plan.draft, tokenizer, progress)
     for head in plan.heads if not (cancelled and cancelled.is_set()) else ():
@@ -160,6 +163,25 @@ def load_engine(
     models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus, notices, kv_files)
     watchdog = _thread_watchdog(resources.target)
     return Engine(models, resources, watchdog, torch.get_num_threads(), runnable_variants(resources))
+
+
+def _exit_layer(models: Models, plan: LoadPlan, target: Model, tokenizer: Tokenizer) -> int:
+    """After how many layers of the target drafting ends; 0 without early exit. ModelError when it cannot end there."""
+    layer = plan.early_exit_layer
+    if layer == 0:
+        return 0
+    if not isinstance(target, LlamaModel):
+        if models.early_exit == AUTO:
+            return 0
+        raise ModelError(
+            f"models.early_exit: {models.target} is computed by transformers, and only Llama, Mistral, Qwen2 and Qwen3 "
+            f'can exit early; use "{EXIT_OFF}"'
+        )
+    if layer is None:
+        return find_exit_layer(target, [tokenizer.encode(prompt) for prompt in PROMPTS])
+    if layer >= (count := len(target.weights.layers)):
+        raise ModelError(f"models.early_exit is {layer}, and {models.target} has {count} layers; use fewer")
+    return layer
 
 
 def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:

@@ -30,10 +30,11 @@ from specchat.models.load_options import (
     resolve_dtype,
 )
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS, Models, Profile
-from specchat.profile.keys import AUTO
+from specchat.profile.keys import AUTO, EXIT_MEASURED, EXIT_OFF
 from specchat.profile.shipped_drafters import with_shipped_drafters
 
 Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
+LAYERSKIP = "layerskip"  # in the names of checkpoints that were trained for early exit
 EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedded/eagle")
 
 
@@ -131,7 +132,7 @@ class LoadPlan:
     draft: ModelPlan | None
     heads: tuple[HeadPlan, ...]
     reference_corpus: Path | None
-    early_exit_layer: int  # of the target; 0: not trained for early exit
+    early_exit_layer: int | None  # of the target; 0: no early exit; None: a self-test finds it
     context_tokens: int
     left_out: tuple[LeftOutDrafter, ...] = ()
 
@@ -189,7 +190,7 @@ def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None =
         draft if isinstance(draft, ModelPlan) else None,
         tuple(each for each in heads if isinstance(each, HeadPlan)),
         reference_corpus_path(profile),
-        _early_exit_layer(folder),
+        _early_exit_layer(models, folder),
         profile.limits.context,
         left_out,
     )
@@ -290,12 +291,19 @@ def _head_sources(models: Models) -> Iterator[str]:
             yield from EMBEDDED_HEADS
 
 
-def _early_exit_layer(folder: Path | None) -> int:
-    """The first exit layer in the config; 0 if there is none."""
+def _early_exit_layer(models: Models, folder: Path | None) -> int | None:
+    """After how many layers of the target drafting ends: 0 for no early exit, None for a self-test."""
+    if models.early_exit == EXIT_MEASURED:
+        return None
+    if models.early_exit != AUTO:
+        return 0 if models.early_exit == EXIT_OFF else int(models.early_exit)
     if folder is None:
         return 0
-    layers = json.loads((folder / "config.json").read_text()).get("early_exit_layers") or [0]
-    return int(layers[0])
+    config = json.loads((folder / "config.json").read_text())
+    if layers := config.get("early_exit_layers"):
+        return int(layers[0])
+    is_layerskip = LAYERSKIP in f"{models.target} {config.get('_name_or_path')}".lower()
+    return None if is_layerskip else 0
 
 
 def _location(source: str, path: Path | None) -> str:

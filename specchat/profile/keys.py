@@ -30,6 +30,8 @@ DEVICES = ("auto", *KINDS)
 WEIGHT_CHOICES = ("auto", *WEIGHT_FORMATS)
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
 AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
+EXIT_OFF, EXIT_MEASURED = "off", "measure"
+EXIT_MODES = (AUTO, EXIT_OFF, EXIT_MEASURED)
 BUILTIN_BACKEND = "builtin"
 SERVER_BACKENDS = ("vllm", "sglang", "openai")  # backends that run on a server
 BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
@@ -89,6 +91,12 @@ class Models:
         "Where the input embeddings are stored; auto: on the device, or on the CPU when the device is too small.",
         choices=EMBEDDING_DEVICES,
     )  # fmt: skip
+    early_exit: str = key(
+        AUTO,
+        "How many of the target's first layers draft (LayerSkip), for the drafter exit: a number; measure, found by a "
+        "self-test once; auto, the number in its config.json, and measured where its name has layerskip; off. Only for "
+        "Llama, Mistral, Qwen2 and Qwen3, and of use where the target was trained for it.",
+    )
     backend: str = key(
         BUILTIN_BACKEND,
         "What computes the forward passes of the target: builtin is specchat itself; a name of a plugin; or a server: "
@@ -105,6 +113,10 @@ class Models:
             )
             raise InvalidValueError(message, ("models", "target"))
         check_values(self, "models")
+        if self.early_exit not in EXIT_MODES and not self.early_exit.isdecimal():
+            modes = ", ".join(EXIT_MODES)
+            message = f"models.early_exit must be {modes} or a number of layers in quotes, not {self.early_exit!r}"
+            raise InvalidValueError(message, ("models", "early_exit"))
         if self.url and not self.url.startswith(("http://", "https://")):
             message = f"models.url must begin with http:// or https://, not {self.url!r}"
             raise InvalidValueError(message, ("models", "url"))

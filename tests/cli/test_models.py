@@ -81,6 +81,22 @@ def test_programs_get_the_list_in_bytes(monkeypatch):
     assert len(catalog()) == len(said["catalog"])
     assert 15.2 < next(each for each in said["catalog"] if each["id"] == "Qwen/Qwen3-8B")["bytes"]["bf16"] / GIB < 15.4
     assert all(each["bytes"] > 0 for each in said["downloaded"])
+    assert {"Qwen/Qwen3.5-4B": "2026-03-02", "google/gemma-3-4b-it": "2025-03-12"}.items() <= {
+        each["id"]: each["released"] for each in said["catalog"]
+    }.items()
+
+
+def test_recommended_models_stand_before_those_that_are_only_known(monkeypatch):
+    lines = printed(monkeypatch, "list").splitlines()
+    last_recommended = max(index for index, line in enumerate(lines) if " starter " in line or "Qwen3.5-9B" in line)
+    older = [index for index, line in enumerate(lines) if "not recommended: superseded by Gemma 4" in line]
+
+    assert older
+    assert last_recommended < min(older)
+
+
+def test_inspect_says_why_a_model_is_not_recommended(monkeypatch):
+    assert "advice    not recommended: superseded by Gemma 4" in printed(monkeypatch, "inspect", "google/gemma-3-4b-it")
 
 
 def test_the_advice_names_the_best_two_others_and_the_profile(monkeypatch):
