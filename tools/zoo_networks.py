@@ -29,11 +29,13 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 HYBRID = ["linear_attention", "full_attention"] * (LAYERS // 2)
 SLIDING = ["sliding_attention", "full_attention"] * (LAYERS // 2)
+DEFAULT_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 INKLING = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_head_dim": 8, "rel_extent": 16}
 FAMILY_SIZES: dict[str, dict[str, Any]] = {  # keys that depend on each other
     "bailing_hybrid": {"layer_types": HYBRID},
     "bamba": {"attn_layer_indices": [1, 3]},
     "codegen": {"rotary_dim": 4},
+    "cohere_compass_text": {"rope_parameters": dict.fromkeys(SLIDING[:2], DEFAULT_ROPE)},
     "ctrl": {"dff": 48},
     "dots3_note_text": {"shared_experts_intermediate_size": 16},
     "falcon_h1": {"mamba_d_ssm": 64},
@@ -50,6 +52,13 @@ FAMILY_SIZES: dict[str, dict[str, Any]] = {  # keys that depend on each other
     "mamba2": {"num_heads": 8, "head_dim": 8, "state_size": 8},
     "minimax_m3_vl_text": {"rotary_dim": 4, "dense_intermediate_size": 48, "shared_intermediate_size": 16},
     "nemotron_h": {"layers_block_type": ["mamba", "attention", "mamba", "moe"]},
+    "qwen4_exp_text": {
+        "indexer_n_heads": 2,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 8,
+        "indexer_budget": 8,
+        "indexer_compress_ratio": 2,
+    },
     "recurrent_gemma": {"block_types": ["recurrent", "attention"], "lru_width": 32},
     "zamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "layers_block_type": ["mamba", "hybrid"] * 2},
     "zamba2": {"layers_block_type": ["mamba", "hybrid"] * 2, "layer_types": ["mamba", "hybrid"] * 2},

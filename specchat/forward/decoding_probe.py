@@ -166,7 +166,7 @@ def _fault(check: Callable[[], None]) -> str:
         raise
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        return f"a pass over our cache is an error ({lines[0][:100]})"
+        return f"our KV cache does not suit it ({lines[0][:100]})"
     return ""
 
 

@@ -150,5 +150,7 @@ def kv_layout_of(network: PreTrainedModel) -> KVLayout:
     probe: Any = DynamicCache()
     with torch.inference_mode():
         network(input_ids=torch.zeros(1, 1, dtype=torch.long, device=network.device), past_key_values=probe)
+    if not probe.layers:
+        raise ValueError("its passes write no keys and values")
     shapes = tuple((layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in probe.layers)
     return KVLayout(shapes, probe.layers[0].keys.dtype, network.device)

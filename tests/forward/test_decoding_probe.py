@@ -22,7 +22,7 @@ FORMS = {
     "gpt2": (TREES, ""),
     "llama4_text": (TREES, ""),  # layers that see chunks of the text only
     "gpt_neo": (CHAINS, "the second branch of a tree differs"),  # a window that counts rows
-    "bloom": (OWN_CACHE, "a pass over our cache is an error"),  # ALiBi
+    "bloom": (OWN_CACHE, "our KV cache does not suit it"),  # ALiBi
     "bamba": (OWN_CACHE, RECURRENT),  # takes positions from its caller
     "jamba": (STEPWISE, "a chain of drafts differs"),  # continues a state with one token only
     "recurrent_gemma": (STEPWISE, "a chain of drafts differs"),  # keeps its state in modules
