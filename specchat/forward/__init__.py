@@ -16,5 +16,7 @@ triton_ops.py                   the fused ops with these kernels, where they com
 cuda_graphs.py                  passes that are captured once and replayed
 transformers_model.py           every other architecture, computed by transformers
 transformers_cache.py           our KV cache as a transformers cache
-recurrent.py                    transformers models with recurrent layers
+recurrent.py                    transformers models over their own cache: recurrent layers, and plain decoding
+decoding_form.py                trees, chains or plain: the ways to decode a network of transformers
+decoding_probe.py               short passes that find the best form which is right
 """

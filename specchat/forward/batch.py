@@ -176,3 +176,7 @@ class RowBatch:
         Rows of a tree are not in the order of their positions, so the window cannot be cut by row.
         """
         return self.attention_mask & (self.kv_positions[None, :] > self.positions[:, None] - sliding_window)
+
+    def chunk_mask(self, chunk_size: int) -> Tensor:
+        """The attention mask of a layer that sees rows of its own chunk of the text only. bool [N, kv_length]"""
+        return self.attention_mask & (self.kv_positions[None, :] // chunk_size == self.positions[:, None] // chunk_size)

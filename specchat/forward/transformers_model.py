@@ -5,6 +5,7 @@ Implements `specchat.engine.model.Model`. Knows tensors and positions; knows no 
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,9 +16,13 @@ from specchat.engine.device import copy_to_device
 from specchat.engine.model import FINAL_NORM, ModelOutput, limit_context_window
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits, RowBatch, chain_nodes
+from specchat.forward.decoding_form import DecodingForm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+SLIDING, CHUNKED = "sliding_attention", "chunked_attention"
+WINDOW_LAYERS = (SLIDING, CHUNKED)  # layer types of transformers that do not see the whole text
 
 
 class TransformersModel:
@@ -34,28 +39,32 @@ class TransformersModel:
         self.limits = limits or BatchLimits()
         config: Any = network.config.get_text_config()
         self.context_window = limit_context_window(context_window, getattr(config, "max_position_embeddings", None))
+        self._parameters = frozenset(inspect.signature(self.network.forward).parameters)
         self.vocab_size = int(self.network.get_output_embeddings().weight.shape[0])
         self.prefill_chunk, self.max_rows = self.limits.prefill_chunk, self.limits.max_rows
-        self.supports_trees = not self.limits.exact
+        self.supports_trees, self.form = not self.limits.exact, DecodingForm()
         self.pool = KVPool(self._kv_layout())
         self.is_exact = self.limits.exact
         self.bytes = sum(weight.numel() * weight.element_size() for weight in network.parameters())
         self.hidden_state_layers: tuple[int, ...] = ()
         self._captured: dict[int, Tensor] = {}
         self._hooks: list[Any] = []
+        self._config = config
         layer_types = set[str](getattr(config, "layer_types", None) or ())
-        window = getattr(config, "sliding_window", None)
-        self._layer_types = tuple(sorted(layer_types)) if "sliding_attention" in layer_types else ()
-        self._sliding_window = int(window) if window and (self._layer_types or not layer_types) else None
+        has_windows = not layer_types.isdisjoint(WINDOW_LAYERS)
+        self._layer_types = tuple(sorted(layer_types)) if has_windows else ()
+        self._has_one_window = not layer_types and bool(getattr(config, "sliding_window", None))
         self._uses_additive_mask = config._attn_implementation == "eager"  # noqa: SLF001 - others take bool masks
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
         for hook in self._hooks:
             hook.remove()
+        self.hidden_state_layers, self._captured, self._hooks = hidden_state_layers, {}, []
+        if not hidden_state_layers:  # a network without the usual names still decodes without a head
+            return
         decoder = self.network.get_decoder()
         layers = [decoder.embed_tokens, *decoder.layers]
         modules = {layer: decoder.norm if layer == FINAL_NORM else layers[layer] for layer in hidden_state_layers}
-        self.hidden_state_layers, self._captured = hidden_state_layers, {}
         self._hooks = [module.register_forward_hook(self._capture_hook(layer)) for layer, module in modules.items()]
 
     @torch.inference_mode()
@@ -82,14 +91,20 @@ class TransformersModel:
 
         device = self.network.device
         out = self.network(
-            input_ids=copy_to_device(batch.tokens, device)[None],
-            position_ids=batch.positions.to(device)[None],
-            attention_mask=self._attention_masks(batch),
-            past_key_values=TransformersCache(cache, len(self.pool.layout.shapes), batch.kv_length),
-            use_cache=True,
-            logits_to_keep=1 if last_only else 0,
+            **self._accepted(
+                input_ids=copy_to_device(batch.tokens, device)[None],
+                position_ids=batch.positions.to(device)[None],
+                attention_mask=self._attention_masks(batch),
+                past_key_values=TransformersCache(cache, len(self.pool.layout.shapes), batch.kv_length),
+                use_cache=True,
+                logits_to_keep=1 if last_only else 0,
+            )
         )
-        return ModelOutput(out.logits[0], self._hidden_states())
+        return ModelOutput(out.logits[0, -1:] if last_only else out.logits[0], self._hidden_states())
+
+    def _accepted(self, **arguments: Any) -> dict[str, Any]:
+        """Those arguments of a pass that this family has; an ignored one would be an error, or be dropped silently."""
+        return {name: value for name, value in arguments.items() if name in self._parameters}
 
     def _kv_layout(self) -> KVLayout:
         return kv_layout_of(self.network)
@@ -100,15 +115,18 @@ class TransformersModel:
 
     def _attention_masks(self, batch: RowBatch) -> Tensor | dict[str, Tensor]:
         """The mask of each layer type. [1, 1, N, kv_length]"""
-        if self._sliding_window is None:
-            return self._attention_mask(batch.attention_mask)
-        sliding = batch.sliding_window_mask(self._sliding_window)
+        if self._has_one_window:
+            return self._attention_mask(batch.sliding_window_mask(self._config.sliding_window))
         if not self._layer_types:
-            return self._attention_mask(sliding)
-        return {
-            layer_type: self._attention_mask(sliding if layer_type == "sliding_attention" else batch.attention_mask)
-            for layer_type in self._layer_types
-        }
+            return self._attention_mask(batch.attention_mask)
+        return {layer_type: self._attention_mask(self._visible(batch, layer_type)) for layer_type in self._layer_types}
+
+    def _visible(self, batch: RowBatch, layer_type: str) -> Tensor:
+        if layer_type == SLIDING:
+            return batch.sliding_window_mask(self._config.sliding_window)
+        if layer_type == CHUNKED:
+            return batch.chunk_mask(self._config.attention_chunk_size)
+        return batch.attention_mask
 
     def _attention_mask(self, allowed: Tensor) -> Tensor:
         mask = allowed.to(self.network.device)[None, None]
@@ -132,5 +150,7 @@ def kv_layout_of(network: PreTrainedModel) -> KVLayout:
     probe: Any = DynamicCache()
     with torch.inference_mode():
         network(input_ids=torch.zeros(1, 1, dtype=torch.long, device=network.device), past_key_values=probe)
+    if not probe.layers:
+        raise ValueError("its passes write no keys and values")
     shapes = tuple((layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in probe.layers)
     return KVLayout(shapes, probe.layers[0].keys.dtype, network.device)

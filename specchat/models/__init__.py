@@ -7,6 +7,8 @@ tensor_files       names, shapes and rows of tensors in safetensors and pickles;
 fp8_checkpoints    published FP8 weights with scales, read as floats
 int4_checkpoints   published AWQ and GPTQ weights, packed or read as floats
 llama_weights      safetensors of a Llama-like model → forward.llama
+transformers_files any other safetensors → a network of transformers; missing and unknown tensors are refused
+decoding_forms     how a network of transformers is decoded, as a probe found at its first load
 gguf_file          the header of a GGUF file, every count checked against the size of the file
 gguf_families      metadata and tensor names of a GGUF file → config.json and published tensor names
 gguf_values        blocks of a GGUF file → float32 → bf16

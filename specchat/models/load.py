@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -28,17 +29,11 @@ from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.int4_linear import int4_matmul
 from specchat.forward.quant_linear import hardware_warning
-from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
-from specchat.forward.transformers_model import TransformersModel
 from specchat.models.int4_checkpoints import Int4TensorFiles
 from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama, tensor_files
 from specchat.models.load_options import STORED_DTYPE, LoadOptions, resolve_dtype
-from specchat.models.tensor_files import is_finite
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 SMALL_FORMATS = ("nf4", "int8")  # suggested when the device is too small
 FACTORS = {2: "twice", 4: "four times", 8: "eight times"}
@@ -65,7 +60,9 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
             raise ValueError(
                 f"{options.quant_format} supports Llama, Mistral, Qwen2 and Qwen3 only; use --weights {FLOAT_FORMAT}"
             )
-        return _wrap_network(_load_network(folder, device, dtype), options.context_window, shape)
+        from specchat.models.transformers_files import load_with_transformers  # models of `forward.llama` start sooner
+
+        return load_with_transformers(folder, device, dtype, options.context_window, shape)
     except torch.OutOfMemoryError as error:
         smallest = next(each for each in SMALL_FORMATS if each in kind_of(device).weight_formats)
         remedy = "choose a smaller model" if options.quant_format == smallest else f"try --weights {smallest}"
@@ -113,9 +110,11 @@ def _warn_of_dequantization(folder: Path, config: dict[str, Any], dtype: torch.d
     kind, stored_bits = kind_of(device), 4 if is_int4 else 8
     keeps_4_bits = is_int4 and "nf4" in kind.weight_formats
     quant_format = "nf4" if keeps_4_bits else "fp8" if kind.has_kernels and not is_int4 else "int8"
+    mebibytes = dtype.itemsize * sum(prod(files.shape(name)) for name in files.weight_names()) / 2**20
+    size = f"{mebibytes:.1f} MiB" if mebibytes < 2**10 else f"{mebibytes / 2**10:.1f} GiB"
     print_warning(
         f"{folder.name}: {stored_bits}-bit weights are dequantized to {bits} bits, {FACTORS[bits // stored_bits]} the "
-        f"memory; --weights {quant_format} keeps {4 if keeps_4_bits else 8} bits"
+        f"memory ({size} in all); --weights {quant_format} keeps {4 if keeps_4_bits else 8} bits"
     )
 
 
@@ -127,36 +126,6 @@ def _load_from_plugin(folder: Path, options: LoadOptions) -> Model:
     if not (hasattr(model, "forward") and hasattr(model, "prefill") and hasattr(model, "pool")):
         raise offer.plugin_error(f"returned a {type(model).__name__}, which is not a Model")
     return model
-
-
-def _wrap_network(network: PreTrainedModel, context_window: int | None, limits: BatchLimits) -> Model:
-    if not has_recurrent_layers(network):
-        return TransformersModel(network, context_window, limits)
-    if limits.exact:
-        raise ValueError("its recurrent layers round a pass over one token differently: turn exact mode off")
-    return RecurrentModel(network, context_window, limits)
-
-
-def _load_network(folder: Path, device: torch.device, dtype: torch.dtype | None) -> PreTrainedModel:
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # stdout is for the answer, stderr for our messages
-    logging.set_verbosity_error()
-    network: Any
-    network, report = AutoModelForCausalLM.from_pretrained(  # pyright: ignore[reportGeneralTypeIssues]
-        folder, dtype=dtype or "auto", local_files_only=True, use_safetensors=True, trust_remote_code=False,
-        ignore_mismatched_sizes=True, output_loading_info=True,
-    )  # fmt: skip
-    # Otherwise transformers fills missing tensors with random numbers, and a table tells about it.
-    for name, actual, expected in sorted(report["mismatched_keys"]):
-        raise ValueError(f"{name} has the shape {list(actual)}, and config.json means {list(expected)}")
-    for name in sorted(report["missing_keys"]):
-        raise ValueError(f"no file holds the tensor {name}")
-    for name, parameter in network.named_parameters():
-        if not is_finite(parameter):
-            raise ValueError(f"{name} contains NaN or infinite values")
-    return network.to(device)
 
 
 def _resolve_device(name: str) -> torch.device:

@@ -113,9 +113,10 @@ def test_floats_without_scales_keep_the_dtype_of_the_file(published):
 
 @pytest.mark.parametrize(("dtype", "times"), [("bfloat16", "16 bits, twice"), ("float32", "32 bits, four times")])
 def test_the_size_of_float_weights_is_reported_once_with_a_remedy(dtype, times, published, capsys):
-    load_model(published / "small", LoadOptions(dtype=dtype))
+    model = load_model(published / "small", LoadOptions(dtype=dtype))
 
-    line = f"small: 8-bit weights are dequantized to {times} the memory; --weights int8 keeps 8 bits\n"
+    size = f"{model.bytes / 2**20:.1f} MiB in all"
+    line = f"small: 8-bit weights are dequantized to {times} the memory ({size}); --weights int8 keeps 8 bits\n"
     assert capsys.readouterr().err.count(line) == 1
 
 

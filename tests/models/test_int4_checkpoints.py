@@ -112,7 +112,10 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, change, message):
 def test_a_cpu_says_that_four_bits_become_sixteen(tmp_path, capsys):
     small, _floats = save_network(tmp_path, "awq")
 
-    load_model(small, LoadOptions(dtype="bfloat16"))
+    model = load_model(small, LoadOptions(dtype="bfloat16"))
 
-    line = "small: 4-bit weights are dequantized to 16 bits, four times the memory; --weights nf4 keeps 4 bits"
+    size = f"{model.bytes / 2**20:.1f} MiB in all"
+    line = (
+        f"small: 4-bit weights are dequantized to 16 bits, four times the memory ({size}); --weights nf4 keeps 4 bits"
+    )
     assert line in capsys.readouterr().err

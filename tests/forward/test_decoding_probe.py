@@ -1,0 +1,131 @@
+"""The probe finds how a network of transformers can be decoded, and the load remembers it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+import torch
+
+from specchat.engine.decode import Generation
+from specchat.errors import ModelError
+from specchat.forward.batch import BatchLimits
+from specchat.forward.decoding_form import CHAINS, OWN_CACHE, RECURRENT, STEPWISE, TREES
+from specchat.forward.decoding_probe import build_model, find_form
+from specchat.forward.transformers_model import TransformersModel
+from specchat.models import decoding_forms
+from specchat.models.load import load_model
+from specchat.models.load_options import LoadOptions
+from tools.zoo_networks import tiny_network
+
+FORMS = {
+    "gpt2": (TREES, ""),
+    "llama4_text": (TREES, ""),  # layers that see chunks of the text only
+    "gpt_neo": (CHAINS, "the second branch of a tree differs"),  # a window that counts rows
+    "bloom": (OWN_CACHE, "our KV cache does not suit it"),  # ALiBi
+    "bamba": (OWN_CACHE, RECURRENT),  # takes positions from its caller
+    "jamba": (STEPWISE, "a chain of drafts differs"),  # continues a state with one token only
+    "recurrent_gemma": (STEPWISE, "a chain of drafts differs"),  # keeps its state in modules
+}
+
+
+@lru_cache
+def network(family):
+    return tiny_network(family)
+
+
+@pytest.mark.parametrize("family", FORMS)
+def test_a_family_is_decoded_in_the_best_form_that_is_right(family):
+    form = find_form(network(family), BatchLimits())
+
+    name, reason = FORMS[family]
+    assert name == form.name
+    assert reason in form.reason
+
+
+@pytest.mark.parametrize("family", ["bamba", "jamba", "recurrent_gemma"])
+def test_two_texts_of_a_recurrent_network_are_those_of_transformers(family):
+    reference, prompts = network(family), ([*range(5, 26)], [*range(60, 40, -1)])
+    model = build_model(reference, find_form(reference, BatchLimits()), None, BatchLimits())
+    generations = [Generation(model), Generation(model)]
+    for generation, prompt in zip(generations, prompts, strict=True):
+        generation.replace_tokens(prompt)
+    rows = []
+    for _step in range(3):  # the texts are read in turn, as in two conversations
+        for generation in generations:
+            with model.pool.acquire_slot(generation.cache, 64):
+                list(generation.prefill())
+                root = generation.tokens[-1:]
+                rows.append(model.prefill(root, generation.cache).logits[-1])
+                generation.tokens.append(int(rows[-1].argmax()))
+
+    for generation, last_row in zip(generations, rows[-2:], strict=True):
+        with torch.inference_mode():
+            whole = reference(input_ids=torch.tensor([generation.tokens[:-1]]), use_cache=False).logits[0, -1]
+        torch.testing.assert_close(last_row, whole, atol=2e-3, rtol=2e-3)
+
+
+def test_a_window_of_thousands_of_tokens_is_probed_with_a_short_text(monkeypatch):
+    reference = tiny_network("mistral", sliding_window=4096)
+    monkeypatch.setattr(
+        TransformersModel, "_attention_masks", lambda self, batch: self._attention_mask(batch.attention_mask)
+    )
+
+    form = find_form(reference, BatchLimits())
+
+    assert OWN_CACHE == form.name  # without the mask of its window, the passes over our cache are wrong
+    assert 4096 == reference.config.sliding_window
+
+
+def test_a_network_whose_passes_are_all_wrong_is_refused():
+    class Drifting(torch.nn.Module):
+        def forward(self, hidden_states):
+            self.calls = getattr(self, "calls", 0) + 1
+            return hidden_states * (1 + self.calls)
+
+    reference = tiny_network("gpt2")
+    reference.transformer.ln_f.register_forward_hook(lambda _module, _inputs, output: drift(output))
+    drift = Drifting()
+
+    with pytest.raises(ModelError, match="do not give the logits of the whole text: a prompt differs"):
+        find_form(reference, BatchLimits())
+
+
+def test_the_form_is_remembered_until_the_model_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    probed = []
+    monkeypatch.setattr(decoding_forms, "find_form", lambda *given: probed.append(given) or find_form(*given))
+    folder, options = tmp_path / "model", LoadOptions(dtype="float32", device="cpu")
+    network("gpt2").save_pretrained(folder)
+
+    load_model(folder, options)
+    load_model(folder, options)
+    assert 1 == len(probed)
+
+    (stored,) = (tmp_path / "cache" / "decoding-forms").iterdir()
+    for damaged in ("", "{", "[]", '{"form": "magic", "reason": ""}'):
+        stored.write_text(damaged)
+        assert load_model(folder, options).supports_trees
+    assert 5 == len(probed)
+
+    tiny_network("gpt2", n_layer=2).save_pretrained(folder)
+    load_model(folder, options)
+    assert 6 == len(probed)
+
+
+def test_a_limitation_is_one_line_on_stderr(tmp_path, capsys):
+    network("jamba").save_pretrained(tmp_path)
+
+    model = load_model(tmp_path, LoadOptions(dtype="float32", device="cpu"))
+
+    assert 1 == model.max_rows
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("specchat:")]
+    assert "answers are not drafted, because a chain of drafts differs from a whole pass" in line
+
+
+def test_our_own_passes_are_not_probed(monkeypatch):
+    from tests.tiny import saved
+
+    monkeypatch.setattr(decoding_forms, "find_form", pytest.fail)
+
+    load_model(saved("llama"), LoadOptions(dtype="float32"))

@@ -1,0 +1,203 @@
+"""Tries every text family of transformers in the engine with tiny random networks; makes a table of docs/models.md.
+
+    python -m tools.model_zoo                      all families, some minutes
+    python -m tools.model_zoo gpt2 bamba qwen3_5_text
+    python -m tools.model_zoo --write docs/models.md
+
+A network is saved and loaded as any model. Greedy answers are compared: plain with `generate` of transformers, drafted
+with plain, and after a rollback with a fresh one. Drafts are often right and often wrong, in chains and in trees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import sys
+import warnings
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import transformers
+
+from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.drafter import DraftContext, Drafter
+from specchat.engine.model import Model
+from specchat.engine.sampling import Sampler
+from specchat.engine.tree import DraftTree
+from specchat.errors import ModelError
+from specchat.forward.llama import LlamaModel
+from specchat.models.load import load_model
+from specchat.models.load_options import LoadOptions
+from tools.zoo_networks import VOCABULARY, families, tiny_network
+
+PROMPT = [random.Random(1).randrange(3, VOCABULARY) for _ in range(21)]
+ANSWER_TOKENS, DRAFT_TOKENS, PREFILL_CHUNK = 24, 6, 16
+KEPT_TOKENS = 9  # of the prompt, after a rollback
+OWN_PASSES_ONLY = "supports Llama, Mistral, Qwen2 and Qwen3 only"  # in the message of a load in int8
+BEGIN, END = "<!-- zoo -->", "<!-- /zoo -->"
+HEADER = "| family | loads | equals transformers | trees | chains | int8 | why not |\n|---|---|---|---|---|---|---|"
+
+
+@dataclass(frozen=True)
+class ZooRow:
+    """What one family can do here; a reason for each thing that it cannot."""
+
+    family: str
+    loads: bool = False
+    equals_transformers: bool = False
+    trees: bool = False
+    chains: bool = False
+    int8: bool = False
+    reasons: tuple[str, ...] = ()
+    is_lossless: bool = True  # what is not drafted cannot be wrong
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether every no has a reason, and nothing that is done is wrong."""
+        is_right = self.is_lossless and (self.equals_transformers or not self.loads)
+        has_no = not (self.loads and self.trees and self.chains and self.int8)
+        return is_right and (bool(self.reasons) or not has_no)
+
+    def text(self) -> str:
+        cells = (self.loads, self.equals_transformers, self.trees, self.chains, self.int8)
+        marks = ["yes" if cell else "no" for cell in cells]
+        return f"| {' | '.join([self.family, *marks, '; '.join(self.reasons).replace('|', '/')])} |"
+
+
+class OracleTrees(Drafter):
+    """Drafts the answer that follows, with wrong tokens in it, and with wrong branches beside it where `width` is 2."""
+
+    name = "oracle"
+
+    def __init__(self, answer: list[int], width: int) -> None:
+        self.answer, self.width, self.random = answer, width, random.Random(2)
+
+    def propose(self, context: DraftContext) -> DraftTree:
+        tree = DraftTree(context.tokens[-1])
+        done = len(context.tokens) - len(PROMPT)
+        tokens = self.answer[done : done + context.max_draft_tokens // self.width]
+        wrong = [(token + 1) % VOCABULARY for token in tokens]
+        if self.width == 2:
+            tree.add_chain(wrong, source=self.name)
+        elif tokens and self.random.random() < 0.5:
+            tokens[self.random.randrange(len(tokens))] = wrong[0]
+        tree.add_chain(tokens, source=self.name)
+        return tree
+
+
+def try_family(family: str) -> ZooRow:
+    """Build a tiny network of a family, load it as a model, and compare what it decodes."""
+    try:
+        network: Any = tiny_network(family)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        return ZooRow(family, reasons=(f"transformers cannot build its default config: {_line(error)}",))
+    with TemporaryDirectory() as folder:
+        network.save_pretrained(folder)
+        try:
+            model = load_model(Path(folder), LoadOptions(dtype="float32", device="cpu"))
+        except ModelError as error:
+            return ZooRow(family, reasons=(str(error).removeprefix(f"{folder}: cannot be loaded: "),))
+        int8_refusal = _int8_refusal(Path(folder))
+    return _compare(family, network, model, int8_refusal)
+
+
+def _compare(family: str, network: Any, model: Model, int8_refusal: str) -> ZooRow:
+    model.prefill_chunk = min(model.prefill_chunk, PREFILL_CHUNK) if model.max_rows > 1 else model.prefill_chunk
+    reasons = [_limitation(model)] if not model.supports_trees else []
+    network.generation_config.eos_token_id = None
+    generated = network.generate(torch.tensor([PROMPT]), max_new_tokens=ANSWER_TOKENS, do_sample=False)
+    expected = generated[0, len(PROMPT) :].tolist()
+    plain = _answers(model, Drafter())
+    answers = [_answers(model, OracleTrees(plain[0], width)) for width in (1, 2)]
+    is_lossless = all(answer == plain[0] for answer in (*plain, *answers[0], *answers[1]))
+    if plain[0] != expected:
+        reasons.append("its plain answer is not that of transformers")
+    if not is_lossless:
+        reasons.append("drafted answers differ from plain")
+    if int8_refusal:
+        reasons.append(int8_refusal)
+    can_draft = model.max_rows > 1
+    return ZooRow(
+        family, True, plain[0] == expected, model.supports_trees and is_lossless, can_draft and is_lossless,
+        not int8_refusal, tuple(reasons), is_lossless,
+    )  # fmt: skip
+
+
+def _limitation(model: Model) -> str:
+    form = getattr(model, "form", None)
+    return form.describe() if form is not None else "its adapter has chains only"
+
+
+def _answers(model: Model, drafter: Drafter) -> list[list[int]]:
+    """The answer to a prompt, and again after the text was rolled back to its first tokens."""
+    config = GenerationConfig(drafter, Sampler(), DRAFT_TOKENS, ANSWER_TOKENS)
+    generation, answers = Generation(model, (drafter,)), list[list[int]]()
+    for prompt in (PROMPT, [*PROMPT[:KEPT_TOKENS], *PROMPT[::-1]], PROMPT):
+        generation.replace_tokens(prompt)
+        if prompt is PROMPT:
+            generation.generate(config)
+            answers.append(generation.tokens[len(PROMPT) :])
+        else:
+            generation.generate(GenerationConfig(Drafter(), Sampler(), 0, 3))
+    generation.close()
+    return answers
+
+
+def _int8_refusal(folder: Path) -> str:
+    try:
+        model = load_model(folder, LoadOptions(dtype="float32", device="cpu", quant_format="int8"))
+    except ModelError as error:
+        refusal = str(error).removeprefix(f"{folder}: cannot be loaded: ")
+        return "int8: only in our own passes" if OWN_PASSES_ONLY in refusal else refusal
+    assert isinstance(model, LlamaModel)
+    return ""
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:120]
+
+
+def table(rows: list[ZooRow]) -> str:
+    """The rows, what they count, and the command and date that made them."""
+    loaded = [row for row in rows if row.loads]
+    counts = (
+        f"{len(rows)} families: {len(loaded)} load, {sum(row.equals_transformers for row in rows)} with the answers of "
+        f"transformers, {sum(row.trees for row in rows)} with trees, {sum(row.chains for row in rows)} with chains, "
+        f"{sum(not row.is_explained for row in rows)} unexplained."
+    )
+    made = (
+        f"Made by `python -m tools.model_zoo`, {datetime.now(UTC).date()}, transformers {transformers.__version__}, "
+        f"torch {torch.__version__}, float32 on a CPU."
+    )
+    return "\n".join([made, "", counts, "", HEADER, *(row.text() for row in rows)])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("families", nargs="*")
+    parser.add_argument("--write", type=Path, help="replace the table of this page")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    rows = list[ZooRow]()
+    for family in options.families or families():
+        rows.append(try_family(family))
+        print(rows[-1].text(), file=sys.stderr, flush=True)
+        gc.collect()
+    if options.write is None:
+        print(table(rows))
+    else:
+        before, rest = options.write.read_text(encoding="utf-8").split(BEGIN)
+        after = rest.split(END)[1]
+        options.write.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{after}", encoding="utf-8")
+    return 0 if all(row.is_explained for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
