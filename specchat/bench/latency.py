@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 
-from specchat.chat.events import Event, Failed, Finished, StepDone, TextDelta, Totals
+from specchat.chat.events import Event, Failed, Finished, StepDone, TextDelta, ToolCallDelta, Totals
+from specchat.chat.streamed_calls import StreamedCalls
 from specchat.errors import SpecchatError
 
 
@@ -23,17 +24,20 @@ class TimedAnswer:
     ttft_seconds: float  # the whole request where there was no text
     text_intervals: tuple[float, ...]  # between texts
     request_seconds: float  # until the answer finished
+    calls: tuple[tuple[str, str], ...] = ()  # of tools: name and arguments
 
 
 def time_answer(events: Iterable[Event], clock: Callable[[], float] = perf_counter) -> TimedAnswer:
     """Consume the events of an answer. SpecchatError with the message of the engine when it fails."""
     started_at = clock()
-    texts, steps, times = list[str](), list[StepDone](), list[float]()
+    texts, steps, times, calls = list[str](), list[StepDone](), list[float](), StreamedCalls()
     for event in events:
         match event:
             case TextDelta(text=text):
                 times.append(clock())
                 texts.append(text)
+            case ToolCallDelta():
+                calls.add(event)
             case StepDone():
                 steps.append(event)
             case Failed(message=message):
@@ -42,7 +46,8 @@ def time_answer(events: Iterable[Event], clock: Callable[[], float] = perf_count
                 ended = clock()
                 intervals = tuple(later - earlier for earlier, later in pairwise(times))
                 first = (times[0] if times else ended) - started_at
-                return TimedAnswer("".join(texts), tuple(steps), totals, first, intervals, ended - started_at)
+                made = tuple((call.name, call.arguments) for call in calls)
+                return TimedAnswer("".join(texts), tuple(steps), totals, first, intervals, ended - started_at, made)
     raise SpecchatError("the answer neither finished nor failed")
 
 

@@ -178,7 +178,7 @@ def play(engine: Engine, loop: AgentLoop, variant: str, temperature: float) -> l
         for turn in loop.turns:
             if turn.is_again:
                 session.rewind()
-                results = _results_for(session.turns[-1].tool_calls if session.turns else (), files)
+                results = results_for(session.turns[-1].tool_calls if session.turns else (), files)
             request = Request(
                 turn.question or ("" if results else "Go on."), max_tokens=turn.max_tokens, seed=loop.seed,
                 temperature=temperature, variant=variant, tools=TOOLS, tool_choice=turn.tool_choice,
@@ -195,11 +195,12 @@ def play(engine: Engine, loop: AgentLoop, variant: str, temperature: float) -> l
                         pass
             calls = session.turns[-1].tool_calls
             played.append(PlayedTurn(text, tuple((call.name, call.arguments) for call in calls)))
-            results = _results_for(calls, files)
+            results = results_for(calls, files)
     return played
 
 
-def _results_for(calls: Sequence[ToolCall], files: dict[str, str]) -> tuple[ToolResult, ...]:
+def results_for(calls: Sequence[ToolCall], files: dict[str, str]) -> tuple[ToolResult, ...]:
+    """Run these calls on the files, which they may change."""
     return tuple(ToolResult(call.id, call.name, *_run_tool(call, files)) for call in calls)
 
 

@@ -55,13 +55,14 @@ def engine_measurer(engine: Engine) -> MeasureRequest:
     """Measures with an engine of this process: one session for each answer, in which no other drafter observes."""
 
     def measure(request: Request, combination: Combination) -> TimedAnswer:
-        with closing(_session(engine, combination)) as session:
+        with closing(session_for(engine, combination)) as session:
             return time_answer(session.ask(replace(request, variant=combination.drafter)))
 
     return measure
 
 
-def _session(engine: Engine, combination: Combination) -> Session:
+def session_for(engine: Engine, combination: Combination) -> Session:
+    """A session in which only the drafter of this combination observes."""
     profile = engine.models.profile.override({"speculation.budget": combination.budget or None})
     session = engine.create_session(profile=profile)
     if combination.drafter == session.chooser.name:
@@ -116,7 +117,7 @@ def run_combinations(
             label = f"{kind} T={temperature:g} {done + 1}/{count}"
             missing = [combination for combination, sample in stored.items() if sample is None]
             try:
-                for sample in _measure_with_plain(measure, request, missing):
+                for sample in measure_with_plain(measure, request, missing):
                     store.add(sample)
                     progress(f"{label} {sample.combination.name}: {sample.speedup:.2f}")
                     yield sample
@@ -161,7 +162,7 @@ def _with_sampling(request: Request, grid: Grid, temperature: float) -> Request:
     return replace(request, temperature=temperature, seed=SEED, max_tokens=grid.max_tokens)
 
 
-def _measure_with_plain(
+def measure_with_plain(
     measure: MeasureRequest, request: Request, combinations: Sequence[Combination]
 ) -> Iterator[Sample]:
     """Plain, two combinations, plain, two combinations, …"""
@@ -206,7 +207,7 @@ def _sample(combination: Combination, request: Request, answer: TimedAnswer, pla
         ttft_seconds=answer.ttft_seconds,
         text_intervals=answer.text_intervals,
         request_seconds=answer.request_seconds,
-        is_same_text=answer.text == plain.text,
+        is_same_text=(answer.text, answer.calls) == (plain.text, plain.calls),
         is_valid_document=is_valid_document(request.text, answer.text),
     )
 

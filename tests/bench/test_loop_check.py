@@ -45,12 +45,12 @@ def test_an_edit_changes_the_files_of_its_own_play_only():
     files = dict(FILES)
     edit = loop_check.ToolCall("1", "edit", '{"path": "settings.toml", "line": 1, "new_text": "x = 1"}')
 
-    [result] = loop_check._results_for([edit], files)
+    [result] = loop_check.results_for([edit], files)
 
     assert result.text.startswith("x = 1\ncurrency")
     assert files["settings.toml"] != FILES["settings.toml"]
     broken = loop_check.ToolCall("2", "edit", '{"path": ')
-    assert loop_check._results_for([broken], files)[0].is_error
+    assert loop_check.results_for([broken], files)[0].is_error
 
 
 def test_a_changed_call_is_reported_with_its_place(engine, monkeypatch):
