@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specchat.agent.agent_tool import Effect, ToolOutcome
+from specchat.agent.agent_tool import ToolOutcome
 from specchat.chat.tools import ToolCall
 
 CallKind = Literal["read", "search", "edit", "execute", "other"]  # of the Agent Client Protocol
-KINDS: dict[Effect | None, CallKind] = {Effect.WRITE: "edit", Effect.EXECUTE: "execute", Effect.READ: "search"}
+KINDS: dict[str, CallKind] = {
+    "read": "read", "list": "search", "search": "search", "edit": "edit", "write": "edit", "run": "execute",
+}  # fmt: skip
 
 MAX_SUMMARY_CHARACTERS = 120
 
 
-def call_kind(call: ToolCall, effect: Effect | None) -> CallKind:
-    return "read" if call.name == "read" else KINDS.get(effect, "other")
+def call_kind(call: ToolCall) -> CallKind:
+    return KINDS.get(call.name, "other")
 
 
 def call_line(summary: str, outcome: ToolOutcome) -> str:

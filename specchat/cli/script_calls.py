@@ -12,8 +12,8 @@ from specchat.host.protocol import JsonObject
 def line_of_agent_event(event: AgentEvent) -> JsonObject | None:
     """The line for an event of the agent; None for one that the next answer shows."""
     match event:
-        case CallStarted(call=call, summary=summary, effect=effect, path=path):
-            start = {"title": summary, "kind": call_kind(call, effect), "status": "in_progress"}
+        case CallStarted(call=call, summary=summary, path=path):
+            start = {"title": summary, "kind": call_kind(call), "status": "in_progress"}
             locations = [{"path": str(Path.cwd() / path)}] if path else []
             return _update("tool_call", call.id, {**start, "locations": locations})
         case CallFinished(call=call, outcome=outcome, change=change):

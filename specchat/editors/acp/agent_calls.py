@@ -50,8 +50,8 @@ class ToolCallReporter:
 
     def on_event(self, event: AgentEvent) -> None:
         match event:
-            case CallStarted(call=call, summary=summary, effect=effect, path=path):
-                start = tool_call_start(call.id, summary, call_kind(call, effect))
+            case CallStarted(call=call, summary=summary, path=path):
+                start = tool_call_start(call.id, summary, call_kind(call))
                 if path:
                     start.locations = [schema.ToolCallLocation(path=str(self._workspace.path_of(path)))]
                 self.shown[call.id] = start
@@ -70,7 +70,7 @@ class ToolCallReporter:
 
     def ask_consent(self, question: ConsentQuestion) -> Answer:
         """Show the diff or the command, and ask; an editor that withdraws the question stops the work."""
-        tool_call = tool_call_start(question.call.id, question.summary, call_kind(question.call, question.effect))
+        tool_call = tool_call_start(question.call.id, question.summary, call_kind(question.call))
         tool_call.status = "pending"
         shown: Any = text_content(question.summary)
         if change := question.change:

@@ -12,18 +12,15 @@ from typing import Any
 
 from acp.schema import FileEditToolCallContent, ToolCallLocation, ToolCallStart
 
-from specchat.agent.call_lines import short
+from specchat.agent.call_lines import call_kind, short
 from specchat.chat.history import StoredTurn
 from specchat.chat.tools import ToolCall
 from specchat.edit.workspace_roots import WorkspaceRoots
-from specchat.editors.acp.client_requests import ToolKind, text_content, tool_call_start
+from specchat.editors.acp.client_requests import text_content, tool_call_start
 from specchat.editors.acp.session_log import SessionLog
 
 MAX_CALL_BYTES = 2**20  # a larger call is stored without its diff
 CALL_LOG = SessionLog("acp-calls", max_lines=200)
-KINDS: Mapping[str, ToolKind] = {
-    "read": "read", "list": "search", "search": "search", "edit": "edit", "write": "edit", "run": "execute",
-}  # fmt: skip
 
 
 def log_calls(session: str, calls: Iterable[ToolCallStart]) -> None:
@@ -58,7 +55,7 @@ def _to_line(call: ToolCallStart) -> str:
 
 
 def _from_history(call: ToolCall, result: Mapping[str, Any] | None, workspace: WorkspaceRoots) -> ToolCallStart:
-    shown = tool_call_start(call.id, short(f"{call.name} {call.arguments}"), KINDS.get(call.name, "other"))
+    shown = tool_call_start(call.id, short(f"{call.name} {call.arguments}"), call_kind(call))
     shown.status = "completed" if result and not result.get("is_error") else "failed"
     if result:
         shown.content = [text_content(str(result.get("text", "")))]
