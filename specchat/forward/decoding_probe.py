@@ -32,15 +32,17 @@ ROOT_TOKEN = 12  # the first token after the prefill
 PROBE_WINDOW = 8  # tokens: windows are narrowed, so that a short text leaves them
 WINDOW_KEYS = ("sliding_window", "attention_chunk_size")
 TOLERANCE = {torch.float32: 2e-3}  # of the logits of a row, relative to their spread
+HALF_DTYPES = (torch.bfloat16, torch.float16)
 HALF_TOLERANCE, HALF_SHARE = 0.15, 0.7  # 16 bits round, and change an expert here and there: most rows must agree
 
-PROBE_VERSION = 1  # of this file: a change of the checks asks every model again
+LARGEST_IN_FLOAT32 = 4 * 2**30  # bytes of 16-bit weights that are probed in float32, in which they take twice as many
+PROBE_VERSION = 2  # of this file: a change of the checks asks every model again
 
 
 def find_form(network: PreTrainedModel, limits: BatchLimits) -> DecodingForm:
     """The first of the forms whose passes agree with a whole pass; ModelError when none does."""
     is_recurrent, reason = has_recurrent_layers(network), ""
-    with _narrow_windows(network):
+    with _narrow_windows(network), _in_float32(network):
         text, expected = _text(network), _Expected(network)
         for form in FORMS[2:] if is_recurrent else FORMS:
             model = partial(build_model, network, DecodingForm(form), None, limits)
@@ -193,3 +195,23 @@ def _narrow_windows(network: PreTrainedModel) -> Generator[None]:
     finally:
         for key, window in windows.items():
             setattr(config, key, window)
+
+
+@contextmanager
+def _in_float32(network: PreTrainedModel) -> Generator[None]:
+    """Compute a small network of 16 bits in float32: rounding hides a wrong pass, or makes a right one look wrong.
+
+    Every number of 16 bits is one of float32, so they come back as they were.
+    """
+    tensors = [each for each in (*network.parameters(), *network.buffers()) if each.dtype in HALF_DTYPES]
+    size = sum(each.nbytes for each in tensors)
+    if getattr(network, "hf_quantizer", None) is not None or size > LARGEST_IN_FLOAT32:
+        tensors = []
+    dtypes = [each.dtype for each in tensors]
+    try:
+        for tensor in tensors:
+            tensor.data = tensor.data.float()
+        yield
+    finally:
+        for tensor, dtype in zip(tensors, dtypes, strict=True):
+            tensor.data = tensor.data.to(dtype)

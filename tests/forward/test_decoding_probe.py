@@ -43,6 +43,16 @@ def test_a_family_is_decoded_in_the_best_form_that_is_right(family):
     assert reason in form.reason
 
 
+@pytest.mark.parametrize(("family", "name"), [("recurrent_gemma", STEPWISE), ("qwen3_moe", TREES), ("gpt2", TREES)])
+def test_rounding_to_16_bits_does_not_change_the_form_or_the_weights(family, name):
+    rounded = tiny_network(family).to(torch.bfloat16)
+    before = {key: each.clone() for key, each in rounded.state_dict().items()}
+
+    assert name == find_form(rounded, BatchLimits()).name
+    assert all(torch.equal(each, before[key]) for key, each in rounded.state_dict().items())
+    assert {each.dtype for each in rounded.parameters()} == {torch.bfloat16}
+
+
 @pytest.mark.parametrize("family", ["bamba", "jamba", "recurrent_gemma"])
 def test_two_texts_of_a_recurrent_network_are_those_of_transformers(family):
     reference, prompts = network(family), ([*range(5, 26)], [*range(60, 40, -1)])
