@@ -32,7 +32,7 @@ from specchat.chat.events import (
 from specchat.chat.request import LARK, SCHEMA, AnswerFormat, Attachment, Request
 from specchat.chat.streamed_calls import StreamedCalls
 from specchat.chat.tool_prompt import answered_calls, arguments_of, result_text
-from specchat.chat.tools import ANY_TOOL, TOOL_CHOICES, ToolCall, ToolResult
+from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, TOOL_CHOICES, ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError, SpecchatError, UsageError
 from specchat.fleet.server_client import (
@@ -293,8 +293,10 @@ def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Reque
 
 def _tool_fields(request: Request) -> dict[str, Any]:
     fields: dict[str, Any] = {"tools": [tool.to_template() for tool in request.offered_tools]}
+    if request.tool_choice in (ANY_TOOL, CALL_OR_ANSWER):  # the server decides how its model calls
+        return fields
     if request.tool_choice in TOOL_CHOICES:
-        return fields if request.tool_choice == ANY_TOOL else fields | {"tool_choice": request.tool_choice}
+        return fields | {"tool_choice": request.tool_choice}
     return fields | {"tool_choice": {"type": "function", "function": {"name": request.tool_choice}}}
 
 

@@ -248,6 +248,7 @@ def test_an_answer_to_results_has_no_empty_question(served):
         ("required", {"tool_choice": "required"}),
         ("look", {"tool_choice": {"type": "function", "function": {"name": "look"}}}),
         ("none", {}),
+        ("call_or_answer", {}),
     ],
 )
 def test_the_choice_of_a_tool_is_passed_on(served, choice, expected):
