@@ -32,6 +32,7 @@ DEFAULT_COMMANDS = {"bench": "drafters", "web": "chat"}  # which get the options
 OPTIONS_OF_OTHERS = {  # of acpx, code-server, vLLM, SGLang, llama.cpp, torchrun and tools of this repository
     "--packages", "--no-fs", "--deny-all", "--install-extension", "--per-request-spec-decode-metrics",
     "--enable-metrics", "--draft-max", "--nnodes", "--rdzv-endpoint", "--cpu", "--front-end",
+    "--enable-auto-tool-choice", "--tool-call-parser", "--jinja",
 }  # fmt: skip
 
 
