@@ -15,7 +15,7 @@ class Queue:
     def __init__(self):
         self.opened = []
 
-    def open_session(self, _session, profile, _turns):
+    def open_session(self, _session, profile, _turns, kv_name=""):
         self.opened.append(profile)
 
     def enqueue(self, turn): ...

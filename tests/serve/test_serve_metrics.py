@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import time
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlparse
@@ -35,6 +36,14 @@ def samples(page: str) -> dict[tuple[str, ...], float]:
     return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
 
 
+def settled_samples(served: Served) -> dict[tuple[str, ...], float]:
+    """The samples once no request is counted as running: a client has its answer a moment earlier."""
+    deadline = time.monotonic() + 60
+    while (found := samples(page_of(served)))["vllm:num_requests_running",] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
+
+
 @pytest.fixture
 def counted(runtime) -> Any:
     with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
@@ -51,7 +60,7 @@ def test_requests_tokens_and_drafters_are_counted(counted):
     raw(counted, "GET", "/v1/models")
     raw(counted, "GET", f"/{SECRET}".replace(" ", "-"), Authorization="Bearer right")
 
-    found = samples(page_of(counted))
+    found = settled_samples(counted)
 
     assert (3, 10) == (found["vllm:prompt_tokens_total",], found["vllm:generation_tokens_total",])
     assert 5 == found["specchat:accepted_tokens_total", "lookup"]
