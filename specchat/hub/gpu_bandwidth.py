@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from specchat.devices import CUDA
 from specchat.hub.machine import Device
 
-# GB/s by a part of the name that the driver reports; the first that occurs in it counts, so longer names stand first.
+# GB/s by words of the name that the driver reports; the first that occur in it count, so longer names stand first.
 BANDWIDTHS = {
     "RTX 5090": 1792, "RTX 5080": 960, "RTX 5070 Ti": 896, "RTX 5070": 672, "RTX 5060 Ti": 448, "RTX 5060": 448,
     "RTX 4090": 1008, "RTX 4080 SUPER": 736, "RTX 4080": 717, "RTX 4070 Ti SUPER": 672, "RTX 4070": 504,
@@ -35,5 +36,5 @@ def gpu_bandwidth(device: Device) -> Bandwidth | None:
         sizes = [size for size in USUAL_GPUS if size * 2**30 <= device.total_bytes]
         name = USUAL_GPUS[max(sizes)] if sizes else ""
     else:
-        name = next((part for part in BANDWIDTHS if part in device.name), "")
+        name = next((part for part in BANDWIDTHS if re.search(rf"\b{part}\b", device.name)), "")
     return Bandwidth(BANDWIDTHS[name] * 1e9, name) if name else None

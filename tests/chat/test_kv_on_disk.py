@@ -12,13 +12,14 @@ from specchat.paths import kv_folder
 from specchat.profile import Profile
 from tests.tiny import speaking
 
-LONG = "abc and so on; " * 30
+LONG = "abc and so on; " * 20  # a token each character
 FORMS = {
     "float32": {"models.dtype": "float32"},
     "bfloat16": {"models.dtype": "bfloat16"},
     "int8": {"models.weights": "int8"},
     "T1": {"sampling.temperature": 1.0, "sampling.seed": 3},
 }
+IN_EVERY_RUN = "int8"
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def cache(monkeypatch, tmp_path):
 def answered(turns: tuple[Turn, ...], question: str, kv_name: str = "one", **values: object):
     """The answer of a new engine that goes on with these turns, its totals, and the turns after it."""
     target = str(speaking())
-    engine = load_engine(Profile().override({"models.target": target, "limits.answer": 40, **values}))
+    engine = load_engine(Profile().override({"models.target": target, "limits.answer": 12, **values}))
     session = engine.create_session(turns)
     session.keep_kv_as(kv_name)
     events = list(session.ask(Request(question)))
@@ -40,7 +41,9 @@ def answered(turns: tuple[Turn, ...], question: str, kv_name: str = "one", **val
     return text, events[-1].totals, tuple(session.turns)
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
+@pytest.mark.parametrize(
+    "form", [pytest.param(FORMS[each], id=each, marks=[pytest.mark.full] * (each != IN_EVERY_RUN)) for each in FORMS]
+)
 def test_a_conversation_goes_on_where_it_was(form):
     _text, first, turns = answered((), LONG, **form)
     again, warm, _turns = answered(turns, "and now?", **form)
