@@ -6,6 +6,7 @@ A layer that is multiplied as it is stored reads them instead of the folder's bf
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -20,7 +21,7 @@ from specchat.forward.packed_linear import StoredBlocks
 from specchat.models.gguf_conversion import SOURCE_FILE, find_converted
 from specchat.models.gguf_families import MappedTensor, map_model
 from specchat.models.gguf_file import read_gguf
-from specchat.models.gguf_weights import stored_rows
+from specchat.models.gguf_weights import rows_reader
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class GgufBlocks:
             return None
         columns = tensor.source.shape[-1]
         shape = (prod(tensor.source.shape[:-1]), columns)
-        return StoredBlocks(tensor.source.type_name, shape, partial(_read_rows, tensor))
+        return StoredBlocks(tensor.source.type_name, shape, partial(_read_rows, rows_reader(tensor)))
 
 
-def _read_rows(tensor: MappedTensor, first: int, last: int) -> Tensor:
-    return torch.from_numpy(numpy.array(stored_rows(tensor, first, last)))  # a copy: the file is read-only
+def _read_rows(read: Callable[[int, int], numpy.ndarray], first: int, last: int) -> Tensor:
+    return torch.from_numpy(numpy.array(read(first, last)))  # a copy: the file is read-only

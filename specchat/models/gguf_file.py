@@ -16,12 +16,12 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from specchat.errors import ModelError
 
@@ -83,6 +83,32 @@ class GgufFile:
         for tensor in self.tensors.values():
             sizes[tensor.type_name] = sizes.get(tensor.type_name, 0) + prod(tensor.shape)
         return max(sizes, key=lambda name: sizes[name]) if sizes else "no tensors"
+
+
+class StringArray(Sequence[str]):
+    """Strings as a file has them, decoded when the first one is read: a model that is converted needs none of them."""
+
+    def __init__(self, stored: bytes, count: int) -> None:
+        self._stored, self._count = stored, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return self._texts[index]
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        texts, position, unpack = list[str](), 0, struct.Struct("<Q").unpack_from
+        for _ in range(self._count):
+            start = position + 8
+            position = start + unpack(self._stored, position)[0]
+            texts.append(self._stored[start:position].decode("utf-8", "replace"))
+        return texts
 
 
 def is_gguf(path: Path) -> bool:
@@ -203,7 +229,7 @@ class _Cursor:
             return self._array(key)
         raise self.error(f"{key} has the unknown type {kind}")
 
-    def _array(self, key: str) -> list[Any]:
+    def _array(self, key: str) -> Sequence[Any]:
         kind = self.number("I", key)
         if kind == STRING:
             return self._strings(key, self.count(f"items in {key}", MAX_ARRAY_ITEMS, 8))
@@ -213,11 +239,10 @@ class _Cursor:
         count = self.count(f"items in {key}", MAX_ARRAY_ITEMS, item)
         return list(struct.unpack_from(f"<{count}{SCALARS[kind]}", self.content, self.skip(count * item, key)))
 
-    def _strings(self, key: str, count: int) -> list[str]:
+    def _strings(self, key: str, count: int) -> StringArray:
         """As `string` for each, but fast: a vocabulary has hundreds of thousands."""
         content, position, unpack = self.content, self.position, struct.Struct("<Q").unpack_from
         end = min(self.size, MAX_METADATA_BYTES)
-        texts = list[str]()
         for _ in range(count):
             if position + 8 > end:
                 raise self.error(f"{key} ends at byte {position + 8:,}, and the file has {self.size:,}")
@@ -225,9 +250,9 @@ class _Cursor:
             position = start + unpack(content, position)[0]
             if position - start > MAX_ITEM_BYTES or position > end:
                 raise self.error(f"a string in {key} claims {position - start:,} bytes")
-            texts.append(content[start:position].decode("utf-8", "replace"))
+        stored = content[self.position : position]
         self.position = position
-        return texts
+        return StringArray(stored, count)
 
 
 def one_line(text: str) -> str:

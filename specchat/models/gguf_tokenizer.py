@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.models.gguf_file import one_line
+from specchat.models.gguf_file import StringArray, one_line
 from specchat.models.gguf_splits import SPLITS, Splits
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # tokenizer.ggml.token_type
@@ -130,9 +130,9 @@ class _Vocabulary:
 
     def _texts(self, key: str) -> list[str]:
         texts = self.metadata.get(key)
-        if not isinstance(texts, list) or not texts or not isinstance(texts[0], str):
+        if not isinstance(texts, list | StringArray) or not texts or not isinstance(texts[0], str):
             raise self.error(f"has no {key}")
-        return texts
+        return list(texts)
 
 
 def _split_merge(merge: str) -> tuple[str, str]:

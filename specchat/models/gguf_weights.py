@@ -65,12 +65,13 @@ def bf16_chunks(tensor: MappedTensor) -> Iterator[numpy.ndarray]:
                 yield from map(bf16_bits, float32_chunks(tensor.source, order))
 
 
-def stored_rows(tensor: MappedTensor, first: int, last: int) -> numpy.ndarray:
-    """Some rows of the published tensor, as blocks. uint8 [last - first, bytes of a row]"""
+def rows_reader(tensor: MappedTensor) -> Callable[[int, int], numpy.ndarray]:
+    """Reads rows of the published tensor as blocks, from the first to before the last. uint8 [rows, bytes of a row]"""
     stored = mapped_rows(tensor.source)
     if tensor.change is not WeightChange.PAIRED_ROWS:
-        return stored[first:last]
-    return stored[_halves_of_pairs(len(stored), tensor.heads)[first:last]]
+        return lambda first, last: stored[first:last]
+    order = _halves_of_pairs(len(stored), tensor.heads)
+    return lambda first, last: stored[order[first:last]]
 
 
 def _halves_of_pairs(rows: int, heads: int) -> numpy.ndarray:
