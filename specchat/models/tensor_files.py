@@ -10,7 +10,7 @@ import pickle
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -169,10 +169,13 @@ class WeightLoader:
         if self.blocks is None:
             return None
         weights = [stored for name in names if (stored := self.blocks.stored(name)) is not None]
-        dtype = self.dtype or self.files.read_rows(names[0], 0, 1).dtype
-        linear = packed_linear(weights, dtype, bias) if len(weights) == len(names) else None
+        linear = packed_linear(weights, self._activation_dtype, bias) if len(weights) == len(names) else None
         self.loaded_bytes += linear.bytes if linear else 0
         return linear
+
+    @cached_property
+    def _activation_dtype(self) -> torch.dtype:
+        return self.dtype or self.files.read_rows(EMBEDDING, 0, 1).dtype
 
     def _to_device(self, name: str, tensor: Tensor, device: torch.device) -> Tensor:
         if not tensor.is_floating_point():
