@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 FORMAT_VERSION = "1"
 MIN_TOKENS = 256  # fewer are read again as fast as from a file
+MAX_WRITING_SECONDS = 3600.0
 TOKENS = "tokens"
 CHECKSUMS = "crc32"
 
@@ -143,10 +144,11 @@ def _remove_damaged(path: Path, error: Exception) -> None:
 
 
 def _remove_oldest(folder: Path, budget_bytes: int) -> None:
-    """Keep the files that were used last, of all models, up to the budget."""
-    files = [(path.stat(), path) for path in folder.glob(f"*{KV_FILE_ENDING}")]
-    held = 0
-    for status, path in sorted(files, key=lambda each: each[0].st_mtime_ns, reverse=True):
+    """Keep the files that were used last, of all models, up to the budget, and none that a killed engine left half."""
+    files = sorted(((path.stat(), path) for path in folder.iterdir()), key=lambda each: -each[0].st_mtime_ns)
+    newest, held = files[0][0].st_mtime, 0
+    for status, path in files:
         held += status.st_size
-        if held > budget_bytes:
+        is_left_half = path.suffix != KV_FILE_ENDING and newest - status.st_mtime > MAX_WRITING_SECONDS
+        if held > budget_bytes or is_left_half:
             path.unlink(missing_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -120,6 +122,18 @@ def test_the_files_used_longest_ago_go_first(files):
     stored(files, "c", range(200, 210), budget=2 * file_size)
 
     assert names(files) == ["a.model.kv", "c.model.kv"]
+
+
+def test_what_a_killed_engine_left_half_is_removed(files):
+    files.folder.mkdir()
+    old, new = files.folder / "one.model.1", files.folder / "two.model.2"
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (1e9, 1e9))
+
+    stored(files, "three", range(10))
+
+    assert names(files) == ["three.model.kv", "two.model.2"]
 
 
 def test_a_text_beyond_the_budget_is_not_kept(files):
