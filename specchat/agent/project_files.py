@@ -20,8 +20,6 @@ from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import InputError
 
 OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
-
-
 UNSAVED = "the editor has {} that the user has not saved; nothing is changed before the user saves or drops it"
 
 
