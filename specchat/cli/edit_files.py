@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from specchat.chat.sum_totals import sum_totals
 from specchat.chat.turn_summary import summary_line
 from specchat.cli.edit_conversation import (
     LateConversation,
@@ -24,7 +25,7 @@ from specchat.edit.atomic_write import Replacement, check_writable
 from specchat.edit.check_commands import run_checks, split_check_command
 from specchat.edit.edit_plan import Region, parse_line_range
 from specchat.edit.edit_task import EditJob, EditResult, multi_file_jobs, rewrite_region, run_edit
-from specchat.edit.edit_turn import EditRun, sum_totals
+from specchat.edit.edit_turn import EditRun
 from specchat.edit.git_commit import check_repository, commit_files, has_other_changes
 from specchat.edit.hunk_prompt import ReviewUI, review_edit
 from specchat.edit.hunks import diff_hunks

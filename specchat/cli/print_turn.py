@@ -22,6 +22,7 @@ from specchat.chat.events import (
     TextDelta,
 )
 from specchat.chat.request import Request
+from specchat.chat.sum_totals import sum_totals
 from specchat.chat.turn_summary import summary_line
 from specchat.errors import ContextError, error_with_exit_code
 from specchat.profile import Profile
@@ -68,7 +69,7 @@ class TemporaryLine:
 @dataclass
 class TurnPrinter:
     routed: Routed | None = None
-    finished: Finished | None = None
+    finished_turns: list[Finished] = field(default_factory=list[Finished])  # several where the model calls tools
     ends_with_newline: bool = True
     waiting_line: TemporaryLine = field(default_factory=TemporaryLine)
     thinking: ThinkingPrinter = field(default_factory=ThinkingPrinter)
@@ -97,7 +98,7 @@ class TurnPrinter:
             case Routed():
                 self.routed = event
             case Finished():
-                self.finished = event
+                self.finished_turns.append(event)
             case Failed(message=message, exit_code=code):
                 raise error_with_exit_code(message, code)
             case _:
@@ -129,11 +130,12 @@ def print_answer(session: Answering, request: Request) -> int:
                 turn.on_event(event)
         finally:
             turn.close()
-    if turn.routed and turn.finished:
-        if turn.finished.explanation:
-            print(f"specchat: {turn.finished.explanation}", file=sys.stderr)
-        print(summary_line(turn.routed, turn.finished.totals), file=sys.stderr)
-        if request.answer_format and turn.finished.finish_reason in TRUNCATED_REASONS:
+    if turn.routed and turn.finished_turns:
+        last = turn.finished_turns[-1]
+        if last.explanation:
+            print(f"specchat: {last.explanation}", file=sys.stderr)
+        print(summary_line(turn.routed, sum_totals(turn.finished_turns)), file=sys.stderr)
+        if request.answer_format and last.finish_reason in TRUNCATED_REASONS:
             raise ContextError(request.answer_format.truncated_message)
     if stopped.is_set():
         return stopped.exit_code

@@ -16,7 +16,7 @@ import json
 import queue
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from specchat import __version__
 from specchat.agent.agent_loop import AgentEvent, RoundStarted
 from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat, Request
+from specchat.chat.sum_totals import sum_totals
 from specchat.cli.agent_options import agent_options, command_agent, take_agent_mode
 from specchat.cli.ask import STDIN, check_utf8, read_stdin
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
@@ -44,7 +45,6 @@ from specchat.cli.session_options import (
     resume_request,
     session_request,
 )
-from specchat.edit.edit_turn import sum_totals
 from specchat.errors import ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import Conversation
 from specchat.host.protocol import EVENT_METHODS, JsonObject, event_to_json
@@ -158,7 +158,7 @@ class JsonLinesWriter:
                 finished += [event] if isinstance(event, Finished) else []
         self.turn_count += 1
         if isinstance(end, Finished) and len(finished) > 1:
-            end = replace(end, totals=_sum_of_rounds(finished))
+            end = replace(end, totals=sum_totals(finished))
         if request.answer_format and isinstance(end, Finished) and end.finish_reason in TRUNCATED_REASONS:
             end = Failed(request.answer_format.truncated_message, ContextError.exit_code)
         return self._write_result_of(end, "".join(texts), _milliseconds_since(started_at), calls.end_reason)
@@ -214,12 +214,6 @@ class JsonLinesWriter:
         with self.lock:
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
-
-
-def _sum_of_rounds(finished: Sequence[Finished]) -> Totals:
-    """The totals of all answers to one question; the time to the first token is that of the first."""
-    cached = sum(each.totals.cached_tokens for each in finished)
-    return replace(sum_totals(finished), cached_tokens=cached, ttft_seconds=finished[0].totals.ttft_seconds)
 
 
 def _milliseconds_since(started_at: float) -> int:

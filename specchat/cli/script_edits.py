@@ -12,10 +12,11 @@ from threading import Event as Flag
 from typing import Any
 
 from specchat.chat.events import Event, TextDelta, Totals
+from specchat.chat.sum_totals import sum_totals
 from specchat.edit.edit_intent import intent_from_command, intent_from_text
 from specchat.edit.edit_target import EditTarget
 from specchat.edit.edit_task import EditResult, run_edit
-from specchat.edit.edit_turn import EditRun, sum_totals
+from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.source_text import Source
 from specchat.edit.workspace_roots import WorkspaceRoots

@@ -16,6 +16,7 @@ from threading import Event as Flag
 from typing import Self
 
 from specchat.chat.events import Event, Notice, Routed, TextDelta
+from specchat.chat.sum_totals import sum_totals
 from specchat.chat.turn_summary import summary_line
 from specchat.commands.code_blocks import CodeBlock, find_code_blocks
 from specchat.commands.command_registry import COMMAND_PATTERN, ChatState
@@ -33,7 +34,7 @@ from specchat.edit.edit_task import (
     rewrite_region,
     run_edit,
 )
-from specchat.edit.edit_turn import EditRun, ignore_event, sum_totals
+from specchat.edit.edit_turn import EditRun, ignore_event
 from specchat.edit.hunk_prompt import Review, ReviewUI, review_edit
 from specchat.edit.refactoring import Refactoring
 from specchat.edit.refactoring.joint_rename import joint_refactorings

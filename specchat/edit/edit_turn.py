@@ -1,12 +1,11 @@
 """One request of an edit: streams the answer and requires that the model ended it by itself. Knows no file."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from typing import Protocol
 
-from specchat.chat.events import REPETITION, Event, Failed, Finished, PrefillProgress, Routed, TextDelta, Totals
-from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
+from specchat.chat.events import REPETITION, Event, Failed, Finished, PrefillProgress, Routed, TextDelta
 from specchat.chat.request import BLOCKS_TASK, Request
 from specchat.edit.answer_check import EXCERPT_CHARS, AnswerProblem, UnusableAnswerError
 from specchat.edit.edit_plan import GROWTH_FACTOR, PROMPT_OVERHEAD_TOKENS
@@ -44,30 +43,6 @@ class EditRun:
         if self.turn_count:
             self.restart_conversation()
             self.turn_count = 0
-
-
-def sum_totals(finished_turns: Sequence[Finished]) -> Totals:
-    """Sum of all turns."""
-    done = [each.totals for each in finished_turns] or [Totals()]
-    plain = _plain_decoding_of(done)
-    drafters = sorted({name for each in done for name in each.accepted_by_drafter})
-    return Totals(
-        prompt_tokens=sum(each.prompt_tokens for each in done),
-        completion_tokens=sum(each.completion_tokens for each in done),
-        steps=sum(each.steps for each in done), draft_tokens=sum(each.draft_tokens for each in done),
-        accepted_by_drafter={name: sum(each.accepted_by_drafter.get(name, 0) for each in done) for name in drafters},
-        draft_seconds=sum(each.draft_seconds for each in done),
-        verify_seconds=sum(each.verify_seconds for each in done), plain_decode_seconds=plain.seconds,
-        plain_decode_error=plain.error,
-    )  # fmt: skip
-
-
-def _plain_decoding_of(turns: Sequence[Totals]) -> PlainEstimate:
-    """What plain decoding would have taken for all turns; 0 when it is unknown for one of them."""
-    seconds = sum(each.plain_decode_seconds for each in turns)
-    if not seconds or not all(each.plain_decode_seconds for each in turns if each.completion_tokens):
-        return UNKNOWN_ESTIMATE
-    return PlainEstimate(seconds, sum(each.plain_decode_error * each.plain_decode_seconds for each in turns) / seconds)
 
 
 class _EndFlag(Flag):

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from specchat.chat.sum_totals import sum_totals
 from specchat.chat.turn_summary import speedup_to_json
 from specchat.edit.answer_check import UnusableAnswerError
 from specchat.edit.edit_task import EditResult
-from specchat.edit.edit_turn import EditRun, sum_totals
+from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunks import Hunk, diff_hunks, split_lines
 from specchat.edit.source_text import Source
 from specchat.errors import SpecchatError

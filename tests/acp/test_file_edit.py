@@ -9,6 +9,7 @@ import pytest
 from specchat.edit.edit_intent import intent_from_command, intent_from_text
 from specchat.edit.undo_store import undo_edit, user_undo_store
 from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.editors.acp import client_requests
 from specchat.editors.acp.stored_sessions import LoggedEdit, attached_edits
 from specchat.errors import UsageError
 from tests.acp.test_talk import link, stop
@@ -202,6 +203,17 @@ def test_text_typed_meanwhile_is_not_overwritten(full, folder, file):
     assert not asked_of(full, "fs/write_text_file")
     assert "changed meanwhile" in full.said()
     assert ["pending", "failed"] == full.tools()["Edit a.py"]
+
+
+def test_an_editor_that_does_not_answer_keeps_its_unsaved_text(full, folder, file, monkeypatch):
+    monkeypatch.setattr(client_requests, "FILE_TIMEOUT_SECONDS", 0.2)
+    full.answers["fs/write_text_file"] = lambda _params: None
+
+    deciding(full, ALLOW).ask(full.new(folder), "/edit a.py replace total amount")
+
+    assert not asked_of(full, "fs/write_text_file")
+    assert "a.py: the editor did not answer within" in full.said()
+    assert b"total = 1\r\nprint(total)\r\n" == file.read_bytes()
 
 
 def test_a_write_that_the_editor_refuses_is_not_done_behind_its_back(full, folder, file):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
@@ -169,11 +170,18 @@ def test_the_instructions_of_a_project_are_read_once_accepted(chat, world, monke
     assert [2, 1] == [capsys.readouterr().err.count(said), len(keyboard.questions)]
 
 
+def token_count(summary: str) -> int:
+    [count] = re.findall(r"^(\d+) tokens? ·", summary, re.MULTILINE)
+    return int(count)
+
+
 def test_ask_writes_nothing_without_a_rule_and_tells_the_model(world, monkeypatch, capsys):
     code, out, err = asked(world, monkeypatch, capsys, "--agent", script(WRITE, "all right"))
 
     assert (0, "all right\n") == (code, out)
     assert "needs the consent of the user" in err
+    alone = asked(world, monkeypatch, capsys, "all right")[2]
+    assert token_count(err) > token_count(alone)  # the call counts, too
     assert not (world / "shop/new.py").exists()
 
 

@@ -34,8 +34,7 @@ PERMISSION_OPTIONS = [
 ToolKind = Literal["edit", "execute", "other", "read", "search", "think"]
 StopReason = Literal["end_turn", "max_tokens", "cancelled"]
 POLL_SECONDS = 0.02  # how often a waiting thread checks for cancellation
-FILE_TIMEOUT_SECONDS = 30.0  # some editors never answer an unknown request
-NO_TIMEOUT_SECONDS = float("inf")
+FILE_TIMEOUT_SECONDS = 30.0  # of an answer about a file
 
 Result = TypeVar("Result")
 
@@ -209,7 +208,7 @@ class EditorClient:
         update = permission_tool_call(tool_call)
         request = self.sdk_client.request_permission(session_id=self.session_id, tool_call=update, options=options)
         try:
-            outcome = self._wait_for_result(turn, request, NO_TIMEOUT_SECONDS).outcome
+            outcome = self._wait_for_result(turn, request).outcome
         except RequestError:
             return NOT_ASKED
         if not isinstance(outcome, AllowedOutcome):
@@ -217,35 +216,38 @@ class EditorClient:
         return outcome.option_id
 
     def read_file(self, turn: PromptTurn, path: Path) -> str | None:
-        """The text in the editor's buffer; None when the editor has none, so that the file must be read from disk."""
+        """The text in the editor's buffer; None when the editor has none, so that the file must be read from disk.
+
+        SpecchatError when the editor does not answer: it may have unsaved text, which the file's must not replace.
+        """
         if not self.can_read_files:
             return None
         try:
-            return self._wait_for_result(
-                turn, self.sdk_client.read_text_file(session_id=self.session_id, path=str(path)), FILE_TIMEOUT_SECONDS
-            ).content
-        except (RequestError, SpecchatError, ValueError) as error:
-            if isinstance(error, CancelledError):
-                raise
+            request = self.sdk_client.read_text_file(session_id=self.session_id, path=str(path))
+            return self._wait_for_result(turn, request, path).content
+        except (RequestError, ValueError):
             return None
 
     def write_file(self, turn: PromptTurn, path: Path, text: str) -> None:
         """Let the editor write a file. After a SpecchatError the file must not be written in another way."""
         request = self.sdk_client.write_text_file(session_id=self.session_id, path=str(path), content=text)
         try:
-            self._wait_for_result(turn, request, FILE_TIMEOUT_SECONDS)
+            self._wait_for_result(turn, request, path)
         except RequestError as error:
             raise SpecchatError(f"{path}: the editor did not write the file: {error}") from None
 
-    def _wait_for_result(self, turn: PromptTurn, client_request: Coroutine[Any, Any, Result], seconds: float) -> Result:
-        future, deadline = self._submit(client_request), time.monotonic() + seconds
+    def _wait_for_result(
+        self, turn: PromptTurn, client_request: Coroutine[Any, Any, Result], file: Path | None = None
+    ) -> Result:
+        """What the editor answers; about a file it must do so in time, and the user may take as long as they like."""
+        future, deadline = self._submit(client_request), time.monotonic() + FILE_TIMEOUT_SECONDS
         while not self._poll(future):
             if turn.cancelled.is_set():
                 future.cancel()
                 raise CancelledError("stopped")
-            if time.monotonic() > deadline:
+            if file is not None and time.monotonic() > deadline:
                 future.cancel()
-                raise SpecchatError(f"the editor did not answer within {seconds:.0f} s")
+                raise SpecchatError(f"{file}: the editor did not answer within {FILE_TIMEOUT_SECONDS:.0f} s; try again")
         return future.result()
 
     def _submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:

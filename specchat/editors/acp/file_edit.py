@@ -12,10 +12,11 @@ from uuid import uuid4
 from acp.schema import FileEditToolCallContent, PromptResponse, ToolCallStart
 
 from specchat.chat.events import Event, Routed, TextDelta
+from specchat.chat.sum_totals import sum_totals
 from specchat.edit.edit_intent import EditIntent
 from specchat.edit.edit_target import EditTarget
 from specchat.edit.edit_task import EditJob, EditResult, run_edit
-from specchat.edit.edit_turn import EditRun, sum_totals
+from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.rewrite_alignment import RewriteAlignment
 from specchat.edit.source_text import Source
