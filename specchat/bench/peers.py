@@ -230,6 +230,11 @@ def tokenize_prompts(
     return tuple(chosen)
 
 
+def cut_or_repeat(tokens: list[int], count: int) -> list[int]:
+    """The first `count` tokens of a prompt, which starts again where it is too short."""
+    return (tokens * -(-count // len(tokens)))[:count]
+
+
 def specchat_contender(
     target: Model, make_drafter: Callable[[list[int]], Drafter], budget: int, stop_token_ids: frozenset[int]
 ) -> GenerateFunction:

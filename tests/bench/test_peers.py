@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from specchat.bench.llama_cpp import TimedRun
-from specchat.bench.peers import Comparison, PairedRuns, PeerBench, as_table, compare, tokenize_prompts
+from specchat.bench.peers import Comparison, PairedRuns, PeerBench, as_table, compare, cut_or_repeat, tokenize_prompts
 from specchat.bench.prompt_files import read_prompts
 from specchat.chat.request import Attachment, Request
 from specchat.errors import InputError
@@ -47,6 +47,10 @@ def test_the_ratio_is_theirs_by_ours_for_each_token():
 
     assert pair.speedup == pytest.approx(3.0)
     assert not pair.is_identical
+
+
+def test_a_prompt_is_cut_or_repeated_to_a_length():
+    assert [cut_or_repeat([1, 2, 3], count) for count in (2, 3, 7)] == [[1, 2], [1, 2, 3], [1, 2, 3, 1, 2, 3, 1]]
 
 
 def test_contenders_take_turns():
