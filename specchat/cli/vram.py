@@ -18,7 +18,6 @@ from specchat.hub.memory_plan import (
     BF16_BYTES,
     GIB,
     INT4_CHECKPOINTS,
-    LLAMA_LIKE_FAMILIES,
     SCRATCH_ROWS,
     MemoryPlan,
     QuantizedModel,
@@ -32,6 +31,7 @@ from specchat.hub.memory_plan import (
     usable_gpu_bytes,
 )
 from specchat.hub.recommend import drafter_quant_format, format_gib
+from specchat.models.llama_families import LLAMA_LIKE_FAMILIES
 from specchat.profile import load_profile
 
 MIN_GIB = 1.5  # smaller tables are in MiB

@@ -16,6 +16,7 @@ from math import ceil
 
 from specchat.devices import CUDA, DeviceKind
 from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OUTPUT, Architecture, Matrix
+from specchat.models.llama_families import LLAMA_LIKE_FAMILIES
 
 GIB = 2**30
 BF16_BYTES = 2
@@ -73,7 +74,6 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
     "int4": _int4_bytes,
     "mxfp4": lambda matrix: BF16_BYTES * matrix.parameters,  # published so: only its experts are quantized
 }
-LLAMA_LIKE_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # forward.llama computes them and can quantize weights
 QUANTIZED_FORMATS = ("gguf4", "gguf8", "int8", "fp8", "nf4", "nf4-double")
 FITTING_FORMATS = ("bf16", "int8", "nf4")
 LISTED_FORMATS = ("bf16", "fp8", "int8", "nf4", "nf4-double")

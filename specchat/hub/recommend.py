@@ -24,7 +24,6 @@ from specchat.hub.measured_passes import MeasuredPasses, seconds_at
 from specchat.hub.memory_plan import (
     BF16_BYTES,
     GIB,
-    LLAMA_LIKE_FAMILIES,
     QUANTIZED_FORMATS,
     SCRATCH_ROWS,
     MemoryPlan,
@@ -35,6 +34,7 @@ from specchat.hub.memory_plan import (
     weight_bytes,
 )
 from specchat.hub.pairing import MAX_DRAFT_SHARE, catalog_member, pair_warnings
+from specchat.models.llama_families import LLAMA_LIKE_FAMILIES
 from specchat.profile import Limits, Models
 from specchat.profile.validation import key_info
 

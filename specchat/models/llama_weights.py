@@ -22,12 +22,12 @@ from specchat.forward.rope import Rope, cos_sin
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.models.gguf_blocks import GgufBlocks
 from specchat.models.int4_checkpoints import Int4TensorFiles, int4_scheme, is_int4
+from specchat.models.llama_families import LLAMA_LIKE_FAMILIES, sliding_window
 from specchat.models.llama_manifest import check_tensors, read_dimensions
 from specchat.models.tensor_files import EMBEDDING, WeightLoader
 
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3")
 DEFAULT_ARENA_TOKENS = 8192  # without a limit; a context window may have a million tokens
-LLAMA_LIKE_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -108,7 +108,7 @@ def _weights(
     is_tied = config.get("tie_word_embeddings", False) or "lm_head.weight" not in loader.files
     head = loader.tied_lm_head(embedding) if is_tied else loader.linear("lm_head")
     indices = range(dimensions.layers)
-    layers = [_layer(loader, f"model.layers.{index}", _sliding_window(config, index)) for index in indices]
+    layers = [_layer(loader, f"model.layers.{index}", sliding_window(config, index)) for index in indices]
     norm, rope = loader.tensor("model.norm.weight"), Rope.from_config(config)
     positions = torch.arange(context_window + SCRATCH_ROWS)  # a config may declare millions
     cosine, sine = cos_sin(positions, rope.inv_freq(dimensions.head_size), rope.attention_factor)
@@ -129,15 +129,3 @@ def _layer(loader: WeightLoader, prefix: str, sliding_window: int | None) -> Dec
         mlp=SwiGluMlp.load(loader.linear, f"{prefix}.mlp"),
         sliding_window=sliding_window,
     )
-
-
-def _sliding_window(config: dict[str, Any], index: int) -> int | None:
-    """The sliding window of a layer, by the rules of its family; None for full attention."""
-    if not config.get("sliding_window") or config.get("use_sliding_window") is False:
-        return None
-    if kinds := config.get("layer_types"):
-        return config["sliding_window"] if kinds[index] == "sliding_attention" else None
-    if config["model_type"].startswith("qwen"):
-        is_sliding = config.get("use_sliding_window") and index >= config.get("max_window_layers", 28)
-        return config["sliding_window"] if is_sliding else None
-    return config["sliding_window"]

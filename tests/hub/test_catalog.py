@@ -19,7 +19,6 @@ from specchat.hub.machine import Device, probed_gpus, simulated_gpu
 from specchat.hub.measured_passes import MeasuredPasses, measured_passes, seconds_at
 from specchat.hub.memory_plan import (
     GIB,
-    LLAMA_LIKE_FAMILIES,
     STORAGE_FORMATS,
     QuantizedModel,
     cache_rows,
@@ -42,7 +41,7 @@ from specchat.hub.recommend import (
     recommend,
     speed_lines,
 )
-from specchat.models import llama_weights
+from specchat.models.llama_families import LLAMA_LIKE_FAMILIES
 from specchat.profile import load_profile
 from tests.processes import modules_after
 
@@ -340,8 +339,7 @@ def test_a_larger_gpu_never_fits_fewer_models():
         assert sizes == GPU_SIZES_GB[len(GPU_SIZES_GB) - len(sizes) :]
 
 
-def test_the_families_that_can_be_quantized_are_those_of_forward_llama():
-    assert llama_weights.LLAMA_LIKE_FAMILIES == LLAMA_LIKE_FAMILIES
+def test_every_format_with_a_known_quality_has_a_size():
     assert STORAGE_FORMATS.keys() >= FORMAT_QUALITY.keys()
 
 
