@@ -4,6 +4,7 @@ batch.py                        tokens, positions and attention mask of a pass
 llama.py                        the dense Llama family: embed, decoder layers, LM head
 decoder_layer.py                one layer: attention and MLP with residual connections; heads use it, too
 linear.py quant_linear.py       matmuls with float weights, and with 8-bit and 4-bit weights
+expert_linear.py                linear layers of a mixture of experts, each read once a pass
 int4_linear.py triton_linear.py 4-bit weights of AWQ and GPTQ in one layout, and their product on a GPU
 quantize.py                     activations to 8 bits and back
 rope.py                         rotary position embeddings and their scaling
