@@ -1,10 +1,11 @@
 """Build the wheel, compare its content with the repository, and use it in empty environments.
 
-python -m tools.try_wheel [--dist FOLDER] [pip] [pipx] [uv]
+python -m tools.try_wheel [--dist FOLDER] [--kernels] [pip] [pipx] [uv]
 
 Each name is an installer that gets an environment of its own; without names only the content is compared. pipx and uv
-must be on the PATH. The settings of pip (index, folders with wheels) apply to all of them. The exit code is 1 when
-something is missing, or is in the wheel and should not be.
+must be on the PATH. The settings of pip (index, folders with wheels) apply to all of them. With --kernels the wheel is
+that for Linux x86-64, with native kernels; it is used without a compiler, and must compute the bits that this clone
+computes. The exit code is 1 when something is missing, or is in the wheel and should not be, or does not work.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat import __version__
+from specchat.forward.native_build import INSTRUCTION_SETS, PLAIN
 
 ROOT = Path(__file__).parents[1]
 REQUIRED = (  # one file of each kind that no import would miss before it is needed
@@ -34,7 +36,18 @@ REQUIRED = (  # one file of each kind that no import would miss before it is nee
     "specchat/editor_plugins/vim/plugin/specchat.vim", "specchat/editor_plugins/vscode/dist/extension.js",
 )  # fmt: skip
 INSTALL_SECONDS, COMMAND_SECONDS = 1800, 300
+KERNELS_VARIABLE = "SPECCHAT_BUILD_KERNELS"
+COMPUTED_BITS = """
+import hashlib, torch
+from specchat.forward.linear import WeightSource, float_linear, sample_tensor
+from specchat.forward.native_ops import native_kernels
+from specchat.forward.quant_linear import BLOCKS_OF_8_BITS, quant_linear
 
+rows, weight = sample_tensor(torch.bfloat16, 19, 768), sample_tensor(torch.bfloat16, 99, 768)
+layers = float_linear(weight), quant_linear(WeightSource.from_tensor(weight), BLOCKS_OF_8_BITS)
+bits = b"".join(bytes(layer(rows).view(torch.uint8).flatten().tolist()) for layer in layers)
+print(hashlib.sha256(bits).hexdigest() if native_kernels().library else native_kernels().missing_reason)
+"""
 
 QUESTION = "What is 3 + 4?"
 
@@ -62,14 +75,20 @@ class WheelError(Exception):
     """What is wrong with the wheel, in one line."""
 
 
-def build_wheel(folder: Path) -> Path:
+def build_wheel(folder: Path, has_kernels: bool = False) -> Path:
     """The wheel of this clone; an older one of the same version is replaced."""
-    _run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", str(ROOT)])
-    return next(folder.glob(f"specchat-{__version__}-*.whl"))
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={folder}", str(ROOT)]
+    _run(command, {KERNELS_VARIABLE: str(int(has_kernels))})
+    return next(folder.glob(f"specchat-{__version__}-py3-none-{'*linux' if has_kernels else 'any'}*.whl"))
+
+
+def kernel_names() -> set[str]:
+    """What a wheel with native kernels has in addition."""
+    return {f"specchat/forward/{each.library_name()}" for each in (*INSTRUCTION_SETS, PLAIN)}
 
 
 def expected_names() -> set[str]:
-    """The files that belong into the wheel, by their names in it, as git and pyproject.toml list them."""
+    """The files that belong into every wheel, by their names in it, as git and pyproject.toml list them."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
     settings = build["targets"]["wheel"]
     tracked = _run(["git", "-C", str(ROOT), "ls-files", "-z"]).split("\0")
@@ -132,6 +151,19 @@ INSTALLERS: Mapping[str, Callable[[Path, Path], Path]] = {
 }  # fmt: skip
 
 
+def use_kernels(program: Path, home: Path) -> list[str]:
+    """Use the native kernels of an installed specchat where no compiler is: what did not work."""
+    home.mkdir()
+    python = Path(os.path.realpath(program)).parent / "python"
+    expected = _run([sys.executable, "-c", COMPUTED_BITS]).strip()
+    variables = {"HOME": str(home), "SPECCHAT_HOME": str(home / "specchat"), "PATH": str(python.parent), "CXX": ""}
+    uses = (
+        Use((str(program), "doctor"), "compiled in the wheel"),
+        Use((str(python), "-c", COMPUTED_BITS), expected),
+    )
+    return [fault for each in uses if (fault := each.fault(variables, home))]
+
+
 def use(program: Path, home: Path) -> list[str]:
     """Use an installed specchat as a user does: what did not work."""
     home.mkdir()
@@ -155,10 +187,12 @@ def use(program: Path, home: Path) -> list[str]:
     return [fault for each in uses if (fault := each.fault(variables, home))]
 
 
-def try_installer(name: str, wheel: Path) -> list[str]:
+def try_installer(name: str, wheel: Path, has_kernels: bool) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="wheel-", ignore_cleanup_errors=True) as folder:
         try:
-            return use(INSTALLERS[name](wheel, Path(folder)), Path(folder) / "home")
+            program = INSTALLERS[name](wheel, Path(folder))
+            faults = use(program, Path(folder) / "home")
+            return [*faults, *(use_kernels(program, Path(folder) / "bare") if has_kernels else ())]
         except WheelError as error:
             return [str(error)]
 
@@ -185,12 +219,15 @@ def _run(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the wheel and use it in empty environments.")
-    parser.add_argument("installers", nargs="*", choices=[*INSTALLERS], metavar="pip|pipx|uv")
+    parser.add_argument("installers", nargs="*", metavar="pip|pipx|uv")
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
+    parser.add_argument("--kernels", action="store_true", help="the wheel with native kernels, for Linux x86-64")
     options = parser.parse_args()
-    wheel = build_wheel(options.dist)
+    if unknown := set(options.installers) - set(INSTALLERS):  # `choices` of Python 3.11 refuse no name at all, too
+        parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(INSTALLERS)}")
+    wheel, expected = build_wheel(options.dist, options.kernels), expected_names()
     with zipfile.ZipFile(wheel) as archive:
-        faults = content_faults(archive.namelist(), expected_names())
+        faults = content_faults(archive.namelist(), expected | kernel_names() if options.kernels else expected)
     size = wheel.stat().st_size / 2**20
     print(json.dumps({"wheel": wheel.name, "MiB": round(size, 1), "faults": faults}), flush=True)
     has_failed = bool(faults)
@@ -199,7 +236,7 @@ def main() -> int:
             print(json.dumps({"installer": name, "skipped": f"{name} is not installed"}), flush=True)
             continue
         started_at = time.monotonic()
-        faults = try_installer(name, wheel)
+        faults = try_installer(name, wheel, options.kernels)
         seconds = round(time.monotonic() - started_at)
         print(json.dumps({"installer": name, "seconds": seconds, "faults": faults}), flush=True)
         has_failed = has_failed or bool(faults)

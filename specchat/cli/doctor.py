@@ -161,10 +161,11 @@ def _bitsandbytes(context: CheckContext) -> Iterator[Finding]:
 def _native_ops(context: CheckContext) -> Iterator[Finding]:
     if context.skips_measurements or context.machine.best_device is not context.machine.cpu:
         return
-    if problem := _problem_with(context.package_probes["native_ops"], "their results differ from torch"):
-        yield Finding(WARN, "native ops", f"not used, so small models are slower on the CPU: {problem}")
+    found = context.package_probes["native_ops"]
+    if problem := _problem_with(found, "their results differ from torch"):
+        yield Finding(WARN, "native ops", f"not used: torch computes, small models are slower on the CPU: {problem}")
         return
-    yield Finding(OK, "native ops", "compiled for this CPU")
+    yield Finding(OK, "native ops", found["origin"])
 
 
 def _problem_with(probe_result: Mapping[str, Any], wrong_result_message: str) -> str:

@@ -10,7 +10,8 @@ quantize.py                     activations to 8 bits and back
 rope.py                         rotary position embeddings and their scaling
 attention.py                    additive masks and softmax attention
 fused_ops.py                    RMS norm, SwiGLU, RoPE, attention: by torch, native or Triton kernels
-native_ops.py native_*.cpp      native kernels, compiled at their first use: linear layers, attention, and between them
+native_ops.py native_*.cpp      native kernels: linear layers, attention, and between them
+native_build.py                 how they are compiled, when a wheel is built or at their first use
 triton_rows.py                  kernels for CUDA, row by row: norms, SwiGLU, RoPE with the write to the KV cache
 triton_attention.py             kernels for CUDA: split-KV attention of trees, and the attention of a prefill
 triton_ops.py                   the fused ops with these kernels, where they compute what torch computes

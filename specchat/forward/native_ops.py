@@ -1,17 +1,15 @@
-"""The native kernels (`native_*.cpp`): compiled once for the CPU that runs them, and cached on disk.
+"""The native kernels (`native_*.cpp`), for the instruction set that torch uses on this CPU.
 
 They compute a row to the same bits in every batch, which torch does not, and faster for the few rows of a decoding
-pass. The wheel contains no binaries, so the kernels are compiled at their first use; without a C++ compiler torch
-computes everything. Knows the compiler, the library and its function signatures; knows no layer.
+pass. A wheel for Linux x86-64 brings them compiled; else they are compiled at their first use and cached on disk;
+without a C++ compiler torch computes everything. Knows the library and its function signatures; knows no layer.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
-import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Sequence
@@ -22,20 +20,17 @@ from pathlib import Path
 import torch
 
 from specchat.errors import last_output_line
+from specchat.forward.native_build import (
+    InstructionSet,
+    compile_library,
+    find_compiler,
+    instruction_sets,
+    source_hash,
+    wheel_library,
+)
 from specchat.paths import belongs_to_user, cache_folder, user_id
 
-SOURCES = tuple(Path(__file__).with_name(f"native_{name}.cpp") for name in ("ops", "linear", "packed", "attention"))
-HEADER = Path(__file__).with_name("native_lanes.h")
 ENVIRONMENT_VARIABLE, DISABLED = "SPECCHAT_KERNELS", "none"
-COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-std=c++17", "-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
-CAPABILITY_FLAGS = {  # by the instruction set that torch uses
-    "AVX512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
-    "AVX2": ("-march=x86-64-v3",),
-}
-BFLOAT16_FLAGS, VNNI_FLAGS = ("-mavx512bf16",), ("-mavx512vnni",)
-AMX_FLAGS = ("-mamx-tile", "-mamx-bf16")
-COMPILE_TIMEOUT_SECONDS = 60
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -63,6 +58,7 @@ class NativeKernels:
 
     library: ctypes.CDLL | None
     missing_reason: str = ""
+    origin: str = ""  # of the library
 
     @property
     def lanes(self) -> int:
@@ -90,21 +86,41 @@ class NativeKernels:
 
 @lru_cache
 def native_kernels() -> NativeKernels:
-    """The kernels for the instruction set that torch uses on this CPU."""
+    """The kernels for this CPU: those of the wheel, else those that a compiler makes of their sources."""
     if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
         return NativeKernels(None, f"{ENVIRONMENT_VARIABLE}={DISABLED} is set")
-    compiler, folder = _find_compiler(), cache_folder() / "kernels"
+    sets = _instruction_sets()
+    return _load_from_wheel(sets) or _load_compiled(sets)
+
+
+def _load_from_wheel(sets: Sequence[InstructionSet]) -> NativeKernels | None:
+    """None also where the library of the wheel needs a newer system than this one."""
+    found = wheel_library(sets)
+    if found is None:
+        return None
+    try:
+        return _load(found.path, f"compiled in the wheel, for {found.instruction_set.name}")
+    except OSError:
+        return None
+
+
+def _load_compiled(sets: Sequence[InstructionSet]) -> NativeKernels:
+    compiler, folder = find_compiler(), cache_folder() / "kernels"
     if compiler is None:
         return NativeKernels(None, f"no C++ compiler; {INSTALL_COMPILER}")
     try:
-        library = ctypes.CDLL(str(_compile_best_library(compiler, folder)))
-        library.enable_amx()
-        return NativeKernels(library)
+        return _load(_compile_best_library(compiler, sets, folder), "compiled here, for this CPU")
     except subprocess.CalledProcessError as error:
         message = last_output_line(error.stderr, NO_MESSAGE)
         return NativeKernels(None, f"{compiler} cannot compile them ({message}); {INSTALL_COMPILER}")
     except (OSError, subprocess.TimeoutExpired) as error:
         return NativeKernels(None, f"{folder}: {last_output_line(str(error), NO_MESSAGE)}")
+
+
+def _load(path: Path, origin: str) -> NativeKernels:
+    library = ctypes.CDLL(str(path))
+    library.enable_amx()
+    return NativeKernels(library, origin=origin)
 
 
 class NativeBorderError(RuntimeError):
@@ -123,46 +139,35 @@ def data_pointer(tensor: torch.Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _flag_sets() -> list[tuple[str, ...]]:
-    """Compiler flags for the instruction set that torch uses, with its extensions for bfloat16 first, then without."""
-    capability = torch.backends.cpu.get_cpu_capability()
-    has_vnni = capability == "AVX512" and torch.cpu._is_vnni_supported()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    sets: list[tuple[str, ...]] = [(*FLAGS, *CAPABILITY_FLAGS.get(capability, ()), *(VNNI_FLAGS if has_vnni else ()))]
-    if capability == "AVX512" and torch.cpu._is_avx512_bf16_supported():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        sets.insert(0, sets[0] + BFLOAT16_FLAGS)
-        if torch.cpu._is_amx_tile_supported():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-            sets.insert(0, sets[0] + AMX_FLAGS)
-    return sets
+def _instruction_sets() -> list[InstructionSet]:
+    supported = {
+        "VNNI": torch.cpu._is_vnni_supported,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        "BF16": torch.cpu._is_avx512_bf16_supported,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        "AMX": torch.cpu._is_amx_tile_supported,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    }
+    extensions = [name for name, is_supported in supported.items() if is_supported()]
+    return instruction_sets(torch.backends.cpu.get_cpu_capability(), extensions)
 
 
-def _compile_best_library(compiler: str, folder: Path) -> Path:
+def _compile_best_library(compiler: str, sets: Sequence[InstructionSet], folder: Path) -> Path:
     """The library with the most extensions that this compiler knows: older ones know neither AMX nor bfloat16."""
-    *extended, plain = _flag_sets()
-    for flags in extended:
+    *extended, last = sets
+    for each in extended:
         try:
-            return _compile_library(compiler, flags, folder)
+            return _compile_into_cache(compiler, each, folder)
         except subprocess.CalledProcessError:
             continue
-    return _compile_library(compiler, plain, folder)
+    return _compile_into_cache(compiler, last, folder)
 
 
-def _find_compiler() -> str | None:
-    names = (os.environ.get("CXX", ""), *COMPILERS)
-    return next((path for name in names if name and (path := shutil.which(name))), None)
-
-
-def _compile_library(compiler: str, flags: tuple[str, ...], folder: Path) -> Path:
+def _compile_into_cache(compiler: str, instruction_set: InstructionSet, folder: Path) -> Path:
     """The path of the library, compiled unless it is cached. A folder that other users can write to is refused."""
-    code = [path.read_text() for path in (HEADER, *SOURCES)]
-    key = "\0".join((*code, compiler, *flags, platform.machine(), platform.system()))
-    library = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
+    key = source_hash(compiler, *instruction_set.flags, platform.machine(), platform.system())
+    library = folder / f"{key}.so"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     is_writable_by_others = user_id() is not None and folder.stat().st_mode & WRITABLE_BY_OTHERS
     if not belongs_to_user(folder.stat()) or is_writable_by_others:
         raise PermissionError("other users can write to this folder")
     if not library.exists():
-        partial = library.with_suffix(f".{os.getpid()}")
-        command = (compiler, *flags, *map(str, SOURCES), "-o", str(partial))
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_SECONDS)
-        partial.replace(library)
+        compile_library(compiler, instruction_set.flags, library)
     return library

@@ -45,7 +45,7 @@ def _bitsandbytes() -> dict[str, Any]:
 
 
 def _native_ops() -> dict[str, Any]:
-    """Compile the native ops unless they are cached, and compare them with torch."""
+    """Load the native ops, compiled if necessary, and compare them with torch."""
     import torch
 
     from specchat.forward.fused_ops import AttentionDimensions, NativeOps, matches_torch
@@ -55,7 +55,7 @@ def _native_ops() -> dict[str, Any]:
     if kernels.library is None:
         return {"error": kernels.missing_reason}
     ops = NativeOps(AttentionDimensions(heads=4, kv_heads=2, head_size=64, epsilon=1e-6), kernels, torch.float32)
-    return {"computes": matches_torch(ops, torch.float32)}
+    return {"computes": matches_torch(ops, torch.float32), "origin": kernels.origin}
 
 
 def _triton_kernels() -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from specchat.cli import doctor
 from specchat.cli.doctor import BROKEN_EXIT_CODE, FAIL, OK, WARN, catalog_age
-from specchat.forward.native_ops import COMPILERS
+from specchat.forward.native_build import COMPILERS
 from specchat.host.client import Conversation
 from specchat.hub import machine, probe
 from specchat.plugins import discovery
@@ -220,9 +220,8 @@ def test_a_broken_torch_is_a_fault_and_what_can_be_done_without_is_not(monkeypat
     assert BROKEN_EXIT_CODE == code
     assert "ImportError: libc10.so" in found["torch"][0][1]
     assert WARN == found["bitsandbytes"][0][0]
-    assert [(WARN, "not used, so small models are slower on the CPU: no C++ compiler; install one")] == found[
-        "native ops"
-    ]
+    without = "not used: torch computes, small models are slower on the CPU"
+    assert [(WARN, f"{without}: no C++ compiler; install one")] == found["native ops"]
     assert WARN == found["bandwidth"][0][0]
 
 
@@ -244,7 +243,7 @@ def test_kernels_that_are_not_wanted_are_a_trouble_of_the_probe(monkeypatch):
 @pytest.mark.full
 @pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler here")
 def test_kernels_are_tried_in_a_process_of_their_own():
-    assert {"computes": True} == probe.probe("native_ops")
+    assert {"computes": True, "origin": "compiled here, for this CPU"} == probe.probe("native_ops")
 
 
 def test_the_bandwidth_is_measured_in_bytes_a_second():

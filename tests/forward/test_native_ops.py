@@ -1,14 +1,16 @@
-"""The native kernels are compiled once, with any C++ compiler, and are optional."""
+"""The native kernels come with the wheel, or are compiled once, with any C++ compiler; they are optional."""
 
 import stat
+from pathlib import Path
 
 import pytest
 import torch
 
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
-from specchat.forward import native_ops
+from specchat.forward import native_build, native_ops
 from specchat.forward.fused_ops import AttentionDimensions, NativeOps, TorchOps, select_fused_ops
+from specchat.forward.native_build import INSTRUCTION_SETS, PLAIN
 from specchat.forward.native_ops import native_kernels
 from tests.tiny import answer, target
 
@@ -37,6 +39,13 @@ def compiler(tmp_path, monkeypatch):
         return lambda: len(calls.read_text().split()) if calls.exists() else 0
 
     return put
+
+
+@pytest.fixture
+def wheel_folder(tmp_path, monkeypatch):
+    """Where libraries of the wheel are looked for."""
+    monkeypatch.setattr(native_build, "FOLDER", tmp_path)
+    return tmp_path
 
 
 def load_again() -> native_ops.NativeKernels:
@@ -71,6 +80,25 @@ def test_another_instruction_set_of_torch_has_its_own_library(compiler, monkeypa
     assert 2 == calls()
 
 
+@needs_compiler
+def test_the_library_of_the_wheel_is_used_before_any_compiler(compiler, wheel_folder):
+    calls, best = compiler("exit 1"), native_ops._instruction_sets()[0]
+    (wheel_folder / best.library_name()).write_bytes(Path(COMPILED._name).read_bytes())
+
+    assert f"compiled in the wheel, for {best.name}" == load_again().origin
+    assert 0 == calls()
+
+
+@needs_compiler
+@pytest.mark.parametrize("content", [None, b"for a newer system"])
+def test_without_a_library_in_the_wheel_that_runs_here_the_compiler_makes_one(compiler, wheel_folder, content):
+    compiler(COPY)
+    for each in native_ops._instruction_sets() if content else ():
+        (wheel_folder / each.library_name()).write_bytes(content)
+
+    assert "compiled here, for this CPU" == load_again().origin
+
+
 def test_without_a_compiler_the_reason_names_what_to_install(monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -88,14 +116,14 @@ def test_a_compiler_that_fails_is_quoted(compiler, cache):
     assert native.library is None
     assert "(native_ops.cpp:1: no <cmath>)" in native.missing_reason
     assert "install a C++ compiler" in native.missing_reason
-    assert len(native_ops._flag_sets()) == calls()
+    assert len(native_ops._instruction_sets()) == calls()
     assert [] == list(cache.iterdir())
 
 
 @pytest.mark.full
 @needs_compiler
 def test_a_compiler_that_knows_no_amx_compiles_without(compiler, monkeypatch):
-    monkeypatch.setattr(native_ops, "_flag_sets", lambda: [(*native_ops.FLAGS, "-mamx-tile"), native_ops.FLAGS])
+    monkeypatch.setattr(native_ops, "_instruction_sets", lambda: [INSTRUCTION_SETS[0], PLAIN])
     calls = compiler('case "$*" in *-mamx*) exit 1;; esac; exec c++ "$@"')
 
     assert load_again().library is not None

@@ -1,0 +1,77 @@
+"""Which of the libraries of a wheel runs on a CPU, and on which systems the wheel can be installed."""
+
+import platform
+
+import pytest
+
+from specchat.forward import native_build
+from specchat.forward.native_build import INSTRUCTION_SETS, PLAIN, instruction_sets, platform_tag, wheel_library
+
+CPUS = {  # the best library for each, by what torch says of the CPU
+    "avx512-amx": ("AVX512", {"VNNI", "BF16", "AMX"}),
+    "avx512-bf16": ("AVX512", {"VNNI", "BF16"}),
+    "avx512-vnni": ("AVX512", {"VNNI"}),
+    "avx512": ("AVX512", set()),
+    "avx2": ("AVX2", {"VNNI"}),
+    "plain": ("DEFAULT", set()),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of a wheel with all libraries; they are empty."""
+    monkeypatch.setattr(native_build, "FOLDER", tmp_path)
+    for each in (*INSTRUCTION_SETS, PLAIN):
+        (tmp_path / each.library_name()).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", CPUS)
+def test_a_cpu_gets_the_best_library_that_it_can_run(folder, name):
+    assert wheel_library(instruction_sets(*CPUS[name])).instruction_set.name == name
+
+
+def test_a_cpu_that_no_library_names_gets_the_plain_one(folder):
+    assert instruction_sets("SVE256", {"BF16"}) == [PLAIN]
+
+
+def test_no_library_needs_more_than_the_cpu_has(folder):
+    for name, (capability, extensions) in CPUS.items():
+        assert all(each.extensions <= extensions for each in instruction_sets(capability, extensions)), name
+
+
+def test_the_next_best_library_is_used_where_the_best_one_is_missing(folder):
+    (folder / INSTRUCTION_SETS[0].library_name()).unlink()
+
+    assert wheel_library(instruction_sets(*CPUS["avx512-amx"])).instruction_set.name == "avx512-bf16"
+
+
+def test_a_library_of_other_sources_is_not_used(folder, monkeypatch, tmp_path):
+    source = tmp_path / "native_other.cpp"
+    source.write_text("// edited")
+    monkeypatch.setattr(native_build, "SOURCES", (*native_build.SOURCES, source))
+
+    assert wheel_library(instruction_sets(*CPUS["avx2"])) is None
+
+
+@pytest.mark.parametrize(
+    ("needed", "tag"),
+    [
+        (b"GLIBC_2.2.5\0GLIBC_2.14\0GLIBCXX_3.4\0", "manylinux_2_17_x86_64"),
+        (b"GLIBC_2.2.5\0GLIBC_2.29\0", "manylinux_2_29_x86_64"),
+        (b"GLIBC_2.14\0GLIBCXX_3.4.30\0", "linux_x86_64"),
+    ],
+)
+def test_the_wheel_names_the_oldest_system_on_which_its_libraries_load(tmp_path, needed, tag):
+    plain, other = tmp_path / "plain.so", tmp_path / "other.so"
+    plain.write_bytes(b"GLIBC_2.2.5\0")
+    other.write_bytes(needed)
+
+    assert platform_tag([plain, other]) == tag
+
+
+def test_elsewhere_building_ahead_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+
+    with pytest.raises(OSError, match="on Linux x86_64 only"):
+        native_build.compile_for_wheel(tmp_path)
