@@ -99,7 +99,9 @@ class KVCache:
 
     def __init__(self) -> None:
         self.length = 0  # committed rows
-        self.rollback_floor = 0  # a rollback below this clears the cache: for recurrent layers, which cannot roll back
+        self.rollback_floor = 0  # a rollback below this goes to a checkpoint: recurrent layers have no rollback
+        self.checkpoints: tuple[int, ...] = ()  # the lengths that such a rollback can go to, beside 0
+        self.network_bytes = 0  # of keys, values and states that a network keeps in its own cache
         self.slot: Slot | None = None  # None while offloaded or dropped
 
     def require_slot(self) -> Slot:
@@ -136,7 +138,9 @@ class KVCache:
         self.length += len(path)
 
     def rollback(self, length: int) -> None:
-        self.length = min(self.length, length) if length >= self.rollback_floor else 0
+        if length < self.rollback_floor:
+            length = max((each for each in self.checkpoints if each <= length), default=0)
+        self.length = min(self.length, length)
 
 
 def bucket_of(length: int) -> int:
@@ -222,9 +226,9 @@ class KVPool:
     def bytes_of(self, cache: KVCache) -> int:
         """The bytes that a cache holds, in its slot or offloaded."""
         if cache.slot is not None:
-            return cache.slot.bytes
+            return cache.slot.bytes + cache.network_bytes
         offloaded = self._entries[cache].offloaded if cache in self._entries else None
-        return sum(stack.nbytes for stack in offloaded.values()) if offloaded else 0
+        return cache.network_bytes + (sum(stack.nbytes for stack in offloaded.values()) if offloaded else 0)
 
     def _slot_rows(self, min_rows: int) -> int:
         return slot_rows(min_rows) if self.arena is None else self.arena.slot_rows(min_rows)

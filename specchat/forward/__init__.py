@@ -19,6 +19,7 @@ cuda_graphs.py                  passes that are captured once and replayed
 transformers_model.py           every other architecture, computed by transformers
 transformers_cache.py           our KV cache as a transformers cache
 recurrent.py                    transformers models over their own cache: recurrent layers, and plain decoding
+cache_states.py                 copies of their states, to go back in a text
 decoding_form.py                trees, chains or plain: the ways to decode a network of transformers
 decoding_probe.py               short passes that find the best form which is right
 """

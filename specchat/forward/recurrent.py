@@ -7,9 +7,12 @@ Rollback of a recurrent state is impossible: a pass over draft tokens that are r
 adapter saves the state before a pass, and replays the tokens committed since then at the start of the next pass, where
 they cost a few more rows but no pass of their own. Trees would need a state for every branch.
 
+Going further back needs a checkpoint: a copy of the state, at least every `CHECKPOINT_TOKENS` tokens and at the ends of
+prompts and answers. What is behind the checkpoint is read again.
+
 The network's own cache has the keys, values and states; some networks keep a state in their modules instead, which is
-moved in and out for each text. Our `KVCache` only counts rows, and its `rollback_floor` is the length of the saved
-state. A rollback below it clears the cache, and the text is prefilled again.
+moved in and out for each text. Our `KVCache` only counts rows: its `rollback_floor` is the length of the current state,
+and a rollback below it goes to one of its `checkpoints`.
 """
 
 from __future__ import annotations
@@ -26,6 +29,14 @@ from specchat.engine.cache import KVCache, KVLayout
 from specchat.engine.model import ModelOutput
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
+from specchat.forward.cache_states import (
+    CHECKPOINT_TOKENS,
+    MIN_TURN_TOKENS,
+    Checkpoints,
+    Snapshot,
+    cache_bytes,
+    copy_state,
+)
 from specchat.forward.transformers_model import TransformersModel
 
 if TYPE_CHECKING:
@@ -34,7 +45,8 @@ if TYPE_CHECKING:
 MAX_REPLAYED_TOKENS = 16  # more tokens are replayed in a pass of their own
 WHOLE_PROMPT = 2**20  # tokens of a prefill pass that must not be continued by another
 CACHE_NAMES = ("past_key_values", "cache_params", "state")  # of the parameter and of the output, by family
-Saved = list[tuple[Any, dict[str, Any]]]  # an object and copies of its attributes
+MAX_CHECKPOINT_BYTES = 2**29  # of all texts of a model
+CPU = torch.device("cpu")
 
 
 @dataclass
@@ -42,9 +54,10 @@ class _RecurrentState:
     cache: Any  # the network's own, after `length` tokens and the tokens of the last pass; None: it will make one
     module_states: list[Any]  # of the modules that keep a state themselves
     length: int = 0
-    saved: Saved = field(default_factory=list[tuple[Any, dict[str, Any]]])  # after `length`
-    saved_module_states: list[Any] = field(default_factory=list[Any])
+    saved: Snapshot | None = None  # after `length`
     last_tokens: list[int] = field(default_factory=list[int])  # of the last pass
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    is_prefilled: bool = False  # the last pass was a part of a prompt
 
 
 class RecurrentModel(TransformersModel):
@@ -68,15 +81,37 @@ class RecurrentModel(TransformersModel):
         self._initial_states = [getattr(module, name) for module, name in self._state_modules]
         self._state_by_cache: WeakKeyDictionary[KVCache, _RecurrentState] = WeakKeyDictionary()
 
+    @torch.inference_mode()
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         assert tree.is_chain, "a network over its own cache supports chains only"
-        return self._forward_tokens(tree.tokens, cache, rows=len(tree))
+        state, replayed = self._restore_committed_state(cache)
+        if state.is_prefilled:
+            self._add_checkpoint(state, MIN_TURN_TOKENS)
+            state.is_prefilled = False
+        if len(replayed) > MAX_REPLAYED_TOKENS:
+            state, replayed = self._replay(cache, state, replayed), []
+        return self._forward_tokens(cache, state, replayed, tree.tokens, rows=len(tree))
 
+    @torch.inference_mode()
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
+        """In parts that end where a checkpoint is due; in one, if the network does not continue a state with many."""
         tokens = tokens.tolist() if isinstance(tokens, Tensor) else tokens
-        output = self._forward_tokens(tokens, cache, rows=1)
-        cache.commit(list(range(len(tokens))))
-        return output
+        state = self._replay(cache, *self._restore_committed_state(cache))
+        if not state.is_prefilled:
+            self._add_checkpoint(state, MIN_TURN_TOKENS)
+        outputs: list[ModelOutput] = []
+        while True:
+            is_whole = self.is_stepwise and state.length == 0
+            part = tokens if is_whole else tokens[: _room(state) or CHECKPOINT_TOKENS]
+            outputs.append(self._forward_tokens(cache, state, [], part, rows=1))
+            cache.commit(list(range(len(part))))
+            tokens = tokens[len(part) :]
+            if not tokens:
+                break
+            state, _none = self._restore_committed_state(cache)
+        state.is_prefilled = True
+        cache.network_bytes = cache_bytes(state.cache) + state.checkpoints.bytes
+        return ModelOutput(outputs[-1].logits, _concatenated_hidden_states(outputs))
 
     def _kv_layout(self) -> KVLayout:
         return KVLayout((), self.network.dtype, self.network.device)
@@ -87,45 +122,74 @@ class RecurrentModel(TransformersModel):
 
         return None if self._makes_cache else DynamicCache(config=self.network.config)
 
-    @torch.inference_mode()
-    def _forward_tokens(self, tokens: list[int], cache: KVCache, rows: int) -> ModelOutput:
-        state, replayed = self._restore_committed_state(cache)
-        if len(replayed) > MAX_REPLAYED_TOKENS:
-            self._run_network(state, replayed, rows=1)
-            state, replayed = self._restore_committed_state(cache)
+    def _forward_tokens(
+        self, cache: KVCache, state: _RecurrentState, replayed: list[int], tokens: list[int], rows: int
+    ) -> ModelOutput:
+        if len(replayed) + len(tokens) > _room(state):
+            self._add_checkpoint(state)
         output = self._run_network(state, replayed + tokens, rows)
-        cache.rollback_floor = state.length
+        cache.rollback_floor, cache.checkpoints = state.length, state.checkpoints.lengths
         hidden_states = output.hidden_states[len(replayed) :] if output.hidden_states is not None else None
         return ModelOutput(output.logits, hidden_states)
 
+    def _replay(self, cache: KVCache, state: _RecurrentState, replayed: list[int]) -> _RecurrentState:
+        """The state of all committed tokens, after a pass of its own for those that would be replayed."""
+        if replayed:
+            self._run_network(state, replayed, rows=1)
+            state, _none = self._restore_committed_state(cache)
+        return state
+
     def _restore_committed_state(self, cache: KVCache) -> tuple[_RecurrentState, list[int]]:
         """A state of committed tokens only, and the committed tokens that the next pass must replay."""
-        state = self._state_by_cache.get(cache)
-        if state is None or cache.length < state.length:
-            assert cache.length == 0, "rollback below the saved state"
-            state = self._state_by_cache[cache] = _RecurrentState(self._new_cache(), _copy(self._initial_states))
+        state = self._state_by_cache.pop(cache, None) or self._empty_state()
+        self._state_by_cache[cache] = state  # the text that was used last is the last one
+        if cache.length < state.length:
+            self._go_back(state, cache.length)
         committed = cache.length - state.length
         if committed == len(state.last_tokens):
-            state.length, state.last_tokens, state.saved = cache.length, [], save_cache(state.cache)
-            state.saved_module_states = _copy(state.module_states)
+            state.length, state.last_tokens = cache.length, []
+            state.saved = Snapshot.take(state.length, state.cache, state.module_states)
             return state, []
         replayed, state.last_tokens = state.last_tokens[:committed], []
-        if state.length == 0:
-            state.cache, state.module_states = self._new_cache(), _copy(self._initial_states)
-        else:
-            restore_cache(state.saved)
-            state.module_states = _copy(state.saved_module_states)
+        self._restore(state, state.saved)
         return state, replayed
+
+    def _empty_state(self) -> _RecurrentState:
+        return _RecurrentState(self._new_cache(), copy_state(self._initial_states))
+
+    def _go_back(self, state: _RecurrentState, length: int) -> None:
+        self._restore(state, state.checkpoints.go_back(length))
+        state.length, state.last_tokens = length, []
+
+    def _restore(self, state: _RecurrentState, snapshot: Snapshot | None) -> None:
+        if snapshot is None or snapshot.length == 0:
+            state.cache, state.module_states = self._new_cache(), copy_state(self._initial_states)
+        else:
+            state.cache, state.module_states = snapshot.cache, snapshot.restore(self.network.device)
+
+    def _add_checkpoint(self, state: _RecurrentState, min_tokens: int = 1) -> None:
+        """Keep the current state, if it is so many tokens behind the last checkpoint."""
+        is_new = state.length >= state.checkpoints.last_length + min_tokens
+        if not is_new or state.saved is None or state.saved.bytes > MAX_CHECKPOINT_BYTES:
+            return
+        state.checkpoints.add(state.saved.on_device(CPU))
+        for cache, each in self._state_by_cache.items():  # the text that was used longest ago goes first
+            while each.checkpoints.bytes and self.checkpoint_bytes() > MAX_CHECKPOINT_BYTES:
+                each.checkpoints.thin_out()
+            cache.checkpoints = each.checkpoints.lengths
+            cache.network_bytes = cache_bytes(each.cache) + each.checkpoints.bytes
+
+    def checkpoint_bytes(self) -> int:
+        """Of all texts."""
+        return sum(state.checkpoints.bytes for state in self._state_by_cache.values())
 
     def _run_network(self, state: _RecurrentState, tokens: list[int], rows: int) -> ModelOutput:
         if not self.is_stepwise or not state.length or len(tokens) == 1:
             return self._run_pass(state, tokens, rows)
         outputs = [self._run_pass(state, [token], 1) for token in tokens]
         state.last_tokens = tokens
-        hidden_states = [each.hidden_states for each in outputs if each.hidden_states is not None]
-        return ModelOutput(
-            torch.cat([each.logits for each in outputs])[-rows:], torch.cat(hidden_states) if hidden_states else None
-        )
+        logits = torch.cat([each.logits for each in outputs])[-rows:]
+        return ModelOutput(logits, _concatenated_hidden_states(outputs))
 
     def _run_pass(self, state: _RecurrentState, tokens: list[int], rows: int) -> ModelOutput:
         first = state.length + len(state.last_tokens)
@@ -146,6 +210,16 @@ class RecurrentModel(TransformersModel):
             state.cache = getattr(out, self._cache_name)
         state.module_states = [getattr(module, name) for module, name in self._state_modules]
         return ModelOutput(out.logits[0, -rows:], self._hidden_states())
+
+
+def _room(state: _RecurrentState) -> int:
+    """How many tokens a pass may add before the last checkpoint is too far behind; 0 where one is due."""
+    return max(CHECKPOINT_TOKENS + state.checkpoints.last_length - state.length, 0)
+
+
+def _concatenated_hidden_states(outputs: list[ModelOutput]) -> Tensor | None:
+    hidden_states = [each.hidden_states for each in outputs if each.hidden_states is not None]
+    return torch.cat(hidden_states) if hidden_states else None
 
 
 def has_recurrent_layers(network: PreTrainedModel) -> bool:
@@ -177,45 +251,3 @@ def _plain_attributes(network: nn.Module) -> Iterator[tuple[nn.Module, str, Any]
         for name, value in vars(module).items():
             if value is None or isinstance(value, Tensor):
                 yield module, name, value
-
-
-def save_cache(cache: Any) -> Saved:
-    """Copies of all states of a cache of transformers, and the number of rows of those layers that keep all rows."""
-    if not hasattr(cache, "layers"):
-        return [(cache, _copy(vars(cache)))] if hasattr(cache, "__dict__") else []
-    attributes = {name: _copy(value) for name, value in vars(cache).items() if name != "layers"}
-    return [(cache, attributes), *((layer, _save_layer(layer)) for layer in cache.layers)]
-
-
-def restore_cache(saved: Saved) -> None:
-    for owner, attributes in saved:
-        for name, value in attributes.items():
-            setattr(owner, name, getattr(owner, name)[:, :, : value.rows] if isinstance(value, _Rows) else _copy(value))
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The first rows of keys or values. Only their number is saved, because a longer text does not change them."""
-
-    rows: int
-
-
-def _save_layer(layer: Any) -> dict[str, Any]:
-    return {name: _save_attribute(layer, name, value) for name, value in vars(layer).items()}
-
-
-def _save_attribute(layer: Any, name: str, value: Any) -> Any:
-    if name in ("keys", "values") and isinstance(value, Tensor) and value.dim() == 4 and not layer.is_sliding:
-        return _Rows(value.shape[2])
-    return _copy(value)
-
-
-def _copy(value: Any) -> Any:
-    """A copy that a later pass cannot change; values that are no tensors are not changed by passes."""
-    if isinstance(value, Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {key: _copy(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_copy(each) for each in value]
-    return value

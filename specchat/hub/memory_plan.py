@@ -21,6 +21,8 @@ from specchat.models.llama_families import LLAMA_LIKE_FAMILIES
 GIB = 2**30
 BF16_BYTES = 2
 STATE_BYTES = 2 * 4  # recurrent states are float32; the state before the draft tokens is stored, too
+CHECKPOINT_TOKENS = 256  # between states that are kept to go back to, as in forward.cache_states
+MAX_CHECKPOINT_BYTES = 2**29  # of these, as in forward.recurrent
 NF4_BLOCK, SCALES_PER_GROUP = 64, 256  # elements that share a scale, and scales that share a second one
 INT4_GROUP = 128  # inputs of an output that share a scale and a zero point
 FP8_BLOCK = 128  # rows and columns of an expert that share a scale
@@ -138,6 +140,12 @@ def kv_cache_bytes(
     return rows * element_bytes + architecture.recurrent_elements * STATE_BYTES
 
 
+def checkpoint_bytes(architecture: Architecture, tokens: int) -> int:
+    """The bytes of the recurrent states of a text that are kept, in main memory, to go back to."""
+    state_bytes = architecture.recurrent_elements * STATE_BYTES // 2
+    return min(tokens // CHECKPOINT_TOKENS * state_bytes, MAX_CHECKPOINT_BYTES)
+
+
 def kv_bytes_per_token(architecture: Architecture) -> int:
     """The bytes of one more token in layers with full attention."""
     full = [group for group in architecture.kv_layers if not group.sliding_window]
@@ -232,7 +240,8 @@ def plan_memory(
 ) -> MemoryPlan:
     def kv_bytes(model: QuantizedModel, element_bytes: int) -> int:
         has_arena = has_kv_arena(model.architecture, kind=kind)
-        return kv_cache_bytes(
+        checkpoints = checkpoint_bytes(model.architecture, tokens) if kind.shares_main_memory else 0
+        return checkpoints + kv_cache_bytes(
             model.architecture,
             arena_rows(tokens) if has_arena else tokens,
             uses_sliding_windows=uses_sliding_windows and not has_arena,

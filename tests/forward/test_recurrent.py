@@ -11,6 +11,7 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
+from specchat.forward import cache_states, recurrent
 from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.models.load import load_model
 from specchat.models.load_options import LoadOptions
@@ -71,20 +72,80 @@ def test_chains_with_replay_have_the_text_of_plain_decoding(network, sampler):
     assert any(0 < step.accepted < step.drafted for step in fewer_steps)
 
 
-def test_a_text_is_prefilled_again_after_a_deep_rollback(network):
-    model = RecurrentModel(network)
-    generation, _ = generated(model, Drafter(), Sampler(), limit=12)
-    first = list(generation.tokens)
-    assert generation.cache.rollback_floor > 20
+class CountedRows(RecurrentModel):
+    """Counts the rows of all passes."""
 
-    generation.replace_tokens(PROMPT[:20] + PROMPT[30:])
-    generation.replace_tokens(PROMPT)
-    assert 0 == generation.cache.length
-    with model.pool.acquire_slot(generation.cache, 512):
+    rows = 0
+
+    def _run_pass(self, state, tokens, rows):
+        self.rows += len(tokens)
+        return super()._run_pass(state, tokens, rows)
+
+
+def continued(model, generation, tokens, limit):
+    """The answer to a changed text."""
+    generation.replace_tokens(tokens)
+    with model.pool.acquire_slot(generation.cache, 1024):
         list(generation.prefill())
-        list(generation.decode(GenerationConfig(Drafter(), Sampler(), 5, 12)))
+        list(generation.decode(GenerationConfig(Drafter(), Sampler(), 5, limit)))
+    return generation.tokens
 
-    assert first == generation.tokens
+
+@pytest.fixture
+def close_checkpoints(monkeypatch):
+    for module in (recurrent, cache_states):
+        monkeypatch.setattr(module, "CHECKPOINT_TOKENS", 16)
+
+
+@pytest.mark.usefixtures("close_checkpoints")
+@pytest.mark.parametrize("kept", [5, 40, 58])
+def test_going_back_reads_only_what_is_behind_a_checkpoint(network, kept):
+    model = CountedRows(network)
+    generation, _ = generated(model, Drafter(), Sampler(), limit=36)
+    changed = [*generation.tokens[:kept], *reversed(PROMPT)]
+    expected = list(continued(model, Generation(model), changed, limit=12))
+
+    model.rows = 0
+    actual = continued(model, generation, changed, limit=12)
+
+    assert expected == actual
+    assert model.rows - (len(actual) - kept) <= 16
+
+
+@pytest.mark.usefixtures("close_checkpoints")
+def test_a_text_goes_back_again_and_again(network):
+    model = RecurrentModel(network)
+    generation, _ = generated(model, Oracle(PROMPT), Sampler(), limit=30)
+    for kept in (60, 52, 33, 2):
+        changed = [*generation.tokens[:kept], 7, *PROMPT[:10]]
+        expected = list(continued(model, Generation(model), changed, limit=8))
+        assert expected == continued(model, generation, changed, limit=8)
+
+
+def test_another_answer_to_the_same_prompt_reads_one_token(network):
+    model = CountedRows(network)
+    generation, _ = generated(model, Drafter(), Sampler(), limit=12)
+    first, model.rows = list(generation.tokens), 0
+
+    assert first == continued(model, generation, PROMPT, limit=12)
+    assert 12 == model.rows
+
+
+@pytest.mark.usefixtures("close_checkpoints")
+def test_checkpoints_of_all_texts_share_a_budget_and_are_counted(network, monkeypatch):
+    model = RecurrentModel(network)
+    first, _ = generated(model, Drafter(), Sampler(), limit=60)
+    of_one = model.checkpoint_bytes()
+    assert 0 < first.cache.network_bytes == model.pool.bytes_of(first.cache)
+    monkeypatch.setattr(recurrent, "MAX_CHECKPOINT_BYTES", of_one)
+
+    second, _ = generated(model, Drafter(), Sampler(), limit=60)
+
+    assert 0 < model.checkpoint_bytes() <= of_one
+    assert len(second.cache.checkpoints) > 3
+    assert len(first.cache.checkpoints) < len(second.cache.checkpoints)
+    expected = list(continued(model, Generation(model), [*PROMPT[:30], 5], limit=8))
+    assert expected == continued(model, first, [*PROMPT[:30], 5], limit=8)
 
 
 def test_two_texts_do_not_disturb_each_other(network):

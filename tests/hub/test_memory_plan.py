@@ -9,10 +9,13 @@ import pytest
 
 from specchat.devices import CPU, CUDA, DeviceKind
 from specchat.errors import ModelError
+from specchat.forward import cache_states, recurrent
 from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OUTPUT
 from specchat.hub.config_architecture import architecture_from_config, mtp_architecture
 from specchat.hub.memory_plan import (
+    CHECKPOINT_TOKENS,
     GIB,
+    MAX_CHECKPOINT_BYTES,
     SCRATCH_ROWS,
     QuantizedModel,
     arena_rows,
@@ -159,6 +162,19 @@ def test_recurrent_states_do_not_grow_with_the_text():
 
     assert row * 1000 == kv_cache_bytes(hybrid, 2000) - kv_cache_bytes(hybrid, 1000)
     assert 8 * 5 * ((2 * 32 + 64) * 4 + 64 * 16) == kv_cache_bytes(hybrid, 0)
+
+
+def test_a_plan_counts_the_checkpoints_of_recurrent_states_up_to_a_limit():
+    hybrid = QuantizedModel(architecture_from_config(config_of("qwen3_5_text", RECURRENT)), "bf16")
+    state = 4 * hybrid.architecture.recurrent_elements
+
+    def checkpoints(tokens, kind):
+        return plan_memory(hybrid, None, tokens, kind=kind).kv_cache_bytes - kv_cache_bytes(hybrid.architecture, tokens)
+
+    assert 8 * state == checkpoints(2048 + 200, CPU)
+    assert MAX_CHECKPOINT_BYTES == checkpoints(2**30, CPU)
+    assert 0 == checkpoints(2048, CUDA)  # they are in main memory
+    assert (CHECKPOINT_TOKENS, MAX_CHECKPOINT_BYTES) == (cache_states.CHECKPOINT_TOKENS, recurrent.MAX_CHECKPOINT_BYTES)
 
 
 def test_a_recurrent_state_has_the_size_of_that_in_transformers():
