@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FLOAT_FORMAT, GGUF_FORMAT = "float", "gguf"
 WEIGHT_FORMATS = (FLOAT_FORMAT, GGUF_FORMAT, "int8", "fp8", "nf4", "nf4-double")  # of linear layers
+INT8_KV = "int8"
+KV_CACHE_FORMATS = (FLOAT_FORMAT, INT8_KV)  # of keys and values of the target
 DRIVER_FILES = {"NVIDIA": ("/dev/nvidiactl", "/dev/dxg"), "AMD": ("/dev/kfd",)}
 INTEL_DRIVER_FILES = ("/dev/dri", "renderD*")  # every GPU of a display has one
 NEVER_TRIED = "nothing of it was ever tried on a real one"

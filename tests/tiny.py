@@ -60,7 +60,10 @@ def network(
     return getattr(transformers, f"{head}ForCausalLM")(config).to(device, dtype).eval()
 
 
-def target(shape: str = "llama", exact: bool = False, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Model:
+def target(
+    shape: str = "llama", exact: bool = False, dtype: torch.dtype = torch.float32, device: str = "cpu", *,
+    has_int8_kv: bool = False,
+) -> Model:  # fmt: skip
     """An engine model of a random network; its small prefill chunks test chunking.
 
     `dense-llama` is the network of `llama` in our own passes, `graphs-llama` in passes laid out for recordings.
@@ -70,7 +73,9 @@ def target(shape: str = "llama", exact: bool = False, dtype: torch.dtype = torch
         kind, _, family = shape.partition("-")
         context_window = GRAPHED_CONTEXT if kind == "graphs" or device == "cuda" else None
         if kind == "dense":
-            return load_llama(saved(family), dtype, torch.device(device), context_window, passes)
+            return load_llama(
+                saved(family), dtype, torch.device(device), context_window, passes, has_int8_kv=has_int8_kv
+            )
         with patch("specchat.forward.linear.linear_kernel", return_value=None):  # what cannot be recorded
             return load_llama(saved(family), dtype, torch.device(device), context_window, passes, recorded)
     return TransformersModel(network(shape, dtype=dtype, device=device), limits=passes)

@@ -1,6 +1,6 @@
-"""The perplexity of a model on a text, by weight format: how much a format costs in quality.
+"""The perplexity of a model on a text, by formats of weights and KV cache: how much a format costs in quality.
 
-    python -m tools.perplexity FILE --target starter --weights float,gguf
+    python -m tools.perplexity FILE --target starter --weights float,gguf --kv-cache float,int8
 
 The text is read in windows, as rows of one pass after the other, so every format is computed as in decoding.
 """
@@ -8,7 +8,7 @@ The text is read in windows, as rows of one pass after the other, so every forma
 from __future__ import annotations
 
 import argparse
-from itertools import pairwise
+from itertools import pairwise, product
 from math import exp
 from pathlib import Path
 
@@ -17,15 +17,15 @@ from specchat.engine.tree import DraftTree
 from specchat.loading.load_engine import load_engine
 from specchat.profile import load_profile
 
-WINDOW, ROWS = 1024, 32  # tokens of a context that begins anew, tokens of a pass
+WINDOW, ROWS = 1024, 32  # tokens of a context that begins anew, if not otherwise asked for; tokens of a pass
 
 
-def mean_loss(model: Model, tokens: list[int]) -> float:
+def mean_loss(model: Model, tokens: list[int], window_tokens: int = WINDOW) -> float:
     """The mean negative log-likelihood of each token after the first of its window."""
     total = 0.0
-    starts = range(0, len(tokens) - 1, WINDOW)
+    starts = range(0, len(tokens) - 1, window_tokens)
     for first in starts:
-        window, cache = tokens[first : first + WINDOW + 1], model.pool.open()
+        window, cache = tokens[first : first + window_tokens + 1], model.pool.open()
         with model.pool.acquire_slot(cache, len(window) + ROWS):
             for begin, end in pairwise([*range(0, len(window) - 1, ROWS), len(window) - 1]):
                 tree = DraftTree(window[begin])
@@ -42,12 +42,15 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--target", default="starter")
     parser.add_argument("--weights", default="float", help="formats, separated by commas")
+    parser.add_argument("--kv-cache", default="float", help="formats, separated by commas")
+    parser.add_argument("--window", type=int, default=WINDOW, help="tokens of a context, which then begins anew")
     arguments = parser.parse_args()
     profile = load_profile("chat").override({"models.target": arguments.target, "models.draft": "", "models.heads": ()})
-    for weights in arguments.weights.split(","):
-        models = load_engine(profile.override({"models.weights": weights})).models
+    for weights, kv_cache in product(arguments.weights.split(","), arguments.kv_cache.split(",")):
+        models = load_engine(profile.override({"models.weights": weights, "models.kv_cache": kv_cache})).models
         tokens = models.tokenizer.encode(arguments.file.read_text(encoding="utf-8"))
-        print(f"{weights}: {exp(mean_loss(models.target, tokens)):.3f} over {len(tokens)} tokens", flush=True)
+        perplexity = exp(mean_loss(models.target, tokens, arguments.window))
+        print(f"{weights}, KV cache {kv_cache}: {perplexity:.3f} over {len(tokens)} tokens", flush=True)
 
 
 if __name__ == "__main__":

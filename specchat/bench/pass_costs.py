@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from statistics import median
 from time import perf_counter
 from typing import Any, cast
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from specchat.bench.columns import markdown_table
-from specchat.devices import CUDA, kind_of, start_timer, synchronize, warnings_of_waits
+from specchat.devices import CUDA, FLOAT_FORMAT, kind_of, start_timer, synchronize, warnings_of_waits
 from specchat.engine.cache import KVCache
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
@@ -60,9 +61,13 @@ class MedianRange:
 
 @dataclass(frozen=True)
 class PassCosts:
-    """One dtype at one context. Ratios are medians over rounds, each against a one-row pass of the same round."""
+    """One dtype and format of the KV cache at one context.
+
+    Ratios are medians over rounds, each against a one-row pass of the same round.
+    """
 
     dtype: str
+    kv_cache: str
     context: int
     threads: int
     single_row_seconds: MedianRange  # of a pass over one row
@@ -121,25 +126,29 @@ class TimedModel:
 class MeasuredModel:
     target: Model
     dtype: str
+    kv_cache: str
     weight_bytes_per_pass: int  # read by a one-row pass
 
     def fits(self, context: int) -> bool:
         return context + STEPS_PER_ROUND + max(ROW_COUNTS) < self.target.context_window
 
 
-def load_models(profile: Profile, dtypes: Sequence[str], max_context: int, threads: int) -> Iterator[MeasuredModel]:
-    """Load the target alone, in one dtype after the other; `threads` 0 leaves the number to the engine."""
-    for dtype in dtypes:
+def load_models(
+    profile: Profile, dtypes: Sequence[str], max_context: int, threads: int, kv_caches: Sequence[str] = (FLOAT_FORMAT,)
+) -> Iterator[MeasuredModel]:
+    """Load the target alone, in one dtype and format after the other; `threads` 0 leaves the number to the engine."""
+    for dtype, kv_cache in product(dtypes, kv_caches):
         overrides = {
             "models.draft": "",
             "models.heads": (),
             "models.dtype": dtype,
+            "models.kv_cache": kv_cache,
             "limits.context": 2 * max_context + 2048,
         }
         target = load_engine(profile.override(overrides)).models.target
         if threads:
             torch.set_num_threads(threads)
-        yield MeasuredModel(target, dtype, weight_bytes_per_pass(profile, target))
+        yield MeasuredModel(target, dtype, kv_cache, weight_bytes_per_pass(profile, target))
         del target
         gc.collect()
 
@@ -161,7 +170,7 @@ def measure_pass_costs(loaded: MeasuredModel, context: int, rounds: int, progres
     counts_waits = kind_of(target.pool.layout.device) is CUDA
     read_bytes = loaded.weight_bytes_per_pass + context * target.pool.layout.bytes_per_row
     return PassCosts(
-        dtype, context, torch.get_num_threads(),
+        dtype, loaded.kv_cache, context, torch.get_num_threads(),
         single_row_seconds=MedianRange.from_values(each.seconds[1] for each in measured),
         relative_cost_by_rows={
             width: MedianRange.from_values(each.seconds[width] / each.seconds[1] for each in measured)
@@ -205,8 +214,10 @@ def random_context(target: Model, context: int, extra_tokens: int = STEPS_PER_RO
     generation = Generation(target, (Drafter(),))
     generation.tokens = [ROOT_TOKEN] * (context + 1)
     with target.pool.acquire_slot(generation.cache, generation.rows_needed(extra_tokens)):
-        for stack in generation.cache.require_slot().stacks.values():
-            stack.normal_()
+        layout = target.pool.layout
+        for layer, (heads, *sizes) in enumerate(layout.shapes):
+            noise = [torch.randn(1, heads, context, size, dtype=layout.dtype, device=layout.device) for size in sizes]
+            generation.cache.write(layer, *noise)
         generation.cache.commit(list(range(context)))
         yield generation
     generation.close()
@@ -270,7 +281,8 @@ def measure_bandwidth(device: torch.device) -> float:
 def as_table(rows: Sequence[PassCosts]) -> str:
     """Rows as Markdown; c(M) is the time of a pass over M rows relative to one row."""
     widths = [width for width in (rows[0].relative_cost_by_rows if rows else ()) if width > 1]
-    header = ["dtype", "context", "t(1) ms", *(f"c({width})" for width in widths), "bandwidth", "host ms", "GPU syncs"]
+    costs = [f"c({width})" for width in widths]
+    header = ["dtype", "KV cache", "context", "t(1) ms", *costs, "bandwidth", "host ms", "GPU syncs"]
     return markdown_table(header, (_cells(row, widths) for row in rows))
 
 
@@ -281,7 +293,7 @@ def _cells(row: PassCosts, widths: Sequence[int]) -> list[str]:
     ]
     share, syncs = f"{row.bandwidth_utilization.median:.0%} of {row.bytes_per_second / 1e9:.0f} GB/s", row.device_syncs
     return [
-        row.dtype, str(row.context), row.single_row_seconds.to_text(1, 1000), *relative_costs, share,
+        row.dtype, row.kv_cache, str(row.context), row.single_row_seconds.to_text(1, 1000), *relative_costs, share,
         row.host_seconds.to_text(2, 1000),
         "-" if syncs is None else f"{syncs:g}",
     ]  # fmt: skip

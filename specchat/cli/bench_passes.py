@@ -11,13 +11,14 @@ from specchat.errors import UsageError
 
 @click.command()
 @click.option("--dtypes", default="", help="Dtypes to measure, separated by commas.")
+@click.option("--kv-caches", default="", help="Formats of the KV cache to measure, separated by commas: float, int8.")
 @click.option("--contexts", default="128,4096,16384", show_default=True, help="Tokens in the KV cache before a pass.")
 @click.option("--rounds", default=9, show_default=True, help="Repetitions; all measurements take turns.")
 @click.option("--threads", default=0, help="Threads of a pass; 0 leaves it to the engine.")
 @click.option("--model-shape", default="", help="Random weights instead: 0.5b, 8b, or a config.json.")
 @profile_options
 def passes(
-    dtypes: str, contexts: str, rounds: int, threads: int, model_shape: str, **options: Any
+    dtypes: str, kv_caches: str, contexts: str, rounds: int, threads: int, model_shape: str, **options: Any
 ) -> None:  # fmt: skip
     """Measure forward passes of the target model.
 
@@ -36,7 +37,9 @@ def passes(
         print_progress(RANDOM_WEIGHTS_WARNING)
         profile = profile.override({"models.target": str(random_model_folder(model_shape)), "models.draft": ""})
     rows = list[PassCosts]()
-    for loaded in load_models(profile, dtypes.split(",") if dtypes else [profile.models.dtype], max(lengths), threads):
+    all_dtypes = dtypes.split(",") if dtypes else [profile.models.dtype]
+    all_kv_caches = kv_caches.split(",") if kv_caches else [profile.models.kv_cache]
+    for loaded in load_models(profile, all_dtypes, max(lengths), threads, all_kv_caches):
         for context in lengths:
             if not loaded.fits(context):
                 window = f"a context window of {loaded.target.context_window}"

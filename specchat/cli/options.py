@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
+from specchat.devices import KV_CACHE_FORMATS
 from specchat.profile import (
     ACCEPTANCE_TESTS,
     DEVICES,
@@ -115,6 +116,12 @@ PROFILE_OPTIONS = (
         "models.draft_weights",
         click.Choice(WEIGHT_CHOICES),
         "Format of the draft model's weights in memory.",
+    ),
+    ProfileOption(
+        "--kv-cache",
+        "models.kv_cache",
+        click.Choice(KV_CACHE_FORMATS),
+        "Format of the target's KV cache. int8 takes half of bfloat16, on a CPU.",
     ),
     ProfileOption(
         "--target",

@@ -9,7 +9,7 @@ import click
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.options import load_plan_text
 from specchat.cli.size_options import Gigabytes, TokenCount, fit_label
-from specchat.devices import CUDA
+from specchat.devices import CUDA, INT8_KV
 from specchat.errors import UsageError
 from specchat.hub.architecture import EMBEDDING, EXPERT, Architecture
 from specchat.hub.catalog import catalog, find_entry, head_architecture
@@ -24,6 +24,7 @@ from specchat.hub.memory_plan import (
     arena_rows,
     cache_rows,
     has_kv_arena,
+    int8_kv_element_bytes,
     kv_bytes_per_token,
     kv_cache_bytes,
     listed_formats,
@@ -150,7 +151,7 @@ def _notes(architecture: Architecture, context: int) -> tuple[str, ...]:
 
 def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
     if row := kv_bytes_per_token(architecture):
-        yield f"a token takes {row / 1024:.3g} KiB of KV cache"
+        yield f"a token takes {row / 1024:.3g} KiB of KV cache{_int8_note(architecture, row)}"
     rows = cache_rows(context)
     if has_kv_arena(architecture, kind=CUDA):
         yield (
@@ -170,6 +171,13 @@ def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
         yield f"recurrent layers hold {format_gib(kv_cache_bytes(architecture, 0))}, whatever the length of the text"
     if architecture.max_position_embeddings and context > architecture.max_position_embeddings:
         yield f"its context window is {architecture.max_position_embeddings} tokens"
+
+
+def _int8_note(architecture: Architecture, row_bytes: int) -> str:
+    if architecture.family not in LLAMA_LIKE_FAMILIES or not architecture.head_size:
+        return ""
+    small = row_bytes / BF16_BYTES * int8_kv_element_bytes(architecture)
+    return f', on a CPU {small / 1024:.3g} KiB with models.kv_cache = "{INT8_KV}"'
 
 
 def _weight_notes(architecture: Architecture) -> Iterator[str]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device import copy_to_device
+from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows, quantize_rows
 from specchat.errors import CacheError, ModelError
 
 if TYPE_CHECKING:
@@ -28,17 +29,23 @@ SCRATCH_ROWS = 256  # rows past the text that a pass may write: the largest tree
 @dataclass(frozen=True)
 class KVLayout:
     shapes: tuple[tuple[int, int, int], ...]  # per layer: key/value heads, key size, value size
-    dtype: torch.dtype
+    dtype: torch.dtype  # of the passes
     device: torch.device
+    is_int8: bool = False  # rows are stored as `int8_rows`
+
+    @property
+    def stored_dtype(self) -> torch.dtype:
+        return torch.int8 if self.is_int8 else self.dtype
 
     @property
     def entries(self) -> list[list[tuple[int, int]]]:
-        """Heads and size of the keys and of the values of each layer."""
-        return [[(heads, key), (heads, value)] for heads, key, value in self.shapes]
+        """Heads and stored size of the keys and of the values of each layer."""
+        extra = SCALE_BYTES if self.is_int8 else 0
+        return [[(heads, key + extra), (heads, value + extra)] for heads, key, value in self.shapes]
 
     @property
     def bytes_per_row(self) -> int:
-        return sum(heads * (key + value) for heads, key, value in self.shapes) * self.dtype.itemsize
+        return sum(heads * size for pair in self.entries for heads, size in pair) * self.stored_dtype.itemsize
 
 
 Stacks = Mapping[tuple[int, int], Tensor]  # for each shape of keys or values: [layers, H, rows, size]
@@ -51,7 +58,7 @@ def allocate_stacks(layout: KVLayout, rows: int) -> dict[tuple[int, int], Tensor
     return {
         shape: torch.zeros(
             sum(pair.count(shape) for pair in entries), shape[0], rows, shape[1],
-            dtype=layout.dtype, device=layout.device,
+            dtype=layout.stored_dtype, device=layout.device,
         )
         for shape in dict.fromkeys(shape for pair in entries for shape in pair)
     }  # fmt: skip
@@ -86,9 +93,9 @@ class Slot:
 
 
 class KVLocation(NamedTuple):
-    """The rows of a layer, for kernels that write them themselves."""
+    """The rows of a layer as they are stored, for kernels that write them themselves."""
 
-    keys: Tensor  # [1, H, rows, size]
+    keys: Tensor  # [1, H, rows, stored size]
     values: Tensor
     first_new_row: int
     kv_length: int  # the pass attends to the rows before this one
@@ -114,12 +121,15 @@ class KVCache:
 
         The default is all committed and new rows. keys, values: [1, H, N, size] -> [1, H, kv_length, size]
         """
-        end = self.length + keys.shape[2]
-        stored_keys, stored_values = self.require_slot().layers[layer]
-        stored_keys[:, :, self.length : end] = keys
-        stored_values[:, :, self.length : end] = values
-        kv_length = kv_length or end
-        return stored_keys[:, :, :kv_length], stored_values[:, :, :kv_length]
+        end, slot = self.length + keys.shape[2], self.require_slot()
+        stored_keys, stored_values = slot.layers[layer]
+        is_int8, kv_length = slot.layout.is_int8, kv_length or end
+        stored_keys[:, :, self.length : end] = quantize_rows(keys) if is_int8 else keys
+        stored_values[:, :, self.length : end] = quantize_rows(values) if is_int8 else values
+        visible_keys, visible_values = stored_keys[:, :, :kv_length], stored_values[:, :, :kv_length]
+        if is_int8:
+            return dequantize_rows(visible_keys, keys.dtype), dequantize_rows(visible_values, values.dtype)
+        return visible_keys, visible_values
 
     def kv_location(self, layer: int, kv_length: int) -> KVLocation:
         """The rows of a layer, for a pass that writes its rows itself and attends to `kv_length` rows."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import ClassVar
 
@@ -18,7 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.devices import kind_of
-from specchat.engine.cache import KVLocation
+from specchat.engine.cache import KVCache, KVLayout, Slot
+from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows
 from specchat.forward.attention import AttentionMask, apply_rope, attention, sdpa
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
 from specchat.forward.linear import TOLERANCE, sample_tensor
@@ -26,6 +28,7 @@ from specchat.forward.native_ops import (
     DISABLED,
     DTYPE_NAMES,
     ENVIRONMENT_VARIABLE,
+    Kernel,
     NativeBorderError,
     NativeKernels,
     check_border,
@@ -37,6 +40,7 @@ NATIVE_MAX_ROWS_SINGLE_THREAD = 512  # above, torch is faster; with more threads
 NATIVE_MIN_ROWS = 128  # a draft tree always uses the kernels: its rows must be those of plain decoding
 NATIVE_MAX_SCORES = 2**17  # of all heads; above, torch computes the attention of a prefill
 NATIVE_MAX_HEAD_SIZE = 512  # MAX_HEAD_SIZE of the kernels
+INT8_TOLERANCE = 0.02  # two steps of a KV cache in 8 bits
 CPU = torch.device("cpu")
 
 log = logging.getLogger(__name__)
@@ -113,6 +117,19 @@ class TorchOps:
         return attention(qkv.queries, keys, values, batch.masks[window])
 
 
+@dataclass(frozen=True)
+class _AttentionKernels:
+    """The kernels over a KV cache of one format."""
+
+    qk_norm_rope: Kernel
+    attention: Kernel
+
+    @classmethod
+    def of(cls, native: NativeKernels, dtype: torch.dtype, suffix: str) -> _AttentionKernels:
+        names = (f"qk_norm_rope{suffix}", f"attention{suffix}")
+        return cls(*(native.require_kernel(name, dtype) for name in names))
+
+
 class NativeOps(TorchOps):
     """Implemented with compiled kernels for few rows, with torch for many. All tensors must have one dtype."""
 
@@ -120,11 +137,11 @@ class NativeOps(TorchOps):
 
     def __init__(self, dimensions: AttentionDimensions, native: NativeKernels, dtype: torch.dtype) -> None:
         super().__init__(dimensions)
-        names = ("rms_norm", "add_rms_norm", "silu_and_mul", "qk_norm_rope", "attention")
-        kernels = [native.kernel(name, dtype) for name in names]
-        self._rms_norm, self._add_rms_norm, self._silu_and_mul, self._qk_norm_rope, self._attention = (
-            kernel for kernel in kernels if kernel is not None
-        )
+        self._rms_norm = native.require_kernel("rms_norm", dtype)
+        self._add_rms_norm = native.require_kernel("add_rms_norm", dtype)
+        self._silu_and_mul = native.require_kernel("silu_and_mul", dtype)
+        self._over_floats = _AttentionKernels.of(native, dtype, "")
+        self._over_int8 = _AttentionKernels.of(native, dtype, "_int8")
         self._lanes = native.lanes
 
     def rms_norm(self, rows: Tensor, weight: Tensor) -> Tensor:
@@ -165,9 +182,10 @@ class NativeOps(TorchOps):
             return super().attention(inputs, batch, layer, window)
         keys, values, first_row, kv_length = batch.kv_location(layer)
         self._check_attention(inputs, states, keys, values, mask, first_row, kv_length)
-        offset, stride = first_row * sizes.head_size * keys.element_size(), keys.stride(1)
+        offset, stride = first_row * keys.shape[3] * keys.element_size(), keys.stride(1)
+        kernels = self._over_int8 if keys.dtype == torch.int8 else self._over_floats
         queries = states.new_empty(sizes.heads, count, sizes.head_size)
-        self._qk_norm_rope(
+        kernels.qk_norm_rope(
             states.data_ptr(), data_pointer(inputs.q_norm), data_pointer(inputs.k_norm),
             inputs.cos.data_ptr(), inputs.sin.data_ptr(), queries.data_ptr(),
             keys.data_ptr() + offset, values.data_ptr() + offset,
@@ -176,12 +194,15 @@ class NativeOps(TorchOps):
         if sizes.heads * count * kv_length > NATIVE_MAX_SCORES and not batch.is_batch_invariant:
             rows = queries.view(1, sizes.kv_heads, -1, sizes.head_size)
             additive = mask.additive if mask is not None else None
-            result = sdpa(rows, keys[:, :, :kv_length], values[:, :, :kv_length], additive)
+            visible = [each[:, :, :kv_length] for each in (keys, values)]
+            if keys.dtype == torch.int8:
+                visible = [dequantize_rows(each, queries.dtype) for each in visible]
+            result = sdpa(rows, *visible, additive)
             return result.view(sizes.heads, count, sizes.head_size).transpose(0, 1).reshape(count, -1)
         out = states.new_empty(count, sizes.heads * sizes.head_size)
         row_length = -(-kv_length // self._lanes) * self._lanes
         scratch = torch.empty(sizes.heads * count * (row_length + sizes.head_size))
-        self._attention(
+        kernels.attention(
             queries.data_ptr(), keys.data_ptr(), values.data_ptr(), data_pointer(mask.allowed if mask else None),
             out.data_ptr(), count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, kv_length,
             scratch.data_ptr(), torch.get_num_threads(),
@@ -199,12 +220,16 @@ class NativeOps(TorchOps):
         kv_length: int,
     ) -> None:
         sizes, count, capacity = self.dimensions, len(states), keys.shape[2]
-        cache_shape, angles_shape = (1, sizes.kv_heads, capacity, sizes.head_size), (count, 1, sizes.head_size)
+        is_int8 = keys.dtype == torch.int8
+        stored_size = sizes.head_size + SCALE_BYTES * is_int8
+        cache_shape, angles_shape = (1, sizes.kv_heads, capacity, stored_size), (count, 1, sizes.head_size)
         is_inside = (
             states.shape[1] == (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size
             and keys.shape == cache_shape == values.shape
             and inputs.cos.shape == angles_shape == inputs.sin.shape
-            and states.dtype == keys.dtype == inputs.cos.dtype
+            and states.dtype == inputs.cos.dtype
+            and (is_int8 or keys.dtype == states.dtype)
+            and keys.dtype == values.dtype
             and 0 <= first_row <= first_row + count <= kv_length <= capacity
             and (mask is None or mask.allowed.shape == (count, kv_length))
         )
@@ -230,7 +255,7 @@ def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
     if native.library is None:
         return TorchOps(dimensions)
     native_ops = NativeOps(dimensions, native, like.dtype)
-    if not matches_torch(native_ops, like.dtype):
+    if not all(matches_torch(native_ops, like.dtype, is_int8=each) for each in (False, True)):
         log.warning("the native kernels give other results than torch, and are not used")
         return TorchOps(dimensions)
     return native_ops
@@ -249,14 +274,18 @@ def _cuda_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
 
 
 @torch.inference_mode()
-def matches_torch(ops: TorchOps, dtype: torch.dtype, device: torch.device = CPU) -> bool:
-    """Whether the kernels compute the results of torch for a few rows; compiler errors and broken files exist."""
-    tolerance, expected = TOLERANCE[dtype], _sample_outputs(TorchOps(ops.dimensions), dtype, device)
-    ours = _sample_outputs(ops, dtype, device)
+def matches_torch(ops: TorchOps, dtype: torch.dtype, device: torch.device = CPU, *, is_int8: bool = False) -> bool:
+    """Whether the kernels compute the results of torch for a few rows; compiler errors and broken files exist.
+
+    With `is_int8`, over a KV cache in 8 bits, where numbers that differ in the last place may be one step apart.
+    """
+    tolerance = max(TOLERANCE[dtype], INT8_TOLERANCE if is_int8 else 0.0)
+    expected = _sample_outputs(TorchOps(ops.dimensions), dtype, device, is_int8=is_int8)
+    ours = _sample_outputs(ops, dtype, device, is_int8=is_int8)
     return all(torch.allclose(one, other, tolerance, tolerance) for one, other in zip(ours, expected, strict=True))
 
 
-def _sample_outputs(ops: TorchOps, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+def _sample_outputs(ops: TorchOps, dtype: torch.dtype, device: torch.device, *, is_int8: bool) -> list[Tensor]:
     """The results of all operations for three rows that follow five committed ones."""
     sizes, first, count, width = ops.dimensions, 5, 3, 64
     end = first + count
@@ -264,25 +293,25 @@ def _sample_outputs(ops: TorchOps, dtype: torch.dtype, device: torch.device) -> 
     def sample(*shape: int) -> Tensor:
         return sample_tensor(dtype, *shape).to(device)
 
-    keys, values = sample(2, 1, sizes.kv_heads, 16, sizes.head_size)
+    layout = KVLayout(((sizes.kv_heads, sizes.head_size, sizes.head_size),), dtype, device, is_int8)
+    cache, kv_shape = KVCache(), (1, sizes.kv_heads, first, sizes.head_size)
+    cache.slot = Slot(layout, 16)
+    cache.write(0, sample(*kv_shape), sample(*kv_shape))
+    cache.length = first
+    keys, values = cache.slot.layers[0]
     allowed = torch.ones(count, end).tril_(first).bool()
-    mask = AttentionMask(allowed, sizes.heads // sizes.kv_heads, keys)
+    mask = AttentionMask(allowed, sizes.heads // sizes.kv_heads, sample(1))
     zero = torch.zeros((), dtype=torch.long, device=device)
     ancestors = ancestor_masks(allowed[:, first:]).to(device)
 
-    def write_kv(_layer: int, new_keys: Tensor, new_values: Tensor) -> tuple[Tensor, Tensor]:
-        keys[:, :, first:end], values[:, :, first:end] = new_keys, new_values
-        return keys[:, :, :end], values[:, :, :end]
-
-    def kv_location(_layer: int) -> KVLocation:
-        return KVLocation(keys, values, first, end)
-
     positions = torch.arange(count)
     cache_rows = CacheRows(lambda _layer: (keys, values), zero, zero + first, ancestors, end)
-    batch = ForwardBatch(positions, {None: mask}, write_kv, kv_location, cache_rows)
+    kv_location = partial(cache.kv_location, kv_length=end)
+    batch = ForwardBatch(positions, {None: mask}, cache.write, kv_location, cache_rows)
     cos, norm = sample(count, 1, sizes.head_size), sample(sizes.head_size)
     qkv = sample(count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size)
     attention_output = ops.attention(QKVInputs(qkv, norm, norm, cos, cos), batch, 0, None)
     rows, weight = sample(count, width), sample(width)
     norms = (ops.rms_norm(rows, weight), *ops.add_rms_norm(rows, rows, weight))
-    return [attention_output, keys, values, *norms, ops.silu_and_mul(rows)]
+    stored = [dequantize_rows(each, dtype) if is_int8 else each for each in (keys, values)]
+    return [attention_output, *stored, *norms, ops.silu_and_mul(rows)]

@@ -73,6 +73,8 @@ class LlamaModel:
         context_window: int,
         limits: BatchLimits,
         graphs: GraphSettings | None = None,
+        *,
+        has_int8_kv: bool = False,
     ) -> None:
         self.dimensions, self.weights, self.limits = dimensions, weights, limits
         self.device, self._like = weights.norm.device, weights.norm
@@ -87,7 +89,7 @@ class LlamaModel:
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
         self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
         kv_shape = (dimensions.kv_heads, dimensions.head_size, dimensions.head_size)
-        layout = KVLayout((kv_shape,) * len(weights.layers), self._like.dtype, self.device)
+        layout = KVLayout((kv_shape,) * len(weights.layers), self._like.dtype, self.device, has_int8_kv)
         arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
         self.pool = KVPool(layout, arena=arena)
         self.hidden_state_layers: tuple[int, ...] = ()

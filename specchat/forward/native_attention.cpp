@@ -3,6 +3,9 @@
 // The result of a row has the same bits whatever other rows are in the pass, whether the row is in a chain or in a tree,
 // and for every number of threads: its sums go over the keys that it sees in the order of their positions, and a key
 // that it does not see adds exactly 0. So a draft tree is verified with the numbers of plain decoding.
+//
+// The cache holds numbers of the passes, or int8: then a row of a head is followed by its scale, a float32
+// (engine/int8_rows.py), and becomes floats in registers.
 
 #include "native_lanes.h"
 
@@ -11,6 +14,37 @@ namespace {
 constexpr int MAX_HEAD_SIZE = 512;
 constexpr int64_t MIN_PARALLEL_PRODUCTS = 1 << 19;  // with fewer, waking a thread takes longer than the work
 constexpr int64_t KEY_BLOCKS = 8;                   // blocks of LANES keys that are transposed at once
+
+// The numbers between two rows of a head in the cache.
+template <class Stored>
+constexpr int64_t row_stride(int size) {
+    return std::is_same_v<Stored, int8_t> ? size + int(sizeof(float)) : size;
+}
+
+template <class T>
+inline void store_row(const T* numbers, T* out, int size) {
+    std::memcpy(out, numbers, sizeof(T) * size);
+}
+
+template <class T>
+inline void store_row(const T* numbers, int8_t* out, int size) {
+    float largest = 0;
+#pragma omp simd reduction(max : largest)
+    for (int i = 0; i < size; i++) {
+        const float magnitude = std::fabs(to_float(numbers[i]));
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    const float scale = largest / 127.0f, step = scale > 0 ? scale : 1.0f;
+#pragma omp simd
+    for (int i = 0; i < size; i++) out[i] = int8_t(std::nearbyint(to_float(numbers[i]) / step));
+    std::memcpy(out + size, &scale, sizeof scale);
+}
+
+inline float load_scale(const int8_t* row, int size) {
+    float scale;
+    std::memcpy(&scale, row + size, sizeof scale);
+    return scale;
+}
 
 // RMS norm of one head, skipped without a weight, then RoPE: half-split layout, the first half of `sin` is negative.
 template <class T>
@@ -31,16 +65,21 @@ void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, 
 
 // states [count, heads + 2 kv_heads, size]; cos, sin [count, size] -> queries [heads, count, size], and keys and values
 // in the rows of a KV cache: `stride` numbers lie between two of its heads.
-template <class T>
-void qk_norm_rope(const T* states, const T* q_norm, const T* k_norm, const T* cos, const T* sin, T* queries, T* keys,
-                  T* values, int64_t count, int heads, int kv_heads, int size, int64_t stride, float epsilon) {
+template <class T, class Stored>
+void qk_norm_rope(const T* states, const T* q_norm, const T* k_norm, const T* cos, const T* sin, T* queries,
+                  Stored* keys, Stored* values, int64_t count, int heads, int kv_heads, int size, int64_t stride,
+                  float epsilon) {
+    const int64_t row_size = row_stride<Stored>(size);
+    T rotated[MAX_HEAD_SIZE];
     for (int64_t row = 0; row < count; row++, cos += size, sin += size) {
         for (int head = 0; head < heads; head++, states += size)
             norm_rope_head(states, q_norm, cos, sin, queries + (head * count + row) * size, size, epsilon);
+        for (int head = 0; head < kv_heads; head++, states += size) {
+            norm_rope_head(states, k_norm, cos, sin, rotated, size, epsilon);
+            store_row(rotated, keys + head * stride + row * row_size, size);
+        }
         for (int head = 0; head < kv_heads; head++, states += size)
-            norm_rope_head(states, k_norm, cos, sin, keys + head * stride + row * size, size, epsilon);
-        for (int head = 0; head < kv_heads; head++, states += size)
-            std::memcpy(values + head * stride + row * size, states, sizeof(T) * size);
+            store_row(states, values + head * stride + row * row_size, size);
     }
 }
 
@@ -88,39 +127,99 @@ inline void interleave_rounds(Words (&rows)[LANES]) {
     for (int i = 0; i < LANES; i++) rows[i] = next[i];
 }
 
-// Keys [LANES, words] -> [words, LANES]; rows from `key_count` on are zero; log2(LANES) rounds of
+inline Floats load_floats(const float* numbers, int size) { return load_vector<Floats>(numbers, size); }
+
+inline Floats load_floats(const bfloat16* numbers, int size) {
+    const Halves halves = load_vector<Halves>(numbers, size);
+#if defined(__AVX512F__)
+    return (Floats)((Words)_mm512_cvtepu16_epi32((__m256i)halves) << 16);
+#elif defined(__AVX2__)
+    return (Floats)((Words)_mm256_cvtepu16_epi32((__m128i)halves) << 16);
+#else
+    return (Floats)(__builtin_convertvector(halves, Words) << 16);
+#endif
+}
+
+inline Floats load_floats(const int8_t* numbers, int size) {
+    const Bytes bytes = load_vector<Bytes>(numbers, size);
+#if defined(__AVX512F__)
+    return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)bytes));
+#elif defined(__AVX2__)
+    __m128i low{};
+    std::memcpy(&low, &bytes, sizeof bytes);
+    return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low));
+#else
+    return __builtin_convertvector(bytes, Floats);
+#endif
+}
+
+// The first `size` numbers of a stored row from a word of T on, as LANES words of T. Steps of int8 are whole numbers,
+// which bfloat16 holds exactly.
+template <class T>
+inline Words load_words(const T* row, int word, int size) {
+    return load_vector<Words>(reinterpret_cast<const uint32_t*>(row) + word, size);
+}
+
+template <class T>
+inline Words load_words(const int8_t* row, int word, int size) {
+    if constexpr (INPUTS_PER_WORD<T> == 1) return (Words)load_floats(row + word, size);
+    const int first = 2 * word, low = 2 * size < LANES ? 2 * size : LANES, high = 2 * size - low;
+    const Floats front = load_floats(row + first, low), back = load_floats(row + first + LANES, high);
+#if defined(__AVX512BF16__)
+    return (Words)_mm512_cvtne2ps_pbh((__m512)back, (__m512)front);
+#else
+    bfloat16 pairs[2 * LANES];
+    for (int i = 0; i < LANES; i++) pairs[i] = from_float<bfloat16>(front[i]), pairs[LANES + i] = from_float<bfloat16>(back[i]);
+    Words words;
+    std::memcpy(&words, pairs, sizeof words);
+    return words;
+#endif
+}
+
+// Stored keys [LANES, size] -> [words, LANES] words of T; rows from `key_count` on are zero; log2(LANES) rounds of
 // interleaving transpose a block.
-void transpose_keys(const uint32_t* keys, int64_t key_count, int words, uint32_t* out) {
+template <class T, class Stored>
+void transpose_keys(const Stored* keys, int64_t key_count, int size, uint32_t* out) {
+    const int words = size / INPUTS_PER_WORD<T>;
     for (int first = 0; first < words; first += LANES) {
-        const int size = words - first < LANES ? words - first : LANES;
+        const int width = words - first < LANES ? words - first : LANES;
         Words rows[LANES];
         for (int key = 0; key < LANES; key++)
-            rows[key] = key < key_count ? load_vector<Words>(keys + key * words + first, size) : Words{};
+            rows[key] = key < key_count ? load_words<T>(keys + key * row_stride<Stored>(size), first, width) : Words{};
         interleave_rounds<LANES>(rows);
-        if (size == LANES)
+        if (width == LANES)
             std::memcpy(out + first * LANES, rows, sizeof rows);  // a known size: registers are stored
         else
-            std::memcpy(out + first * LANES, rows, 4 * LANES * size);
+            std::memcpy(out + first * LANES, rows, 4 * LANES * width);
     }
 }
 
 // Scores of all rows for the blocks of LANES keys in [first, last). queries [rows, size] -> scores [rows, row_length]
-template <class T>
-void compute_scores(const T* queries, const T* keys, float* scores, int64_t rows, int size, int64_t kv_length,
+template <class T, class Stored>
+void compute_scores(const T* queries, const Stored* keys, float* scores, int64_t rows, int size, int64_t kv_length,
                     int64_t row_length, int64_t first, int64_t last) {
     const int words = size / INPUTS_PER_WORD<T>;
     alignas(64) uint32_t transposed[KEY_BLOCKS * LANES * MAX_HEAD_SIZE];
+    float scales[KEY_BLOCKS * LANES] = {};
     for (int64_t start = first; start < last; start += KEY_BLOCKS) {
         const int64_t blocks = last - start < KEY_BLOCKS ? last - start : KEY_BLOCKS;
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t key = (start + block) * LANES;
-            transpose_keys(reinterpret_cast<const uint32_t*>(keys + key * size), kv_length - key, words,
-                           transposed + block * words * LANES);
+            const Stored* first_key = keys + key * row_stride<Stored>(size);
+            transpose_keys<T>(first_key, kv_length - key, size, transposed + block * words * LANES);
+            if constexpr (std::is_same_v<Stored, int8_t>)
+                for (int64_t i = 0; i < LANES && key + i < kv_length; i++)
+                    scales[block * LANES + i] = load_scale(first_key + i * row_stride<Stored>(size), size);
         }
         for_tiles(rows, blocks, [&](int64_t row, int64_t block, auto row_count, auto block_count) {
             constexpr int ROWS = decltype(row_count)::value, BLOCKS = decltype(block_count)::value;
             Floats sums[ROWS][BLOCKS];
             multiply_tile(queries + row * size, size, transposed + block * words * LANES, words * LANES, words, sums);
+            if constexpr (std::is_same_v<Stored, int8_t>)
+                for (int j = 0; j < BLOCKS; j++) {
+                    const Floats block_scales = load_vector<Floats>(scales + (block + j) * LANES, LANES);
+                    for (int i = 0; i < ROWS; i++) sums[i][j] *= block_scales;
+                }
             for (int i = 0; i < ROWS; i++)
                 std::memcpy(scores + (row + i) * row_length + (start + block) * LANES, sums[i], sizeof sums[i]);
         });
@@ -152,28 +251,18 @@ void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t k
     for (int64_t i = 0; i < row_length; i++) scores[i] *= inverse;
 }
 
-inline Floats load_floats(const float* numbers, int size) { return load_vector<Floats>(numbers, size); }
-
-inline Floats load_floats(const bfloat16* numbers, int size) {
-    const Halves halves = load_vector<Halves>(numbers, size);
-#if defined(__AVX512F__)
-    return (Floats)((Words)_mm512_cvtepu16_epi32((__m256i)halves) << 16);
-#elif defined(__AVX2__)
-    return (Floats)((Words)_mm256_cvtepu16_epi32((__m128i)halves) << 16);
-#else
-    return (Floats)(__builtin_convertvector(halves, Words) << 16);
-#endif
-}
-
 // The weighted sum of values, for ROWS rows and the numbers [first, first + LANES * VECTORS) of a head.
-template <int ROWS, int VECTORS, class T>
-void sum_values(const float* weights, int64_t row_length, const T* values, int64_t kv_length, int size, int first,
+template <int ROWS, int VECTORS, class Stored>
+void sum_values(const float* weights, int64_t row_length, const Stored* values, int64_t kv_length, int size, int first,
                 float* sums) {
     Floats totals[ROWS][VECTORS] = {};
     const int tail = size - first < LANES ? size - first : LANES;
     for (int64_t key = 0; key < kv_length; key++) {
         Floats numbers[VECTORS];
-        for (int i = 0; i < VECTORS; i++) numbers[i] = load_floats(values + key * size + first + i * LANES, tail);
+        const Stored* value = values + key * row_stride<Stored>(size);
+        for (int i = 0; i < VECTORS; i++) numbers[i] = load_floats(value + first + i * LANES, tail);
+        if constexpr (std::is_same_v<Stored, int8_t>)
+            for (int i = 0; i < VECTORS; i++) numbers[i] *= load_scale(value, size);
         for (int row = 0; row < ROWS; row++) {
             const float weight = weights[row * row_length + key];
             for (int i = 0; i < VECTORS; i++) totals[row][i] += numbers[i] * weight;
@@ -185,8 +274,8 @@ void sum_values(const float* weights, int64_t row_length, const T* values, int64
 }
 
 // Values of all rows, for one slice of two vectors (or less, at the end of a head).
-template <class T>
-void sum_slice(const float* weights, int64_t rows, int64_t row_length, const T* values, int64_t kv_length, int size,
+template <class Stored>
+void sum_slice(const float* weights, int64_t rows, int64_t row_length, const Stored* values, int64_t kv_length, int size,
                int first, float* sums) {
     int64_t row = 0;
     const auto group = [&](auto group_size) {
@@ -209,8 +298,8 @@ void sum_slice(const float* weights, int64_t rows, int64_t row_length, const T* 
 // queries [heads, count, size]; keys, values [kv_heads, .., size], their first `kv_length` rows, of which the last
 // `count` are those of the pass; `allowed` [count, kv_length] says which a row sees, and null is all -> out
 // [count, heads, size]. `scratch` holds heads * count * (kv_length rounded up to whole vectors + size) floats.
-template <class T>
-void attention(const T* queries, const T* keys, const T* values, const uint8_t* allowed, T* out, int64_t count,
+template <class T, class Stored>
+void attention(const T* queries, const Stored* keys, const Stored* values, const uint8_t* allowed, T* out, int64_t count,
                int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, float* scratch, int64_t threads) {
     const int64_t blocks = (kv_length + LANES - 1) / LANES, row_length = blocks * LANES;
     const int64_t rows = heads / kv_heads * count;  // query heads that share a key head are rows of it
@@ -249,7 +338,13 @@ void attention(const T* queries, const T* keys, const T* values, const uint8_t* 
 
 }  // namespace
 
+#define EXPORT_CACHED(NAME)                     \
+    auto NAME##_float32 = NAME<float, float>;    \
+    auto NAME##_bfloat16 = NAME<bfloat16, bfloat16>; \
+    auto NAME##_int8_float32 = NAME<float, int8_t>;  \
+    auto NAME##_int8_bfloat16 = NAME<bfloat16, int8_t>;
+
 extern "C" {
-EXPORT(qk_norm_rope)
-EXPORT(attention)
+EXPORT_CACHED(qk_norm_rope)
+EXPORT_CACHED(attention)
 }

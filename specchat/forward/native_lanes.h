@@ -27,6 +27,7 @@ constexpr int LANES = 8, SUM_REGISTERS = 8;
 typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+typedef int8_t Bytes __attribute__((vector_size(LANES)));
 
 struct bfloat16 {
     uint16_t bits;

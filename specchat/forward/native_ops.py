@@ -34,12 +34,16 @@ ENVIRONMENT_VARIABLE, DISABLED = "SPECCHAT_KERNELS", "none"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
+_QK_NORM_ROPE = (_POINTER,) * 8 + (_INT64, _INT, _INT, _INT, _INT64, _FLOAT)
+_ATTENTION = (_POINTER,) * 5 + (_INT64, _INT, _INT, _INT, _INT64, _INT64, _POINTER, _INT64)
 ARGUMENT_TYPES = {
     "rms_norm": (_POINTER,) * 3 + (_INT64, _INT64, _FLOAT),
     "add_rms_norm": (_POINTER,) * 5 + (_INT64, _INT64, _FLOAT),
     "silu_and_mul": (_POINTER,) * 2 + (_INT64, _INT64),
-    "qk_norm_rope": (_POINTER,) * 8 + (_INT64, _INT, _INT, _INT, _INT64, _FLOAT),
-    "attention": (_POINTER,) * 5 + (_INT64, _INT, _INT, _INT, _INT64, _INT64, _POINTER, _INT64),
+    "qk_norm_rope": _QK_NORM_ROPE,
+    "attention": _ATTENTION,
+    "qk_norm_rope_int8": _QK_NORM_ROPE,  # over a KV cache in 8 bits
+    "attention_int8": _ATTENTION,
     "linear": (_POINTER,) * 4 + (_INT64,) * 4,
     "packed_linear": (_POINTER,) * 4 + (_INT64,) * 7,
     "quantize": (_POINTER,) * 3 + (_INT64, _INT64, _INT, _INT),
@@ -82,6 +86,12 @@ class NativeKernels:
             return None
         function_type = ctypes.CFUNCTYPE(None, *ARGUMENT_TYPES[name])
         return function_type.in_dll(self.library, f"{name}_{DTYPE_NAMES[dtype]}")
+
+    def require_kernel(self, name: str, dtype: torch.dtype) -> Kernel:
+        """As `kernel`, where there is a library and the dtype is one of DTYPE_NAMES."""
+        kernel = self.kernel(name, dtype)
+        assert kernel is not None, f"no kernel {name} for {dtype}"
+        return kernel
 
 
 @lru_cache

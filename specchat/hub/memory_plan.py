@@ -39,6 +39,7 @@ PREFILL_CHUNK_TOKENS = 512
 DISPLAY_BYTES = int(0.7 * GIB)  # GPU memory that a display and the driver use
 SCRATCH_ROWS = 256  # rows after the text that a pass may write; as in engine.cache
 MIN_BUCKET_ROWS = 1024  # as in engine.cache
+KV_SCALE_BYTES = 4  # as in engine.int8_rows
 ARENA_STEP, ARENA_SPARE_ROWS = 256, 64  # as in engine.kv_arena
 
 
@@ -124,7 +125,7 @@ def lm_head_copy_bytes(architecture: Architecture, quant_format: str, *, kind: D
 
 
 def kv_cache_bytes(
-    architecture: Architecture, tokens: int, *, uses_sliding_windows: bool = True, element_bytes: int = BF16_BYTES
+    architecture: Architecture, tokens: int, *, uses_sliding_windows: bool = True, element_bytes: float = BF16_BYTES
 ) -> int:
     """The bytes of the KV cache and recurrent states of a text.
 
@@ -137,7 +138,7 @@ def kv_cache_bytes(
         * (min(tokens, group.sliding_window) if group.sliding_window and uses_sliding_windows else tokens)
         for group in architecture.kv_layers
     )
-    return rows * element_bytes + architecture.recurrent_elements * STATE_BYTES
+    return round(rows * element_bytes) + architecture.recurrent_elements * STATE_BYTES
 
 
 def checkpoint_bytes(architecture: Architecture, tokens: int) -> int:
@@ -150,6 +151,11 @@ def kv_bytes_per_token(architecture: Architecture) -> int:
     """The bytes of one more token in layers with full attention."""
     full = [group for group in architecture.kv_layers if not group.sliding_window]
     return sum(group.layers * group.elements_per_token for group in full) * BF16_BYTES
+
+
+def int8_kv_element_bytes(architecture: Architecture) -> float:
+    """The bytes of a number in a KV cache in 8 bits: the numbers of a head share a scale."""
+    return 1 + KV_SCALE_BYTES / architecture.head_size if architecture.head_size else BF16_BYTES
 
 
 def cache_rows(context_tokens: int) -> int:
@@ -173,6 +179,14 @@ class QuantizedModel:
     architecture: Architecture
     quant_format: str
     embeddings_on_cpu: bool = False
+    has_int8_kv: bool = False
+
+    @property
+    def kv_element_bytes(self) -> float:
+        """The bytes of a number of its KV cache."""
+        if self.has_int8_kv:
+            return int8_kv_element_bytes(self.architecture)
+        return 4 if self.quant_format == "float32" else BF16_BYTES
 
     def weight_bytes(self, *, kind: DeviceKind = CUDA) -> int:
         weights = weight_bytes(self.architecture, self.quant_format, embeddings_on_cpu=self.embeddings_on_cpu)
@@ -238,7 +252,7 @@ def plan_memory(
     kind: DeviceKind = CUDA,
     uses_sliding_windows: bool = True,
 ) -> MemoryPlan:
-    def kv_bytes(model: QuantizedModel, element_bytes: int) -> int:
+    def kv_bytes(model: QuantizedModel, element_bytes: float) -> int:
         has_arena = has_kv_arena(model.architecture, kind=kind)
         checkpoints = checkpoint_bytes(model.architecture, tokens) if kind.shares_main_memory else 0
         return checkpoints + kv_cache_bytes(
@@ -248,7 +262,7 @@ def plan_memory(
             element_bytes=element_bytes,
         )
 
-    kv_cache = kv_bytes(target, 4 if target.quant_format == "float32" else BF16_BYTES)
+    kv_cache = kv_bytes(target, target.kv_element_bytes)
     if drafter is not None:
         kv_cache += kv_bytes(drafter, BF16_BYTES)
     drafter_bytes = drafter.weight_bytes(kind=kind) if drafter else 0

@@ -271,7 +271,7 @@ def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResource
         "target": f"{models.target} {plan.target.options.quant_format} {target.bytes}{backend}",
         "draft": f"{models.draft} {draft_format} {draft.bytes} {_device_name(draft)}" if draft else "",
         "heads": " ".join(f"{name} {head.bytes}" for name, head in resources.heads.items()),
-        "dtype": str(target.pool.layout.dtype),
+        "dtype": _kv_form(target),
         "exact": str(plan.target.options.exact),
         "device": _device_name(target),
         "threads": str(torch.get_num_threads()),
@@ -288,11 +288,17 @@ def _kv_files(profile: Profile, plan: LoadPlan, target: Model) -> KVFiles | None
     identity = {
         "code": _digest_of_passes(),
         "model": [profile.models.target, [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files]],
-        "form": [plan.target.options.quant_format, target.bytes, str(layout.dtype), plan.target.options.exact],
+        "form": [plan.target.options.quant_format, target.bytes, _kv_form(target), plan.target.options.exact],
         "rows": layout.shapes,
         "machine": [_device_name(target), compute_features()],
     }
     return KVFiles(kv_folder(), kv_identity(identity))
+
+
+def _kv_form(target: Model) -> str:
+    """The dtype of passes, and the format of a KV cache that has another."""
+    layout = target.pool.layout
+    return f"{layout.dtype}, int8 KV cache" if layout.is_int8 else str(layout.dtype)
 
 
 def _digest_of_passes() -> str:

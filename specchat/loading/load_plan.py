@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from specchat.devices import CPU, FLOAT_FORMAT, GGUF_FORMAT, kind_of, resolve_device
+from specchat.devices import CPU, FLOAT_FORMAT, GGUF_FORMAT, INT8_KV, kind_of, resolve_device
 from specchat.errors import ModelError
 from specchat.hub.architecture import Architecture
 from specchat.hub.machine import Machine
@@ -86,7 +86,8 @@ class ModelPlan:
         dtype = "stored dtype" if options.dtype == STORED_DTYPE else options.dtype
         weights = "" if options.quant_format == FLOAT_FORMAT else f"{options.quant_format} weights, "
         backend = "" if options.backend == BUILTIN_BACKEND else f", backend {options.backend}"
-        return f"{self._place()}: {weights}{dtype} on {options.device}{backend}"
+        kv_cache = "" if options.kv_cache == FLOAT_FORMAT else f", {options.kv_cache} KV cache"
+        return f"{self._place()}: {weights}{dtype} on {options.device}{kv_cache}{backend}"
 
     def _place(self) -> str:
         if self.gguf is None:
@@ -159,7 +160,8 @@ class LoadPlan:
             draft = QuantizedModel(architecture, self.draft.memory_format)
         kind = kind_of(self.target.options.device)
         on_cpu = self.target.options.embedding_device == "cpu"
-        quantized = QuantizedModel(target, self.target.memory_format, embeddings_on_cpu=on_cpu)
+        has_int8_kv = self.target.options.kv_cache == INT8_KV
+        quantized = QuantizedModel(target, self.target.memory_format, embeddings_on_cpu=on_cpu, has_int8_kv=has_int8_kv)
         tokens = min(self.context_tokens, target.max_position_embeddings or self.context_tokens)
         return plan_memory(quantized, draft, tokens, kind=kind, uses_sliding_windows=False)
 
@@ -262,6 +264,7 @@ def _target_options(profile: Profile, folder: Path | None, features: ComputeFeat
         models.backend,
         quant_format=_resolve_weights(models, models.weights, local_gguf(models.target), device, features),
         embedding_device=models.embedding_device,
+        kv_cache=models.kv_cache,
     )
 
 

@@ -57,6 +57,8 @@ def load_llama(
     capture: Capture | None = None,
     quant_format: str = "float",
     embedding_device: torch.device | None = None,
+    *,
+    has_int8_kv: bool = False,
 ) -> LlamaModel:
     """Load the model of a folder. `dtype` None keeps the stored dtype; `quant_format` is one of QUANT_FORMATS.
 
@@ -79,7 +81,7 @@ def load_llama(
         capture = capture or CudaGraphCapture(device)
     weights = _weights(loader, config, sizes, embedding_device or device, context_window)
     graphs = GraphSettings(capture, arena_rows(arena_tokens)) if capture is not None else None
-    return LlamaModel(sizes, weights, context_window, limits, graphs)
+    return LlamaModel(sizes, weights, context_window, limits, graphs, has_int8_kv=has_int8_kv)
 
 
 def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles | Int4TensorFiles:

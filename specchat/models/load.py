@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from specchat.devices import (
     FLOAT_FORMAT,
     GGUF_FORMAT,
+    INT8_KV,
     check_available,
     default_device,
     kind_of,
@@ -56,6 +57,11 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
             return _load_llama_model(
                 folder, options, partial(load_llama, folder, dtype, device, options.context_window, shape), device
             )
+        if options.kv_cache != FLOAT_FORMAT:
+            raise ValueError(
+                f"a KV cache in {options.kv_cache} is for Llama, Mistral, Qwen2 and Qwen3 only; use --kv-cache "
+                f"{FLOAT_FORMAT}"
+            )
         if options.quant_format not in (FLOAT_FORMAT, GGUF_FORMAT):  # blocks of other families were dequantized
             raise ValueError(
                 f"{options.quant_format} supports Llama, Mistral, Qwen2 and Qwen3 only; use --weights {FLOAT_FORMAT}"
@@ -86,6 +92,9 @@ def _unknown_architecture(folder: Path) -> ModelError:
 def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Model], device: torch.device) -> Model:
     """Load with `forward.llama`. Warn when the hardware has no fast kernel for the weight format."""
     kind_of(device).check_format(options.quant_format)
+    if (has_int8_kv := options.kv_cache == INT8_KV) and kind_of(device).is_gpu:
+        raise ModelError(f"a KV cache in int8 is for CPUs, not for device {device}; use --kv-cache {FLOAT_FORMAT}")
+    load = partial(load, has_int8_kv=has_int8_kv)
     if warning := hardware_warning(options.quant_format, device):
         print_warning(f"{folder.name}: {warning}")
     cpu, embedding_device = torch.device("cpu"), options.embedding_device

@@ -32,6 +32,7 @@ class LoadOptions:
     backend: str = BUILTIN_BACKEND  # what computes the forward passes
     quant_format: str = FLOAT_FORMAT  # of the linear layers
     embedding_device: str = "auto"  # of the input embeddings: auto, device or cpu
+    kv_cache: str = FLOAT_FORMAT  # one of KV_CACHE_FORMATS
 
 
 def find_model(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specchat.devices import KINDS, WEIGHT_FORMATS
+from specchat.devices import FLOAT_FORMAT, KINDS, KV_CACHE_FORMATS, WEIGHT_FORMATS
 from specchat.errors import ProfileError
 from specchat.plugins.discovery import find_extensions
 from specchat.profile.drafter_names import DRAFTER_NAMES, plugin_drafters
@@ -90,6 +90,13 @@ class Models:
         "auto",
         "Where the input embeddings are stored; auto: on the device, or on the CPU when the device is too small.",
         choices=EMBEDDING_DEVICES,
+    )  # fmt: skip
+    kv_cache: str = key(
+        FLOAT_FORMAT,
+        "The format of the target's KV cache: float, the data type of computations; int8, about half of the memory of "
+        "bfloat16 and a quarter of that of float32. Each format has its own text. On a CPU, for Llama, Mistral, Qwen2 "
+        "and Qwen3.",
+        choices=KV_CACHE_FORMATS,
     )  # fmt: skip
     early_exit: str = key(
         AUTO,

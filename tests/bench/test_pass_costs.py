@@ -33,6 +33,7 @@ def row(**fields):
     }
     return PassCosts(
         "bfloat16",
+        "float",
         128,
         **(
             {
@@ -100,5 +101,7 @@ def test_a_clocked_model_tells_each_pass_once(subject):
 
 
 def test_the_table_tells_milliseconds_ratios_and_shares():
-    assert "| bfloat16 | 128 | 12.0 (10.0-20.0) | 1.50 | 50% of 20 GB/s | 0.20 (0.20-0.20) | - |" in as_table([row()])
+    expected = "| bfloat16 | float | 128 | 12.0 (10.0-20.0) | 1.50 | 50% of 20 GB/s | 0.20 (0.20-0.20) | - |"
+
+    assert expected in as_table([row()])
     assert as_table([row(device_syncs=2)]).endswith("| 2 |")

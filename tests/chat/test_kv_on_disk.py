@@ -17,6 +17,7 @@ FORMS = {
     "float32": {"models.dtype": "float32"},
     "bfloat16": {"models.dtype": "bfloat16"},
     "int8": {"models.weights": "int8"},
+    "int8 KV cache": {"models.kv_cache": "int8"},
     "T1": {"sampling.temperature": 1.0, "sampling.seed": 3},
 }
 IN_EVERY_RUN = "int8"
@@ -83,9 +84,10 @@ def test_nothing_is_kept_without_a_budget():
     assert not kv_folder().exists()
 
 
-def test_rows_of_another_form_or_model_are_not_used():
+@pytest.mark.parametrize("other", ["bfloat16", "int8 KV cache"])
+def test_rows_of_another_form_or_model_are_not_used(other):
     _text, _totals, turns = answered((), LONG, **FORMS["float32"])
-    _text, totals, _turns = answered(turns, "and now?", **FORMS["bfloat16"])
+    _text, totals, _turns = answered(turns, "and now?", **FORMS["float32"] | FORMS[other])
 
     assert totals.cached_tokens == 0
 

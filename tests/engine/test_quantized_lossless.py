@@ -1,4 +1,4 @@
-"""Law 1 for quantized weights: in exact mode, no drafter can change the text."""
+"""Law 1 for quantized weights and KV caches: no drafter can change the text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import torch
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
-from specchat.forward import quant_linear
+from specchat.forward import fused_ops, linear, quant_linear
 from specchat.forward.batch import BatchLimits
+from specchat.forward.native_ops import NativeKernels
 from specchat.forward.quant_linear import Fp8Linear, probe_fp8_matmul
 from specchat.models.llama_weights import load_llama
 from tests.cover import matrix
 from tests.engine.test_lossless import DRAFTERS, HEADS, PLANS, SAMPLERS, two_turns
 from tests.quantized_models import DTYPES, quantized_target
-from tests.tiny import saved
+from tests.tiny import saved, target
 from tests.tiny_heads import drafter_of
 
 SMALLER = ["int8", "fp8", "nf4", "nf4-double"]
@@ -107,3 +108,39 @@ def test_batch_invariant_matmuls_compute_only_the_nodes():
     two_turns(model, Drafter(), SAMPLERS["greedy"], STOPS)
 
     assert widths == {1}
+
+
+@lru_cache
+def plain_texts_over_int8_kv(dtype: str, sampler: str) -> list[list[int]]:
+    return two_turns(int8_kv_target(dtype), Drafter(), SAMPLERS[sampler], STOPS)
+
+
+def int8_kv_target(dtype: str) -> Model:
+    return target("dense-qwen3", dtype=DTYPES[dtype], has_int8_kv=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "drafter", "sampler"), matrix(list(DTYPES), list(DRAFTERS), ["greedy", "T1", "T0.8-penalty"], rounds=1)
+)
+def test_no_drafter_can_change_the_text_of_a_kv_cache_in_8_bits(dtype, drafter, sampler):
+    texts = two_turns(int8_kv_target(dtype), DRAFTERS[drafter]("dense-qwen3"), SAMPLERS[sampler], STOPS)
+
+    assert texts == plain_texts_over_int8_kv(dtype, sampler)
+
+
+@pytest.mark.parametrize("head", [*HEADS, "exit"])
+def test_no_head_and_no_exit_can_change_the_text_of_a_kv_cache_in_8_bits(head):
+    model = int8_kv_target("float32")
+
+    assert two_turns(model, drafter_of(head, model), SAMPLERS["T1"], STOPS) == plain_texts_over_int8_kv("float32", "T1")
+
+
+def test_a_kv_cache_in_8_bits_without_native_kernels_has_the_same_text_in_exact_mode(monkeypatch):
+    monkeypatch.setattr(fused_ops, "native_kernels", lambda: NativeKernels(None))
+    monkeypatch.setattr(linear, "native_kernels", lambda: NativeKernels(None))
+    model = target("dense-qwen3", exact=True, has_int8_kv=True)
+
+    texts = [two_turns(model, who, SAMPLERS["T1"], STOPS) for who in (Drafter(), DRAFTERS["self"]("dense-qwen3"))]
+
+    assert not model.is_batch_invariant
+    assert texts[0] == texts[1]

@@ -9,6 +9,7 @@ import torch
 
 from specchat.engine.cache import KVCache, KVLayout, KVLocation, KVPool
 from specchat.engine.decode import Generation
+from specchat.engine.int8_rows import dequantize_rows
 from specchat.engine.tree import DraftTree
 from specchat.forward import fused_ops
 from specchat.forward.attention import AttentionMask
@@ -54,29 +55,30 @@ def random(dtype: torch.dtype, *shape: int, seed: int = 1) -> torch.Tensor:
 
 
 def attention_results(
-    ops: TorchOps, dtype: torch.dtype, count: int, committed: int, *, has_norms: bool
+    ops: TorchOps, dtype: torch.dtype, count: int, committed: int, *, has_norms: bool, is_int8: bool = False
 ) -> list[torch.Tensor]:
     """The output for `count` rows of a tree after the committed rows, and the keys and values in the cache."""
     sizes = ops.dimensions
-    pool = KVPool(KVLayout(((sizes.kv_heads, sizes.head_size, sizes.head_size),), dtype, torch.device("cpu")))
+    kv_shape = (sizes.kv_heads, sizes.head_size, sizes.head_size)
+    pool = KVPool(KVLayout((kv_shape,), dtype, torch.device("cpu"), is_int8))
     cache = pool.open()
     with pool.acquire_slot(cache, committed + count):
-        keys, values = cache.require_slot().layers[0]
-        keys[:] = random(dtype, *keys.shape, seed=2)
-        values[:] = random(dtype, *values.shape, seed=3)
+        rows = 1, sizes.kv_heads, committed, sizes.head_size
+        cache.write(0, random(dtype, *rows, seed=2), random(dtype, *rows, seed=3))
         cache.length = committed
+        cos, sin = random(dtype, 2, count, 1, sizes.head_size, seed=7)
         nodes = torch.rand(count, count, generator=torch.Generator().manual_seed(4)) < 0.5
         nodes |= torch.eye(count, dtype=torch.bool)
         allowed = torch.cat((torch.ones(count, committed, dtype=torch.bool), nodes), dim=1)
-        mask = None if count == 1 else AttentionMask(allowed, sizes.heads // sizes.kv_heads, keys)
+        mask = None if count == 1 else AttentionMask(allowed, sizes.heads // sizes.kv_heads, cos)
         positions = torch.arange(count)
         kv_location = partial(cache.kv_location, kv_length=committed + count)
         batch = ForwardBatch(positions, {None: mask}, cache.write, kv_location)
         norms = [random(dtype, sizes.head_size, seed=seed) for seed in (5, 6)] if has_norms else (None, None)
-        cos, sin = random(dtype, 2, count, 1, sizes.head_size, seed=7)
         qkv = random(dtype, count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size, seed=8)
         output = ops.attention(QKVInputs(qkv, *norms, cos, sin), batch, 0, None)
-        return [output, keys.clone(), values.clone()]
+        layers = cache.require_slot().layers[0]
+        return [output, *(dequantize_rows(each, dtype) if is_int8 else each.clone() for each in layers)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -90,11 +92,26 @@ def test_attention_has_the_output_and_the_cache_of_torch(dtype, sizes, count, ha
     assert all(is_close(our, their) for our, their in zip(ours, theirs, strict=True))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: f"{sizes.heads}x{sizes.head_size}")
+def test_attention_over_rows_of_8_bits_has_the_output_of_torch(dtype, sizes):
+    native_ops, torch_ops = both(sizes, dtype)
+    ours, theirs = (
+        attention_results(ops, dtype, 5, 37, has_norms=True, is_int8=True) for ops in (native_ops, torch_ops)
+    )
+
+    assert is_close(ours[0], theirs[0])
+    for our, their in zip(ours[1:], theirs[1:], strict=True):  # keys that are rounded may be one step apart
+        step = their.float().abs().amax(-1, keepdim=True) / 127
+        assert ((our.float() - their.float()).abs() <= 1.1 * step + TOLERANCE[dtype] * their.float().abs()).all()
+
+
 def test_attention_over_many_scores_uses_torch(monkeypatch):
     sizes = SHAPES[0]
     native_ops, torch_ops = both(sizes)
     calls = []
-    monkeypatch.setattr(native_ops, "_attention", lambda *arguments: calls.append(arguments))
+    watched = replace(native_ops._over_floats, attention=lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(native_ops, "_over_floats", watched)
     committed = NATIVE_MAX_SCORES // (sizes.heads * 2)
 
     ours, theirs = (
@@ -218,7 +235,7 @@ def test_many_rows_use_torch(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "out"),
-    [("_rms_norm", 2), ("_add_rms_norm", 4), ("_silu_and_mul", 1), ("_qk_norm_rope", 5), ("_attention", 4)],
+    [("_rms_norm", 2), ("_add_rms_norm", 4), ("_silu_and_mul", 1)],
 )
 def test_kernels_with_wrong_results_are_detected(name, out, monkeypatch):
     native_ops, _ = both()
@@ -228,8 +245,20 @@ def test_kernels_with_wrong_results_are_detected(name, out, monkeypatch):
     assert not matches_torch(native_ops, torch.float32)
 
 
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize(("name", "out"), [("qk_norm_rope", 5), ("attention", 4)])
+def test_attention_kernels_with_wrong_results_are_detected(name, out, is_int8, monkeypatch):
+    native_ops, _ = both()
+    assert matches_torch(native_ops, torch.float32, is_int8=is_int8)
+    kernels = "_over_int8" if is_int8 else "_over_floats"
+    wrong = replace(getattr(native_ops, kernels), **{name: lambda *arguments: ctypes.memset(arguments[out], 0, 16)})
+    monkeypatch.setattr(native_ops, kernels, wrong)
+
+    assert not matches_torch(native_ops, torch.float32, is_int8=is_int8)
+
+
 def test_kernels_with_wrong_results_are_not_used(monkeypatch, caplog):
-    monkeypatch.setattr(fused_ops, "matches_torch", lambda *_: False)
+    monkeypatch.setattr(fused_ops, "matches_torch", lambda *_, **__: False)
 
     assert type(select_fused_ops(SHAPES[0], torch.zeros(1))) is TorchOps
     assert "other results than torch" in caplog.text
@@ -255,8 +284,9 @@ def test_norms_in_another_dtype_use_torch():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", ["dense-qwen3", "dense-mistral"])  # mistral: its window is shorter than the text
-def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(shape, dtype):
-    model = target(shape, dtype=dtype)
+@pytest.mark.parametrize("has_int8_kv", [False, True])
+def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(shape, dtype, has_int8_kv):
+    model = target(shape, dtype=dtype, has_int8_kv=has_int8_kv)
     generation = Generation(model)
     generation.replace_tokens(list(range(5, 45)))
     with model.pool.acquire_slot(generation.cache, 900):

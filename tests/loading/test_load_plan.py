@@ -77,6 +77,16 @@ def test_a_missing_folder_and_a_server_profile_are_errors():
         plan_load(LLAMA.override({"models.backend": "vllm", "models.url": "http://localhost:1"}), OLD_CPU)
 
 
+def test_the_plan_counts_a_kv_cache_in_8_bits():
+    profile = Profile().override({"models.draft": ""})
+    floats, int8 = (plan_load(profile.override({"models.kv_cache": each}), OLD_CPU) for each in ("float", "int8"))
+    architecture = floats.target.architecture()
+
+    assert "int8 KV cache" in int8.text()
+    assert "KV cache" not in floats.target.describe()
+    assert int8.memory().kv_cache_bytes * 4 == floats.memory().kv_cache_bytes * (1 + 4 / architecture.head_size)
+
+
 def test_the_text_of_a_plan_has_a_line_for_each_model_and_the_memory():
     rows = [row.split()[0] for row in plan_load(Profile(), OLD_CPU).text().splitlines()]
 

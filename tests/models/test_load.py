@@ -36,6 +36,27 @@ def test_another_architecture_runs_in_transformers():
     assert isinstance(load_model(saved("gemma3"), LoadOptions(dtype="float32")), TransformersModel)
 
 
+def test_a_kv_cache_in_8_bits_takes_a_byte_for_each_number_and_four_for_each_scale():
+    model = load_model(speaking(), LoadOptions(dtype="float32", kv_cache="int8"))
+
+    assert isinstance(model, LlamaModel)
+    [(heads, key_size, value_size), *_others] = model.pool.layout.shapes
+    assert model.pool.layout.bytes_per_row == model.dimensions.layers * heads * (key_size + value_size + 8)
+
+
+def test_a_kv_cache_in_8_bits_is_refused_by_networks_of_transformers():
+    with pytest.raises(ModelError, match="Llama, Mistral, Qwen2 and Qwen3 only; use --kv-cache float"):
+        load_model(saved("gemma3"), LoadOptions(dtype="float32", kv_cache="int8"))
+
+
+def test_a_kv_cache_in_8_bits_is_refused_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(load, "_resolve_device", lambda _name: torch.device("cuda"))
+    monkeypatch.setattr(load, "prepare", lambda _device: None)
+
+    with pytest.raises(ModelError, match="for CPUs, not for device cuda; use --kv-cache float"):
+        load_model(saved("llama"), LoadOptions(dtype="float32", kv_cache="int8"))
+
+
 def test_a_context_window_is_at_most_that_of_the_model():
     assert load_model(speaking(), LoadOptions(context_window=100)).context_window == 100
     assert load_model(speaking(), LoadOptions(context_window=10**6)).context_window == 32768
