@@ -44,6 +44,23 @@ SHAPES = {
     "gemma2": ("Gemma2", {"sliding_window": 24, "query_pre_attn_scalar": 12}),
     "gemma3": ("Gemma3Text", {"sliding_window": 24, "sliding_window_pattern": 2, "query_pre_attn_scalar": 12}),
 }
+# Variations of Llama that our own passes compute; with every number that the family multiplies with, and a window.
+_SMOLLM3 = {"no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 24}
+_GRANITE = {
+    "embedding_multiplier": 6.0, "attention_multiplier": 0.3, "residual_multiplier": 0.22, "logits_scaling": 3.0,
+    "attention_bias": True,
+}  # fmt: skip
+VARIATIONS = {
+    "gemma": ("Gemma", {"tie_word_embeddings": False}),
+    "granite": ("Granite", _GRANITE),
+    "phi3": ("Phi3", {"sliding_window": 24}),
+    "olmo2": ("Olmo2", {}),
+    "olmo3": ("Olmo3", {"sliding_window": 24}),
+    "smollm3": ("SmolLM3", _SMOLLM3),
+    "exaone4": ("Exaone4", {"sliding_window": 24, "sliding_window_pattern": 2}),
+    "seed_oss": ("SeedOss", {}),
+    "ministral": ("Ministral", {"sliding_window": 24}),
+}
 
 
 @lru_cache
@@ -52,12 +69,16 @@ def network(
     device: str = "cpu",
 ) -> PreTrainedModel:  # fmt: skip
     """A random network; the same one for the same arguments."""
-    family, extra = SHAPES[shape]
+    family, extra = (SHAPES | VARIATIONS)[shape]
     torch.manual_seed(seed)
     sizes = {"num_hidden_layers": layers, "vocab_size": vocabulary}
     config = getattr(transformers, f"{family}Config")(**(SIZES | sizes | extra))
     head = "Gemma3" if family == "Gemma3Text" else family
-    return getattr(transformers, f"{head}ForCausalLM")(config).to(device, dtype).eval()
+    model = getattr(transformers, f"{head}ForCausalLM")(config)
+    if shape in VARIATIONS:
+        for weights in (each for name, each in model.named_parameters() if name.endswith(("norm.weight", ".bias"))):
+            torch.nn.init.normal_(weights, mean=float(weights.data.mean()), std=0.2)
+    return model.to(device, dtype).eval()
 
 
 def target(

@@ -1,15 +1,16 @@
 """One forward pass over a batch of rows: networks, linear layers, attention, fused ops, CUDA graphs.
 
 batch.py                        tokens, positions and attention mask of a pass
-llama.py                        the dense Llama family: embed, decoder layers, LM head
+llama.py                        dense networks of the Llama architecture: embed, decoder layers, LM head
 decoder_layer.py                one layer: attention and MLP with residual connections; heads use it, too
 linear.py quant_linear.py       matmuls with float weights, and with 8-bit and 4-bit weights
 expert_linear.py                linear layers of a mixture of experts, each read once a pass
 int4_linear.py triton_linear.py 4-bit weights of AWQ and GPTQ in one layout, and their product on a GPU
 quantize.py                     activations to 8 bits and back
+scaling.py                      the numbers that a family multiplies with or caps at
 rope.py                         rotary position embeddings and their scaling
 attention.py                    additive masks and softmax attention
-fused_ops.py                    RMS norm, SwiGLU, RoPE, attention: by torch, native or Triton kernels
+fused_ops.py                    RMS norm, SwiGLU, GeGLU, RoPE, attention: by torch, native or Triton kernels
 native_ops.py native_*.cpp      native kernels: linear layers, attention, and between them
 native_build.py                 how they are compiled, when a wheel is built or at their first use
 triton_rows.py                  kernels for CUDA, row by row: norms, SwiGLU, RoPE with the write to the KV cache

@@ -41,12 +41,22 @@ def build_attention_mask(
     return None if bool(allowed.all()) else AttentionMask(allowed.contiguous(), queries_per_kv, like)
 
 
-def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask | None) -> Tensor:
+@dataclass(frozen=True)
+class Scores:
+    """What becomes of the products of queries and keys before the softmax."""
+
+    scale: float
+    cap: float | None = None  # scores become cap * tanh(score / cap)
+
+
+def attention(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask | None, scores: Scores | None = None
+) -> Tensor:
     """Grouped-query attention. queries [N, H, size]; keys, values [1, KV, kv_length, size] -> [N, H * size]"""
     count, kv_heads = len(queries), keys.shape[1]
     # query heads that share keys become rows of one head: [1, KV, queries_per_kv * N, size]
     rows = queries.view(1, count, kv_heads, -1, queries.shape[-1]).permute(0, 2, 3, 1, 4)
-    result = sdpa(rows.flatten(2, 3), keys, values, mask.additive if mask is not None else None)
+    result = sdpa(rows.flatten(2, 3), keys, values, mask.additive if mask is not None else None, scores)
     return result.view(kv_heads, -1, count, result.shape[-1]).permute(2, 0, 1, 3).reshape(count, -1)
 
 
@@ -62,25 +72,38 @@ def apply_rope(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(states * cos, torch.cat((second, first), dim=-1), sin)
 
 
-def sdpa(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+def sdpa(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scores: Scores | None = None) -> Tensor:
     """Scaled dot-product attention. queries [B, KV, n, size], keys and values [B, KV, kv_length, size] -> as queries
 
-    `mask` is added to the scores [B, 1, n, kv_length].
+    `mask` is added to the scores [B, 1, n, kv_length]. Without `scores`, their scale is that of the head size.
     """
+    scores = scores or Scores(queries.shape[-1] ** -0.5)
+    if scores.cap is not None:
+        return _capped_attention(queries, keys, values, mask, scores.scale, scores.cap)
     is_large = queries.shape[2] * keys.shape[2] >= MATMUL_MIN_SCORES
     if is_large and queries.dtype == torch.bfloat16 and queries.is_cpu:
-        return _attention_by_matmuls(queries, keys, values, mask)
-    return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        return _attention_by_matmuls(queries, keys, values, mask, scores.scale)
+    return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scores.scale)
 
 
-def _attention_by_matmuls(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+def _capped_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float, cap: float
+) -> Tensor:
+    """Softmax of capped scores in float32, which no kernel of torch has."""
+    scores = cap * torch.tanh((queries @ keys.mT).float() * (scale / cap))
+    if mask is not None:
+        scores = scores + mask
+    return scores.softmax(-1).to(values.dtype) @ values
+
+
+def _attention_by_matmuls(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Two bfloat16 matmuls for each key head, which torch computes twice as fast as its fused attention kernel.
 
     Scores rounded to 8 bits would lose precision, with an error that grows with the score. So the scores are computed
     twice, and the second time the largest score of the row is subtracted before rounding. The softmax stays the same,
     and the scores that matter are then near 0, where rounding is fine: within twice the error of the fused kernel.
     """
-    queries = queries * queries.shape[-1] ** -0.5
+    queries = queries * scale
     result = queries.new_empty(*queries.shape[:3], values.shape[3])
     for block in range(queries.shape[0]):
         for head in range(queries.shape[1]):

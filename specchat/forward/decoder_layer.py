@@ -21,10 +21,14 @@ from specchat.forward.linear import Linear
 
 @dataclass(frozen=True)
 class RopeAngles:
-    """Cosine and sine of the positions of a pass. [N, 1, rotary size]"""
+    """Cosine and sine of some positions. [N, 1, rotary size]"""
 
     cos: Tensor
     sin: Tensor  # the first half is negative
+
+    def at(self, rows: Tensor) -> RopeAngles:
+        """Those of some rows of a table."""
+        return RopeAngles(self.cos[rows], self.sin[rows])
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,19 @@ class AttentionModule(Protocol):
 
 
 @dataclass(frozen=True)
+class WideNorms:
+    """RMS norms of the queries and of the keys of a row, each over all heads together (OLMo)."""
+
+    queries: Tensor  # [H * head_size]
+    keys: Tensor  # [KV * head_size]
+
+    def __call__(self, qkv: Tensor, ops: TorchOps) -> Tensor:
+        heads, kv_heads = len(self.queries), len(self.keys)
+        queries, keys, values = qkv.split((heads, kv_heads, qkv.shape[-1] - heads - kv_heads), dim=-1)
+        return torch.cat((ops.rms_norm(queries, self.queries), ops.rms_norm(keys, self.keys), values), dim=-1)
+
+
+@dataclass(frozen=True)
 class Attention:
     """Grouped-query attention. Query, key and value are one matmul."""
 
@@ -53,19 +70,23 @@ class Attention:
     k_norm: Tensor | None
     o_proj: Linear
     gate_proj: Linear | None = None  # -> H * head_size: the output is multiplied with its sigmoid (Qwen3-Next)
+    wide_norms: WideNorms | None = None
 
     def project_qkv(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles) -> QKV:
-        return ops.qk_norm_rope(self._inputs(hidden_states, rope))
+        return ops.qk_norm_rope(self._inputs(hidden_states, ops, rope))
 
     def __call__(self, hidden_states: Tensor, context: LayerContext, layer: int, window: int | None) -> Tensor:
-        inputs = self._inputs(hidden_states, context.rope)
+        inputs = self._inputs(hidden_states, context.ops, context.rope)
         output = context.ops.attention(inputs, context.batch, layer, window)
         if self.gate_proj is not None:
             output = output * self.gate_proj(hidden_states).sigmoid()
         return self.o_proj(output)
 
-    def _inputs(self, hidden_states: Tensor, rope: RopeAngles) -> QKVInputs:
-        return QKVInputs(self.qkv_proj(hidden_states), self.q_norm, self.k_norm, rope.cos, rope.sin)
+    def _inputs(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles) -> QKVInputs:
+        qkv = self.qkv_proj(hidden_states)
+        if self.wide_norms is not None:
+            qkv = self.wide_norms(qkv, ops)
+        return QKVInputs(qkv, self.q_norm, self.k_norm, rope.cos, rope.sin)
 
 
 @dataclass(frozen=True)
@@ -86,12 +107,35 @@ class SwiGluMlp:
 
 
 @dataclass(frozen=True)
+class GeGluMlp(SwiGluMlp):
+    """down(gelu(gate(x)) * up(x)), with the approximation of gelu by tanh (Gemma). [N, D] -> [N, D]"""
+
+    def __call__(self, rows: Tensor, ops: TorchOps) -> Tensor:
+        return self.down_proj(ops.gelu_and_mul(self.gate_up_proj(rows)))
+
+
+@dataclass(frozen=True)
 class DecoderLayer:
-    input_layernorm: Tensor | None  # [D]; None in the first layer of some heads
+    """Norms are None where a family has none: their input is passed on as it is. [D]"""
+
+    input_layernorm: Tensor | None
     self_attn: AttentionModule
-    post_attention_layernorm: Tensor  # [D]
+    post_attention_layernorm: Tensor | None  # before the MLP
     mlp: Callable[[Tensor, TorchOps], Tensor]  # [N, D] -> [N, D]
     sliding_window: int | None  # number of positions that it sees; None: all
+    attention_output_norm: Tensor | None = None  # before the residual connection
+    mlp_output_norm: Tensor | None = None
+    residual_scale: float = 1.0  # of both outputs
+    rope: int = 0  # which of the stack's
+
+    @property
+    def norms(self) -> list[Tensor]:
+        norms = (self.input_layernorm, self.attention_output_norm, self.post_attention_layernorm, self.mlp_output_norm)
+        return [norm for norm in norms if norm is not None]
+
+    def scaled(self, output: Tensor) -> Tensor:
+        """The output of a module as it is added to the hidden states."""
+        return output if self.residual_scale == 1.0 else output * self.residual_scale
 
 
 @dataclass(frozen=True)
@@ -99,7 +143,7 @@ class DecoderStack:
     layers: Sequence[DecoderLayer]
     norm: Tensor | None  # [D]; None: the output is not normalized
     ops: TorchOps
-    rope: Callable[[Tensor], RopeAngles]  # positions [N] -> angles
+    ropes: Sequence[Callable[[Tensor], RopeAngles]]  # positions [N] -> angles; a layer says which
 
     @property
     def sliding_windows(self) -> frozenset[int | None]:
@@ -113,18 +157,16 @@ class DecoderStack:
 
         `attention_input` replaces the normalized hidden states as input of the first attention. [N, inputs * D]
         """
-        context = LayerContext(self.ops, batch, self.rope(batch.positions))
+        contexts = [LayerContext(self.ops, batch, rope(batch.positions)) for rope in self.ropes]
         layers, by_layer = self.layers[: depth.layers], {0: hidden_states}
         norms = (*(layer.input_layernorm for layer in layers), self.norm)
         normed = self._norm(hidden_states, norms[0]) if attention_input is None else attention_input
         for index, layer in enumerate(layers):
-            output = layer.self_attn(normed, context, index, layer.sliding_window)
-            hidden_states, normed = self.ops.add_rms_norm(hidden_states, output, layer.post_attention_layernorm)
-            output, next_norm = layer.mlp(normed, self.ops), norms[index + 1]
-            if next_norm is None:
-                normed = hidden_states = hidden_states + output
-            else:
-                hidden_states, normed = self.ops.add_rms_norm(hidden_states, output, next_norm)
+            output = layer.self_attn(normed, contexts[layer.rope], index, layer.sliding_window)
+            output = self._norm(output, layer.attention_output_norm)
+            hidden_states, normed = self._add(hidden_states, layer.scaled(output), layer.post_attention_layernorm)
+            output = self._norm(layer.mlp(normed, self.ops), layer.mlp_output_norm)
+            hidden_states, normed = self._add(hidden_states, layer.scaled(output), norms[index + 1])
             if index + 1 in depth.hidden_state_layers:
                 by_layer[index + 1] = hidden_states
         by_layer[FINAL_NORM] = normed
@@ -133,3 +175,10 @@ class DecoderStack:
 
     def _norm(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         return rows if weight is None else self.ops.rms_norm(rows, weight)
+
+    def _add(self, hidden_states: Tensor, output: Tensor, norm: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The sum, and what the next module reads. [N, D] each"""
+        if norm is not None:
+            return self.ops.add_rms_norm(hidden_states, output, norm)
+        hidden_states = hidden_states + output
+        return hidden_states, hidden_states

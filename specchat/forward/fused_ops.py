@@ -1,4 +1,4 @@
-"""The operations between the matmuls of a Llama layer: RMS norm, SwiGLU, RoPE and attention.
+"""The operations between the matmuls of a Llama layer: RMS norm, SwiGLU, GeGLU, RoPE and attention.
 
 `TorchOps` uses torch, on any device. `NativeOps` uses the kernels of `native_*.cpp` for the few rows of a decoding
 pass on a CPU, and torch for everything else. `TritonOps` (`triton_ops.py`) has the kernels for CUDA. The results differ
@@ -21,7 +21,7 @@ from torch.nn import functional
 from specchat.devices import kind_of
 from specchat.engine.cache import KVCache, KVLayout, Slot
 from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows
-from specchat.forward.attention import AttentionMask, apply_rope, attention, sdpa
+from specchat.forward.attention import AttentionMask, Scores, apply_rope, attention, sdpa
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
 from specchat.forward.linear import TOLERANCE, sample_tensor
 from specchat.forward.native_ops import (
@@ -35,6 +35,7 @@ from specchat.forward.native_ops import (
     data_pointer,
     native_kernels,
 )
+from specchat.forward.scaling import Scaling
 
 NATIVE_MAX_ROWS_SINGLE_THREAD = 512  # above, torch is faster; with more threads, from fewer rows on
 NATIVE_MIN_ROWS = 128  # a draft tree always uses the kernels: its rows must be those of plain decoding
@@ -42,6 +43,7 @@ NATIVE_MAX_SCORES = 2**17  # of all heads; above, torch computes the attention o
 NATIVE_MAX_HEAD_SIZE = 512  # MAX_HEAD_SIZE of the kernels
 INT8_TOLERANCE = 0.02  # two steps of a KV cache in 8 bits
 CPU = torch.device("cpu")
+LLAMA_SCALING = Scaling()
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,12 @@ class AttentionDimensions:
     kv_heads: int
     head_size: int
     epsilon: float
+    scaling: Scaling = LLAMA_SCALING
+
+    @property
+    def scores(self) -> Scores:
+        scale = self.scaling.attention
+        return Scores(self.head_size**-0.5 if scale is None else scale, self.scaling.attention_cap)
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,9 @@ class TorchOps:
 
     def rms_norm(self, rows: Tensor, weight: Tensor) -> Tensor:
         """RMS norm over the last dimension. [N, D]"""
+        if self.dimensions.scaling.norms_add_one:  # 1 + weight in float32: bfloat16 would round it
+            normed = functional.rms_norm(rows.float(), weight.shape, weight.float() + 1.0, self.dimensions.epsilon)
+            return normed.to(rows.dtype)
         return functional.rms_norm(rows, weight.shape, weight, self.dimensions.epsilon)
 
     def add_rms_norm(self, rows: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,6 +108,15 @@ class TorchOps:
         """SwiGLU: silu(first half) * second half. [N, 2 inner] -> [N, inner]"""
         gate, up = gate_up.chunk(2, dim=-1)
         return functional.silu(gate) * up
+
+    def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
+        """GeGLU: gelu(first half) * second half, by the approximation with tanh. [N, 2 inner] -> [N, inner]"""
+        gate, up = gate_up.chunk(2, dim=-1)
+        return functional.gelu(gate, approximate="tanh") * up
+
+    def soft_cap(self, rows: Tensor, cap: float) -> Tensor:
+        """cap * tanh(row / cap). [N, V]"""
+        return cap * torch.tanh(rows / cap)
 
     def qk_norm_rope(self, inputs: QKVInputs) -> QKV:
         """Split the projection into heads, normalize queries and keys, and rotate them."""
@@ -114,7 +134,7 @@ class TorchOps:
         """Write keys and values of the rows to the KV cache, and attend to the visible ones. [N, heads * size]"""
         qkv = self.qk_norm_rope(inputs)
         keys, values = batch.write_kv(layer, *qkv.cache_rows)
-        return attention(qkv.queries, keys, values, batch.masks[window])
+        return attention(qkv.queries, keys, values, batch.masks[window], self.dimensions.scores)
 
 
 @dataclass(frozen=True)
@@ -140,9 +160,11 @@ class NativeOps(TorchOps):
         self._rms_norm = native.require_kernel("rms_norm", dtype)
         self._add_rms_norm = native.require_kernel("add_rms_norm", dtype)
         self._silu_and_mul = native.require_kernel("silu_and_mul", dtype)
+        self._gelu_and_mul = native.require_kernel("gelu_and_mul", dtype)
+        self._soft_cap = native.require_kernel("soft_cap", dtype)
         self._over_floats = _AttentionKernels.of(native, dtype, "")
         self._over_int8 = _AttentionKernels.of(native, dtype, "_int8")
-        self._lanes = native.lanes
+        self._lanes, self._norm_offset = native.lanes, float(dimensions.scaling.norms_add_one)
 
     def rms_norm(self, rows: Tensor, weight: Tensor) -> Tensor:
         if len(rows) > max_native_rows():
@@ -150,7 +172,9 @@ class NativeOps(TorchOps):
         rows = rows.contiguous()
         check_border("rms_norm", rows, (weight, rows.shape[1:]))
         out = torch.empty_like(rows)
-        self._rms_norm(rows.data_ptr(), weight.data_ptr(), out.data_ptr(), *rows.shape, self.dimensions.epsilon)
+        self._rms_norm(
+            rows.data_ptr(), weight.data_ptr(), out.data_ptr(), *rows.shape, self.dimensions.epsilon, self._norm_offset
+        )
         return out
 
     def add_rms_norm(self, rows: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,17 +185,26 @@ class NativeOps(TorchOps):
         total, out = torch.empty_like(rows), torch.empty_like(rows)
         self._add_rms_norm(
             rows.data_ptr(), residual.data_ptr(), weight.data_ptr(), total.data_ptr(), out.data_ptr(),
-            *rows.shape, self.dimensions.epsilon,
+            *rows.shape, self.dimensions.epsilon, self._norm_offset,
         )  # fmt: skip
         return total, out
 
     def silu_and_mul(self, gate_up: Tensor) -> Tensor:
         if len(gate_up) > max_native_rows():
             return super().silu_and_mul(gate_up)
-        gate_up = gate_up.contiguous()
-        count, inner = gate_up.shape[0], gate_up.shape[1] // 2
-        out = gate_up.new_empty(count, inner)
-        self._silu_and_mul(gate_up.data_ptr(), out.data_ptr(), count, inner)
+        return _activate_and_mul(self._silu_and_mul, gate_up)
+
+    def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
+        if len(gate_up) > max_native_rows():
+            return super().gelu_and_mul(gate_up)
+        return _activate_and_mul(self._gelu_and_mul, gate_up)
+
+    def soft_cap(self, rows: Tensor, cap: float) -> Tensor:
+        if len(rows) > max_native_rows():
+            return super().soft_cap(rows, cap)
+        rows = rows.contiguous()
+        out = torch.empty_like(rows)
+        self._soft_cap(rows.data_ptr(), out.data_ptr(), *rows.shape, cap)
         return out
 
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
@@ -189,15 +222,16 @@ class NativeOps(TorchOps):
             states.data_ptr(), data_pointer(inputs.q_norm), data_pointer(inputs.k_norm),
             inputs.cos.data_ptr(), inputs.sin.data_ptr(), queries.data_ptr(),
             keys.data_ptr() + offset, values.data_ptr() + offset,
-            count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, sizes.epsilon,
+            count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, sizes.epsilon, self._norm_offset,
         )  # fmt: skip
+        scores = sizes.scores
         if sizes.heads * count * kv_length > NATIVE_MAX_SCORES and not batch.is_batch_invariant:
             rows = queries.view(1, sizes.kv_heads, -1, sizes.head_size)
             additive = mask.additive if mask is not None else None
             visible = [each[:, :, :kv_length] for each in (keys, values)]
             if keys.dtype == torch.int8:
                 visible = [dequantize_rows(each, queries.dtype) for each in visible]
-            result = sdpa(rows, *visible, additive)
+            result = sdpa(rows, *visible, additive, scores)
             return result.view(sizes.heads, count, sizes.head_size).transpose(0, 1).reshape(count, -1)
         out = states.new_empty(count, sizes.heads * sizes.head_size)
         row_length = -(-kv_length // self._lanes) * self._lanes
@@ -205,7 +239,7 @@ class NativeOps(TorchOps):
         kernels.attention(
             queries.data_ptr(), keys.data_ptr(), values.data_ptr(), data_pointer(mask.allowed if mask else None),
             out.data_ptr(), count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, kv_length,
-            scratch.data_ptr(), torch.get_num_threads(),
+            scratch.data_ptr(), torch.get_num_threads(), scores.scale, scores.cap or 0.0,
         )  # fmt: skip
         return out
 
@@ -238,6 +272,14 @@ class NativeOps(TorchOps):
         for norm in (inputs.q_norm, inputs.k_norm):
             if norm is not None:
                 check_border("attention", states, (norm, (sizes.head_size,)))
+
+
+def _activate_and_mul(kernel: Kernel, gate_up: Tensor) -> Tensor:
+    gate_up = gate_up.contiguous()
+    count, inner = gate_up.shape[0], gate_up.shape[1] // 2
+    out = gate_up.new_empty(count, inner)
+    kernel(gate_up.data_ptr(), out.data_ptr(), count, inner)
+    return out
 
 
 def max_native_rows() -> int:
@@ -312,6 +354,7 @@ def _sample_outputs(ops: TorchOps, dtype: torch.dtype, device: torch.device, *, 
     qkv = sample(count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size)
     attention_output = ops.attention(QKVInputs(qkv, norm, norm, cos, cos), batch, 0, None)
     rows, weight = sample(count, width), sample(width)
+    activated = ops.silu_and_mul(4 * rows), ops.gelu_and_mul(4 * rows)
     norms = (ops.rms_norm(rows, weight), *ops.add_rms_norm(rows, rows, weight))
     stored = [dequantize_rows(each, dtype) if is_int8 else each for each in (keys, values)]
-    return [attention_output, *stored, *norms, ops.silu_and_mul(rows)]
+    return [attention_output, *stored, *norms, *activated, ops.soft_cap(20 * rows, 10.0)]

@@ -1,6 +1,6 @@
-"""The dense Llama family without transformers: Llama, Qwen2, Qwen3, Mistral and networks of the same architecture.
+"""Dense networks of the Llama architecture without transformers; `Scaling` and the layers say what a family varies.
 
-Fused matmuls, packed weights, and one table of rotary embeddings. It computes what transformers computes. Knows
+Fused matmuls, packed weights, and tables of rotary embeddings. It computes what transformers computes. Knows
 tensors; knows no file.
 """
 
@@ -30,8 +30,9 @@ from specchat.forward.batch import (
 )
 from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput, Progress
 from specchat.forward.decoder_layer import DecoderLayer, DecoderStack, RopeAngles
-from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear import Linear, QuantLinear
+from specchat.forward.scaling import Scaling
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class Dimensions:
     vocab_size: int
     epsilon: float
     max_position_embeddings: int
+    scaling: Scaling = LLAMA_SCALING
+
+    @property
+    def attention(self) -> AttentionDimensions:
+        return AttentionDimensions(self.heads, self.kv_heads, self.head_size, self.epsilon, self.scaling)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Weights:
     layers: list[DecoderLayer]
     norm: Tensor  # [D]
     lm_head: Linear  # -> V
-    rope: tuple[Tensor, Tensor]  # cosine and sine of every position of the context window
+    ropes: tuple[RopeAngles, ...]  # of every position of the context window; a layer says which it has
     bytes: int
 
 
@@ -78,7 +84,8 @@ class LlamaModel:
     ) -> None:
         self.dimensions, self.weights, self.limits = dimensions, weights, limits
         self.device, self._like = weights.norm.device, weights.norm
-        sizes = AttentionDimensions(dimensions.heads, dimensions.kv_heads, dimensions.head_size, dimensions.epsilon)
+        sizes, self.scaling = dimensions.attention, dimensions.scaling
+        self._embedding_scale = torch.tensor(self.scaling.embeddings).to(self._like.dtype).item()  # as transformers
         is_capturable = graphs is None or kind_of(self.device).has_kernels  # native kernels are not
         has_kernels = is_capturable and _have_one_dtype(weights)
         self.ops = select_fused_ops(sizes, self._like) if has_kernels else TorchOps(sizes)
@@ -93,7 +100,7 @@ class LlamaModel:
         arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
         self.pool = KVPool(layout, arena=arena)
         self.hidden_state_layers: tuple[int, ...] = ()
-        self._stack = DecoderStack(weights.layers, weights.norm, self.ops, self._rope_angles)
+        self._stack = DecoderStack(weights.layers, weights.norm, self.ops, [rope.at for rope in weights.ropes])
         self.graphs: CudaGraphs | None = None
         if graphs is not None and arena is not None:
             embedded = weights.embedding[:0].to(self.device)
@@ -121,18 +128,26 @@ class LlamaModel:
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:
         table = self.weights.embedding
-        return table[tokens.to(table.device)].to(self.device, non_blocking=True)
+        rows = table[tokens.to(table.device)].to(self.device, non_blocking=True)
+        return rows if self._embedding_scale == 1.0 else rows * self._embedding_scale
 
     @torch.inference_mode()
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         return self.weights.lm_head(hidden_states)
+
+    def _scaled_logits(self, hidden_states: Tensor) -> Tensor:
+        """Logits as tokens are sampled from them."""
+        logits, scaling = self.compute_logits(hidden_states), self.scaling
+        if scaling.logits != 1.0:
+            logits = logits * scaling.logits
+        return logits if scaling.logit_cap is None else self.ops.soft_cap(logits, scaling.logit_cap)
 
     def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
         return self._forward_chain(tokens, cache, ForwardDepth(exit_layer)).logits
 
     @torch.inference_mode()
     def exit_logits(self, hidden_states: Tensor) -> Tensor:
-        return self.weights.lm_head(self.ops.rms_norm(hidden_states, self.weights.norm))
+        return self._scaled_logits(self.ops.rms_norm(hidden_states, self.weights.norm))
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         count, nodes = len(tree), self.limits.nodes(tree)
@@ -140,7 +155,7 @@ class LlamaModel:
             return output.rows(0, count)
         states = self._forward(nodes, cache, self._full_depth, is_tree=True)
         selected = states.selected[:count] if states.selected is not None else None
-        return ModelOutput(self.compute_logits(states.final)[:count], selected)
+        return ModelOutput(self._scaled_logits(states.final)[:count], selected)
 
     def forward_and_sample(
         self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows
@@ -164,7 +179,7 @@ class LlamaModel:
         if (output := self._replay(nodes, cache, depth)) is not None:
             return output.rows(count - 1, count)
         states = self._forward(nodes, cache, depth)
-        return ModelOutput(self.compute_logits(states.final[-1:]), states.selected)
+        return ModelOutput(self._scaled_logits(states.final[-1:]), states.selected)
 
     def _replay(
         self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, noise: NoiseInputs = NO_NOISE
@@ -178,7 +193,7 @@ class LlamaModel:
     def _compute_pass(self, rows: Tensor, batch: ForwardBatch, noise: DeviceNoise, depth: ForwardDepth) -> PassOutput:
         """What a CUDA graph captures."""
         states = self._stack.forward(rows, batch, depth)
-        logits = self.compute_logits(states.final)
+        logits = self._scaled_logits(states.final)
         return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
 
     def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
@@ -198,17 +213,13 @@ class LlamaModel:
         }
         return replace(host_batch.to_device(cache, masks, self.device), cache_rows=cache_rows)
 
-    def _rope_angles(self, positions: Tensor) -> RopeAngles:
-        cos, sin = self.weights.rope
-        return RopeAngles(cos[positions][:, None], sin[positions][:, None])
-
     def _attention_mask(self, allowed: Tensor) -> AttentionMask:
         return AttentionMask(allowed, self.dimensions.heads // self.dimensions.kv_heads, self._like)
 
 
 def _have_one_dtype(weights: Weights) -> bool:
-    norms = [norm for layer in weights.layers for norm in (layer.input_layernorm, layer.post_attention_layernorm)]
-    return all(each is not None and each.dtype == weights.norm.dtype for each in (weights.embedding, *norms))
+    norms = [norm for layer in weights.layers for norm in layer.norms]
+    return all(each.dtype == weights.norm.dtype for each in (weights.embedding, *norms))
 
 
 def _have_invariant_linears(weights: Weights) -> bool:

@@ -48,10 +48,11 @@ inline float load_scale(const int8_t* row, int size) {
 
 // RMS norm of one head, skipped without a weight, then RoPE: half-split layout, the first half of `sin` is negative.
 template <class T>
-void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, T* out, int size, float epsilon) {
+void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, T* out, int size, float epsilon,
+                    float offset) {
     T normed[MAX_HEAD_SIZE];
     if (weight) {
-        rms_norm_row(head, weight, normed, size, epsilon);
+        rms_norm_row(head, weight, normed, size, epsilon, offset);
         head = normed;
     }
     const int half = size / 2;
@@ -68,14 +69,14 @@ void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, 
 template <class T, class Stored>
 void qk_norm_rope(const T* states, const T* q_norm, const T* k_norm, const T* cos, const T* sin, T* queries,
                   Stored* keys, Stored* values, int64_t count, int heads, int kv_heads, int size, int64_t stride,
-                  float epsilon) {
+                  float epsilon, float offset) {
     const int64_t row_size = row_stride<Stored>(size);
     T rotated[MAX_HEAD_SIZE];
     for (int64_t row = 0; row < count; row++, cos += size, sin += size) {
         for (int head = 0; head < heads; head++, states += size)
-            norm_rope_head(states, q_norm, cos, sin, queries + (head * count + row) * size, size, epsilon);
+            norm_rope_head(states, q_norm, cos, sin, queries + (head * count + row) * size, size, epsilon, offset);
         for (int head = 0; head < kv_heads; head++, states += size) {
-            norm_rope_head(states, k_norm, cos, sin, rotated, size, epsilon);
+            norm_rope_head(states, k_norm, cos, sin, rotated, size, epsilon, offset);
             store_row(rotated, keys + head * stride + row * row_size, size);
         }
         for (int head = 0; head < kv_heads; head++, states += size)
@@ -229,8 +230,13 @@ void compute_scores(const T* queries, const Stored* keys, float* scores, int64_t
 // Softmax over the keys that a row sees, in place; the others get 0. Lanes are summed by position, so that a path
 // through a tree sums the lanes of a chain. Loops run over whole vectors: `row_length` is a multiple of LANES.
 void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t kv_length, int64_t row_length,
-             float scale) {
+             float scale, float cap) {
     float largest = -INFINITY, total = 0;
+    if (cap > 0) {
+#pragma omp simd
+        for (int64_t i = 0; i < row_length; i++) scores[i] = cap * hyperbolic_tangent(scores[i] * scale / cap);
+        scale = 1;
+    }
     for (int64_t i = kv_length; i < row_length; i++) scores[i] = -INFINITY;
     if (allowed)
         for (int64_t i = 0; i < kv_length; i++) scores[i] = allowed[i] ? scores[i] : -INFINITY;
@@ -297,13 +303,14 @@ void sum_slice(const float* weights, int64_t rows, int64_t row_length, const Sto
 
 // queries [heads, count, size]; keys, values [kv_heads, .., size], their first `kv_length` rows, of which the last
 // `count` are those of the pass; `allowed` [count, kv_length] says which a row sees, and null is all -> out
-// [count, heads, size]. `scratch` holds heads * count * (kv_length rounded up to whole vectors + size) floats.
+// [count, heads, size]. `scratch` holds heads * count * (kv_length rounded up to whole vectors + size) floats. Scores are
+// products times `scale`; with a `cap` above 0 they become cap * tanh(score / cap).
 template <class T, class Stored>
 void attention(const T* queries, const Stored* keys, const Stored* values, const uint8_t* allowed, T* out, int64_t count,
-               int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, float* scratch, int64_t threads) {
+               int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, float* scratch, int64_t threads,
+               float scale, float cap) {
     const int64_t blocks = (kv_length + LANES - 1) / LANES, row_length = blocks * LANES;
     const int64_t rows = heads / kv_heads * count;  // query heads that share a key head are rows of it
-    const float scale = 1.0f / std::sqrt(float(size));
     float *scores = scratch, *sums = scratch + heads * count * row_length;
     const int64_t products = heads * count * kv_length * size;
     const int64_t workers = products < MIN_PARALLEL_PRODUCTS ? 1 : threads;
@@ -320,7 +327,7 @@ void attention(const T* queries, const Stored* keys, const Stored* values, const
     in_parallel(workers, [&](int64_t part, int64_t parts) {
         for (int64_t row = heads * count * part / parts; row < heads * count * (part + 1) / parts; row++)
             softmax(scores + row * row_length, allowed ? allowed + row % count * kv_length : nullptr, kv_length - count,
-                    kv_length, row_length, scale);
+                    kv_length, row_length, scale, cap);
     });
     const int64_t slices = (size + 2 * LANES - 1) / (2 * LANES);
     in_parallel(workers, [&](int64_t part, int64_t parts) {

@@ -78,14 +78,18 @@ inline float exponential(float x) {
     return x < -87.0f ? 0.0f : sum * power;
 }
 
+// tanh with an error of a few units of 1e-7.
+inline float hyperbolic_tangent(float x) { return 2.0f / (1.0f + exponential(-2.0f * x)) - 1.0f; }
+
+// The weight is `offset` + weight: some networks store weight - 1.
 template <class T>
-inline void rms_norm_row(const T* row, const T* weight, T* out, int64_t size, float epsilon) {
+inline void rms_norm_row(const T* row, const T* weight, T* out, int64_t size, float epsilon, float offset) {
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
     for (int64_t i = 0; i < size; i++) squares += to_float(row[i]) * to_float(row[i]);
     const float scale = 1.0f / std::sqrt(squares / float(size) + epsilon);
 #pragma omp simd
-    for (int64_t i = 0; i < size; i++) out[i] = from_float<T>(to_float(row[i]) * scale * to_float(weight[i]));
+    for (int64_t i = 0; i < size; i++) out[i] = from_float<T>(to_float(row[i]) * scale * (to_float(weight[i]) + offset));
 }
 
 // torch's own threads, where its OpenMP library has this entry (Linux); starting others beside them would cost time.

@@ -1,5 +1,5 @@
-// The operations between two matmuls of a layer, for the few rows of a decoding pass: RMS norm, SwiGLU, and the
-// quantization around integer matmuls.
+// The operations between two matmuls of a layer, for the few rows of a decoding pass: RMS norm, SwiGLU, GeGLU, soft caps,
+// and the quantization around integer matmuls.
 //
 // Each function is one loop over rows that computes in float32 and rounds once, when it stores. A row has the same bits
 // for every number of rows. One thread computes everything: the work takes microseconds, waking more threads takes
@@ -10,17 +10,18 @@
 namespace {
 
 template <class T>
-void rms_norm(const T* rows, const T* weight, T* out, int64_t count, int64_t size, float epsilon) {
-    for (int64_t row = 0; row < count; row++) rms_norm_row(rows + row * size, weight, out + row * size, size, epsilon);
+void rms_norm(const T* rows, const T* weight, T* out, int64_t count, int64_t size, float epsilon, float offset) {
+    for (int64_t row = 0; row < count; row++)
+        rms_norm_row(rows + row * size, weight, out + row * size, size, epsilon, offset);
 }
 
 template <class T>
 void add_rms_norm(const T* rows, const T* residual, const T* weight, T* sum, T* out, int64_t count, int64_t size,
-                  float epsilon) {
+                  float epsilon, float offset) {
     for (int64_t row = 0; row < count; row++, rows += size, residual += size, sum += size, out += size) {
 #pragma omp simd
         for (int64_t i = 0; i < size; i++) sum[i] = from_float<T>(to_float(rows[i]) + to_float(residual[i]));
-        rms_norm_row(sum, weight, out, size, epsilon);
+        rms_norm_row(sum, weight, out, size, epsilon, offset);
     }
 }
 
@@ -33,6 +34,28 @@ void silu_and_mul(const T* gate_up, T* out, int64_t count, int64_t size) {
             const float gate = to_float(gate_up[i]);
             out[i] = from_float<T>(gate / (1.0f + exponential(-gate)) * to_float(up[i]));
         }
+    }
+}
+
+// gelu(x) = x * (1 + tanh(u)) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) * (x + 0.044715 x^3)
+template <class T>
+void gelu_and_mul(const T* gate_up, T* out, int64_t count, int64_t size) {
+    for (int64_t row = 0; row < count; row++, gate_up += 2 * size, out += size) {
+        const T* up = gate_up + size;
+#pragma omp simd
+        for (int64_t i = 0; i < size; i++) {
+            const float gate = to_float(gate_up[i]);
+            const float power = 1.5957691216f * (gate + 0.044715f * gate * gate * gate);
+            out[i] = from_float<T>(gate / (1.0f + exponential(-power)) * to_float(up[i]));
+        }
+    }
+}
+
+template <class T>
+void soft_cap(const T* rows, T* out, int64_t count, int64_t size, float cap) {
+    for (int64_t row = 0; row < count; row++, rows += size, out += size) {
+#pragma omp simd
+        for (int64_t i = 0; i < size; i++) out[i] = from_float<T>(cap * hyperbolic_tangent(to_float(rows[i]) / cap));
     }
 }
 
@@ -71,6 +94,8 @@ extern "C" {
 EXPORT(rms_norm)
 EXPORT(add_rms_norm)
 EXPORT(silu_and_mul)
+EXPORT(gelu_and_mul)
+EXPORT(soft_cap)
 EXPORT(quantize)
 EXPORT(dequantize)
 }

@@ -205,13 +205,12 @@ def attention(
     layer: int,
     sizes: AttentionDimensions,
     window: int | None = None,
-    soft_cap: float | None = None,
 ) -> Tensor:
     """Attention of the rows of a pass to those that they see. [N, heads, size] -> [N, heads * size]
 
     With ancestor masks, the keys are split and the rows are batch invariant; without, it is a prefill.
     """
-    (keys, values), count = location.kv(layer), len(queries)
+    (keys, values), count, scores = location.kv(layer), len(queries), sizes.scores
     group, is_split = sizes.heads // sizes.kv_heads, location.ancestors is not None
     tile = max(TILE_ROWS if is_split else PREFILL_TILE_ROWS, triton.next_power_of_2(group))
     splits = triton.cdiv(location.kv_length, SPLIT_KEYS)
@@ -224,10 +223,10 @@ def attention(
     grid = (triton.cdiv(count, tile // group), sizes.kv_heads, min(splits, MAX_SPLIT_PROGRAMS) if is_split else 1)
     _attention_kernel[grid](
         queries, keys, values, location.first_row, location.length, ancestors, output, partial_output, partial_max,
-        partial_sum, count, splits, keys.stride(1), keys.stride(2), sizes.head_size**-0.5, soft_cap or 1.0,
+        partial_sum, count, splits, keys.stride(1), keys.stride(2), scores.scale, scores.cap or 1.0,
         window or 0, HEADS=sizes.heads, KV_HEADS=sizes.kv_heads, SIZE=sizes.head_size, BLOCK_SIZE=block_size,
         TILE=tile, SPLIT=SPLIT_KEYS, BLOCK=keys_of_block(block_size, keys.dtype), NODES=MASK_BITS, IS_SPLIT=is_split,
-        HAS_WINDOW=window is not None, HAS_SOFT_CAP=soft_cap is not None,
+        HAS_WINDOW=window is not None, HAS_SOFT_CAP=scores.cap is not None,
         **OPTIONS,
     )  # fmt: skip
     if is_split:

@@ -36,14 +36,21 @@ class TritonOps(TorchOps):
 
     is_batch_invariant, reads_cache_rows = True, True
 
+    def __init__(self, dimensions: AttentionDimensions) -> None:
+        super().__init__(dimensions)
+        self._norm_offset = float(dimensions.scaling.norms_add_one)
+
     def rms_norm(self, rows: Tensor, weight: Tensor) -> Tensor:
-        return triton_rows.rms_norm(rows, weight, self.dimensions.epsilon)
+        return triton_rows.rms_norm(rows, weight, self.dimensions.epsilon, self._norm_offset)
 
     def add_rms_norm(self, rows: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return triton_rows.add_rms_norm(rows, residual, weight, self.dimensions.epsilon)
+        return triton_rows.add_rms_norm(rows, residual, weight, self.dimensions.epsilon, self._norm_offset)
 
     def silu_and_mul(self, gate_up: Tensor) -> Tensor:
         return triton_rows.silu_and_mul(gate_up)
+
+    def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
+        return triton_rows.gelu_and_mul(gate_up)
 
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
         is_partly_rotated = inputs.cos.shape[-1] < self.dimensions.head_size

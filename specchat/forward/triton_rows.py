@@ -1,4 +1,5 @@
-"""Triton kernels that compute row by row: RMS norm with the residual, SwiGLU, and RoPE with the write to the KV cache.
+"""Triton kernels that compute row by row: RMS norm with the residual, SwiGLU, GeGLU, and RoPE with the write to the
+KV cache.
 
 The CUDA siblings of `native_ops.cpp`. One program computes one row (or one head of one row) in float32 and rounds once,
 so a row has the same bits in every batch. The rows of the cache are found by numbers that lie on the device, so that a
@@ -18,13 +19,13 @@ from torch import Tensor
 from specchat.forward.batch import CacheRows
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
 
-SILU_BLOCK = 1024  # numbers of a row that one program computes
+ACTIVATION_BLOCK = 1024  # numbers of a row that one program computes
 OPTIONS = {"enable_fp_fusion": False}  # the default depends on the version of Triton
 
 
 @triton.jit
 def _rms_norm_kernel(
-    rows, residual, weight, total, out, size, epsilon, HAS_RESIDUAL: tl.constexpr, BLOCK: tl.constexpr
+    rows, residual, weight, total, out, size, epsilon, offset, HAS_RESIDUAL: tl.constexpr, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
@@ -36,25 +37,28 @@ def _rms_norm_kernel(
         tl.store(total + row * size + column, rounded, mask=is_inside)
         numbers = rounded.to(tl.float32)
     scale = 1.0 / tl.sqrt(tl.sum(numbers * numbers, axis=0) / size + epsilon)
-    weights = tl.load(weight + column, mask=is_inside, other=0.0).to(tl.float32)
+    weights = tl.load(weight + column, mask=is_inside, other=0.0).to(tl.float32) + offset
     tl.store(out + row * size + column, (numbers * scale * weights).to(out.dtype.element_ty), mask=is_inside)
 
 
 @triton.jit
-def _silu_and_mul_kernel(gate_up, out, inner, BLOCK: tl.constexpr):
+def _activate_and_mul_kernel(gate_up, out, inner, IS_GELU: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_inside = column < inner
     gate = tl.load(gate_up + row * 2 * inner + column, mask=is_inside, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * inner + inner + column, mask=is_inside, other=0.0).to(tl.float32)
-    silu = gate / (1.0 + tl.exp(-gate))
-    tl.store(out + row * inner + column, (silu * up).to(out.dtype.element_ty), mask=is_inside)
+    power = gate
+    if IS_GELU:  # x * (1 + tanh(u)) / 2 = x / (1 + e^-2u)
+        power = 1.5957691216 * (gate + 0.044715 * gate * gate * gate)
+    activated = gate / (1.0 + tl.exp(-power))
+    tl.store(out + row * inner + column, (activated * up).to(out.dtype.element_ty), mask=is_inside)
 
 
 @triton.jit
 def _qk_norm_rope_kernel(
     qkv, q_norm, k_norm, cos, sin, queries, keys, values, first_row, length,
-    stride_head, stride_row, epsilon,
+    stride_head, stride_row, epsilon, offset,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, HAS_NORMS: tl.constexpr,
 ):  # fmt: skip
     """One head of one row: of the queries, then of the keys, then of the values. BLOCK covers half a head."""
@@ -82,8 +86,8 @@ def _qk_norm_rope_kernel(
             if is_query:
                 first_weight = tl.load(q_norm + norm, mask=is_inside, other=0.0)
                 second_weight = tl.load(q_norm + half + norm, mask=is_inside, other=0.0)
-            first = (first.to(tl.float32) * scale * first_weight.to(tl.float32)).to(first.dtype)
-            second = (second.to(tl.float32) * scale * second_weight.to(tl.float32)).to(second.dtype)
+            first = (first.to(tl.float32) * scale * (first_weight.to(tl.float32) + offset)).to(first.dtype)
+            second = (second.to(tl.float32) * scale * (second_weight.to(tl.float32) + offset)).to(second.dtype)
         angle = row * SIZE + column
         one, other = first.to(tl.float32), second.to(tl.float32)
         cos_first = tl.load(cos + angle, mask=is_inside, other=0.0).to(tl.float32)
@@ -102,34 +106,48 @@ def _qk_norm_rope_kernel(
             tl.store(to + half, rotated_second, mask=is_inside)
 
 
-def rms_norm(rows: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """RMS norm over the last dimension. [N, D]"""
+def rms_norm(rows: Tensor, weight: Tensor, epsilon: float, offset: float = 0.0) -> Tensor:
+    """RMS norm over the last dimension, times offset + weight. [N, D]"""
     rows, out = rows.contiguous(), torch.empty_like(rows, memory_format=torch.contiguous_format)
     count, size = rows.shape
     block = triton.next_power_of_2(size)
-    _rms_norm_kernel[(count,)](rows, rows, weight, out, out, size, epsilon, HAS_RESIDUAL=False, BLOCK=block, **OPTIONS)
+    _rms_norm_kernel[(count,)](
+        rows, rows, weight, out, out, size, epsilon, offset, HAS_RESIDUAL=False, BLOCK=block, **OPTIONS
+    )
     return out
 
 
-def add_rms_norm(rows: Tensor, residual: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+def add_rms_norm(
+    rows: Tensor, residual: Tensor, weight: Tensor, epsilon: float, offset: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """The sum, and its RMS norm. [N, D] each"""
     rows, residual = rows.contiguous(), residual.contiguous()
     total, out = torch.empty_like(rows), torch.empty_like(rows)
     count, size = rows.shape
     block = triton.next_power_of_2(size)
     _rms_norm_kernel[(count,)](
-        rows, residual, weight, total, out, size, epsilon, HAS_RESIDUAL=True, BLOCK=block, **OPTIONS
+        rows, residual, weight, total, out, size, epsilon, offset, HAS_RESIDUAL=True, BLOCK=block, **OPTIONS
     )
     return total, out
 
 
 def silu_and_mul(gate_up: Tensor) -> Tensor:
     """SwiGLU: silu(first half) * second half. [N, 2 inner] -> [N, inner]"""
+    return _activate_and_mul(gate_up, is_gelu=False)
+
+
+def gelu_and_mul(gate_up: Tensor) -> Tensor:
+    """GeGLU: gelu(first half) * second half, by the approximation with tanh. [N, 2 inner] -> [N, inner]"""
+    return _activate_and_mul(gate_up, is_gelu=True)
+
+
+def _activate_and_mul(gate_up: Tensor, *, is_gelu: bool) -> Tensor:
     gate_up = gate_up.contiguous()
     count, inner = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(count, inner)
-    block = min(SILU_BLOCK, triton.next_power_of_2(inner))
-    _silu_and_mul_kernel[(count, triton.cdiv(inner, block))](gate_up, out, inner, BLOCK=block, **OPTIONS)
+    block = min(ACTIVATION_BLOCK, triton.next_power_of_2(inner))
+    grid = (count, triton.cdiv(inner, block))
+    _activate_and_mul_kernel[grid](gate_up, out, inner, IS_GELU=is_gelu, BLOCK=block, **OPTIONS)
     return out
 
 
@@ -141,6 +159,7 @@ def qk_norm_rope(inputs: QKVInputs, sizes: AttentionDimensions, location: CacheR
     _qk_norm_rope_kernel[(len(states), sizes.heads + 2 * sizes.kv_heads)](
         states, states if no_norm else inputs.q_norm, states if no_norm else inputs.k_norm, inputs.cos, inputs.sin,
         queries, keys, values, location.first_row, location.length, keys.stride(1), keys.stride(2), sizes.epsilon,
+        float(sizes.scaling.norms_add_one),
         HEADS=sizes.heads, KV_HEADS=sizes.kv_heads, SIZE=sizes.head_size,
         BLOCK=triton.next_power_of_2(sizes.head_size // 2), HAS_NORMS=not no_norm, **OPTIONS,
     )  # fmt: skip

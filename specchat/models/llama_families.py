@@ -7,35 +7,186 @@ that nothing here imports torch. Knows names and numbers; reads no file.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from specchat.forward.scaling import Scaling
+
 Config = Mapping[str, Any]
-WindowRule = Callable[[Config, int], bool]  # whether a layer has the sliding window of a config without `layer_types`
+LayerRule = Callable[[Config, int], bool]
+SLIDING, FULL = "sliding_attention", "full_attention"
+SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
+# Vision-language checkpoints whose text part is one of the families; images are not read.
+COMPOSITE_TYPES = ("gemma3", "mistral3")
+OUTER_KEYS = ("dtype", "torch_dtype", "quantization_config", "tie_word_embeddings")  # may stand beside the text part
+TEXT_PREFIXES = {
+    "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
+}  # fmt: skip
 
 
-def _has_window(_config: Config, _layer: int) -> bool:
+@dataclass(frozen=True)
+class LayerNames:
+    """Tensors of a decoder layer, without the prefix of the layer and without `.weight`. None: there is no such norm.
+
+    Linear layers that are computed as one matmul stand together; some families publish them as one tensor.
+    """
+
+    input_norm: str | None = "input_layernorm"
+    attention_output_norm: str | None = None
+    mlp_norm: str | None = "post_attention_layernorm"
+    mlp_output_norm: str | None = None
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+
+    @property
+    def norms(self) -> tuple[str, ...]:
+        norms = (self.input_norm, self.attention_output_norm, self.mlp_norm, self.mlp_output_norm)
+        return tuple(norm for norm in norms if norm is not None)
+
+
+LLAMA_NAMES = LayerNames()
+FOUR_NORM_NAMES = LayerNames(
+    attention_output_norm="post_attention_layernorm",
+    mlp_norm="pre_feedforward_layernorm",
+    mlp_output_norm="post_feedforward_layernorm",
+)
+OUTPUT_NORM_NAMES = replace(FOUR_NORM_NAMES, input_norm=None, mlp_norm=None)
+
+
+def _always(_config: Config, _layer: int) -> bool:
     return True
+
+
+def _all_but_every(count: int, config: Config, layer: int) -> bool:
+    return (layer + 1) % int(config.get("sliding_window_pattern") or count) != 0
 
 
 def _has_window_in_qwen(config: Config, layer: int) -> bool:
     return bool(config.get("use_sliding_window")) and layer >= config.get("max_window_layers", 28)
 
 
+def _has_rope_in_smollm3(config: Config, layer: int) -> bool:
+    if listed := config.get("no_rope_layers"):  # 1 for a layer with RoPE, against the name
+        return bool(listed[layer])
+    return _all_but_every(config.get("no_rope_layer_interval", 4), {}, layer)
+
+
+def _has_rope_in_exaone4(config: Config, layer: int) -> bool:
+    return not config.get("sliding_window") or sliding_window(config, layer) is not None
+
+
+def _llama_scaling(_config: Config) -> Scaling:
+    return Scaling()
+
+
+def _gemma_scaling(config: Config) -> Scaling:
+    scalar = config.get("query_pre_attn_scalar")
+    return Scaling(
+        norms_add_one=True,
+        embeddings=config["hidden_size"] ** 0.5,
+        attention=scalar**-0.5 if scalar else None,
+        attention_cap=config.get("attn_logit_softcapping"),
+        logit_cap=config.get("final_logit_softcapping"),
+    )
+
+
+def _granite_scaling(config: Config) -> Scaling:
+    return Scaling(
+        embeddings=config.get("embedding_multiplier", 1.0),
+        attention=config.get("attention_multiplier", 1.0),
+        residual=config.get("residual_multiplier", 1.0),
+        logits=1 / config.get("logits_scaling", 1.0),
+    )
+
+
+@dataclass(frozen=True)
+class RopeBase:
+    """Where a config without `rope_parameters` has the base of the rotary embeddings."""
+
+    key: str = "rope_theta"
+    default: float = 10000.0
+
+
 @dataclass(frozen=True)
 class Family:
     """What is peculiar to the models of a `model_type`."""
 
-    has_window: WindowRule = _has_window
+    names: LayerNames = LLAMA_NAMES
+    defaults: Config = field(default_factory=dict[str, Any])  # of keys that published configs leave out
+    activation: str = SILU
+    activation_key: str = "hidden_act"
+    has_wide_qk_norms: bool = False  # over all heads together
+    scaling: Callable[[Config], Scaling] = _llama_scaling
+    has_window: LayerRule = _always  # in a config with a sliding window and without `layer_types`
+    has_rope: LayerRule = _always
+    rope_base: RopeBase = RopeBase()
+    sliding_rope_base: RopeBase | None = None  # of layers with a window, where they have rotary embeddings of their own
 
+
+_GEMMA2 = Family(
+    FOUR_NORM_NAMES,
+    {"query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "head_dim": 256},
+    GELU_TANH,
+    "hidden_activation",
+    scaling=_gemma_scaling,
+    has_window=partial(_all_but_every, 2),
+)
+_GEMMA3_SIZES = {  # published configs leave out what is as in the model with 4 B parameters
+    "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "max_position_embeddings": 131072, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+}  # fmt: skip
+_OLMO2 = Family(OUTPUT_NORM_NAMES, {"rms_norm_eps": 1e-5}, has_wide_qk_norms=True)
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(),
     "mistral": Family(),
     "qwen2": Family(has_window=_has_window_in_qwen),
     "qwen3": Family(has_window=_has_window_in_qwen),
+    "gemma": Family(defaults={"head_dim": 256}, activation=GELU_TANH, scaling=_gemma_scaling),
+    "gemma2": _GEMMA2,
+    "gemma3_text": replace(
+        _GEMMA2,
+        defaults=_GEMMA3_SIZES,
+        has_window=partial(_all_but_every, 6),
+        rope_base=RopeBase(default=1_000_000.0),
+        sliding_rope_base=RopeBase("rope_local_base_freq"),
+    ),
+    "granite": Family(scaling=_granite_scaling),
+    "phi3": Family(
+        replace(LLAMA_NAMES, qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",)), {"rms_norm_eps": 1e-5}
+    ),
+    "olmo2": _OLMO2,
+    "olmo3": replace(_OLMO2, has_window=partial(_all_but_every, 4), sliding_rope_base=RopeBase()),
+    "smollm3": Family(
+        defaults={"num_key_value_heads": 4}, has_rope=_has_rope_in_smollm3, rope_base=RopeBase(default=2_000_000.0)
+    ),
+    "exaone4": Family(
+        OUTPUT_NORM_NAMES, {"rms_norm_eps": 1e-5}, has_window=partial(_all_but_every, 4), has_rope=_has_rope_in_exaone4
+    ),
+    "seed_oss": Family(defaults={"head_dim": 128, "num_key_value_heads": 8}),
+    "ministral": Family(),
 }
 LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
+
+
+def network_config(config: Config) -> dict[str, Any]:
+    """The config of the network: of a vision-language checkpoint its text part, with the defaults of its family."""
+    if config.get("model_type") in COMPOSITE_TYPES:
+        outer = {key: config[key] for key in OUTER_KEYS if key in config}
+        config = outer | {"model_type": f"{config['model_type']}_text"} | (config.get("text_config") or {})
+    family = FAMILIES.get(str(config.get("model_type")))
+    return {**family.defaults, **config} if family else dict(config)
+
+
+def published_names(names: list[str]) -> dict[str, str]:
+    """The tensors of the text part of a vision-language checkpoint: {name in its own model: name in the file}."""
+    return {
+        f"{own}{name.removeprefix(prefix)}": name
+        for name in names
+        for prefix, own in TEXT_PREFIXES.items()
+        if name.startswith(prefix)
+    }
 
 
 def sliding_window(config: Config, layer: int) -> int | None:
@@ -43,5 +194,22 @@ def sliding_window(config: Config, layer: int) -> int | None:
     if not config.get("sliding_window") or config.get("use_sliding_window") is False:
         return None
     if kinds := config.get("layer_types"):
-        return config["sliding_window"] if kinds[layer] == "sliding_attention" else None
+        return config["sliding_window"] if kinds[layer] == SLIDING else None
     return config["sliding_window"] if FAMILIES[config["model_type"]].has_window(config, layer) else None
+
+
+def rope_config(config: Config, layer: int) -> Config | None:
+    """The rotary embeddings of a layer, as `Rope.from_config` reads them; None for a layer without."""
+    family = FAMILIES[config["model_type"]]
+    if not family.has_rope(config, layer):
+        return None
+    has_own = family.sliding_rope_base is not None and sliding_window(config, layer) is not None
+    base = family.sliding_rope_base if has_own and family.sliding_rope_base else family.rope_base
+    settings = config.get("rope_parameters") or (None if has_own else config.get("rope_scaling")) or {}
+    if FULL in settings or SLIDING in settings:
+        settings = settings.get(SLIDING if has_own else FULL) or {}
+    return {
+        "rope_theta": config.get(base.key) or base.default,
+        "rope_parameters": settings,
+        "partial_rotary_factor": config.get("partial_rotary_factor"),
+    }

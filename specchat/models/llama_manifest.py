@@ -13,6 +13,7 @@ from typing import Any
 
 from specchat.errors import ModelError
 from specchat.forward.llama import Dimensions
+from specchat.models.llama_families import FAMILIES, Family, LayerNames
 from specchat.models.tensor_files import TensorFiles
 
 # Far above every published model, and small enough that a product of them cannot overflow or fill a memory by itself.
@@ -34,7 +35,7 @@ Shape = tuple[int, ...]
 
 
 def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
-    """The sizes in a config.json; ModelError for one that no model can have."""
+    """The sizes in a `network_config`; ModelError for one that no model can have."""
     sizes = {key: _size(config, key, source) for key in LARGEST_SIZES}
     heads = sizes["num_attention_heads"] or 1
     kv_heads = sizes["num_key_value_heads"] or heads
@@ -60,13 +61,14 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
         vocab_size=sizes["vocab_size"] or 0,
         epsilon=float(epsilon),
         max_position_embeddings=sizes["max_position_embeddings"] or DEFAULT_POSITIONS,
+        scaling=FAMILIES[config["model_type"]].scaling(config),
     )
 
 
-def check_tensors(files: TensorFiles, sizes: Dimensions) -> None:
+def check_tensors(files: TensorFiles, sizes: Dimensions, family: Family) -> None:
     """ModelError when a tensor is missing or has another shape than the config means."""
-    is_optional = {name for name, _shape in _optional_tensors(sizes)}
-    for name, expected in (*_required_tensors(sizes), *_optional_tensors(sizes)):
+    is_optional = {name for name, _shape in _optional_tensors(sizes, family)}
+    for name, expected in (*_required_tensors(sizes, family), *_optional_tensors(sizes, family)):
         if name in is_optional and name not in files:
             continue
         if (actual := files.shape(name)) != expected:
@@ -76,22 +78,23 @@ def check_tensors(files: TensorFiles, sizes: Dimensions) -> None:
             )
 
 
-def _required_tensors(sizes: Dimensions) -> Iterator[tuple[str, Shape]]:
+def _required_tensors(sizes: Dimensions, family: Family) -> Iterator[tuple[str, Shape]]:
     yield "model.embed_tokens.weight", (sizes.vocab_size, sizes.hidden_size)
     yield "model.norm.weight", (sizes.hidden_size,)
     for prefix in _layers(sizes):
-        yield f"{prefix}.input_layernorm.weight", (sizes.hidden_size,)
-        yield f"{prefix}.post_attention_layernorm.weight", (sizes.hidden_size,)
-        for name, (outputs, inputs) in _linear_layers(sizes).items():
+        for norm in family.names.norms:
+            yield f"{prefix}.{norm}.weight", (sizes.hidden_size,)
+        for name, (outputs, inputs) in _linear_layers(sizes, family.names).items():
             yield f"{prefix}.{name}.weight", (outputs, inputs)
 
 
-def _optional_tensors(sizes: Dimensions) -> Iterator[tuple[str, Shape]]:
+def _optional_tensors(sizes: Dimensions, family: Family) -> Iterator[tuple[str, Shape]]:
     yield "lm_head.weight", (sizes.vocab_size, sizes.hidden_size)
     for prefix in _layers(sizes):
-        for norm in ("q_norm", "k_norm"):
-            yield f"{prefix}.self_attn.{norm}.weight", (sizes.head_size,)
-        for name, (outputs, _inputs) in _linear_layers(sizes).items():
+        for norm, heads in (("q_norm", sizes.heads), ("k_norm", sizes.kv_heads)):
+            width = heads * sizes.head_size if family.has_wide_qk_norms else sizes.head_size
+            yield f"{prefix}.self_attn.{norm}.weight", (width,)
+        for name, (outputs, _inputs) in _linear_layers(sizes, family.names).items():
             yield f"{prefix}.{name}.bias", (outputs,)
 
 
@@ -99,19 +102,21 @@ def _layers(sizes: Dimensions) -> Iterator[str]:
     return (f"model.layers.{index}" for index in range(sizes.layers))
 
 
-def _linear_layers(sizes: Dimensions) -> Mapping[str, tuple[int, int]]:
+def _linear_layers(sizes: Dimensions, names: LayerNames) -> Mapping[str, tuple[int, int]]:
     """Outputs and inputs of each linear layer of a decoder layer."""
     width, inner = sizes.hidden_size, sizes.intermediate_size
     queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
     return {
-        "self_attn.q_proj": (queries, width),
-        "self_attn.k_proj": (keys, width),
-        "self_attn.v_proj": (keys, width),
+        **{name: (outputs, width) for name, outputs in _outputs(names.qkv, (queries, keys, keys))},
         "self_attn.o_proj": (width, queries),
-        "mlp.gate_proj": (inner, width),
-        "mlp.up_proj": (inner, width),
+        **{name: (outputs, width) for name, outputs in _outputs(names.gate_up, (inner, inner))},
         "mlp.down_proj": (width, inner),
     }
+
+
+def _outputs(names: tuple[str, ...], parts: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+    """The outputs of layers with one part each, or of one layer with all."""
+    return zip(names, parts if len(names) > 1 else (sum(parts),), strict=True)
 
 
 def _size(config: Mapping[str, Any], key: str, source: Path) -> int | None:

@@ -1,9 +1,10 @@
-"""Loads safetensors of the dense Llama family into `forward.llama`; other families are left to transformers.
+"""Loads safetensors of the families in `llama_families` into `forward.llama`; others are left to transformers.
 
 Knows names of tensors and keys of config.json. Does not import transformers, which saves seconds at every start.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,36 +17,73 @@ from specchat.engine.kv_arena import arena_rows
 from specchat.engine.model import limit_context_window
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
-from specchat.forward.decoder_layer import Attention, DecoderLayer, SwiGluMlp
+from specchat.forward.decoder_layer import Attention, DecoderLayer, GeGluMlp, RopeAngles, SwiGluMlp, WideNorms
 from specchat.forward.llama import Dimensions, LlamaModel, Weights
 from specchat.forward.rope import Rope, cos_sin
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.models.gguf_blocks import GgufBlocks
 from specchat.models.int4_checkpoints import Int4TensorFiles, int4_scheme, is_int4
-from specchat.models.llama_families import LLAMA_LIKE_FAMILIES, sliding_window
-from specchat.models.llama_manifest import check_tensors, read_dimensions
+from specchat.models.llama_families import (
+    COMPOSITE_TYPES,
+    FAMILIES,
+    GELU_TANH,
+    SILU,
+    Family,
+    network_config,
+    published_names,
+    rope_config,
+    sliding_window,
+)
+from specchat.models.llama_manifest import LARGEST_SIZES, check_tensors, read_dimensions
 from specchat.models.tensor_files import EMBEDDING, WeightLoader
 
-SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3")
+SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 DEFAULT_ARENA_TOKENS = 8192  # without a limit; a context window may have a million tokens
+MLPS = {SILU: SwiGluMlp, GELU_TANH: GeGluMlp}
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def is_llama_like(config: dict[str, Any]) -> bool:
     """Whether `forward.llama` supports the family, activation, RoPE and weight format of this config."""
+    network = network_config(config)
+    family = FAMILIES.get(str(network.get("model_type")))
     return (
-        config.get("model_type") in LLAMA_LIKE_FAMILIES
-        and config.get("hidden_act", "silu") == "silu"
-        and Rope.from_config(config).rope_type in SUPPORTED_ROPE_TYPES
-        and Rope.from_config(config).partial_rotary_factor == 1.0
-        and _can_read_weights(config.get("quantization_config"))
-        and not config.get("mlp_bias")
+        family is not None
+        and network.get(family.activation_key, family.activation) == family.activation
+        and all(rope is None or _is_supported_rope(rope) for rope in _ropes(network, _known_layers(network)))
+        and _can_read_weights(network.get("quantization_config"), is_composite=_is_composite(config))
+        and not network.get("mlp_bias")
+        and not network.get("use_bidirectional_attention")
     )
 
 
-def _can_read_weights(quantization_config: object) -> bool:
+def _is_composite(config: Mapping[str, Any]) -> bool:
+    return config.get("model_type") in COMPOSITE_TYPES
+
+
+def _can_read_weights(quantization_config: object, *, is_composite: bool) -> bool:
     """Whether the weights are floats, or in a format that has a reader; the reader refuses what it cannot read."""
-    return not quantization_config or is_supported_fp8(quantization_config) or is_int4(quantization_config)
+    if not quantization_config or is_supported_fp8(quantization_config):
+        return True
+    return is_int4(quantization_config) and not is_composite  # its names of layers are those of the whole network
+
+
+def _known_layers(network: Mapping[str, Any]) -> int:
+    """The layers that a config describes, before anything in it was checked."""
+    count, kinds = network.get("num_hidden_layers"), network.get("layer_types")
+    most = min(LARGEST_SIZES["num_hidden_layers"], len(kinds) if kinds else LARGEST_SIZES["num_hidden_layers"])
+    return min(count, most) if isinstance(count, int) else 1
+
+
+def _ropes(network: Mapping[str, Any], layers: int) -> list[Rope | None]:
+    """The rotary embeddings of the first layers; None for a layer without."""
+    configs = (rope_config(network, layer) for layer in range(layers))
+    return [None if config is None else Rope.from_config(config) for config in configs]
+
+
+def _is_supported_rope(rope: Rope) -> bool:
+    has_length = rope.rope_type != "yarn" or {"factor", "original_max_position_embeddings"} <= rope.scaling.keys()
+    return rope.rope_type in SUPPORTED_ROPE_TYPES and rope.partial_rotary_factor == 1.0 and has_length
 
 
 def load_llama(
@@ -66,12 +104,13 @@ def load_llama(
     keeps 4 bits on a GPU that can multiply them. Where a device has CUDA graphs, they are captured, over a KV arena for
     one text of `context_window` tokens (DEFAULT_ARENA_TOKENS without one).
     """
-    kind, config = kind_of(device), json.loads((folder / "config.json").read_text())
-    sizes = read_dimensions(config, folder)
+    kind, published = kind_of(device), json.loads((folder / "config.json").read_text())
+    config = network_config(published)
+    sizes, family = read_dimensions(config, folder), FAMILIES[config["model_type"]]
     arena_tokens = limit_context_window(context_window or DEFAULT_ARENA_TOKENS, sizes.max_position_embeddings)
     context_window = limit_context_window(context_window, sizes.max_position_embeddings)
-    files = tensor_files(folder, config)
-    check_tensors(files, sizes)
+    files = tensor_files(folder, published)
+    check_tensors(files, sizes, family)
     if files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
@@ -86,10 +125,11 @@ def load_llama(
 
 def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles | Int4TensorFiles:
     """The tensors of a folder; FP8 and 4-bit weights are dequantized when they are read."""
-    paths, quantization = sorted(folder.glob("*.safetensors")), config.get("quantization_config") or {}
+    paths, quantization = sorted(folder.glob("*.safetensors")), network_config(config).get("quantization_config") or {}
     if is_int4(quantization):
         return replace(Int4TensorFiles.from_files(folder, paths), scheme=int4_scheme(quantization, folder))
-    return replace(Fp8TensorFiles.from_files(folder, paths), block_shape=block_shape_from_config(quantization))
+    files = replace(Fp8TensorFiles.from_files(folder, paths), block_shape=block_shape_from_config(quantization))
+    return files.renamed(published_names(list(files.locations))) if _is_composite(config) else files
 
 
 def config_dtype(config: dict[str, Any]) -> torch.dtype:
@@ -109,25 +149,57 @@ def _weights(
     embedding = loader.tensor(EMBEDDING, embedding_device)
     is_tied = config.get("tie_word_embeddings", False) or "lm_head.weight" not in loader.files
     head = loader.tied_lm_head(embedding) if is_tied else loader.linear("lm_head")
-    indices = range(dimensions.layers)
-    layers = [_layer(loader, f"model.layers.{index}", sliding_window(config, index)) for index in indices]
-    norm, rope = loader.tensor("model.norm.weight"), Rope.from_config(config)
+    ropes = _ropes(config, dimensions.layers)
+    tables = [rope for index, rope in enumerate(ropes) if rope not in ropes[:index]]
+    layers = [
+        replace(
+            _layer(loader, f"model.layers.{index}", FAMILIES[config["model_type"]]),
+            sliding_window=sliding_window(config, index),
+            residual_scale=dimensions.scaling.residual,
+            rope=tables.index(ropes[index]),
+        )
+        for index in range(dimensions.layers)
+    ]
+    norm = loader.tensor("model.norm.weight")
     positions = torch.arange(context_window + SCRATCH_ROWS)  # a config may declare millions
-    cosine, sine = cos_sin(positions, rope.inv_freq(dimensions.head_size), rope.attention_factor)
-    return Weights(embedding, layers, norm, head, (cosine.to(norm), sine.to(norm)), loader.loaded_bytes)
+    angles = tuple(_rope_table(rope, positions, dimensions.head_size, norm) for rope in tables)
+    return Weights(embedding, layers, norm, head, angles, loader.loaded_bytes)
 
 
-def _layer(loader: WeightLoader, prefix: str, sliding_window: int | None) -> DecoderLayer:
+def _rope_table(rope: Rope | None, positions: torch.Tensor, head_size: int, like: torch.Tensor) -> RopeAngles:
+    """Cosine and sine of the positions. Without rotary embeddings nothing is rotated."""
+    if rope is None:
+        inv_freq, factor = torch.zeros(head_size // 2), 1.0
+    else:
+        inv_freq, factor = rope.inv_freq(head_size), rope.attention_factor
+    cosine, sine = cos_sin(positions, inv_freq, factor)
+    return RopeAngles(cosine.to(like)[:, None], sine.to(like)[:, None])
+
+
+def _layer(loader: WeightLoader, prefix: str, family: Family) -> DecoderLayer:
+    names = family.names
+
+    def norm(name: str | None) -> torch.Tensor | None:
+        return loader.tensor(f"{prefix}.{name}.weight") if name is not None else None
+
+    q_norm, k_norm = (loader.optional(f"{prefix}.self_attn.{each}.weight") for each in ("q_norm", "k_norm"))
+    wide_norms = None
+    if family.has_wide_qk_norms and q_norm is not None and k_norm is not None:
+        wide_norms, q_norm, k_norm = WideNorms(q_norm, k_norm), None, None
     self_attn = Attention(
-        qkv_proj=loader.linear(*(f"{prefix}.self_attn.{part}_proj" for part in "qkv")),
-        q_norm=loader.optional(f"{prefix}.self_attn.q_norm.weight"),
-        k_norm=loader.optional(f"{prefix}.self_attn.k_norm.weight"),
+        qkv_proj=loader.linear(*(f"{prefix}.{name}" for name in names.qkv)),
+        q_norm=q_norm,
+        k_norm=k_norm,
         o_proj=loader.linear(f"{prefix}.self_attn.o_proj"),
+        wide_norms=wide_norms,
     )
+    gate_up_proj = loader.linear(*(f"{prefix}.{name}" for name in names.gate_up))
     return DecoderLayer(
-        input_layernorm=loader.tensor(f"{prefix}.input_layernorm.weight"),
+        input_layernorm=norm(names.input_norm),
         self_attn=self_attn,
-        post_attention_layernorm=loader.tensor(f"{prefix}.post_attention_layernorm.weight"),
-        mlp=SwiGluMlp.load(loader.linear, f"{prefix}.mlp"),
-        sliding_window=sliding_window,
+        post_attention_layernorm=norm(names.mlp_norm),
+        mlp=MLPS[family.activation](gate_up_proj, loader.linear(f"{prefix}.mlp.down_proj")),
+        sliding_window=None,
+        attention_output_norm=norm(names.attention_output_norm),
+        mlp_output_norm=norm(names.mlp_output_norm),
     )

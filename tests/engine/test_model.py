@@ -169,6 +169,9 @@ ROPES = {
         "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64,
     },
+    "yarn": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16,
+    },
 }  # fmt: skip
 
 
@@ -193,8 +196,9 @@ def test_unsupported_architectures_are_left_to_transformers():
     config = json.loads((saved("llama") / "config.json").read_text())
 
     assert is_llama_like(config)
-    assert not is_llama_like(config | {"model_type": "gemma2"})
+    assert not is_llama_like(config | {"model_type": "gpt2"})
     assert not is_llama_like(config | {"hidden_act": "gelu"})
+    assert not is_llama_like(config | {"rope_parameters": {"rope_type": "dynamic"}})
     assert not is_llama_like(config | {"rope_parameters": {"rope_type": "yarn"}})
     assert not is_llama_like(config | {"quantization_config": {"load_in_4bit": True}})
 

@@ -13,6 +13,7 @@ pytest.importorskip("triton", reason="Triton has no release for this platform")
 
 from specchat.forward.batch import MASK_BITS, CacheRows
 from specchat.forward.fused_ops import AttentionDimensions
+from specchat.forward.scaling import Scaling
 from specchat.forward.triton_attention import BLOCK_KEYS, SPLIT_KEYS, attention
 from tests.cover import matrix
 from tests.triton_interpreter import DEVICE, interpreted_kernels
@@ -64,6 +65,9 @@ class Case:
         rows = self.keys.shape[2] - FIRST_ROW
         return CacheRows(lambda _layer: (self.keys, self.values), first_row, length, ancestors, rows)
 
+    def capped(self, soft_cap: float | None) -> AttentionDimensions:
+        return replace(self.sizes, scaling=Scaling(attention_cap=soft_cap))
+
     def formula(self, window: int | None, soft_cap: float | None) -> Tensor:
         """In float64, key by key. [N, heads * size]"""
         group, outputs = self.sizes.heads // self.sizes.kv_heads, list[Tensor]()
@@ -99,7 +103,7 @@ def chain(count: int) -> list[list[int]]:
 def test_the_attention_of_a_tree_is_that_of_the_formula(length, size, heads, window, dtype, soft_cap):
     case = Case.random(heads, size, dtype, length, paths_of(TREE))
 
-    assert case.has(attention(case.queries, case.location(), 0, case.sizes, window, soft_cap), window, soft_cap)
+    assert case.has(attention(case.queries, case.location(), 0, case.capped(soft_cap), window), window, soft_cap)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,7 @@ def test_the_attention_of_a_tree_is_that_of_the_formula(length, size, heads, win
 def test_the_attention_of_a_prefill_is_that_of_the_formula(length, count, heads, window, soft_cap):
     case = Case.random(heads, 64, torch.float32, length, chain(count))
 
-    output = attention(case.queries, case.location(is_prefill=True), 0, case.sizes, window, soft_cap)
+    output = attention(case.queries, case.location(is_prefill=True), 0, case.capped(soft_cap), window)
 
     assert case.has(output, window, soft_cap)
 

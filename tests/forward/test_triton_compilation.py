@@ -21,7 +21,7 @@ SHARED_BYTES = {75: 64 * 1024, 80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90:
 DTYPES = {75: "float16"}
 SCRIPT = Path(__file__).with_name("compile_kernels.py")
 KERNELS = {
-    "_rms_norm_kernel", "_silu_and_mul_kernel", "_qk_norm_rope_kernel", "_attention_kernel", "_combine_kernel",
+    "_rms_norm_kernel", "_activate_and_mul_kernel", "_qk_norm_rope_kernel", "_attention_kernel", "_combine_kernel",
     "_int4_kernel",
 }  # fmt: skip
 

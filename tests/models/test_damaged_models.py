@@ -120,7 +120,7 @@ def test_the_rotary_table_has_the_positions_of_the_context_window_only(folder):
     model = load_model(folder, LoadOptions(dtype="float32", context_window=512))
 
     assert isinstance(model, LlamaModel)
-    assert len(model.weights.rope[0]) == 512 + SCRATCH_ROWS
+    assert len(model.weights.ropes[0].cos) == 512 + SCRATCH_ROWS
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -1,0 +1,19 @@
+"""The numbers that a family of networks multiplies with, and those that it caps scores and logits at.
+
+Llama has none of them, so the defaults change nothing. Imports no torch, because tables of families hold them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scaling:
+    norms_add_one: bool = False  # norms multiply with 1 + weight
+    embeddings: float = 1.0
+    attention: float | None = None  # of the products of queries and keys; None: head_size**-0.5
+    attention_cap: float | None = None  # scores become cap * tanh(score / cap)
+    residual: float = 1.0  # of the output of attention and MLP
+    logits: float = 1.0
+    logit_cap: float | None = None
