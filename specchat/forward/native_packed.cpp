@@ -1,4 +1,4 @@
-// Linear layers on the blocks of GGUF files: codes of 4 or 8 bits, with scales and, in some formats, minimums.
+// Linear layers on the blocks of GGUF files: codes of 4, 5, 6 or 8 bits, with scales and, in some formats, minimums.
 //
 // Activations are quantized to 8 bits, with one scale for each group of 32. A number of more than three times
 // the next largest of its group would make the scale too coarse for the others: it is an outlier, and is multiplied as
@@ -7,7 +7,9 @@
 //
 // Weights are packed in blocks of LANES outputs, group after group of inputs: the scales of all lanes, their minimums,
 // and words of 4 codes (4 inputs of one output), LANES words together. A byte of 4-bit codes holds word i and, in its
-// upper half, word i + 4. Formats with super-blocks have half floats for each 256 inputs and bytes for each group.
+// upper half, word i + 4. Codes of 5 and 6 bits are stored as those of 4, and after them their upper bits: a byte of
+// 5-bit codes has one bit of each word, a byte of 6-bit codes two bits of every second one.
+// Formats with super-blocks have half floats for each 256 inputs and bytes for each group.
 
 #include <vector>
 
@@ -33,6 +35,12 @@ struct Format {
     static constexpr int SUPER_BYTES = IS_SUPER ? 2 * LANES * (1 + HAS_MINIMUM) : 0;
     static constexpr int HEADER_BYTES = LANES * NUMBERS * (IS_SUPER ? 1 : 2);
     static constexpr int GROUP_BYTES = HEADER_BYTES + BITS * LANES * GROUP / 8;
+    static constexpr bool IN_PLANES = BITS == 5 || BITS == 6;
+    static constexpr int UPPER_WORDS = IN_PLANES ? BITS - 4 : 0;  // that hold the bits above the lower four
+    static constexpr uint8_t UPPER_BITS = IN_PLANES ? (1 << BITS) - 16 : 0;  // of a code
+
+    // How far the upper bits of a word must be shifted down to their place in a code; negative: up.
+    static constexpr int upper_shift(int word) { return BITS == 5 ? word - 4 : word / 2 * 2 - 4; }
 
     static int64_t block_bytes(int64_t groups) { return groups * GROUP_BYTES + groups / SUPER_GROUPS * SUPER_BYTES; }
 };
@@ -171,12 +179,27 @@ struct WeightGroup {
         if (F::HAS_MINIMUM)
             minimum = F::IS_SUPER ? super_minimum * load_bytes(from + F::SCALES * LANES)
                                   : load_halves(from + 2 * F::SCALES * LANES);
-        for (int i = 0; i < WORDS * F::BITS / 8; i++) {
-            Codes loaded;
-            std::memcpy(&loaded, from + F::HEADER_BYTES + i * sizeof loaded, sizeof loaded);
-            words[i] = F::BITS == 4 ? loaded & 15 : loaded;
-            if (F::BITS == 4) words[i + WORDS / 2] = loaded >> 4;
+        constexpr int STORED = F::BITS == 8 ? WORDS : WORDS / 2;  // words, without their upper bits
+        Codes upper[2];
+        for (int i = 0; i < F::UPPER_WORDS; i++) upper[i] = load_codes(from, STORED + i);
+        for (int i = 0; i < STORED; i++) {
+            const Codes loaded = load_codes(from, i);
+            words[i] = F::BITS == 8 ? loaded : loaded & 15;
+            if (F::BITS < 8) words[i + WORDS / 2] = loaded >> 4;
         }
+        for (int i = 0; F::IN_PLANES && i < WORDS; i++)
+            words[i] |= upper_bits(upper[F::UPPER_WORDS == 2 ? i % 2 : 0], F::upper_shift(i));
+    }
+
+    static Codes load_codes(const uint8_t* from, int index) {
+        Codes codes;
+        std::memcpy(&codes, from + F::HEADER_BYTES + index * sizeof codes, sizeof codes);
+        return codes;
+    }
+
+    // Shifted as 32 bits, since CPUs shift no bytes: what comes from the next byte is masked away.
+    static Codes upper_bits(Codes bits, int shift) {
+        return (Codes)(shift < 0 ? (Words)bits << -shift : (Words)bits >> shift) & F::UPPER_BITS;
     }
 
     // sums + this group times a group of activations.
@@ -188,14 +211,14 @@ struct WeightGroup {
             for (int i = part * SHARE; i < (part + 1) * SHARE; i++) {
                 int32_t word;
                 std::memcpy(&word, integers + 4 * i, sizeof word);
-                if (F::BITS == 4 || MULTIPLIES_BYTES) {
+                if (F::BITS < 8 || MULTIPLIES_BYTES) {
                     products = add_products(products, words[i], word);
                 } else {
                     products = add_products(products, words[i] & 15, word);
                     upper = add_products(upper, words[i] >> 4, word);
                 }
             }
-            if (!(F::BITS == 4 || MULTIPLIES_BYTES)) products += upper * 16;
+            if (!(F::BITS < 8 || MULTIPLIES_BYTES)) products += upper * 16;
             sums += __builtin_convertvector(products, Floats) * (scales[part] * group.scale);
         }
         return F::HAS_MINIMUM ? sums + minimum * group.scaled_sum : sums;
@@ -208,12 +231,18 @@ inline Floats weights_of_input(const uint8_t* block, int32_t input, int32_t offs
     const int group = input / GROUP, word = input % GROUP / 4, part = input % GROUP * F::SCALES / GROUP;
     const uint8_t* super = block + int64_t(group / SUPER_GROUPS) * (SUPER_GROUPS * F::GROUP_BYTES + F::SUPER_BYTES);
     const uint8_t* from = super + F::SUPER_BYTES + group % SUPER_GROUPS * F::GROUP_BYTES;
-    const int stored = F::BITS == 4 ? word % (WORDS / 2) : word;
+    const int stored = F::BITS == 8 ? word : word % (WORDS / 2);
     const int shift = input % 4 * 8 + (word == stored ? 0 : 4);
-    Ints codes;
+    Words codes;
     std::memcpy(&codes, from + F::HEADER_BYTES + stored * sizeof codes, sizeof codes);
-    codes = (codes >> shift) & (F::BITS == 4 ? 15 : 255);
-    const Floats numbers = __builtin_convertvector(codes - (F::HAS_MINIMUM ? 0 : offset), Floats);
+    codes = (codes >> shift) & (F::BITS == 8 ? 255 : 15);
+    if constexpr (F::IN_PLANES) {
+        Words upper;
+        const int place = WORDS / 2 + word % F::UPPER_WORDS;
+        std::memcpy(&upper, from + F::HEADER_BYTES + place * sizeof upper, sizeof upper);
+        codes |= (upper >> (input % 4 * 8) & 255) << 4 >> (F::upper_shift(word) + 4) & F::UPPER_BITS;
+    }
+    const Floats numbers = __builtin_convertvector((Ints)codes - (F::HAS_MINIMUM ? 0 : offset), Floats);
     if (!F::IS_SUPER) {
         const Floats scaled = numbers * load_halves(from + 2 * part * LANES);
         return F::HAS_MINIMUM ? scaled + load_halves(from + 2 * F::SCALES * LANES) : scaled;
@@ -382,10 +411,11 @@ void multiply_format(int64_t format, const Rows& rows, const uint8_t* weights, i
     switch (format) {
         case 0: return run(Format<4, false, false>());    // Q4_0
         case 1: return run(Format<4, true, false>());     // Q4_1
-        case 2: return run(Format<8, false, false>());    // Q5_0, Q8_0
+        case 2: return run(Format<8, false, false>());    // Q8_0
         case 3: return run(Format<4, true, true>());      // Q4_K
-        case 4: return run(Format<8, true, true>());      // Q5_K
-        case 5: return run(Format<8, false, true, 2>());  // Q6_K
+        case 4: return run(Format<5, true, true>());      // Q5_K
+        case 5: return run(Format<6, false, true, 2>());  // Q6_K
+        case 6: return run(Format<5, false, false>());    // Q5_0
     }
 }
 
@@ -398,7 +428,7 @@ struct FileBlock {
 };
 
 // The formats of files, as llama.cpp describes its blocks (ggml-common.h). read(block, group, words, numbers): the words
-// of a group as they are packed, and its scales and its minimum where these are bytes.
+// of a group as they are packed (of 5 and 6 bits: its codes), and its scales and its minimum where these are bytes.
 struct Q4_0 : FileBlock<Format<4, false, false>, 18, 0> {
     static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) { std::memcpy(words, block + 2, GROUP / 2); }
 };
@@ -407,7 +437,7 @@ struct Q4_1 : FileBlock<Format<4, true, false>, 20, 0, 2> {
     static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) { std::memcpy(words, block + 4, GROUP / 2); }
 };
 
-struct Q5_0 : FileBlock<Format<8, false, false>, 22, 0> {
+struct Q5_0 : FileBlock<Format<5, false, false>, 22, 0> {
     static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) {
         for (int i = 0; i < GROUP; i++)
             words[i] = uint8_t((block[6 + i % 16] >> i / 16 * 4 & 15) | (block[2 + i / 8] >> i % 8 & 1) << 4);
@@ -437,7 +467,7 @@ struct Q4_K : FileBlock<Format<4, true, true>, 144, 0, 2> {
     }
 };
 
-struct Q5_K : FileBlock<Format<8, true, true>, 176, 0, 2> {
+struct Q5_K : FileBlock<Format<5, true, true>, 176, 0, 2> {
     static void read(const uint8_t* block, int group, uint8_t* words, uint8_t* numbers) {
         read_k_scales(block + 4, group, numbers);
         const uint8_t *high = block + 16, *low = block + 48 + group / 2 * GROUP;
@@ -446,7 +476,7 @@ struct Q5_K : FileBlock<Format<8, true, true>, 176, 0, 2> {
     }
 };
 
-struct Q6_K : FileBlock<Format<8, false, true, 2>, 210, 208> {
+struct Q6_K : FileBlock<Format<6, false, true, 2>, 210, 208> {
     static void read(const uint8_t* block, int group, uint8_t* words, uint8_t* numbers) {
         std::memcpy(numbers, block + 192 + 2 * group, 2);
         const int part = group % 4;  // of a half block
@@ -455,6 +485,19 @@ struct Q6_K : FileBlock<Format<8, false, true, 2>, 210, 208> {
             words[i] = uint8_t((low[i] >> part / 2 * 4 & 15) | (high[i] >> 2 * part & 3) << 4);
     }
 };
+
+// Puts codes of 5 or 6 bits [GROUP] in the order in which their bits are stored, in place.
+template <class F>
+void split_planes(uint8_t* words) {
+    uint8_t codes[GROUP];
+    std::memcpy(codes, words, GROUP);
+    std::memset(words, 0, GROUP);
+    for (int i = 0; i < GROUP; i++) {
+        const int word = i / 4, upper = codes[i] & F::UPPER_BITS, shift = F::upper_shift(word);
+        words[i % (GROUP / 2)] |= uint8_t((codes[i] & 15) << (word < WORDS / 2 ? 0 : 4));
+        words[GROUP / 2 + word % F::UPPER_WORDS * 4 + i % 4] |= uint8_t(shift < 0 ? upper >> -shift : upper << shift);
+    }
+}
 
 // One output of a packed block: row [groups] -> its lane. A null row is zeros.
 template <class B>
@@ -474,6 +517,7 @@ void pack_lane(const uint8_t* row, uint8_t* to, int lane, int64_t groups) {
             to += F::SUPER_BYTES;
         }
         B::read(block, int(index % GROUPS), words, numbers);
+        if constexpr (F::IN_PLANES) split_planes<F>(words);
         if (!F::IS_SUPER) copy_halves(to);
         for (int i = 0; F::IS_SUPER && i < F::NUMBERS; i++) to[i * LANES + lane] = numbers[i];
         for (int word = 0; word < WORDS * F::BITS / 8; word++)

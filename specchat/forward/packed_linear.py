@@ -1,17 +1,16 @@
-"""Linear layers on the blocks of GGUF files, as they are stored: 4 to 8 bits a weight, never dequantized.
+"""Linear layers on the blocks of GGUF files: the 4 to 8 bits a weight that the file has, never dequantized.
 
 `native_packed.cpp` multiplies them with activations of 8 bits, as llama.cpp does: integer sums within a group of 32
 inputs, which are scaled and added in order. A number of more than three times the next largest of its group stays a
 float, as in LLM.int8() (Dettmers et al., 2022), so the others keep their bits. A row has the same bits in every batch.
 The blocks are packed once, for groups of outputs that the kernel computes together; no number of the file is rounded.
-Formats with 5 and 6 bits take 8.
 
 | format | bits in the file | in memory | a weight is |
 |---|---|---|---|
 | `Q4_0`, `Q4_1` | 4.5, 5 | 4.5, 5 | scale * (code - 8), scale * code + minimum |
-| `Q5_0`, `Q8_0` | 5.5, 8.5 | 8.5 | scale * (code - 16), scale * code |
-| `Q4_K`, `Q5_K` | 4.5, 5.5 | 4.6, 8.6 | d * scale * code - dmin * minimum |
-| `Q6_K` | 6.6 | 8.6 | d * scale * (code - 32), a scale for 16 inputs |
+| `Q5_0`, `Q8_0` | 5.5, 8.5 | 5.5, 8.5 | scale * (code - 16), scale * code |
+| `Q4_K`, `Q5_K` | 4.5, 5.5 | 4.6, 5.6 | d * scale * code - dmin * minimum |
+| `Q6_K` | 6.6 | 6.6 | d * scale * (code - 32), a scale for 16 inputs |
 
 Knows tensors and blocks; knows no file and no network.
 """
@@ -145,7 +144,7 @@ def pack(blocks: StoredBlocks, native: NativeKernels) -> PackedPart:
 PACKED_FORMATS: Mapping[str, PackedFormat] = {
     "Q4_0": PackedFormat(32, 18, 0, 0, 8),
     "Q4_1": PackedFormat(32, 20, 1, 1, 0),
-    "Q5_0": PackedFormat(32, 22, 2, 2, 16),
+    "Q5_0": PackedFormat(32, 22, 2, 6, 16),
     "Q8_0": PackedFormat(32, 34, 3, 2, 128),
     "Q4_K": PackedFormat(256, 144, 4, 3, 0),
     "Q5_K": PackedFormat(256, 176, 5, 4, 0),

@@ -72,12 +72,14 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
     "int8": lambda matrix: matrix.parameters + 4 * matrix.rows * matrix.count,
     "nf4": _nf4_bytes,
     "nf4-double": _nf4_double_bytes,
-    "gguf4": lambda matrix: 0.72 * matrix.parameters,  # blocks of a file with 4 bits: 4.6 to 5, of some layers 8.6
-    "gguf8": lambda matrix: 1.08 * matrix.parameters,  # and of one with 5 to 8 bits
+    "gguf4": lambda matrix: 0.72 * matrix.parameters,  # blocks of a file: 4.5 to 5 bits, of some layers 6.6 or 8.5
+    "gguf5": lambda matrix: 0.78 * matrix.parameters,  # 5.5 to 5.6, of some layers 6.6
+    "gguf6": lambda matrix: 0.86 * matrix.parameters,  # 6.6, of some layers 8.5
+    "gguf8": lambda matrix: 1.08 * matrix.parameters,
     "int4": _int4_bytes,
     "mxfp4": lambda matrix: BF16_BYTES * matrix.parameters,  # published so: only its experts are quantized
 }
-QUANTIZED_FORMATS = ("gguf4", "gguf8", "int8", "fp8", "nf4", "nf4-double")
+QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "nf4-double")
 FITTING_FORMATS = ("bf16", "int8", "nf4")
 LISTED_FORMATS = ("bf16", "fp8", "int8", "nf4", "nf4-double")
 INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them

@@ -76,7 +76,8 @@ class ModelPlan:
     def memory_format(self) -> str:
         """The format of its weights in memory, in the terms of `hub.memory_plan`."""
         if self.options.quant_format == GGUF_FORMAT and self.gguf and self.options.device == "cpu":
-            return "gguf4" if "Q4" in read_gguf(self.gguf).quantization else "gguf8"
+            name = read_gguf(self.gguf).quantization
+            return next((f"gguf{bits}" for bits in "456" if f"Q{bits}" in name), "gguf8")
         if self.options.quant_format not in (FLOAT_FORMAT, GGUF_FORMAT):
             return self.options.quant_format
         return "float32" if self.options.dtype == "float32" else "bf16"

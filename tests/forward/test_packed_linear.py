@@ -58,6 +58,16 @@ def test_a_packed_weight_has_the_numbers_that_the_package_gguf_reads(kernels: Na
 
 @needs_kernels
 @pytest.mark.parametrize("name", PACKED_FORMATS)
+def test_a_packed_weight_takes_the_bytes_of_the_file(kernels: NativeKernels, name):
+    blocks, _numbers = stored(name, outputs=64)  # whole lanes
+
+    in_file = blocks.read_rows(0, 64).numel()
+
+    assert in_file <= pack(blocks, kernels).weight.numel() <= 1.03 * in_file  # scales of 6 bits take 8
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", PACKED_FORMATS)
 def test_the_number_of_threads_does_not_change_what_is_packed(kernels: NativeKernels, name):
     blocks, _numbers = stored(name, outputs=700)
 

@@ -180,5 +180,14 @@ def test_a_gguf_file_is_computed_as_it_is_stored_where_that_is_fast(tmp_path, se
     assert weights == plan_load(profile, features).target.options.quant_format
 
 
+@pytest.mark.parametrize("bits", [4, 5, 8])
+def test_blocks_of_a_file_are_planned_with_their_own_bits(tmp_path, bits):
+    path = write_gguf(tmp_path / "tiny.gguf", storage=f"Q{bits}_0")
+
+    plan = plan_load(LLAMA.override({"models.target": str(path)}), FAST_BLOCKS)
+
+    assert plan.target.memory_format == f"gguf{bits}"
+
+
 def test_a_folder_is_computed_in_floats():
     assert plan_load(LLAMA, FAST_BLOCKS).target.options.quant_format == "float"
