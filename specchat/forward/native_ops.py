@@ -24,7 +24,9 @@ import torch
 from specchat.errors import last_output_line
 from specchat.paths import belongs_to_user, cache_folder, user_id
 
-SOURCES = tuple(Path(__file__).with_name(f"native_{name}.cpp") for name in ("ops", "linear", "packed", "attention"))
+SOURCES = tuple(
+    Path(__file__).with_name(f"native_{name}.cpp") for name in ("ops", "linear", "packed", "attention", "recurrent")
+)
 HEADER = Path(__file__).with_name("native_lanes.h")
 ENVIRONMENT_VARIABLE, DISABLED = "SPECCHAT_KERNELS", "none"
 COMPILERS = ("c++", "g++", "clang++")
@@ -47,6 +49,9 @@ ARGUMENT_TYPES = {
     "attention": (_POINTER,) * 5 + (_INT64, _INT, _INT, _INT, _INT64, _INT64, _POINTER, _INT64),
     "linear": (_POINTER,) * 4 + (_INT64,) * 4,
     "packed_linear": (_POINTER,) * 4 + (_INT64,) * 7,
+    "gated_delta": (_POINTER,) * 7 + (_INT64,) * 6 + (_INT, _INT64),
+    "mamba2_scan": (_POINTER,) * 8 + (_INT64,) * 5 + (_INT, _INT64),
+    "convolution": (_POINTER,) * 4 + (_INT64,) * 4 + (_INT,),
     "quantize": (_POINTER,) * 3 + (_INT64, _INT64, _INT, _INT),
     "dequantize": (_POINTER,) * 4 + (_INT64, _INT64),
 }
