@@ -20,6 +20,8 @@ cuda_graphs.py                  passes that are captured once and replayed
 transformers_model.py           every other architecture, computed by transformers
 transformers_cache.py           our KV cache as a transformers cache
 recurrent.py                    transformers models over their own cache: recurrent layers, and plain decoding
+row_steps.py                    the functions of transformers that are replaced during a pass over a few rows
+recurrences.py                  gated delta rule, Mamba-2 scan and short convolution, row by row
 cache_states.py                 copies of their states, to go back in a text
 decoding_form.py                trees, chains or plain: the ways to decode a network of transformers
 decoding_probe.py               short passes that find the best form which is right

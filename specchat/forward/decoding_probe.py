@@ -36,7 +36,7 @@ HALF_DTYPES = (torch.bfloat16, torch.float16)
 HALF_TOLERANCE, HALF_SHARE = 0.15, 0.7  # 16 bits round, and change an expert here and there: most rows must agree
 
 LARGEST_IN_FLOAT32 = 4 * 2**30  # bytes of 16-bit weights that are probed in float32, in which they take twice as many
-PROBE_VERSION = 2  # of this file: a change of the checks asks every model again
+PROBE_VERSION = 3  # of this file: a change of the checks asks every model again
 
 
 def find_form(network: PreTrainedModel, limits: BatchLimits) -> DecodingForm:

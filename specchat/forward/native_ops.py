@@ -48,6 +48,9 @@ ARGUMENT_TYPES = {
     "attention_int8": _ATTENTION,
     "linear": (_POINTER,) * 4 + (_INT64,) * 4,
     "packed_linear": (_POINTER,) * 4 + (_INT64,) * 7,
+    "gated_delta": (_POINTER,) * 7 + (_INT64,) * 6 + (_INT, _INT64),
+    "mamba2_scan": (_POINTER,) * 8 + (_INT64,) * 5 + (_INT, _INT64),
+    "convolution": (_POINTER,) * 4 + (_INT64,) * 4 + (_INT,),
     "quantize": (_POINTER,) * 3 + (_INT64, _INT64, _INT, _INT),
     "dequantize": (_POINTER,) * 4 + (_INT64, _INT64),
 }

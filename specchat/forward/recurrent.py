@@ -3,9 +3,10 @@
 They have recurrent layers, which fold the whole text into one state (Qwen3-Next, Qwen3.5, LFM2), or attention that does
 not follow our masks (ALiBi).
 
-Rollback of a recurrent state is impossible: a pass over draft tokens that are rejected later has changed it. So this
-adapter saves the state before a pass, and replays the tokens committed since then at the start of the next pass, where
-they cost a few more rows but no pass of their own. Trees would need a state for every branch.
+A recurrent state has no rollback. Where the recurrences of a network are known (`row_steps`), a pass leaves its states
+as they were, and the committed rows are applied at the start of the next pass. For other networks this adapter saves
+the state before a pass, and replays the tokens committed since then at the start of the next pass, where they cost a
+few more rows but no pass of their own. Trees would need a state for every branch.
 
 Going further back needs a checkpoint: a copy of the state, at least every `CHECKPOINT_TOKENS` tokens and at the ends of
 prompts and answers. What is behind the checkpoint is read again.
@@ -37,12 +38,14 @@ from specchat.forward.cache_states import (
     cache_bytes,
     copy_state,
 )
+from specchat.forward.row_steps import RecordedRows, SteppedNetwork
 from specchat.forward.transformers_model import TransformersModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 MAX_REPLAYED_TOKENS = 16  # more tokens are replayed in a pass of their own
+MAX_STEPPED_PROMPT = 64  # more tokens of a prompt are computed in chunks: matmuls are faster than steps
 WHOLE_PROMPT = 2**20  # tokens of a prefill pass that must not be continued by another
 CACHE_NAMES = ("past_key_values", "cache_params", "state")  # of the parameter and of the output, by family
 MAX_CHECKPOINT_BYTES = 2**29  # of all texts of a model
@@ -58,6 +61,7 @@ class _RecurrentState:
     last_tokens: list[int] = field(default_factory=list[int])  # of the last pass
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     is_prefilled: bool = False  # the last pass was a part of a prompt
+    recorded: RecordedRows | None = None  # of the last pass, if it was stepped
 
 
 class RecurrentModel(TransformersModel):
@@ -80,6 +84,9 @@ class RecurrentModel(TransformersModel):
         self._state_modules, self._makes_cache = _observe_first_pass(network, self._cache_name)
         self._initial_states = [getattr(module, name) for module, name in self._state_modules]
         self._state_by_cache: WeakKeyDictionary[KVCache, _RecurrentState] = WeakKeyDictionary()
+        self._stepped = None if self._state_modules or is_stepwise else SteppedNetwork(network)
+        if self._stepped is not None and not self._records_all_rows():
+            self._stepped = None
 
     @torch.inference_mode()
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
@@ -120,7 +127,33 @@ class RecurrentModel(TransformersModel):
         """An empty cache; None where the network makes one of its own class in its first pass."""
         from transformers import DynamicCache
 
-        return None if self._makes_cache else DynamicCache(config=self.network.config)
+        if self._makes_cache and self._stepped is None:
+            return None
+        cache = DynamicCache(config=self.network.config)
+        if self._stepped is not None:
+            cache.activate_past_recording()
+        return cache
+
+    @torch.inference_mode()
+    def _records_all_rows(self) -> bool:
+        """Whether passes over two rows and over one leave every state as it was, with their rows on record."""
+        cache, tokens = self.pool.open(), DraftTree(0)
+        tokens.add_chain([0])
+        try:
+            self.prefill([0, 0, 0], cache)
+            for tree in (tokens, DraftTree(0)):
+                self.forward(tree, cache)
+                state = self._state_by_cache[cache]
+                if state.recorded is None or not state.recorded.covers(state.cache):
+                    return False
+                cache.commit([0])
+            self._restore_committed_state(cache)
+        except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            return False  # a family of its own
+        finally:
+            self.pool.close(cache)
+            self._state_by_cache.pop(cache, None)
+        return True
 
     def _forward_tokens(
         self, cache: KVCache, state: _RecurrentState, replayed: list[int], tokens: list[int], rows: int
@@ -146,20 +179,25 @@ class RecurrentModel(TransformersModel):
         if cache.length < state.length:
             self._go_back(state, cache.length)
         committed = cache.length - state.length
-        if committed == len(state.last_tokens):
-            state.length, state.last_tokens = cache.length, []
+        if state.recorded is None and committed < len(state.last_tokens):
+            replayed, state.last_tokens = state.last_tokens[:committed], []
+            self._restore(state, state.saved)
+            return state, replayed
+        if state.recorded is not None:
+            state.recorded.commit(state.cache, committed)
+        elif self._stepped is not None and state.last_tokens:
+            state.cache.crop(0)  # a prompt
+        state.length, state.last_tokens, state.recorded = cache.length, [], None
+        if self._stepped is None:
             state.saved = Snapshot.take(state.length, state.cache, state.module_states)
-            return state, []
-        replayed, state.last_tokens = state.last_tokens[:committed], []
-        self._restore(state, state.saved)
-        return state, replayed
+        return state, []
 
     def _empty_state(self) -> _RecurrentState:
         return _RecurrentState(self._new_cache(), copy_state(self._initial_states))
 
     def _go_back(self, state: _RecurrentState, length: int) -> None:
         self._restore(state, state.checkpoints.go_back(length))
-        state.length, state.last_tokens = length, []
+        state.length, state.last_tokens, state.recorded = length, [], None
 
     def _restore(self, state: _RecurrentState, snapshot: Snapshot | None) -> None:
         if snapshot is None or snapshot.length == 0:
@@ -170,9 +208,15 @@ class RecurrentModel(TransformersModel):
     def _add_checkpoint(self, state: _RecurrentState, min_tokens: int = 1) -> None:
         """Keep the current state, if it is so many tokens behind the last checkpoint."""
         is_new = state.length >= state.checkpoints.last_length + min_tokens
-        if not is_new or state.saved is None or state.saved.bytes > MAX_CHECKPOINT_BYTES:
+        if not is_new:
             return
-        state.checkpoints.add(state.saved.on_device(CPU))
+        if state.saved is None:
+            saved = Snapshot.take(state.length, state.cache, state.module_states, CPU)
+        else:
+            saved = state.saved.on_device(CPU)
+        if saved.bytes > MAX_CHECKPOINT_BYTES:
+            return
+        state.checkpoints.add(saved)
         for cache, each in self._state_by_cache.items():  # the text that was used longest ago goes first
             while each.checkpoints.bytes and self.checkpoint_bytes() > MAX_CHECKPOINT_BYTES:
                 each.checkpoints.thin_out()
@@ -196,15 +240,17 @@ class RecurrentModel(TransformersModel):
         for (module, name), value in zip(self._state_modules, state.module_states, strict=True):
             setattr(module, name, value)
         device = self.network.device
-        out = self.network(
-            **self._accepted(
-                input_ids=torch.tensor([tokens], device=device),
-                position_ids=torch.arange(first, first + len(tokens), device=device)[None],
-                use_cache=True,
-                logits_to_keep=rows,
-            ),
-            **{self._cache_name: state.cache},
+        inputs = self._accepted(
+            input_ids=torch.tensor([tokens], device=device),
+            position_ids=torch.arange(first, first + len(tokens), device=device)[None],
+            use_cache=True,
+            logits_to_keep=rows,
         )
+        if self._stepped is not None and first > 0 and len(tokens) <= max(rows, MAX_STEPPED_PROMPT):
+            with self._stepped.recording(len(tokens)) as state.recorded:
+                out = self.network(**inputs, **{self._cache_name: state.cache})
+        else:
+            out = self.network(**inputs, **{self._cache_name: state.cache})
         state.last_tokens = state.last_tokens + tokens
         if self._makes_cache:
             state.cache = getattr(out, self._cache_name)
