@@ -5,7 +5,8 @@
     python -m tools.model_zoo --write docs/models.md
 
 A network is saved and loaded as any model. Greedy answers are compared: plain with `generate` of transformers, drafted
-with plain, and after a rollback with a fresh one. Drafts are often right and often wrong, in chains and in trees.
+with plain, and after a rollback with a fresh one. Drafts are often right and often wrong, in chains and in trees. With
+quantized weights, its drafted answers are compared with its own plain ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 import random
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +32,8 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
-from specchat.forward.llama import LlamaModel
+from specchat.forward.quant_weight import quant_weights
+from specchat.forward.transformers_model import TransformersModel
 from specchat.models.load import load_model
 from specchat.models.load_options import LoadOptions
 from tools.zoo_networks import VOCABULARY, families, tiny_network
@@ -38,9 +41,12 @@ from tools.zoo_networks import VOCABULARY, families, tiny_network
 PROMPT = [random.Random(1).randrange(3, VOCABULARY) for _ in range(21)]
 ANSWER_TOKENS, DRAFT_TOKENS, PREFILL_CHUNK = 24, 6, 16
 KEPT_TOKENS = 9  # of the prompt, after a rollback
-OWN_PASSES_ONLY = "supports Llama, Mistral, Qwen2 and Qwen3 only"  # in the message of a load in int8
+WEIGHT_FORMATS = ("int8", "nf4")
 BEGIN, END = "<!-- zoo -->", "<!-- /zoo -->"
-HEADER = "| family | loads | equals transformers | trees | chains | int8 | why not |\n|---|---|---|---|---|---|---|"
+HEADER = (
+    "| family | loads | equals transformers | trees | chains | int8 | nf4 | why not |\n"
+    "|---|---|---|---|---|---|---|---|"
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class ZooRow:
     equals_transformers: bool = False
     trees: bool = False
     chains: bool = False
-    int8: bool = False
+    formats: tuple[str, ...] = ()  # of WEIGHT_FORMATS
     reasons: tuple[str, ...] = ()
     is_lossless: bool = True  # what is not drafted cannot be wrong
 
@@ -60,12 +66,12 @@ class ZooRow:
     def is_explained(self) -> bool:
         """Whether every no has a reason, and nothing that is done is wrong."""
         is_right = self.is_lossless and (self.equals_transformers or not self.loads)
-        has_no = not (self.loads and self.trees and self.chains and self.int8)
+        has_no = not (self.loads and self.trees and self.chains and self.formats == WEIGHT_FORMATS)
         return is_right and (bool(self.reasons) or not has_no)
 
     def text(self) -> str:
-        cells = (self.loads, self.equals_transformers, self.trees, self.chains, self.int8)
-        marks = ["yes" if cell else "no" for cell in cells]
+        cells = (self.loads, self.equals_transformers, self.trees, self.chains)
+        marks = ["yes" if cell else "no" for cell in (*cells, *(each in self.formats for each in WEIGHT_FORMATS))]
         return f"| {' | '.join([self.family, *marks, '; '.join(self.reasons).replace('|', '/')])} |"
 
 
@@ -102,30 +108,34 @@ def try_family(family: str) -> ZooRow:
             model = load_model(Path(folder), LoadOptions(dtype="float32", device="cpu"))
         except ModelError as error:
             return ZooRow(family, reasons=(str(error).removeprefix(f"{folder}: cannot be loaded: "),))
-        int8_refusal = _int8_refusal(Path(folder))
-    return _compare(family, network, model, int8_refusal)
+        refusals = {quant_format: weights_fault(Path(folder), quant_format) for quant_format in WEIGHT_FORMATS}
+    return _compare(family, network, model, refusals)
 
 
-def _compare(family: str, network: Any, model: Model, int8_refusal: str) -> ZooRow:
-    model.prefill_chunk = min(model.prefill_chunk, PREFILL_CHUNK) if model.max_rows > 1 else model.prefill_chunk
+def _compare(family: str, network: Any, model: Model, refusals: Mapping[str, str]) -> ZooRow:
     reasons = [_limitation(model)] if not model.supports_trees else []
     network.generation_config.eos_token_id = None
     generated = network.generate(torch.tensor([PROMPT]), max_new_tokens=ANSWER_TOKENS, do_sample=False)
     expected = generated[0, len(PROMPT) :].tolist()
-    plain = _answers(model, Drafter())
-    answers = [_answers(model, OracleTrees(plain[0], width)) for width in (1, 2)]
-    is_lossless = all(answer == plain[0] for answer in (*plain, *answers[0], *answers[1]))
-    if plain[0] != expected:
+    plain, is_lossless = _plain_answer(model)
+    if plain != expected:
         reasons.append("its plain answer is not that of transformers")
     if not is_lossless:
         reasons.append("drafted answers differ from plain")
-    if int8_refusal:
-        reasons.append(int8_refusal)
+    reasons.extend(refusal for refusal in refusals.values() if refusal)
     can_draft = model.max_rows > 1
     return ZooRow(
-        family, True, plain[0] == expected, model.supports_trees and is_lossless, can_draft and is_lossless,
-        not int8_refusal, tuple(reasons), is_lossless,
+        family, True, plain == expected, model.supports_trees and is_lossless, can_draft and is_lossless,
+        tuple(quant_format for quant_format, refusal in refusals.items() if not refusal), tuple(reasons), is_lossless,
     )  # fmt: skip
+
+
+def _plain_answer(model: Model) -> tuple[list[int], bool]:
+    """The answer without drafts, and whether drafts and rollbacks leave it alone."""
+    model.prefill_chunk = min(model.prefill_chunk, PREFILL_CHUNK) if model.max_rows > 1 else model.prefill_chunk
+    plain = _answers(model, Drafter())
+    drafted = [answer for width in (1, 2) for answer in _answers(model, OracleTrees(plain[0], width))]
+    return plain[0], all(answer == plain[0] for answer in (*plain, *drafted))
 
 
 def _limitation(model: Model) -> str:
@@ -148,14 +158,16 @@ def _answers(model: Model, drafter: Drafter) -> list[list[int]]:
     return answers
 
 
-def _int8_refusal(folder: Path) -> str:
+def weights_fault(folder: Path, quant_format: str) -> str:
+    """Why a network has no answers with these weights that drafts leave alone; empty when it has."""
     try:
-        model = load_model(folder, LoadOptions(dtype="float32", device="cpu", quant_format="int8"))
+        model = load_model(folder, LoadOptions(dtype="float32", device="cpu", quant_format=quant_format))
     except ModelError as error:
-        refusal = str(error).removeprefix(f"{folder}: cannot be loaded: ")
-        return "int8: only in our own passes" if OWN_PASSES_ONLY in refusal else refusal
-    assert isinstance(model, LlamaModel)
-    return ""
+        return f"{quant_format}: {str(error).removeprefix(f'{folder}: cannot be loaded: ')}"
+    if isinstance(model, TransformersModel) and not quant_weights(model.network):
+        return f"{quant_format}: no matrix can be quantized"
+    _plain, is_lossless = _plain_answer(model)
+    return "" if is_lossless else f"{quant_format}: drafted answers differ from plain"
 
 
 def _line(error: Exception) -> str:
@@ -168,6 +180,7 @@ def table(rows: list[ZooRow]) -> str:
     counts = (
         f"{len(rows)} families: {len(loaded)} load, {sum(row.equals_transformers for row in rows)} with the answers of "
         f"transformers, {sum(row.trees for row in rows)} with trees, {sum(row.chains for row in rows)} with chains, "
+        f"{', '.join(f'{sum(each in row.formats for row in rows)} in {each}' for each in WEIGHT_FORMATS)}, "
         f"{sum(not row.is_explained for row in rows)} unexplained."
     )
     made = (

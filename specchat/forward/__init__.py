@@ -18,6 +18,7 @@ triton_attention.py             kernels for CUDA: split-KV attention of trees, a
 triton_ops.py                   the fused ops with these kernels, where they compute what torch computes
 cuda_graphs.py                  passes that are captured once and replayed
 transformers_model.py           every other architecture, computed by transformers
+quant_weight.py                 quantized weights in the code of those architectures
 transformers_cache.py           our KV cache as a transformers cache
 recurrent.py                    transformers models over their own cache: recurrent layers, and plain decoding
 row_steps.py                    the functions of transformers that are replaced during a pass over a few rows

@@ -19,6 +19,7 @@ from specchat.engine.cache import KVCache
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 from specchat.forward.decoding_form import FORMS, OWN_CACHE, RECURRENT, STEPWISE, TREES, DecodingForm
+from specchat.forward.quant_weight import quant_weights
 from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.forward.transformers_model import TransformersModel
 
@@ -78,8 +79,9 @@ class _Expected:
 
     def __init__(self, network: PreTrainedModel) -> None:
         self.network = network
-        self.tolerance = TOLERANCE.get(network.dtype, HALF_TOLERANCE)
-        self.share = 1.0 if network.dtype in TOLERANCE else HALF_SHARE
+        is_rounded = network.dtype not in TOLERANCE or bool(quant_weights(network))
+        self.tolerance = HALF_TOLERANCE if is_rounded else TOLERANCE[network.dtype]
+        self.share = HALF_SHARE if is_rounded else 1.0
 
     @torch.inference_mode()
     def logits(self, tokens: list[int]) -> Tensor:

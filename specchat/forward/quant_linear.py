@@ -167,6 +167,18 @@ def quant_linear(source: WeightSource, quant_format: str, bias: Tensor | None = 
     return QUANT_FORMATS[quant_format](source, bias)
 
 
+def can_quantize(outputs: int, inputs: int, quant_format: str) -> bool:
+    """Whether a weight of this shape becomes what its format says; others stay float."""
+    if quant_format == "fp8":
+        return outputs % FP8_ALIGNMENT == 0 and inputs % FP8_ALIGNMENT == 0
+    return not quant_format.startswith("nf4") or _nf4_block(inputs) is not None
+
+
+def _nf4_block(inputs: int) -> int | None:
+    """bitsandbytes 0.50 reads the scales of rows that are not whole blocks wrongly on a CPU."""
+    return next((block for block in NF4_BLOCK_SIZES if inputs % block == 0), None)
+
+
 def _int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     kind = kind_of(source.device)
     if kind.is_gpu and kind.has_bitsandbytes:
@@ -196,7 +208,7 @@ def _two_part_int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLin
 
 def _fp8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     """Quantizes tile by tile: freed large chunks would leave holes between weights in the allocator."""
-    if source.shape[0] % FP8_ALIGNMENT or source.shape[1] % FP8_ALIGNMENT:
+    if not can_quantize(*source.shape, "fp8"):
         return float_linear(source.all_rows(), bias)
     weight = torch.empty(source.shape, dtype=FP8, device=source.device)
     scales = torch.empty(source.shape[0], device=source.device)
@@ -210,8 +222,7 @@ def _fp8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
 
 
 def _nf4_linear(source: WeightSource, bias: Tensor | None, double_quant: bool = False) -> QuantLinear:
-    """Rows that are not whole blocks stay float: bitsandbytes 0.50 reads their scales wrongly on a CPU."""
-    block = next((block for block in NF4_BLOCK_SIZES if source.shape[1] % block == 0), None)
+    block = _nf4_block(source.shape[1])
     if block is None:
         return float_linear(source.all_rows(), bias)
     if not kind_of(source.device).is_gpu and supports_nf4_packed():

@@ -17,6 +17,7 @@ from specchat.engine.model import FINAL_NORM, ModelOutput, limit_context_window
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits, RowBatch, chain_nodes
 from specchat.forward.decoding_form import DecodingForm
+from specchat.forward.quant_weight import quant_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -45,7 +46,8 @@ class TransformersModel:
         self.supports_trees, self.form = not self.limits.exact, DecodingForm()
         self.pool = KVPool(self._kv_layout())
         self.is_exact = self.limits.exact
-        self.bytes = sum(weight.numel() * weight.element_size() for weight in network.parameters())
+        quantized = sum(weight.quantized_bytes for weight in quant_weights(network))
+        self.bytes = quantized + sum(weight.numel() * weight.element_size() for weight in network.parameters())
         self.hidden_state_layers: tuple[int, ...] = ()
         self._captured: dict[int, Tensor] = {}
         self._hooks: list[Any] = []

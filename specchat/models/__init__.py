@@ -9,7 +9,8 @@ int4_checkpoints   published AWQ and GPTQ weights, packed or read as floats
 llama_families     the families that forward.llama computes: their configs and tensor names, as a table
 llama_weights      safetensors of a Llama-like model → forward.llama
 transformers_files any other safetensors → a network of transformers; missing and unknown tensors are refused
-decoding_forms     how a network of transformers is decoded, as a probe found at its first load
+network_weights    which weights of a network of transformers are quantized, one after the other, while it is loaded
+decoding_forms     how a network of transformers is decoded and uses its weights, as a probe found at its first load
 gguf_file          the header of a GGUF file, every count checked against the size of the file
 gguf_families      metadata and tensor names of a GGUF file → config.json and published tensor names
 gguf_values        blocks of a GGUF file → float32 → bf16

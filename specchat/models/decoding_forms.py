@@ -1,12 +1,15 @@
-"""Which decoding form a probe has found for a model, remembered between loads.
+"""What a probe has found out about a model, remembered between loads: its decoding form, and the uses of its weights.
 
-The answer depends on the files, the dtype, the device and the versions of the code, so all of them are in the key.
+The form depends on the files, the dtype and format of the weights, the device and the versions of the code, so all of
+them are in the key. How the code uses weights depends on the config and the version of transformers only.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,21 +22,59 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def decoding_form(folder: Path, network: PreTrainedModel, limits: BatchLimits) -> DecodingForm:
+@dataclass(frozen=True)
+class WeightsInMemory:
+    """What the linear layers of a loaded network are."""
+
+    quant_format: str
+    uses: Mapping[str, str]  # of those that its code uses in its own way
+
+
+def decoding_form(
+    folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: WeightsInMemory
+) -> DecodingForm:
     """The form of an earlier load of this model, or that of a probe; ModelError when no form is right."""
-    path = _path(folder, network, limits)
+    path = _path(folder, network, limits, weights)
     stored = _read(path)
     if stored is not None:
         return stored
     form = find_form(network, limits)
-    try:
-        write_atomically(path, json.dumps({"form": form.name, "reason": form.reason}))
-    except OSError:
-        pass  # without a place to remember it, the next load asks again
+    _write(path, {"form": form.name, "reason": form.reason})
     return form
 
 
-def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits) -> Path:
+def known_weight_uses(folder: Path) -> dict[str, str]:
+    """How the code of this network uses some weights, as far as earlier loads found out."""
+    try:
+        uses = json.loads(_uses_path(folder).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(name): str(use) for name, use in uses.items()} if isinstance(uses, dict) else {}
+
+
+def remember_weight_uses(folder: Path, uses: Mapping[str, str]) -> None:
+    _write(_uses_path(folder), dict(uses))
+
+
+def _write(path: Path, content: Mapping[str, str]) -> None:
+    try:
+        write_atomically(path, json.dumps(content))
+    except OSError:
+        pass  # without a place to remember it, the next load asks again
+
+
+def _uses_path(folder: Path) -> Path:
+    import transformers
+
+    config = (folder / "config.json").read_text(encoding="utf-8")
+    return cache_folder() / "weight-uses" / f"{_key([config, transformers.__version__])}.json"
+
+
+def _key(identity: object) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: WeightsInMemory) -> Path:
     from importlib.metadata import version
 
     import torch
@@ -46,10 +87,10 @@ def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits) -> Path:
         "dtype": str(network.dtype),
         "device": str(network.device),
         "exact": limits.exact,
+        "weights": [weights.quant_format, dict(weights.uses)],
         "versions": [PROBE_VERSION, version("specchat"), transformers.__version__, torch.__version__],
     }
-    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
-    return cache_folder() / "decoding-forms" / f"{key}.json"
+    return cache_folder() / "decoding-forms" / f"{_key(identity)}.json"
 
 
 def _read(path: Path) -> DecodingForm | None:

@@ -62,13 +62,12 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
                 f"a KV cache in {options.kv_cache} is for Llama, Mistral, Qwen2 and Qwen3 only; use --kv-cache "
                 f"{FLOAT_FORMAT}"
             )
-        if options.quant_format not in (FLOAT_FORMAT, GGUF_FORMAT):  # blocks of other families were dequantized
-            raise ValueError(
-                f"{options.quant_format} supports Llama, Mistral, Qwen2 and Qwen3 only; use --weights {FLOAT_FORMAT}"
-            )
         from specchat.models.transformers_files import load_with_transformers  # models of `forward.llama` start sooner
 
-        return load_with_transformers(folder, device, dtype, options.context_window, shape)
+        is_gguf = options.quant_format == GGUF_FORMAT  # whose blocks of other families were dequantized
+        quant_format = FLOAT_FORMAT if is_gguf else options.quant_format
+        _check_format(folder, quant_format, device)
+        return load_with_transformers(folder, device, dtype, options.context_window, shape, quant_format)
     except torch.OutOfMemoryError as error:
         smallest = next(each for each in SMALL_FORMATS if each in kind_of(device).weight_formats)
         remedy = "choose a smaller model" if options.quant_format == smallest else f"try --weights {smallest}"
@@ -90,13 +89,11 @@ def _unknown_architecture(folder: Path) -> ModelError:
 
 
 def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Model], device: torch.device) -> Model:
-    """Load with `forward.llama`. Warn when the hardware has no fast kernel for the weight format."""
-    kind_of(device).check_format(options.quant_format)
+    """Load with `forward.llama`; with the embedding on the CPU where the device has no room for it."""
+    _check_format(folder, options.quant_format, device)
     if (has_int8_kv := options.kv_cache == INT8_KV) and kind_of(device).is_gpu:
         raise ModelError(f"a KV cache in int8 is for CPUs, not for device {device}; use --kv-cache {FLOAT_FORMAT}")
     load = partial(load, has_int8_kv=has_int8_kv)
-    if warning := hardware_warning(options.quant_format, device):
-        print_warning(f"{folder.name}: {warning}")
     cpu, embedding_device = torch.device("cpu"), options.embedding_device
     if embedding_device != "cpu":
         try:
@@ -108,6 +105,13 @@ def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Mo
             f"{folder.name}: not enough memory on {device}: the embedding stays on the CPU, and passes are slower"
         )
     return load(quant_format=options.quant_format, embedding_device=cpu)
+
+
+def _check_format(folder: Path, quant_format: str, device: torch.device) -> None:
+    """Refuse a weight format that the device does not support. Warn when it has no fast kernel for it."""
+    kind_of(device).check_format(quant_format)
+    if warning := hardware_warning(quant_format, device):
+        print_warning(f"{folder.name}: {warning}")
 
 
 def _warn_of_dequantization(folder: Path, config: dict[str, Any], dtype: torch.dtype, device: torch.device) -> None:

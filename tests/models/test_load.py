@@ -150,11 +150,6 @@ def test_a_tied_output_matrix_is_a_quantized_copy_of_the_embedding():
     assert model.weights.embedding.dtype == torch.bfloat16
 
 
-def test_other_architectures_cannot_be_quantized():
-    with pytest.raises(ModelError, match="use --weights float"):
-        load_model(saved("gemma3"), LoadOptions(quant_format="int8"))
-
-
 def test_missing_int8_hardware_is_a_warning(monkeypatch, capsys):
     monkeypatch.setattr(quant_linear, "max_safe_int8", lambda: 0)
 
