@@ -215,9 +215,12 @@ def random_context(target: Model, context: int, extra_tokens: int = STEPS_PER_RO
     generation.tokens = [ROOT_TOKEN] * (context + 1)
     with target.pool.acquire_slot(generation.cache, generation.rows_needed(extra_tokens)):
         layout = target.pool.layout
-        for layer, (heads, *sizes) in enumerate(layout.shapes):
-            noise = [torch.randn(1, heads, context, size, dtype=layout.dtype, device=layout.device) for size in sizes]
-            generation.cache.write(layer, *noise)
+        for layer, (heads, key_size, value_size) in enumerate(layout.shapes):
+            keys, values = (
+                torch.randn(1, heads, context, size, dtype=layout.dtype, device=layout.device)
+                for size in (key_size, value_size)
+            )
+            generation.cache.write(layer, keys, values)
         generation.cache.commit(list(range(context)))
         yield generation
     generation.close()

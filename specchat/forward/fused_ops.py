@@ -228,10 +228,10 @@ class NativeOps(TorchOps):
         if sizes.heads * count * kv_length > NATIVE_MAX_SCORES and not batch.is_batch_invariant:
             rows = queries.view(1, sizes.kv_heads, -1, sizes.head_size)
             additive = mask.additive if mask is not None else None
-            visible = [each[:, :, :kv_length] for each in (keys, values)]
+            keys, values = keys[:, :, :kv_length], values[:, :, :kv_length]
             if keys.dtype == torch.int8:
-                visible = [dequantize_rows(each, queries.dtype) for each in visible]
-            result = sdpa(rows, *visible, additive, scores)
+                keys, values = (dequantize_rows(each, queries.dtype) for each in (keys, values))
+            result = sdpa(rows, keys, values, additive, scores)
             return result.view(sizes.heads, count, sizes.head_size).transpose(0, 1).reshape(count, -1)
         out = states.new_empty(count, sizes.heads * sizes.head_size)
         row_length = -(-kv_length // self._lanes) * self._lanes
