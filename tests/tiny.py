@@ -61,6 +61,7 @@ VARIATIONS = {
     "seed_oss": ("SeedOss", {}),
     "ministral": ("Ministral", {"sliding_window": 24}),
 }
+OTHERS = {"cohere": ("Cohere", {})}  # computed by transformers
 
 
 @lru_cache
@@ -69,7 +70,7 @@ def network(
     device: str = "cpu",
 ) -> PreTrainedModel:  # fmt: skip
     """A random network; the same one for the same arguments."""
-    family, extra = (SHAPES | VARIATIONS)[shape]
+    family, extra = (SHAPES | VARIATIONS | OTHERS)[shape]
     torch.manual_seed(seed)
     sizes = {"num_hidden_layers": layers, "vocab_size": vocabulary}
     config = getattr(transformers, f"{family}Config")(**(SIZES | sizes | extra))

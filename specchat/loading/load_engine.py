@@ -174,7 +174,7 @@ def _exit_layer(models: Models, plan: LoadPlan, target: Model, tokenizer: Tokeni
         if models.early_exit == AUTO:
             return 0
         raise ModelError(
-            f"models.early_exit: {models.target} is computed by transformers, and only Llama, Mistral, Qwen2 and Qwen3 "
+            f"models.early_exit: {models.target} is computed by transformers, and only models in our own passes "
             f'can exit early; use "{EXIT_OFF}"'
         )
     if layer is None:

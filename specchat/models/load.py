@@ -59,8 +59,7 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
             )
         if options.kv_cache != FLOAT_FORMAT:
             raise ValueError(
-                f"a KV cache in {options.kv_cache} is for Llama, Mistral, Qwen2 and Qwen3 only; use --kv-cache "
-                f"{FLOAT_FORMAT}"
+                f"a KV cache in {options.kv_cache} is for models in our own passes only; use --kv-cache {FLOAT_FORMAT}"
             )
         from specchat.models.transformers_files import load_with_transformers  # models of `forward.llama` start sooner
 

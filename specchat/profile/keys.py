@@ -94,15 +94,15 @@ class Models:
     kv_cache: str = key(
         FLOAT_FORMAT,
         "The format of the target's KV cache: float, the data type of computations; int8, about half of the memory of "
-        "bfloat16 and a quarter of that of float32. Each format has its own text. On a CPU, for Llama, Mistral, Qwen2 "
-        "and Qwen3.",
+        "bfloat16 and a quarter of that of float32. Each format has its own text. On a CPU, for models in our own "
+        "passes.",
         choices=KV_CACHE_FORMATS,
     )  # fmt: skip
     early_exit: str = key(
         AUTO,
         "How many of the target's first layers draft (LayerSkip), for the drafter exit: a number; measure, found by a "
         "self-test once; auto, the number in its config.json, and measured where its name has layerskip; off. Only for "
-        "Llama, Mistral, Qwen2 and Qwen3, and of use where the target was trained for it.",
+        "models in our own passes, and of use where the target was trained for it.",
     )
     backend: str = key(
         BUILTIN_BACKEND,

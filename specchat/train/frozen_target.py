@@ -20,10 +20,10 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.rope import Rope
-from specchat.models.llama_weights import is_llama_like
+from specchat.models.llama_families import FAMILIES, network_config
+from specchat.models.llama_weights import is_llama_like, tensor_files
 from specchat.models.load import load_model
 from specchat.models.load_options import LoadOptions, find_model
-from specchat.models.tensor_files import TensorFiles
 from specchat.models.tokenizer import Tokenizer
 from specchat.train.fingerprint import fingerprint
 from specchat.train.trainable_llama import ModelShape
@@ -94,11 +94,14 @@ class FrozenTarget:
 
     @cached_property
     def final_norm_weight(self) -> Tensor | None:
-        """The weight of the final norm [D]; None for families that are not Llama-like."""
+        """What the final norm multiplies with [D]; None for families that are not in our own passes."""
         if not is_llama_like(self.config):
             return None
-        files = TensorFiles.from_files(self.folder, sorted(self.folder.glob("*.safetensors")))
-        return files.read_tensor("model.norm.weight").float() if "model.norm.weight" in files else None
+        files, config = tensor_files(self.folder, self.config), network_config(self.config)
+        if "model.norm.weight" not in files:
+            return None
+        stored_minus = float(FAMILIES[config["model_type"]].scaling(config).norms_add_one)
+        return files.read_tensor("model.norm.weight").float() + stored_minus
 
 
 def read_config(folder: Path) -> dict[str, Any]:

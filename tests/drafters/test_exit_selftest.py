@@ -135,8 +135,8 @@ def test_an_exit_after_too_many_layers_is_refused():
 
 
 def test_a_network_of_transformers_cannot_exit_early(tmp_path):
-    folder = shutil.copytree(speaking(2), tmp_path / "gemma")
-    network("gemma2", 2, vocabulary=SPEAKING).save_pretrained(folder)
+    folder = shutil.copytree(speaking(2), tmp_path / "cohere")
+    network("cohere", 2, vocabulary=SPEAKING).save_pretrained(folder)
 
     with pytest.raises(ModelError, match="is computed by transformers"):
         load_engine(profile_of(folder, "measure"))

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import Gemma3TextConfig
 
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
+from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import native_kernels
-from specchat.models.llama_families import FAMILIES
+from specchat.forward.rope import Rope
+from specchat.models.llama_families import FAMILIES, network_config, rope_config, sliding_window
+from specchat.models.llama_manifest import read_dimensions
 from specchat.models.llama_weights import load_llama
+from specchat.models.load import load_model
+from specchat.models.load_options import LoadOptions
 from tests.engine.test_model import branching
 from tests.tiny import VARIATIONS, Chaos, answer, network, saved, target
 
+WEIGHTS = "model.safetensors"
 TEXT = list(range(5, 45))  # longer than the sliding windows and the chunks of a prefill
 NAMES = ["gemma2", "gemma3", *VARIATIONS]
 
@@ -79,3 +88,49 @@ def test_an_embedding_is_scaled_as_hidden_state_0_of_transformers():
         states = network("gemma3")(input_ids=torch.tensor([TEXT]), output_hidden_states=True).hidden_states
 
     assert torch.allclose(target("dense-gemma3").embed(torch.tensor(TEXT)), states[0][0], atol=1e-5)
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_the_text_part_of_a_vision_language_checkpoint_runs_alone(tmp_path, prefix):
+    tensors = {
+        name.replace("model.", prefix, 1): tensor for name, tensor in load_file(saved("gemma3") / WEIGHTS).items()
+    }
+    save_file(tensors | {"vision_tower.patches.weight": torch.ones(4, 4)}, tmp_path / WEIGHTS)
+    text = json.loads((saved("gemma3") / "config.json").read_text())
+    config = {"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    model = load_model(tmp_path, LoadOptions(dtype="float32", device="cpu"))
+
+    assert isinstance(model, LlamaModel)
+    few, expected = (logits_after(each, TEXT[:16], DraftTree(50)) for each in (model, target("dense-gemma3")))
+    assert torch.allclose(few, expected, atol=1e-5)
+
+
+def test_what_a_published_gemma_3_config_leaves_out_is_as_in_transformers():
+    """The file of gemma-3-4b-it, without the sizes that its class has anyway."""
+    rope = {"factor": 8.0, "rope_type": "linear"}
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+    config = network_config({"model_type": "gemma3", "text_config": text | {"rope_scaling": rope}})
+    theirs = Gemma3TextConfig(**text, rope_scaling=rope)
+
+    sizes = read_dimensions(config, Path("gemma"))
+    assert (sizes.heads, sizes.kv_heads, sizes.head_size, sizes.vocab_size, sizes.max_position_embeddings) == (
+        theirs.num_attention_heads, theirs.num_key_value_heads, theirs.head_dim, theirs.vocab_size,
+        theirs.max_position_embeddings,
+    )  # fmt: skip
+    for layer, kind in enumerate(theirs.layer_types):
+        found = Rope.from_config(rope_config(config, layer) or {})
+        assert (kind == "sliding_attention") == (sliding_window(config, layer) is not None)
+        assert found.theta == theirs.rope_parameters[kind]["rope_theta"]
+        assert found.rope_type == theirs.rope_parameters[kind]["rope_type"]
+
+
+@pytest.mark.parametrize("name", ["olmo3", "exaone4"])
+def test_a_config_of_old_keys_means_the_layers_that_transformers_sees(name):
+    theirs = network(name).config
+    old = {"model_type": theirs.model_type, "sliding_window": 24, "rope_theta": 10000.0, "num_hidden_layers": 3}
+    config = network_config(old | ({"sliding_window_pattern": 2} if name == "exaone4" else {}))
+
+    kinds = ["full_attention" if sliding_window(config, layer) is None else "sliding_attention" for layer in range(3)]
+    assert theirs.layer_types == kinds

@@ -144,7 +144,7 @@ def test_a_vocabulary_with_an_absurd_token_id_is_refused(folder, token_id):
 
 
 def test_a_model_of_another_architecture_with_damaged_weights_is_refused(tmp_path):
-    folder = shutil.copytree(saved("gemma3"), tmp_path / "model")
+    folder = shutil.copytree(saved("cohere"), tmp_path / "model")
     change_tensor(folder, "model.norm.weight", lambda tensor: tensor[:1])
 
     assert "model.norm.weight has the shape [1], and config.json means [48]" in refusal(folder)
@@ -152,7 +152,7 @@ def test_a_model_of_another_architecture_with_damaged_weights_is_refused(tmp_pat
 
 @pytest.mark.parametrize("change", [lambda _tensor: None, lambda tensor: tensor * float("nan")], ids=["gone", "nan"])
 def test_so_is_one_with_missing_weights_and_one_with_weights_that_are_no_numbers(tmp_path, change):
-    folder = shutil.copytree(saved("gemma3"), tmp_path / "model")
+    folder = shutil.copytree(saved("cohere"), tmp_path / "model")
     change_tensor(folder, "model.norm.weight", change)
 
     assert "model.norm.weight" in refusal(folder)
