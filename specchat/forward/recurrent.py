@@ -65,8 +65,10 @@ class _RecurrentState:
 
 
 class RecurrentModel(TransformersModel):
-    """A transformers model over its own cache. With `is_stepwise`, only the first pass over a text may have several
-    tokens, because the network does not continue a state with more than one.
+    """A transformers model over its own cache.
+
+    With `is_stepwise`, only the first pass over a text may have several tokens, because the network does not continue a
+    state with more than one. Without `steps_rows`, transformers computes the recurrences of several rows.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class RecurrentModel(TransformersModel):
         context_window: int | None = None,
         limits: BatchLimits | None = None,
         is_stepwise: bool = False,
+        steps_rows: bool = True,
     ) -> None:
         super().__init__(network, context_window, limits)
         self.supports_trees, self.is_stepwise = False, is_stepwise
@@ -84,7 +87,8 @@ class RecurrentModel(TransformersModel):
         self._state_modules, self._makes_cache = _observe_first_pass(network, self._cache_name)
         self._initial_states = [getattr(module, name) for module, name in self._state_modules]
         self._state_by_cache: WeakKeyDictionary[KVCache, _RecurrentState] = WeakKeyDictionary()
-        self._stepped = None if self._state_modules or is_stepwise else SteppedNetwork(network)
+        can_step = steps_rows and not self._state_modules and not is_stepwise
+        self._stepped = SteppedNetwork(network) if can_step else None
         if self._stepped is not None and not self._records_all_rows():
             self._stepped = None
 

@@ -58,7 +58,6 @@ READING_TOKENS_PER_SECOND = 8.0  # a person reads so fast; below, the score fall
 DEFAULT_BYTES_PER_SECOND = 20e9  # of main memory when it is not measured: two slow channels
 BANDWIDTH_SHARE = 0.6  # that passes reach; on GPUs an assumption
 ROW_COST = 0.1  # of a plain pass, for each draft token that it verifies, as the chooser assumes before it measures
-RECURRENT_ROW_COST = 0.6  # on a CPU: a pass of a gated delta net over four tokens takes 2.85 times one
 DEFAULT_CONTEXT_TOKENS = 8192  # exactly one bucket of the KV cache
 SHORT_CONTEXT_TOKENS = 4096
 TIGHT_MEMORY_SHARE = 0.94
@@ -235,8 +234,7 @@ def speed_lines(pair: ModelPair, measured: MeasuredPasses | None = None) -> Iter
 def _step_cost(pair: ModelPair, depth: int, measured: MeasuredPasses | None) -> float:
     """The time of a step with so many draft tokens, relative to a plain pass."""
     if measured is None:
-        is_slow = pair.entry.architecture.recurrent_elements > 0 and not pair.device.is_gpu
-        return 1 + depth * ((RECURRENT_ROW_COST if is_slow else ROW_COST) + pair.draft_cost)
+        return 1 + depth * (ROW_COST + pair.draft_cost)
     plain, drafts = measured.passes[1], measured.drafts.get(pair.drafter.kind)
     draft_cost = seconds_at(drafts, depth) / plain if drafts else depth * pair.draft_cost
     return draft_cost + seconds_at(measured.passes, depth + 1) / plain
