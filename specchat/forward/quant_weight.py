@@ -22,11 +22,9 @@ from specchat.forward.linear import QuantLinear
 
 FLOAT, TRANSPOSED = "float", "transposed"  # other uses than of a weight [out, in]
 IDENTITY_ROWS = 256  # that are multiplied together to dequantize a weight
-ATTRIBUTES = frozenset((
-    "shape", "dtype", "device", "ndim", "layout", "is_cuda", "is_cpu", "is_meta", "is_mps", "is_xpu", "requires_grad",
-    "is_quantized", "is_sparse", "is_nested", "is_leaf", "grad", "names", "dim", "ndimension", "size", "numel",
-    "nelement", "is_floating_point", "is_complex", "element_size", "itemsize", "nbytes", "__len__", "stride",
-    "requires_grad_",
+ATTRIBUTES = frozenset((  # with every name that begins with `is_`
+    "shape", "dtype", "device", "ndim", "layout", "requires_grad", "grad", "names", "dim", "ndimension", "size", "numel",
+    "nelement", "element_size", "itemsize", "nbytes", "__len__", "stride", "requires_grad_",
 ))  # fmt: skip
 SAME = frozenset(("to", "detach", "contiguous", "data", "type_as"))  # its products have the dtype of the rows anyway
 
@@ -78,7 +76,7 @@ class QuantWeight(Tensor):
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         if name == "__get__":  # of an attribute
             name = func.__self__.__name__
-        if name in ATTRIBUTES:
+        if name in ATTRIBUTES or name.startswith("is_"):
             with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
                 return func(*args, **kwargs)
         if name in SAME and isinstance(args[0], QuantWeight):

@@ -20,7 +20,7 @@ def test_a_shape_is_measured_and_its_figures_kept(tmp_path, monkeypatch, capsys)
     assert run(["bench", "passes", *shape, "--dtypes", "float32"]) == 0
 
     out, err = capsys.readouterr()
-    assert "| float32 | 16 |" in out
+    assert "| float32 | float | 16 |" in out
     assert "meaningless" in err
     assert "100000 tokens and a few steps do not fit" in err
 
