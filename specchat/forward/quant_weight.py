@@ -23,8 +23,8 @@ from specchat.forward.linear import QuantLinear
 FLOAT, TRANSPOSED = "float", "transposed"  # other uses than of a weight [out, in]
 IDENTITY_ROWS = 256  # that are multiplied together to dequantize a weight
 ATTRIBUTES = frozenset((  # with every name that begins with `is_`
-    "shape", "dtype", "device", "ndim", "layout", "requires_grad", "grad", "names", "dim", "ndimension", "size", "numel",
-    "nelement", "element_size", "itemsize", "nbytes", "__len__", "stride", "requires_grad_",
+    "shape", "dtype", "device", "ndim", "layout", "requires_grad", "grad", "names", "dim", "ndimension", "size",
+    "numel", "nelement", "element_size", "itemsize", "nbytes", "__len__", "stride", "requires_grad_",
 ))  # fmt: skip
 SAME = frozenset(("to", "detach", "contiguous", "data", "type_as"))  # its products have the dtype of the rows anyway
 
