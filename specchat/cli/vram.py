@@ -11,7 +11,7 @@ from specchat.cli.options import load_plan_text
 from specchat.cli.size_options import Gigabytes, TokenCount, fit_label
 from specchat.devices import CUDA, INT8_KV
 from specchat.errors import UsageError
-from specchat.hub.architecture import EMBEDDING, EXPERT, Architecture
+from specchat.hub.architecture import EMBEDDING, Architecture
 from specchat.hub.catalog import catalog, find_entry, head_architecture
 from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.hub.memory_plan import (
@@ -23,6 +23,7 @@ from specchat.hub.memory_plan import (
     QuantizedModel,
     arena_rows,
     cache_rows,
+    can_quantize,
     has_kv_arena,
     int8_kv_element_bytes,
     kv_bytes_per_token,
@@ -181,21 +182,16 @@ def _int8_note(architecture: Architecture, row_bytes: int) -> str:
 
 
 def _weight_notes(architecture: Architecture) -> Iterator[str]:
-    if experts := architecture.parameters_of_kind(EXPERT):
-        yield f"bitsandbytes leaves the {experts / 1e9:.1f} B parameters of its experts in bf16; fp8 and mxfp4 do not"
     if architecture.stored_format in FP8_METHODS and architecture.family in LLAMA_LIKE_FAMILIES:
         yield 'its weights are stored in 8 bits: models.weights = "float" converts them to bf16, "fp8" keeps them'
     elif architecture.stored_format in INT4_CHECKPOINTS and architecture.family in LLAMA_LIKE_FAMILIES:
         yield 'its weights are stored in 4 bits: with models.weights = "float" a CUDA GPU keeps them, a CPU makes bf16'
-    elif architecture.stored_format != "fp8" and architecture.family not in LLAMA_LIKE_FAMILIES:
-        yield "fp8 is for checkpoints that are published in fp8"
     embeddings = format_gib(BF16_BYTES * architecture.parameters_of_kind(EMBEDDING))
-    if architecture.family not in LLAMA_LIKE_FAMILIES:
-        families = ", ".join(LLAMA_LIKE_FAMILIES)
-        yield f"{architecture.family} runs in bf16 and float32 here; models.weights is for {families}"
+    if not can_quantize(architecture):
+        yield f"its checkpoint is in {architecture.stored_format}: models.weights has no choice of another format"
     elif architecture.is_tied:
         yield f"its embeddings are also its output matrix: quantized, {embeddings} of embeddings stay beside it"
-    else:
+    elif architecture.family in LLAMA_LIKE_FAMILIES:
         yield f'models.embedding_device = "cpu" keeps {embeddings} of embeddings in main memory'
 
 

@@ -4,7 +4,7 @@ Bytes follow from an Architecture and the format of its linear layers. In 8 bits
 published FP8 experts have one scale per block. AWQ and GPTQ have a float16 scale and a zero point of one byte for each
 group of inputs, mostly 128, and leave the output matrix as it is. NF4 of bitsandbytes has a float32 scale per 64
 elements; double quantization makes it one byte, plus one float32 per 256 scales (QLoRA, arXiv 2305.14314, section 3).
-Embeddings, norms and stacked weights of experts are not quantized, output matrices only where forward.llama computes.
+Embeddings and norms are not quantized, and of families that transformers computes only checkpoints in floats are.
 Imports no torch.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from specchat.devices import CUDA, DeviceKind
-from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OUTPUT, Architecture, Matrix
+from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
 from specchat.models.llama_families import LLAMA_LIKE_FAMILIES
 
 GIB = 2**30
@@ -85,11 +85,17 @@ LISTED_FORMATS = ("bf16", "fp8", "int8", "nf4", "nf4-double")
 INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them
 
 
+def can_quantize(architecture: Architecture) -> bool:
+    """Whether models.weights has a choice: transformers computes quantized checkpoints in their own format only."""
+    return architecture.family in LLAMA_LIKE_FAMILIES or architecture.stored_format in FLOAT_FORMATS
+
+
 def listed_formats(architecture: Architecture) -> tuple[str, ...]:
     """The formats that a model can have in memory; in some it must be published."""
-    stored, is_llama_like = architecture.stored_format, architecture.family in LLAMA_LIKE_FAMILIES
-    published = "mxfp4" if stored == "mxfp4" else "int4" if stored in INT4_CHECKPOINTS and is_llama_like else None
-    return (*LISTED_FORMATS, published) if published else LISTED_FORMATS
+    stored = architecture.stored_format
+    if not can_quantize(architecture):
+        return ("bf16", stored) if stored in STORAGE_FORMATS else ("bf16",)
+    return (*LISTED_FORMATS, "int4") if stored in INT4_CHECKPOINTS else LISTED_FORMATS
 
 
 def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on_cpu: bool = False) -> int:
@@ -99,28 +105,24 @@ def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on
     """
     leaves_embeddings = embeddings_on_cpu and not architecture.is_tied
     matrices = [each for each in architecture.matrices if not (leaves_embeddings and each.kind == EMBEDDING)]
-    quantized = (LINEAR, OUTPUT) if architecture.family in LLAMA_LIKE_FAMILIES else (LINEAR,)
-    return round(sum(_matrix_bytes(matrix, quant_format, quantized) for matrix in matrices))
+    return round(sum(_matrix_bytes(matrix, quant_format) for matrix in matrices))
 
 
-def _matrix_bytes(matrix: Matrix, quant_format: str, quantized: tuple[str, ...]) -> float:
+def _matrix_bytes(matrix: Matrix, quant_format: str) -> float:
     if quant_format == "mxfp4" and matrix.kind == EXPERT:
         return MXFP4_BYTES * matrix.parameters
-    if matrix.kind in quantized or (matrix.kind == EXPERT and quant_format == "fp8"):
+    if matrix.kind in (LINEAR, OUTPUT, EXPERT):
         return STORAGE_FORMATS[quant_format](matrix)
     return matrix.parameters * (4 if quant_format == "float32" else BF16_BYTES)
 
 
 def lm_head_copy_bytes(architecture: Architecture, quant_format: str, *, kind: DeviceKind = CUDA) -> int:
-    """The bytes of a second copy of tied embeddings, as forward.llama needs it for the output matrix.
+    """The bytes of a second copy of tied embeddings, for the output matrix.
 
-    Lookups use the first copy; the second is packed or quantized. On a GPU, floats are shared.
+    Lookups use the first copy; the second is quantized, or packed by forward.llama. On a GPU, floats are shared.
     """
-    if (
-        not architecture.is_tied
-        or architecture.family not in LLAMA_LIKE_FAMILIES
-        or (kind.is_gpu and quant_format not in QUANTIZED_FORMATS)
-    ):
+    is_packed = not kind.is_gpu and architecture.family in LLAMA_LIKE_FAMILIES
+    if not architecture.is_tied or (quant_format not in QUANTIZED_FORMATS and not is_packed):
         return 0
     tied = (matrix for matrix in architecture.matrices if matrix.kind == EMBEDDING)
     return round(sum(STORAGE_FORMATS[quant_format](matrix) for matrix in tied))
@@ -276,7 +278,7 @@ def plan_memory(
 
 def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, kind: DeviceKind) -> str | None:
     """The most precise weight format with which a model and `tokens` tokens fit this memory; None if it never does."""
-    formats = FITTING_FORMATS if architecture.family in LLAMA_LIKE_FAMILIES else FITTING_FORMATS[:1]
+    formats = FITTING_FORMATS if can_quantize(architecture) else FITTING_FORMATS[:1]
     formats = [each for each in formats if each == "bf16" or each in kind.weight_formats]
     plans = {each: plan_memory(QuantizedModel(architecture, each), None, tokens, kind=kind) for each in formats}
     return next((name for name, plan in plans.items() if plan.total_bytes <= free_bytes), None)

@@ -28,6 +28,7 @@ from specchat.hub.memory_plan import (
     SCRATCH_ROWS,
     MemoryPlan,
     QuantizedModel,
+    can_quantize,
     has_kv_arena,
     plan_memory,
     usable_gpu_bytes,
@@ -342,11 +343,11 @@ def _fitting_pairs(
 
 def _quant_formats(entry: CatalogEntry, device: Device, cpu_features: Sequence[str]) -> Iterator[str]:
     """The weight formats that this device supports for a model, the most precise first."""
-    is_llama_like = entry.architecture.family in LLAMA_LIKE_FAMILIES
+    can_choose = can_quantize(entry.architecture)
     yield "bf16" if device.is_gpu or "BF16" in cpu_features else "float32"
-    if is_llama_like and (device.is_gpu or "VNNI" in cpu_features):
+    if can_choose and (device.is_gpu or "VNNI" in cpu_features):
         yield "int8"
-    if is_llama_like and device.is_gpu and "nf4-double" in device.kind.weight_formats:
+    if can_choose and device.is_gpu and "nf4-double" in device.kind.weight_formats:
         yield "nf4-double"
 
 

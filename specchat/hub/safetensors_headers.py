@@ -20,6 +20,7 @@ from specchat.hub.architecture import (
     EMBEDDING,
     EXPERT,
     FLOAT_FORMATS,
+    IDLE,
     LINEAR,
     OTHER,
     OUTPUT,
@@ -40,6 +41,8 @@ TensorHeaders = Mapping[str, tuple[str, tuple[int, ...]]]
 ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}  # others: one byte
 MAX_HEADER_BYTES = 100 * 2**20  # the limit of the safetensors format
 EMBEDDING_NAMES = ("embed_tokens", "wte", "tok_embeddings", "word_embeddings")
+# Vectors that are looked up for every layer, and encoders of images and sound: they stay float.
+IDLE_NAMES = ("embed_tokens_per_layer", "visual", "vision_tower", "vision_model", "audio_tower")
 LM_HEAD_NAMES = ("lm_head", "output", "embed_out")
 
 
@@ -180,6 +183,8 @@ def _matrix_from_tensor(name: str, shape: Sequence[int]) -> Matrix:
     rows, columns = math.prod(shape[:-1]), shape[-1]
     if "experts" in words and "shared_experts" not in words:
         return Matrix(EXPERT, rows, columns)
+    if any(word in IDLE_NAMES for word in words):
+        return Matrix(IDLE, rows, columns)
     if any(word in EMBEDDING_NAMES for word in words):
         return Matrix(EMBEDDING, rows, columns)
     if any(word in LM_HEAD_NAMES for word in words[:2]):

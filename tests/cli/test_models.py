@@ -102,18 +102,18 @@ def test_inspect_says_why_a_model_is_not_recommended(monkeypatch):
 def test_the_advice_names_the_best_two_others_and_the_profile(monkeypatch):
     text = printed(monkeypatch, "recommend", "--memory", "24")
 
-    assert "best Qwen/Qwen3.5-9B (bf16) with its own mtp head" in text
+    assert "best Qwen/Qwen3.8-27B (nf4-double) with its own mtp head" in text
     assert 2 == text.count("\nor   ")
-    assert "specchat models pull Qwen/Qwen3.5-9B\n" in text  # its head is in the same checkpoint
+    assert "specchat models pull Qwen/Qwen3.8-27B\n" in text  # its head is in the same checkpoint
     models = tomllib.loads(text[text.index("# Qwen") :])["models"]
-    assert ("Qwen/Qwen3.5-9B", ["Qwen/Qwen3.5-9B"]) == (models["target"], models["heads"])
+    assert ("Qwen/Qwen3.8-27B", ["Qwen/Qwen3.8-27B"]) == (models["target"], models["heads"])
 
 
 def test_the_advice_for_no_card_is_small_and_honest(monkeypatch):
     text = printed(monkeypatch, "recommend")
 
     assert "without a GPU expect small models" in text
-    assert "best openbmb/MiniCPM5-" in text
+    assert "best Qwen/Qwen3.5-0.8B (int8)" in text
     assert "tokens/s in plain decoding, estimated from 12 GB/s" in text
     assert 'device = "cpu"' in text
 
@@ -126,7 +126,7 @@ def test_the_best_pair_can_be_saved_and_used(monkeypatch, tmp_path):
     printed(monkeypatch, "recommend", "--memory", "16", "--for", "edit", "--save", "mine")
     profile = load_profile("mine")
 
-    assert ("mistralai/Devstral-Small-2507", "nf4-double") == (profile.models.target, profile.models.weights)
+    assert ("google/gemma-4-12B-it", "nf4-double") == (profile.models.target, profile.models.weights)
     assert 8192 == profile.limits.context
     assert ["mine.toml"] == [path.name for path in (tmp_path / "config" / "profiles").iterdir()]
 

@@ -67,7 +67,7 @@ def test_a_head_of_another_target_is_refused(monkeypatch):
 def test_experts_and_windows_are_told_of(monkeypatch):
     notes = " ".join(needs(monkeypatch, "gpt-oss-20b")["notes"])
 
-    assert "bitsandbytes leaves the 19.1 B parameters of its experts in bf16" in notes
+    assert "its checkpoint is in mxfp4: models.weights has no choice of another format" in notes
     assert "layers with a sliding window keep all rows" in notes
 
 
@@ -83,13 +83,6 @@ def test_a_checkpoint_in_8_bits_takes_what_its_floats_would(monkeypatch, tmp_pat
     assert [
         note for note in small["notes"] if 'models.weights = "float" converts them to bf16, "fp8" keeps them' in note
     ]
-
-
-def test_who_makes_fp8_is_said_where_it_is_not_models_weights(monkeypatch):
-    dense, other = (" ".join(needs(monkeypatch, name)["notes"]) for name in ("Qwen3-8B", "gemma-3-27b-it"))
-
-    assert "fp8" not in dense
-    assert "fp8 is for checkpoints that are published in fp8" in other
 
 
 def test_a_head_file_alone_is_enough(monkeypatch, tmp_path):

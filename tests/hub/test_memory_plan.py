@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from specchat.devices import CPU, CUDA, DeviceKind
 from specchat.errors import ModelError
 from specchat.forward import cache_states, recurrent
-from specchat.hub.architecture import EMBEDDING, EXPERT, LINEAR, OUTPUT
+from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OUTPUT
 from specchat.hub.config_architecture import architecture_from_config, mtp_architecture
 from specchat.hub.memory_plan import (
     CHECKPOINT_TOKENS,
@@ -20,6 +23,8 @@ from specchat.hub.memory_plan import (
     QuantizedModel,
     arena_rows,
     cache_rows,
+    can_quantize,
+    fitting_format,
     kv_bytes_per_token,
     kv_cache_bytes,
     lm_head_copy_bytes,
@@ -204,12 +209,35 @@ def _tensors(value) -> list:
     return [each for each in (value.values() if isinstance(value, dict) else [value]) if each is not None]
 
 
-def test_bitsandbytes_does_not_quantize_experts():
+def test_experts_are_quantized_and_embeddings_are_not():
     mixture = architecture_from_config(config_of("qwen3_moe", EXPERTS))
-    experts = 2 * mixture.parameters_of_kind(EXPERT)
+    experts, embeddings = (mixture.parameters_of_kind(kind) for kind in (EXPERT, EMBEDDING))
+    less = {each: weight_bytes(mixture, "bf16") - weight_bytes(mixture, each) for each in ("int8", "nf4")}
 
-    assert all(weight_bytes(mixture, quant_format) > experts for quant_format in ("bf16", "int8", "nf4", "nf4-double"))
-    assert weight_bytes(mixture, "fp8") < experts
+    assert 0.9 * experts < less["int8"] < less["nf4"]
+    assert 2 * embeddings < weight_bytes(mixture, "nf4")
+
+
+def test_a_quantized_checkpoint_that_transformers_computes_has_one_format():
+    mixture = architecture_from_config(config_of("qwen3_moe", EXPERTS))
+
+    assert can_quantize(mixture)
+    assert not can_quantize(replace(mixture, stored_format="mxfp4"))
+    assert fitting_format(replace(mixture, stored_format="mxfp4"), 2**40, 128, kind=CPU) == "bf16"
+
+
+def test_vectors_of_layers_and_encoders_in_files_stay_float(tmp_path):
+    names = ("model.embed_tokens_per_layer", "model.visual.blocks.0.mlp.fc1", "model.layers.0.mlp.up_proj")
+    save_file(
+        {f"{name}.weight": torch.zeros(64, 64) for name in (*names, "model.embed_tokens")},
+        tmp_path / "model.safetensors",
+    )
+    (tmp_path / "config.json").write_text(json.dumps(config_of("qwen3", {})))
+
+    architecture = read_architecture(tmp_path)
+
+    assert 2 * 64 * 64 == architecture.parameters_of_kind(IDLE)
+    assert 64 * 64 == architecture.parameters_of_kind(LINEAR)
 
 
 def test_fp8_experts_have_a_scale_per_block_and_linear_layers_one_per_output():
@@ -319,7 +347,7 @@ def test_a_gpu_shares_tied_embeddings_with_the_output_matrix_unless_it_is_quanti
 
     assert {"bf16": 0, "int8": 512 * 64 + 4 * 512, "fp8": 512 * 64 + 4 * 512, "nf4": 512 * 32 + 4 * 512} == copies
     assert 2 * 512 * 64 == lm_head_copy_bytes(tied, "bf16", kind=CPU)
-    assert 0 == lm_head_copy_bytes(architecture_from_config(config_of("cohere", {})), "bf16", kind=CPU)
+    assert 0 == lm_head_copy_bytes(replace(tied, family="starcoder2"), "bf16", kind=CPU)
 
 
 def test_draft_tokens_take_no_second_bucket():

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.errors import ModelError
+from specchat.forward.decoding_form import STEPWISE
 from specchat.forward.quant_weight import QuantExperts, quant_weights
 from specchat.models.decoding_forms import known_weight_uses
 from specchat.models.load import load_model
@@ -97,6 +98,12 @@ def test_a_network_that_multiplies_with_the_other_side_is_loaded_again_and_remem
 
 def test_drafts_do_not_change_the_answers_of_a_quantized_network(saved):
     assert weights_fault(saved("qwen3_5_text", **HYBRID), "int8") == ""
+
+
+def test_the_rounding_of_activations_does_not_hide_a_wrong_pass(saved):
+    model = load(saved("jamba"), "int8")
+
+    assert model.form.name == STEPWISE
 
 
 def test_each_expert_of_a_pass_is_read_once(saved, monkeypatch):
