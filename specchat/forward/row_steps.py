@@ -25,7 +25,7 @@ from torch.nn import functional
 from specchat.forward.recurrences import Convolution, DeltaRule, Scan, convolve, step_delta_rule, step_scan
 
 SILU = ("silu", "swish")
-NO_LIMITS = (0.0, float("inf"))  # of step sizes
+NO_LIMITS = (0.0, float("inf"))
 Original = Callable[..., Any]
 
 
@@ -34,6 +34,7 @@ class RecordedRows:
     """The inputs of all recurrences of one pass."""
 
     rows: int
+    step_limits: tuple[float, float] = NO_LIMITS  # of Mamba-2's step sizes
     delta_rules: list[DeltaRule] = field(default_factory=list[DeltaRule])
     scans: list[Scan] = field(default_factory=list[Scan])
     columns: list[tuple[Tensor, Tensor]] = field(
@@ -71,11 +72,13 @@ class SteppedNetwork:
     def __init__(self, network: nn.Module) -> None:
         names = {type(module).__module__ for module in network.modules()}
         self._modules = [sys.modules[name] for name in sorted(names) if name.startswith("transformers.models.")]
+        limits = {tuple(module.time_step_limit) for module in network.modules() if hasattr(module, "time_step_limit")}
+        self._step_limits: Any = limits.pop() if len(limits) == 1 else NO_LIMITS
 
     @contextmanager
     def recording(self, rows: int) -> Generator[RecordedRows]:
         """Within it, a pass over so many rows of a text is stepped and recorded."""
-        recorded = RecordedRows(rows)
+        recorded = RecordedRows(rows, self._step_limits)
         replaced: list[tuple[Any, str, Original]] = []
         try:
             for module in self._modules:
@@ -108,10 +111,12 @@ def _scan(
 ) -> Any:  # fmt: skip
     """Mamba-2 over several rows. x: [1, N, H, size], dt: [1, N, H], inputs and outputs: [1, N, G, states]"""
     state, skip = arguments.get("initial_states"), arguments.get("D")
-    has_limits = tuple(arguments.get("dt_limit", NO_LIMITS)) != NO_LIMITS  # a pass over one row does not know them
-    if state is None or skip is None or has_limits or arguments.get("z") is not None:
+    has_other_limits = tuple(arguments.get("dt_limit", NO_LIMITS)) != recorded.step_limits
+    if state is None or skip is None or has_other_limits or arguments.get("z") is not None:
         return original(x, dt, rates, inputs, outputs, **arguments)
-    scan = Scan(state, x[0], _step_sizes(dt[0], arguments), rates.float(), inputs[0], outputs[0], skip.float())
+    scan = Scan(
+        state, x[0], _step_sizes(recorded, dt[0], arguments), rates.float(), inputs[0], outputs[0], skip.float()
+    )
     recorded.scans.append(scan)
     output = step_scan(scan)[None]
     return (output, state) if arguments.get("return_final_states") else output
@@ -123,22 +128,24 @@ def _scan_one_row(
 ) -> Tensor:  # fmt: skip
     """Mamba-2 over one row. x: [1, H, size], dt: [1, H, size], inputs and outputs: [1, G, states]
 
-    Step sizes, rates [H, size, states] and skip [H, size] have one number for a head, expanded.
+    Step sizes, rates [H, size, states] and skip [H, size] have one number for a head, expanded. transformers gives no
+    limits of step sizes here, and computes a token otherwise than in a whole pass.
     """
     if skip is None:
         return original(state, x, dt, rates, inputs, outputs, **arguments)
     of_heads = {name: value[..., 0] if isinstance(value, Tensor) else value for name, value in arguments.items()}
-    step_sizes = _step_sizes(dt[..., 0], of_heads)
+    step_sizes = _step_sizes(recorded, dt[..., 0], of_heads)
     scan = Scan(state, x, step_sizes, rates[:, 0, 0].float(), inputs, outputs, skip[:, 0].float())
     recorded.scans.append(scan)
     output, gate = step_scan(scan), arguments.get("z")
     return output if gate is None else output * functional.silu(gate)
 
 
-def _step_sizes(dt: Tensor, arguments: dict[str, Any]) -> Tensor:
+def _step_sizes(recorded: RecordedRows, dt: Tensor, arguments: dict[str, Any]) -> Tensor:
     bias = arguments.get("dt_bias")
     dt = dt if bias is None else dt + bias.to(dt.dtype)
-    return (functional.softplus(dt) if arguments.get("dt_softplus") else dt).float()
+    dt = functional.softplus(dt) if arguments.get("dt_softplus") else dt
+    return dt.clamp(*recorded.step_limits).float()
 
 
 def _convolve_after_state(

@@ -19,7 +19,7 @@ from specchat.forward.recurrences import (
 from specchat.forward.recurrent import RecurrentModel
 from tools.zoo_networks import tiny_network
 
-STEPPED = ["qwen3_next", "kimi_linear", "granitemoehybrid", "lfm2"]
+STEPPED = ["qwen3_next", "kimi_linear", "granitemoehybrid", "nemotron_h", "lfm2"]
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.03}
 
 
