@@ -13,6 +13,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.forward import fused_ops, linear, quant_linear
 from specchat.forward.batch import BatchLimits
+from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import NativeKernels
 from specchat.forward.quant_linear import Fp8Linear, probe_fp8_matmul
 from specchat.models.llama_weights import load_llama
@@ -144,3 +145,12 @@ def test_a_kv_cache_in_8_bits_without_native_kernels_has_the_same_text_in_exact_
 
     assert not model.is_batch_invariant
     assert texts[0] == texts[1]
+
+
+def test_windows_and_scaled_scores_do_not_change_the_text_of_a_kv_cache_in_8_bits():
+    model = target("dense-gemma3", has_int8_kv=True)
+
+    texts = [two_turns(model, who, SAMPLERS["T1"], STOPS) for who in (Drafter(), DRAFTERS["self"]("dense-gemma3"))]
+
+    assert texts[0] == texts[1]
+    assert isinstance(model, LlamaModel) and model.pool.layout.is_int8

@@ -1,0 +1,75 @@
+"""What long contexts cost on a CPU: a one-row pass over a KV cache of floats and of 8 bits, by its length.
+
+    python -m tools.long_context --model-shape 0.5b --dtype bfloat16 --contexts 512,1024,8192,16384 --rounds 9
+
+Both formats share the weights, and every round measures all of them in turn. The figures are CPU time, which other load
+on the machine changes less than it changes the time on the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from time import process_time
+
+import torch
+
+from specchat.bench.columns import markdown_table
+from specchat.bench.pass_costs import MedianRange, load_models, pass_seconds, random_context
+from specchat.bench.random_models import random_model_folder
+from specchat.engine.cache import KVCache
+from specchat.forward.llama import LlamaModel
+from specchat.profile import load_profile
+
+
+def with_int8_kv(model: LlamaModel) -> LlamaModel:
+    """The same weights, with a KV cache in 8 bits."""
+    return LlamaModel(model.dimensions, model.weights, model.context_window, model.limits, has_int8_kv=True)
+
+
+def cpu_seconds(model: LlamaModel, cache: KVCache) -> float:
+    """CPU seconds of a pass over one row."""
+    started_at = process_time()
+    pass_seconds(model, cache, 1)
+    return process_time() - started_at
+
+
+def measure(model: LlamaModel, contexts: Sequence[int], rounds: int) -> Iterator[list[str]]:
+    """A row of the table for each context."""
+    models = (model, with_int8_kv(model))
+    for context in contexts:
+        with ExitStack() as stack:
+            caches = [stack.enter_context(random_context(each, context)).cache for each in models]
+            timed = [
+                [cpu_seconds(each, cache) for each, cache in zip(models, caches, strict=True)]
+                for _ in range(rounds + 1)
+            ][1:]  # the first round warms up
+        floats, int8 = (MedianRange.from_values(each) for each in zip(*timed, strict=True))
+        ratio = MedianRange.from_values(small / large for large, small in timed)
+        sizes = [f"{context * each.pool.layout.bytes_per_row / 2**20:.1f}" for each in models]
+        yield [str(context), *sizes, floats.to_text(1, 1000), int8.to_text(1, 1000), ratio.to_text(2)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model-shape", default="0.5b")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--weights", default="float")
+    parser.add_argument("--contexts", default="512,1024,8192,16384")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    contexts = [int(each) for each in arguments.contexts.split(",")]
+    profile = load_profile("chat").override(
+        {"models.target": str(random_model_folder(arguments.model_shape)), "models.weights": arguments.weights}
+    )
+    torch.manual_seed(0)
+    [loaded] = load_models(profile, [arguments.dtype], max(contexts), arguments.threads)
+    assert isinstance(loaded.target, LlamaModel)
+    header = ["context", "MiB, float", "MiB, int8", "t(1) ms, float", "t(1) ms, int8", "int8 / float"]
+    print(markdown_table(header, measure(loaded.target, contexts, arguments.rounds)))
+
+
+if __name__ == "__main__":
+    main()
