@@ -1,11 +1,14 @@
 """Linear layers on GGUF blocks: the numbers of the file, and the same bits in every batch, on every kind of CPU."""
 
+import mmap
+
 import numpy
 import pytest
 import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 
+from specchat.forward import packed_linear as packed_module
 from specchat.forward.linear import WeightSource
 from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
 from specchat.forward.packed_linear import (
@@ -74,6 +77,24 @@ def test_the_number_of_threads_does_not_change_what_is_packed(kernels: NativeKer
     one, *many = with_threads(lambda: pack(blocks, kernels).weight)
 
     assert all(torch.equal(one, other) for other in many)
+
+
+@needs_kernels
+def test_a_weight_on_huge_pages_has_the_bytes_of_one_on_small_pages(kernels: NativeKernels, monkeypatch):
+    blocks, _numbers = stored("Q6_K", outputs=700)
+    small = pack(blocks, kernels).weight
+    monkeypatch.setattr(packed_module, "HUGE_PAGE_BYTES", 1)
+
+    assert torch.equal(small, pack(blocks, kernels).weight)
+
+
+@needs_kernels
+def test_a_system_without_huge_pages_packs_weights_all_the_same(kernels: NativeKernels, monkeypatch):
+    monkeypatch.setattr(packed_module, "HUGE_PAGE_BYTES", 1)
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+    blocks, _numbers = stored("Q4_0")
+
+    assert pack(blocks, kernels).weight.dtype == torch.uint8
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
