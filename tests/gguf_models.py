@@ -28,8 +28,12 @@ TEMPLATE = (
 VOCABULARY = 288  # 256 bytes, control tokens, merges and padding rows
 WIDTHS = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
 GEMMA = {"sliding_window": 24, "query_pre_attn_scalar": 16}
+GRANITE = {
+    "embedding_multiplier": 6.0, "attention_multiplier": 0.25, "residual_multiplier": 0.22, "logits_scaling": 3.0,
+}  # fmt: skip
 FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "llama": ("Llama", {}),
+    "granite": ("Granite", GRANITE),
     "qwen2": ("Qwen2", {}),
     "qwen3": ("Qwen3", {"rms_norm_eps": 1e-5}),
     "gemma2": ("Gemma2", GEMMA),
@@ -101,7 +105,7 @@ def stored_tensors(family: str, model: PreTrainedModel) -> dict[str, numpy.ndarr
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
         values = tensor.float()
-        if family == "llama" and (".q_proj." in name or ".k_proj." in name):
+        if family in ("llama", "granite") and (".q_proj." in name or ".k_proj." in name):
             config = model.config
             heads = config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads
             values = values.reshape(heads, 2, -1, *values.shape[1:]).transpose(1, 2).reshape(values.shape)
@@ -124,6 +128,10 @@ def _metadata(family: str, model: PreTrainedModel) -> dict[str, Any]:
         sizes["attention.sliding_window"] = config.sliding_window
     if family == "gemma2":
         sizes |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+    if family == "granite":
+        scales = {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
+        scales |= {"residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}
+        sizes |= {key: float(getattr(config, name)) for key, name in scales.items()}
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     sizes["rope.freq_base"] = float(rope["rope_theta"])
     return {f"{family}.{key}": value for key, value in sizes.items()} | byte_tokenizer()

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import InputError
+from specchat.models.llama_families import FAMILIES, network_config
 from specchat.models.llama_weights import is_llama_like
 from specchat.paths import cache_folder
 
@@ -26,12 +27,20 @@ MODEL_CONFIGS: Mapping[str, dict[str, Any]] = {
         "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936,
         "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "hidden_act": "silu",
     },
+    "gemma-270m": {
+        "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "hidden_size": 640,
+        "intermediate_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 4, "num_key_value_heads": 1,
+        "head_dim": 256, "vocab_size": 262144, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+        "query_pre_attn_scalar": 256, "sliding_window": 512, "hidden_activation": "gelu_pytorch_tanh",
+    },
     "8b": {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
         "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
     },
 }  # fmt: skip
+QK_NORM_TYPES = ("qwen3", "gemma3_text")
+SHAPE_TYPES = ("llama", "mistral", "qwen2", "gemma2", *QK_NORM_TYPES)  # whose tensors are written here
 RANDOM_WEIGHTS_WARNING = "the weights are random: the text is meaningless, the times are not"
 RESIDUAL_SCALE = 0.02  # of the output of each layer
 WEIGHT_STD = 0.02
@@ -46,9 +55,9 @@ FIRST_NUMBER = 300  # after the bytes and control tokens
 def random_model_folder(shape: str, parent: Path | None = None) -> Path:
     """The folder of a counting network of this shape: a name, or the path of a config.json. Written once."""
     config = MODEL_CONFIGS[shape] if shape in MODEL_CONFIGS else _read_config(Path(shape))
-    config = {"torch_dtype": "bfloat16", **config, "tie_word_embeddings": False, "eos_token_id": 0}
-    if not is_llama_like(config):
-        raise InputError(f"{shape}: not a Llama-like architecture; known shapes are {', '.join(MODEL_CONFIGS)}")
+    config = network_config({"torch_dtype": "bfloat16", **config, "tie_word_embeddings": False, "eos_token_id": 0})
+    if config.get("model_type") not in SHAPE_TYPES or not is_llama_like(config):
+        raise InputError(f"{shape}: not one of {', '.join(SHAPE_TYPES)}; known shapes are {', '.join(MODEL_CONFIGS)}")
     name = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
     parent = (parent or cache_folder() / "shapes") / name
     if not (parent / "config.json").exists():
@@ -96,7 +105,7 @@ def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
         write(f"model-{number + 1:05d}.safetensors", dict(_layer(config, f"model.layers.{number}", rng)))
     size = config["hidden_size"]
     embedding = _random_tensor((config["vocab_size"], size), 1.0, rng)
-    ends = {"model.embed_tokens.weight": embedding, "model.norm.weight": torch.ones(size, dtype=torch.bfloat16)}
+    ends = {"model.embed_tokens.weight": embedding, "model.norm.weight": _neutral_norm(config, size)}
     write("model-00000.safetensors", {**ends, "lm_head.weight": embedding.roll(1, 0) * size**-0.5})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
@@ -105,18 +114,24 @@ def _layer(config: Mapping[str, Any], prefix: str, rng: torch.Generator) -> Iter
     size, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     head = config.get("head_dim") or size // heads
     kv_heads = config.get("num_key_value_heads") or heads
-    for norm in ("input_layernorm", "post_attention_layernorm"):
-        yield f"{prefix}.{norm}.weight", torch.ones(size, dtype=torch.bfloat16)
+    for norm in FAMILIES[config["model_type"]].names.norms:
+        yield f"{prefix}.{norm}.weight", _neutral_norm(config, size)
     for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
         yield f"{prefix}.self_attn.{part}_proj.weight", _random_tensor((count * head, size), WEIGHT_STD, rng)
         if config["model_type"] == "qwen2":
             yield f"{prefix}.self_attn.{part}_proj.bias", _random_tensor((count * head,), WEIGHT_STD, rng)
-        if config["model_type"] == "qwen3" and part != "v":
-            yield f"{prefix}.self_attn.{part}_norm.weight", torch.ones(head, dtype=torch.bfloat16)
+        if config["model_type"] in QK_NORM_TYPES and part != "v":
+            yield f"{prefix}.self_attn.{part}_norm.weight", _neutral_norm(config, head)
     yield f"{prefix}.self_attn.o_proj.weight", _random_tensor((size, heads * head), RESIDUAL_SCALE * WEIGHT_STD, rng)
     yield f"{prefix}.mlp.gate_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
     yield f"{prefix}.mlp.up_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
     yield f"{prefix}.mlp.down_proj.weight", _random_tensor((size, inner), RESIDUAL_SCALE * WEIGHT_STD, rng)
+
+
+def _neutral_norm(config: Mapping[str, Any], size: int) -> Tensor:
+    """The weight of a norm that multiplies with 1."""
+    adds_one = FAMILIES[config["model_type"]].scaling(config).norms_add_one
+    return torch.full((size,), 0.0 if adds_one else 1.0, dtype=torch.bfloat16)
 
 
 def _random_tensor(shape: tuple[int, ...], std: float, rng: torch.Generator) -> Tensor:

@@ -15,10 +15,12 @@ from specchat.errors import UsageError
 @click.option("--contexts", default="128,4096,16384", show_default=True, help="Tokens in the KV cache before a pass.")
 @click.option("--rounds", default=9, show_default=True, help="Repetitions; all measurements take turns.")
 @click.option("--threads", default=0, help="Threads of a pass; 0 leaves it to the engine.")
-@click.option("--model-shape", default="", help="Random weights instead: 0.5b, 8b, or a config.json.")
+@click.option("--model-shape", default="", help="Random weights instead: 0.5b, gemma-270m, 8b, or a config.json.")
+@click.option("--transformers", "beside_transformers", is_flag=True, help="Only compare with transformers, in turn.")
 @profile_options
 def passes(
-    dtypes: str, kv_caches: str, contexts: str, rounds: int, threads: int, model_shape: str, **options: Any
+    dtypes: str, kv_caches: str, contexts: str, rounds: int, threads: int, model_shape: str, beside_transformers: bool,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Measure forward passes of the target model.
 
@@ -32,11 +34,13 @@ def passes(
     profile = resolve_profile(options)
     from specchat.bench.pass_costs import PassCosts, as_table, load_models, measure_pass_costs
     from specchat.bench.random_models import RANDOM_WEIGHTS_WARNING, random_model_folder
+    from specchat.bench.transformers_passes import ComparedPasses, compare_with_transformers
+    from specchat.bench.transformers_passes import as_table as comparison_table
 
     if model_shape:
         print_progress(RANDOM_WEIGHTS_WARNING)
         profile = profile.override({"models.target": str(random_model_folder(model_shape)), "models.draft": ""})
-    rows = list[PassCosts]()
+    rows, compared = list[PassCosts](), list[ComparedPasses]()
     all_dtypes = dtypes.split(",") if dtypes else [profile.models.dtype]
     all_kv_caches = kv_caches.split(",") if kv_caches else [profile.models.kv_cache]
     for loaded in load_models(profile, all_dtypes, max(lengths), threads, all_kv_caches):
@@ -45,8 +49,12 @@ def passes(
                 window = f"a context window of {loaded.target.context_window}"
                 print_progress(f"{loaded.dtype}: {context} tokens and a few steps do not fit {window}")
                 continue
-            rows.append(measure_pass_costs(loaded, context, rounds, print_progress))
-    print(as_table(rows))
+            if beside_transformers:
+                name = profile.models.target
+                compared.append(compare_with_transformers(loaded, name, context, rounds, print_progress))
+            else:
+                rows.append(measure_pass_costs(loaded, context, rounds, print_progress))
+    print(comparison_table(compared) if beside_transformers else as_table(rows))
 
 
 def _parse_positive_integers(text: str, flag: str) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -29,6 +29,10 @@ NEUTRAL_VALUES: Mapping[str, tuple[float, ...]] = {
 }  # fmt: skip
 LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 GEMMA3_LOCAL_ROPE_BASE = 10000.0
+GRANITE_SCALES = {  # GGUF → config
+    "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling",
+}  # fmt: skip
 
 
 class WeightChange(Enum):
@@ -69,6 +73,7 @@ class _Family:
     optional_biases: tuple[str, ...] = ()
     pairs_rows: bool = False
     norms_plus_one: bool = False
+    scales: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of NEUTRAL_VALUES that the family has
 
 
 class _Keys:
@@ -119,7 +124,7 @@ def map_model(file: GgufFile) -> MappedModel:
     if keys.value("expert_count"):
         raise keys.error(f"{architecture} with experts is not supported; choose a dense model, or its *.safetensors")
     for key, neutral in NEUTRAL_VALUES.items():
-        if (value := keys.value(key)) not in (None, *neutral):
+        if key not in family.scales and (value := keys.value(key)) not in (None, *neutral):
             raise keys.error(f"{architecture} with {key} = {value} is not supported")
     config = _config(keys, family)
     return MappedModel(config, tuple(_mapped_tensors(keys, family, config)))
@@ -160,6 +165,10 @@ def _llama_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     _require_full_rotation(keys, config)
     has_bias = keys.tensor("blk.0.attn_q.bias") is not None
     return {"attention_bias": has_bias, "mlp_bias": False, "rope_parameters": _rope(keys, config)}
+
+
+def _granite_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    return _llama_config(keys, config) | {name: keys.number(key, 1.0) for key, name in GRANITE_SCALES.items()}
 
 
 def _qwen_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
@@ -364,6 +373,10 @@ _QKV, _ALL_BIASES = ("attn_q", "attn_k", "attn_v"), ("attn_q", "attn_k", "attn_v
 FAMILIES: Mapping[str, _Family] = {
     "llama": _Family(
         "llama", "LlamaForCausalLM", _TWO_NORMS | _ATTENTION | _MLP, _llama_config, _SILU, _ALL_BIASES, pairs_rows=True
+    ),
+    "granite": _Family(
+        "granite", "GraniteForCausalLM", _TWO_NORMS | _ATTENTION | _MLP, _granite_config, _SILU, _ALL_BIASES,
+        pairs_rows=True, scales=GRANITE_SCALES,
     ),
     "qwen2": _Family("qwen2", "Qwen2ForCausalLM", _TWO_NORMS | _ATTENTION | _MLP, _qwen_config, _SILU, _QKV),
     "qwen3": _Family("qwen3", "Qwen3ForCausalLM", _TWO_NORMS | _ATTENTION | _QK_NORMS | _MLP, _qwen_config, _SILU),

@@ -13,6 +13,8 @@ from specchat.bench.pass_costs import (
     measure_pass_costs,
     random_context,
 )
+from specchat.bench.transformers_passes import COMPARED_ROWS, compare_with_transformers
+from specchat.bench.transformers_passes import as_table as comparison_table
 from specchat.engine.tree import DraftTree
 from specchat.profile import Profile
 from tests.bench.counting import counting
@@ -98,6 +100,17 @@ def test_a_clocked_model_tells_each_pass_once(subject):
 
         assert watched.take_pass_seconds() > 0
         assert watched.take_pass_seconds() == 0
+
+
+def test_the_same_weights_take_turns_with_transformers(profile):
+    [loaded] = load_models(profile, ["float32"], 16, 0)
+    said = list[str]()
+
+    compared = compare_with_transformers(loaded, profile.models.target, 16, 2, said.append)
+
+    assert len(said) == 3
+    assert all(compared.ratios[rows].lowest > 0 for rows in COMPARED_ROWS)
+    assert comparison_table([compared]).count("| float32 | 16 |") == len(COMPARED_ROWS)
 
 
 def test_the_table_tells_milliseconds_ratios_and_shares():

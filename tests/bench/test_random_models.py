@@ -22,6 +22,14 @@ def test_a_network_nobody_trained_counts_in_every_precision(tmp_path, dtype):
     assert [311, 312, 313, 314] == answer(model, Drafter(), [500, 400, 310], Sampler(), limit=4)
 
 
+def test_so_does_one_with_the_layers_of_gemma(tmp_path):
+    changes = {"model_type": "gemma3_text", "query_pre_attn_scalar": 16, "sliding_window": 16, "head_dim": 16}
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | changes))
+    model = load_model(random_model_folder(str(tmp_path / "config.json"), tmp_path), LoadOptions("bfloat16"))
+
+    assert [311, 312, 313, 314] == answer(model, Drafter(), [500, 400, 310], Sampler(), limit=4)
+
+
 def test_a_shape_is_written_once(tmp_path):
     folder = counting(tmp_path)
     written = (folder / "config.json").stat().st_mtime_ns
@@ -33,12 +41,12 @@ def test_a_shape_is_written_once(tmp_path):
 def test_a_shape_of_another_family_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "model_type": "mamba"}))
 
-    with pytest.raises(InputError, match="not a Llama-like architecture"):
+    with pytest.raises(InputError, match="not one of llama, mistral"):
         random_model_folder(str(tmp_path / "config.json"), tmp_path)
 
 
 def test_an_unknown_shape_is_told_what_there_is(tmp_path):
-    with pytest.raises(InputError, match=r"0\.5b, 8b"):
+    with pytest.raises(InputError, match=r"0\.5b, gemma-270m, 8b"):
         random_model_folder("3b", tmp_path)
 
 

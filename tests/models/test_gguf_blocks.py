@@ -14,7 +14,7 @@ from specchat.forward.quant_linear import hardware_warning
 from specchat.models.gguf_conversion import converted_gguf
 from specchat.models.llama_weights import load_llama
 from tests.engine.test_lossless import DRAFTERS, PLANS, SAMPLERS, two_turns
-from tests.gguf_models import network, write_gguf
+from tests.gguf_models import FAMILIES, network, write_gguf
 from tests.tiny import answer
 
 needs_kernels = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
@@ -36,8 +36,9 @@ def logits(model: LlamaModel) -> torch.Tensor:
 
 
 @needs_kernels
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "own output matrix"])
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    ("family", "tied"), [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
+)
 def test_the_logits_are_near_those_of_the_dequantized_weights(tmp_path, family, tied):
     """Rows of Q and K that the file stores in pairs, biases, fused layers and the output matrix are in their places."""
     path = write_gguf(tmp_path / "model.gguf", family, storage="Q8_0", model=network(family, tied))
