@@ -35,8 +35,8 @@ PROBE_WINDOW = 8  # tokens: windows are narrowed, so that a short text leaves th
 WINDOW_KEYS = ("sliding_window", "attention_chunk_size")
 TOLERANCE = {torch.float32: 2e-3}  # of the logits of a row, relative to their spread
 HALF_DTYPES = (torch.bfloat16, torch.float16)
-# Of quantized weights: the last bit of a float may decide how an activation is rounded to 8 bits. Most rows must agree as
-# those of floats do; only where no form passes, as rounding adds up in large networks, more is allowed.
+# Of quantized weights: the last bit of a float may decide how an activation is rounded to 8 bits. Most rows must agree
+# as those of floats do; only where no form passes, as rounding adds up in large networks, more is allowed.
 QUANT_TOLERANCES = (2e-3, 0.02)
 HALF_TOLERANCE, HALF_SHARE = 0.15, 0.7  # 16 bits round, and change an expert here and there: most rows must agree
 
