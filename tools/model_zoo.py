@@ -187,8 +187,8 @@ def _margin(model: Model, plain: list[int], other: list[int]) -> float:
     same = next(index for index, (ours, theirs) in enumerate(zip(plain, other, strict=True)) if ours != theirs)
     cache, text = model.pool.open(), [*PROMPT, *plain[:same]]
     with model.pool.acquire_slot(cache, len(text)):
-        for first in range(0, len(text), model.prefill_chunk):
-            logits = model.prefill(text[first : first + model.prefill_chunk], cache).logits[-1].float()
+        chunks = [text[first : first + model.prefill_chunk] for first in range(0, len(text), model.prefill_chunk)]
+        logits = [model.prefill(chunk, cache).logits[-1].float() for chunk in chunks][-1]
     model.pool.close(cache)
     return float((logits[plain[same]] - logits[other[same]]).abs() / (logits.max() - logits.min()))
 

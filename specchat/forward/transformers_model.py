@@ -45,7 +45,7 @@ class TransformersModel:
         self.prefill_chunk, self.max_rows = self.limits.prefill_chunk, self.limits.max_rows
         self.supports_trees, self.form = not self.limits.exact, DecodingForm()
         self.pool = KVPool(self._kv_layout())
-        self.is_exact = self.limits.exact
+        self.is_exact = self.limits.exact and not _has_experts(network)
         quantized = sum(weight.quantized_bytes for weight in quant_weights(network))
         self.bytes = quantized + sum(weight.numel() * weight.element_size() for weight in network.parameters())
         self.hidden_state_layers: tuple[int, ...] = ()
@@ -143,6 +143,14 @@ class TransformersModel:
             self._captured[layer] = hidden_states[0]
 
         return capture
+
+
+def _has_experts(network: PreTrainedModel) -> bool:
+    """Whether rows share experts: how many do depends on the other rows of a pass, and so may the rounding of a row."""
+    return any(
+        name.rpartition(".")[2] == "experts" or "Experts" in type(module).__name__
+        for name, module in network.named_modules()
+    )
 
 
 def kv_layout_of(network: PreTrainedModel) -> KVLayout:

@@ -149,3 +149,10 @@ def test_a_checkpoint_that_is_quantized_already_keeps_its_format(saved):
 
     with pytest.raises(ModelError, match="quantized already; use --weights float"):
         load(path.parent, "int8")
+
+
+@pytest.mark.parametrize(("family", "is_exact"), [("gpt_neox", True), ("gpt_oss", False)])
+def test_exact_mode_claims_nothing_where_rows_share_experts(saved, family, is_exact):
+    folder = saved(family, num_hidden_layers=1)
+
+    assert load_model(folder, LoadOptions(dtype="float32", device="cpu", exact=True)).is_exact == is_exact
