@@ -87,7 +87,8 @@ class RecurrentModel(TransformersModel):
         self._state_modules, self._makes_cache = _observe_first_pass(network, self._cache_name)
         self._initial_states = [getattr(module, name) for module, name in self._state_modules]
         self._state_by_cache: WeakKeyDictionary[KVCache, _RecurrentState] = WeakKeyDictionary()
-        can_step = steps_rows and not self._state_modules and not is_stepwise
+        is_on_cpu = network.device == CPU  # on GPUs, rows of torch's small operations were never measured
+        can_step = steps_rows and is_on_cpu and not self._state_modules and not is_stepwise
         self._stepped = SteppedNetwork(network) if can_step else None
         if self._stepped is not None and not self._records_all_rows():
             self._stepped = None

@@ -72,8 +72,9 @@ class SteppedNetwork:
     def __init__(self, network: nn.Module) -> None:
         names = {type(module).__module__ for module in network.modules()}
         self._modules = [sys.modules[name] for name in sorted(names) if name.startswith("transformers.models.")]
-        limits = {tuple(module.time_step_limit) for module in network.modules() if hasattr(module, "time_step_limit")}
-        self._step_limits: Any = limits.pop() if len(limits) == 1 else NO_LIMITS
+        found: list[Any] = [vars(module).get("time_step_limit") for module in network.modules()]
+        limits = {(float(each[0]), float(each[1])) for each in found if each is not None}
+        self._step_limits = limits.pop() if len(limits) == 1 else NO_LIMITS
 
     @contextmanager
     def recording(self, rows: int) -> Generator[RecordedRows]:

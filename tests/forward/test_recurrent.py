@@ -63,7 +63,7 @@ def generated(model, drafter, sampler, limit):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=["greedy", "sampled"])
-def test_chains_with_replay_have_the_text_of_plain_decoding(network, sampler):
+def test_chains_with_rejected_drafts_have_the_text_of_plain_decoding(network, sampler):
     plain, steps = generated(RecurrentModel(network), Drafter(), sampler, limit=200)
     speculative, fewer_steps = generated(RecurrentModel(network), Oracle(plain.tokens), sampler, limit=200)
 
@@ -113,9 +113,13 @@ def test_going_back_reads_only_what_is_behind_a_checkpoint(network, kept):
 
 
 @pytest.mark.usefixtures("close_checkpoints")
-def test_a_text_goes_back_again_and_again(network):
-    model = RecurrentModel(network)
-    generation, _ = generated(model, Oracle(PROMPT), Sampler(), limit=30)
+@pytest.mark.parametrize("steps_rows", [True, False], ids=["stepped", "replayed"])
+def test_a_text_with_rejected_drafts_goes_back_again_and_again(network, steps_rows):
+    model = RecurrentModel(network, steps_rows=steps_rows)
+    plain, _ = generated(model, Drafter(), Sampler(), limit=30)
+    generation, steps = generated(model, Oracle(plain.tokens), Sampler(), limit=30)
+    assert plain.tokens == generation.tokens
+    assert any(step.accepted < step.drafted for step in steps)
     for kept in (60, 52, 33, 2):
         changed = [*generation.tokens[:kept], 7, *PROMPT[:10]]
         expected = list(continued(model, Generation(model), changed, limit=8))
