@@ -42,6 +42,10 @@ CONFIGS = {
         "architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
         "num_target_layers": 3, "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
     },
+    "dspark": {
+        "architectures": ["Qwen3DSparkModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
+        "num_target_layers": 3, "mask_token_id": 95, "target_layer_ids": [0, 1],
+    },
 }  # fmt: skip
 
 
@@ -151,6 +155,18 @@ def _dflash() -> dict[str, Tensor]:
     return _random(shapes | _layer("layers.0") | _layer("layers.1"))
 
 
+def _dspark() -> dict[str, Tensor]:
+    """A recurrent Markov head, and a confidence head that is mostly sure."""
+    rank = 6
+    sizes = {
+        "markov_head.markov_w1": (VOCABULARY, rank), "markov_head.markov_w2": (VOCABULARY, rank),
+        "markov_head.joint_proj": (3 * rank, 2 * rank + WIDTH), "confidence_head.proj": (1, WIDTH + rank),
+    }  # fmt: skip
+    biases = {"markov_head.joint_proj.bias": torch.zeros(3 * rank), "confidence_head.proj.bias": torch.full((1,), 1.5)}
+    return _dflash() | _random(sizes) | biases
+
+
 TENSORS = {
     "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent, "medusa": _medusa, "dflash": _dflash,
+    "dspark": _dspark,
 }  # fmt: skip

@@ -14,7 +14,7 @@ medusa.py            Medusa heads
 eagle.py             EAGLE and MTP heads
 eagle_graph.py       their trees on a GPU, as one CUDA graph
 device_tree.py       a dynamic tree that grows without waiting for the device
-dflash.py            DFlash heads, which draft a block in one pass
+dflash.py            DFlash and DSpark heads, which draft a block in one pass
 combined.py          several drafters as one
 plugin_guard.py      checks the drafters of plugins
 """

@@ -1,8 +1,9 @@
-"""DFlash (arXiv 2602.06036): a head fills a block of mask tokens in one pass, and the block is the draft.
+"""DFlash (arXiv 2602.06036) and DSpark: a head fills a block of mask tokens in one pass, and the block is the draft.
 
 The head turns the target's hidden states of the text into keys and values of its own, once for every token. A block is
 the last committed token with mask tokens behind it. All positions are predicted at once and independently of each
-other, so the draft is a chain: the best token of each position, or one sample for each with rejection sampling.
+other, so the draft is a chain: the best token of each position, or one sample for each with rejection sampling. With
+DSpark a position also depends on the draft token before it, and a confidence head can end the chain early.
 
 The head's cache holds only the states of the text, so a truncation drops rows. The head attends to no more tokens than
 its training length.
@@ -10,12 +11,12 @@ its training length.
 
 from __future__ import annotations
 
+from functools import partial
 from math import log
 from typing import TYPE_CHECKING, cast
 
-from torch import Tensor
-
 from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.model import Model
@@ -25,6 +26,7 @@ from specchat.errors import CacheError
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
+    from specchat.heads.block_correction import DraftedBlocks, SlotOutput
     from specchat.heads.dflash_head import DFlashHead
 
 PREFILL_CHUNK_TOKENS = 128  # hidden states of a prompt in one pass
@@ -52,15 +54,15 @@ class DFlashDrafter(Drafter):
         try:
             with self.head.pool.acquire_slot(self.cache, rows):
                 self._prefill(prefix_length)
-                block_logits = self.head.draft_block(
+                block = self.head.draft_block(
                     [context.tokens[-1]], [prefix_length], self.cache, self._first_position, ahead
-                )[0]
+                )
         except CacheError:  # no memory for the head's KV cache: continue without draft tokens
             return tree
         if context.sampler.wants_draft_samples:
-            self._add_sampled_chain(tree, context, block_logits)
+            self._add_sampled_chain(tree, context, block)
         else:
-            self._add_best_chain(tree, context, block_logits)
+            self._add_best_chain(tree, context, block)
         return tree
 
     def observe(self, outcome: Outcome) -> None:
@@ -85,29 +87,41 @@ class DFlashDrafter(Drafter):
         for start in range(0, len(unread), PREFILL_CHUNK_TOKENS):
             self.head.prefill(unread[start : start + PREFILL_CHUNK_TOKENS], position + start, self.cache)
 
-    def _add_best_chain(self, tree: DraftTree, context: DraftContext, block_logits: Tensor) -> None:
+    def _add_best_chain(self, tree: DraftTree, context: DraftContext, block: DraftedBlocks) -> None:
         """Add the best token of each position under the noise there, while the chain is probable enough."""
-        node, log_probability = ROOT, 0.0
-        chunk = 1 if context.sampler.has_penalties else len(block_logits)
-        for start in range(0, len(block_logits), chunk):
+        node, log_probability, slots = ROOT, 0.0, block.logits.shape[1]
+        chunk = 1 if context.sampler.has_penalties or block.is_sequential else slots
+        for start in range(0, slots, chunk):
+            logits, log_confidence = self._next_slot(tree, block) if chunk == 1 else (block.logits[0], None)
             rows = self._logit_rows(tree, context, start, chunk)
-            best = context.sampler.rank(block_logits[start : start + chunk], rows, context.seen_tokens, count=SHORTLIST)
-            token_log_probabilities = best.scores.log_softmax(-1)[:, 0].clamp_(max=0.0).tolist()
+            best = context.sampler.rank(logits, rows, context.seen_tokens, count=SHORTLIST)
+            if log_confidence is None:
+                log_confidence = best.scores.log_softmax(-1)[:, 0].clamp_(max=0.0)
             for token, token_log_probability in zip(
-                best.token_ids[:, 0].tolist(), token_log_probabilities, strict=True
+                best.token_ids[:, 0].tolist(), log_confidence.tolist(), strict=True
             ):
                 log_probability += token_log_probability
                 if log_probability < MIN_LOG_PROBABILITY:
                     return
                 node = tree.add(token, node, self.name)
 
-    def _add_sampled_chain(self, tree: DraftTree, context: DraftContext, block_logits: Tensor) -> None:
-        """Add one sample for each position. The length of the chain must not depend on the samples."""
-        node = ROOT
-        for ahead in range(len(block_logits)):
+    def _add_sampled_chain(self, tree: DraftTree, context: DraftContext, block: DraftedBlocks) -> None:
+        """Add one sample for each position, while the chain is probable enough.
+
+        Whether there is a sample must not depend on its value. The confidence in it depends on those before it only.
+        """
+        node, log_probability = ROOT, 0.0
+        for ahead in range(block.logits.shape[1]):
+            logits, log_confidence = self._next_slot(tree, block)
+            log_probability += float(log_confidence) if log_confidence is not None else 0.0
+            if log_probability < MIN_LOG_PROBABILITY:
+                return
             rows = self._logit_rows(tree, context, ahead, 1)
-            sample = context.sampler.sample_draft(block_logits[ahead : ahead + 1], rows, context.seen_tokens)
-            node = tree.add_sample(sample, node, self.name)
+            node = tree.add_sample(context.sampler.sample_draft(logits, rows, context.seen_tokens), node, self.name)
+
+    def _next_slot(self, tree: DraftTree, block: DraftedBlocks) -> SlotOutput:
+        """The next position of the block, after the last token of the chain so far."""
+        return block.next_slot(copy_to_device(tree.tokens[-1:], block.logits.device))
 
     def _logit_rows(self, tree: DraftTree, context: DraftContext, start: int, count: int) -> LogitRows:
         """The rows of the next positions; penalties depend on the draft tokens before, one position at a time."""
@@ -116,6 +130,9 @@ class DFlashDrafter(Drafter):
         return LogitRows(list(range(first, first + count)), paths, self.head.draft_to_target_ids)
 
 
-def build(resources: DraftingResources) -> Drafter | None:
-    head = resources.heads.get("dflash")
+def _build(resources: DraftingResources, kind: str) -> Drafter | None:
+    head = resources.heads.get(kind)
     return DFlashDrafter(cast("DFlashHead", head), resources.target) if head is not None else None
+
+
+build_dflash, build_dspark = (partial(_build, kind=kind) for kind in ("dflash", "dspark"))

@@ -7,6 +7,7 @@ backbone.py     embeddings, decoder layers and LM head
 mla.py moe.py   layers that Llama does not have: latent attention, mixture of experts
 networks.py     EAGLE, MTP and Medusa; `load_head`
 arena_passes.py passes of a head whose place and lengths are numbers on the device
-dflash_head.py  DFlash: a block of tokens in one pass
+dflash_head.py  DFlash and DSpark: a block of tokens in one pass
+block_correction.py  what DSpark adds to a block: a bias from the token before, and a confidence
 selftest.py     how well does a head predict its target, and in which variant?
 """

@@ -1,8 +1,9 @@
-"""Heads that draft a block of tokens in one pass: DFlash (arXiv 2602.06036).
+"""Heads that draft a block of tokens in one pass: DFlash (arXiv 2602.06036) and DSpark.
 
 The text is present as keys and values only: each layer projects them from the target's hidden states, once per token.
 A block is the last committed token, followed by mask tokens. Its slots see the text and each other, and each slot
 predicts the token at its own position (in some checkpoints, the next one). The rows of a block are never committed.
+DSpark corrects each slot by the token before it (`block_correction.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import RowBatch
 from specchat.heads.backbone import HeadBackbone
-from specchat.heads.spec import HeadSpec
+from specchat.heads.block_correction import BlockCorrection, DraftedBlocks
+from specchat.heads.spec import DSPARK, HeadSpec
 from specchat.models.tensor_files import WeightLoader
 
 
@@ -31,6 +33,7 @@ class DFlashHead:
         self._backbone = HeadBackbone(spec, loader, target)
         self.pool, self.draft_to_target_ids = self._backbone.pool, self._backbone.draft_to_target_ids
         self._fc, self._feature_norm = loader.linear("fc"), self._backbone.norm_weight("feature_norm")
+        self._correction = BlockCorrection(spec, loader) if spec.kind == DSPARK else None
         self.bytes = loader.loaded_bytes
 
     @torch.inference_mode()
@@ -50,8 +53,8 @@ class DFlashHead:
         cache: KVCache,
         first_position: int = 0,
         tokens_ahead: int | None = None,
-    ) -> Tensor:
-        """Logits of the `tokens_ahead` (default: all) tokens after each committed token. [n, tokens_ahead, Vd]
+    ) -> DraftedBlocks:
+        """The slots of the `tokens_ahead` (default: all) tokens after each committed token.
 
         Each token starts a block at its position, which sees the text before it and no other block. `first_position`
         is the position of row 0 of the cache. The committed rows stay unchanged, but the slot needs space for
@@ -66,7 +69,8 @@ class DFlashHead:
         embeddings = self._backbone.embed(block_tokens.flatten().to(self.pool.layout.device))
         states = self._backbone.forward(embeddings, batch, cache, masks=masks).final.view(*block_tokens.shape, -1)
         states = (states if config.samples_from_anchor else states[:, 1:])[:, :tokens_ahead]
-        return self._backbone.lm_head(states.flatten(0, 1)).view(*states.shape[:2], -1)
+        logits = self._backbone.lm_head(states.flatten(0, 1)).view(*states.shape[:2], -1)
+        return DraftedBlocks(logits, states, self._correction)
 
     def _block_batch(self, block_tokens: Tensor, starts: Tensor, length: int, first_position: int) -> RowBatch:
         """Blocks [n, size] that follow `length` rows of text: each sees its own slots and the text before it."""

@@ -26,7 +26,7 @@ from specchat.forward.cuda_graphs import Capture, CapturedFunction, CudaGraphCap
 from specchat.forward.linear import Linear
 from specchat.heads.backbone import HeadBackbone
 from specchat.heads.dflash_head import DFlashHead
-from specchat.heads.spec import DFLASH, MEDUSA, HeadSpec, TargetDimensions, mismatches
+from specchat.heads.spec import DFLASH, DSPARK, MEDUSA, HeadSpec, TargetDimensions, mismatches
 from specchat.models.tensor_files import WeightLoader
 
 
@@ -178,5 +178,5 @@ def load_head(
     if reasons := mismatches(spec, dimensions):
         raise ModelError(f"{spec.source}: this {spec.format} head does not fit the target: {'; '.join(reasons)}")
     loader = WeightLoader(spec.tensors, dtype or target.pool.layout.dtype, device, weights)
-    network = {MEDUSA: MedusaHead, DFLASH: DFlashHead}.get(spec.kind, EagleHead)
+    network = {MEDUSA: MedusaHead, DFLASH: DFlashHead, DSPARK: DFlashHead}.get(spec.kind, EagleHead)
     return network(spec, loader, target)

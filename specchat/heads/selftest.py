@@ -240,9 +240,15 @@ def _block_logits(head: DFlashHead, sample: TargetSample) -> list[Tensor]:
     count, cache, ahead = len(sample.probabilities), head.pool.open(), min(TESTED_DEPTH, head.tokens_ahead)
     with head.pool.acquire_slot(cache, count * (1 + head.block_config.block_size)):
         head.prefill(sample.hidden_states, 0, cache)
-        logits = head.draft_block(sample.tokens[1:], range(1, count + 1), cache, tokens_ahead=ahead)
+        blocks = head.draft_block(sample.tokens[1:], range(1, count + 1), cache, tokens_ahead=ahead)
     head.pool.close(cache)
-    return list(logits.unbind(1))
+    tokens = torch.tensor(sample.tokens, device=blocks.logits.device)
+    return [blocks.next_slot(_tokens_after(tokens, depth)).logits for depth in range(ahead)]
+
+
+def _tokens_after(tokens: Tensor, depth: int) -> Tensor:
+    """The sampled token `1 + depth` places behind every position; the last one where the text ends."""
+    return torch.cat((tokens[1 + depth :], tokens[-1:].expand(depth)))
 
 
 @torch.inference_mode()
@@ -257,7 +263,7 @@ def _chain_logits(head: EagleHead, sample: TargetSample) -> list[Tensor]:
     own, mask = torch.eye(count, dtype=torch.bool), torch.ones(count, count, dtype=torch.bool).tril()
     with head.pool.acquire_slot(cache, TESTED_DEPTH * count + SCRATCH_ROWS):
         for depth in range(TESTED_DEPTH):
-            next_tokens = torch.cat((tokens[1 + depth :], tokens[-1:].expand(depth)))
+            next_tokens = _tokens_after(tokens, depth)
             batch = RowBatch(next_tokens.tolist(), torch.arange(count) + depth, mask, cache.length)
             output = head.forward(hidden_states, head.embed(next_tokens), batch, cache)
             cache.commit(list(range(count)))

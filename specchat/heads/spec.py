@@ -9,6 +9,8 @@ Knows no publisher's tensor names (`formats/` does) and computes nothing (`netwo
                             of the output of fc (DFlash)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
     blocks.{k}.{l}.*        residual blocks of Medusa             heads.{k}     its LM heads, else the target's
+    markov.embeddings       rows of a token, and projection, which makes a bias of them; gate or joint (DSpark)
+    confidence              state of a slot -> probability that its token is accepted (DSpark)
     layers.{i}.self_attn    q, k, v and o; or the q_a, q_b, kv_a and kv_b of MLA
     layers.{i}.mlp.gate     router, with experts.{e}.*, or stacks of them, and in most families shared_expert(s).*
 """
@@ -26,7 +28,7 @@ from specchat.errors import ModelError
 from specchat.forward.rope import Rope
 from specchat.models.tensor_files import TensorFiles
 
-EAGLE, EAGLE3, MTP, MEDUSA, DFLASH = "eagle", "eagle3", "mtp", "medusa", "dflash"
+EAGLE, EAGLE3, MTP, MEDUSA, DFLASH, DSPARK = "eagle", "eagle3", "mtp", "medusa", "dflash", "dspark"
 EARLY_EXIT = "early exit"
 SIGMOID, SOFTMAX = "sigmoid", "softmax"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length

@@ -240,8 +240,8 @@ def head_architecture_from_config(config: Config) -> Architecture | None:
         return _medusa_architecture(config)
     inner: Config = {**config, **(config.get("transformer_layer_config") or {})}
     names = f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
-    is_dflash = "dflash" in names or "dflash_config" in config
-    if "eagle3" in names or ("draft_vocab_size" in config and "dflash" not in names):
+    is_dflash = "dflash" in names or "dspark" in names or "dflash_config" in config
+    if "eagle3" in names or ("draft_vocab_size" in config and not is_dflash):
         hidden_state_count = 3
     elif is_dflash:
         hidden_state_count = len((config.get("dflash_config") or config).get("target_layer_ids") or (0,) * 5)
@@ -279,6 +279,9 @@ def _feature_head_architecture(config: Config, hidden_state_count: int, *, is_df
         qkv_heads = heads + 2 * int(config.get("num_key_value_heads") or heads)
         matrices.append(Matrix(LINEAR, qkv_heads * size, width))  # its layer reads a feature and an embedding
         matrices.append(Matrix(OUTPUT, vocabulary or int(config["vocab_size"]), width))
+    if rank := int(config.get("markov_rank") or 0):  # DSpark: a row of each token before, and a bias for each after
+        matrices.append(Matrix(OTHER, int(config["vocab_size"]), rank))
+        matrices.append(Matrix(LINEAR, vocabulary or int(config["vocab_size"]), rank))
     kv_heads = int(config.get("num_key_value_heads") or config["num_attention_heads"])
     kv_layers = KVLayers(layers, 2 * kv_heads * _head_size(config))
     return Architecture(

@@ -69,7 +69,11 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     ),
     "dflash": DrafterInfo(
         "a head that proposes a block at once", "a DFlash head trained for this target",
-        builder="specchat.drafters.dflash:build",
+        builder="specchat.drafters.dflash:build_dflash",
+    ),
+    "dspark": DrafterInfo(
+        "a block head that corrects each token by the one before it", "a DSpark head trained for this target",
+        builder="specchat.drafters.dflash:build_dspark",
     ),
 }  # fmt: skip
 DRAFTER_NAMES = tuple(DRAFTERS)

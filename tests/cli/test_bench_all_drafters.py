@@ -8,13 +8,14 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.nn import functional
 
 from specchat.cli.main import run
 from specchat.profile import DRAFTER_NAMES
 from tests.tiny import SPEAKING, speaking
 from tests.tiny_heads import saved_head
 
-HEADS = ("eagle", "eagle3", "mtp", "medusa", "dflash")
+HEADS = ("eagle", "eagle3", "mtp", "medusa", "dflash", "dspark")
 PLAIN_FIRST = sorted(DRAFTER_NAMES, key=lambda name: name != "plain")  # the baseline comes first
 TEMPERATURES = ("0", "0.8")
 SHORT = ["--kind", "chat", "--count", "1", "--limit", "3"]
@@ -36,6 +37,11 @@ def head_of(kind, folder):
         inside = torch.zeros(SPEAKING, dtype=torch.bool)
         inside[: len(weights["t2d"])] = weights["t2d"]
         save_file(weights | {"t2d": inside}, folder / "model.safetensors")
+    if kind == "dspark":
+        weights = load_file(folder / "model.safetensors")
+        for name in ("markov_head.markov_w1.weight", "markov_head.markov_w2.weight"):
+            weights[name] = functional.pad(weights[name], (0, 0, 0, SPEAKING - len(weights[name])))
+        save_file(weights, folder / "model.safetensors")
     return head
 
 
@@ -71,7 +77,11 @@ def test_of_the_embedded_models_every_drafter_runs_or_says_what_it_lacks(capsys)
     assert run(["bench", *SHORT]) == 0
 
     rows, skipped = rows_of(capsys.readouterr().out)
-    assert [name for name in PLAIN_FIRST if name != "dflash"] * len(TEMPERATURES) == [row[2] for row in rows]
+    assert [name for name in PLAIN_FIRST if name not in ("dflash", "dspark")] * len(TEMPERATURES) == [
+        row[2] for row in rows
+    ]
     assert {"1"} == {row[-1] for row in rows}
-    [lacking] = skipped
-    assert lacking.startswith("dflash: variant 'dflash' needs a DFlash head")
+    assert [line.split(";")[0] for line in skipped] == [
+        f"{kind.lower()}: variant '{kind.lower()}' needs a {kind} head trained for this target"
+        for kind in ("DFlash", "DSpark")
+    ]

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from specchat.engine.cache import KVLayout, KVPool
 from specchat.forward.batch import RowBatch
+from specchat.heads.block_correction import DraftedBlocks, SlotOutput
 from specchat.heads.detect import inspect_head
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.networks import EagleHead, MedusaHead, load_head
@@ -108,8 +109,19 @@ def two_blocks(head: DFlashHead, golden: Published) -> list[Tensor]:
     with head.pool.acquire_slot(cache, 64):
         for first, start in ((0, FIRST_BLOCK), (FIRST_BLOCK, len(tokens))):
             head.prefill(features[first:start], first, cache)
-            outputs.append(head.draft_block([int(tokens[start - 1])], [start], cache)[0])
+            block = head.draft_block([int(tokens[start - 1])], [start], cache)
+            outputs.append(torch.cat([slot.logits for slot in greedy_slots(head, block, tokens[start - 1 : start])]))
     return outputs
+
+
+def greedy_slots(head: DFlashHead, block: DraftedBlocks, token: Tensor) -> list[SlotOutput]:
+    """All slots of one block, each after the best token of the one before."""
+    slots = list[SlotOutput]()
+    for _ in range(block.logits.shape[1]):
+        slots.append(block.next_slot(token))
+        token = slots[-1].logits.argmax(-1)
+        token = token if head.draft_to_target_ids is None else head.draft_to_target_ids[token]
+    return slots
 
 
 def two_runs(head: EagleHead, golden: Published):

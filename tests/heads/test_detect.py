@@ -40,6 +40,8 @@ DETECTED = {
     "mtp-qwen3_next-experts": ("mtp", "Qwen3-Next MTP"),
     "dflash": ("dflash", "z-lab DFlash"),
     "speculators-dflash": ("dflash", "speculators DFlash"),
+    "dspark": ("dspark", "DeepSpec DSpark"),
+    "speculators-dspark": ("dspark", "speculators DSpark"),
 }
 SMALL = torch.zeros(4, 4)
 PREFIX = "model.layers.5."
@@ -53,7 +55,15 @@ UNSUPPORTED = {  # tensors, config, and a part of the message
     "dflash with a projector": (
         {"x": SMALL}, {"dflash_config": {"projector_type": "gru", "mask_token_id": 3}}, "the projector gru",
     ),
-    "dspark": ({"markov_head.markov_w1": SMALL}, {}, "DSpark"),
+    "dspark of Gemma": (
+        {"fc.weight": SMALL, "hidden_norm.weight": SMALL, "markov_head.markov_w1.weight": SMALL},
+        {"architectures": ["Gemma4DSparkModel"], "mask_token_id": 3}, "the layers of Gemma4DSparkModel",
+    ),
+    "dspark with a memory and slots of masks": (
+        {"markov_head.joint_proj.weight": SMALL},
+        {"architectures": ["Qwen3DSparkModel"], "mask_token_id": 3, "sample_from_anchor": False},
+        "recurrent Markov head",
+    ),
     "domino": ({"domino_gru.weight": SMALL}, {"architectures": ["DominoDraftModel"]}, "Domino"),
     "peagle": ({"mask_hidden": SMALL, "fc.weight": SMALL}, {"speculators_model_type": "peagle"}, "P-EAGLE"),
     "hydra": ({"0.weight": SMALL}, {"hydra_num_heads": 4}, "Hydra"),
@@ -384,6 +394,41 @@ class TestDFlash:
     def test_a_draft_vocabulary_needs_an_lm_head(self, tmp_path):
         with pytest.raises(ModelError, match=r"a part of the head is missing: lm_head\.weight"):
             inspected(published("speculators-dflash"), tmp_path, head={"lm_head.weight": None})
+
+
+class TestDSpark:
+    def test_its_slots_predict_the_next_position_unless_the_config_denies_it(self, tmp_path):
+        assert inspected(published("dspark"), tmp_path / "a").tokens_ahead == 4
+        assert inspected(published("speculators-dspark"), tmp_path / "b", sample_from_anchor=None).tokens_ahead == 4
+        assert inspected(published("speculators-dspark-mask"), tmp_path / "c").tokens_ahead == 3
+
+    def test_it_is_recognized_by_its_tensors_when_the_config_has_no_name(self, tmp_path):
+        spec = inspected(published("dspark"), tmp_path, architectures=None)
+
+        assert (spec.kind, spec.tokens_ahead) == ("dspark", 4)
+
+    def test_without_its_markov_and_confidence_heads_it_is_a_dflash_head(self, tmp_path):
+        golden = published("dspark")
+        corrections = {name: None for name in golden.head if name.startswith(("markov_head.", "confidence_head."))}
+
+        spec = inspected(golden, tmp_path, head=corrections)
+
+        assert (spec.kind, spec.tokens_ahead) == ("dflash", 4)
+
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [("markov_head.markov_w1.weight", (39, 6)), ("markov_head.markov_w2.weight", (23, 6)),
+         ("markov_head.gate_proj.weight", (6, 21)), ("confidence_head.proj.weight", (1, 20))],
+    )  # fmt: skip
+    def test_heads_of_another_size_are_refused_by_name(self, name, shape, tmp_path):
+        with pytest.raises(
+            ModelError, match=r"(markov\.\w+\.weight|the confidence head) (has the shape )?\[\d+, \d+\]"
+        ):
+            inspected(published("speculators-dspark-mask"), tmp_path, head={name: torch.zeros(shape)})
+
+    def test_a_markov_head_without_its_second_matrix_is_refused(self, tmp_path):
+        with pytest.raises(ModelError, match=r"a part of the head is missing: markov\.projection\.weight"):
+            inspected(published("dspark"), tmp_path, head={"markov_head.markov_w2.weight": None})
 
 
 class TestExperts:

@@ -9,7 +9,7 @@ from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.heads.networks import load_head
 from specchat.heads.spec import SOFTMAX
-from tests.heads.published import CPU, NAMES, inspected, logits_of, published
+from tests.heads.published import CPU, NAMES, greedy_slots, inspected, logits_of, published
 
 CLOSE, FAR = 1e-4, 1e-2  # the rounding of float32 depends on the instructions of the CPU
 
@@ -116,6 +116,9 @@ MISREADINGS = {
     "a layer with a window is not causal": ("dflash-window", with_block(has_non_causal_windows=True)),
     "speculators' windows start at the slot": ("speculators-dflash-window", with_block(windows_start_at_anchor=False)),
     "speculators' windows are causal": ("speculators-dflash-ahead", with_block(has_non_causal_windows=False)),
+    "the bias of the Markov head is missing": ("dspark-gated", without("markov.projection.weight")),
+    "the gate of the Markov head is missing": ("dspark-gated", without("markov.gate.weight")),
+    "the memory of the Markov head is missing": ("dspark-rnn", without("markov.joint.weight")),
     "the groups of experts are ignored": ("mtp-glm4_moe", with_routing(expert_groups=1, topk_groups=1)),
     "the scaling factor of experts is ignored": ("mtp-glm4_moe", with_routing(routed_scaling_factor=1.0)),
     "experts are selected by softmax instead of sigmoid": ("mtp-glm4_moe", with_routing(scoring_func=SOFTMAX)),
@@ -215,16 +218,30 @@ def test_blocks_do_not_see_each_other(tmp_path):
 
     with head.pool.acquire_slot(cache, 32):
         head.prefill(golden.given["features"], 0, cache)
-        both = head.draft_block([tokens[2], tokens[5]], [3, 6], cache)
+        both = head.draft_block([tokens[2], tokens[5]], [3, 6], cache).logits
         first, second = (
-            head.draft_block([tokens[2]], [3], cache),
-            head.draft_block([tokens[5]], [6], cache, tokens_ahead=2),
+            head.draft_block([tokens[2]], [3], cache).logits,
+            head.draft_block([tokens[5]], [6], cache, tokens_ahead=2).logits,
         )
 
     assert torch.allclose(both, torch.stack((golden.given["first"], golden.given["second"])), atol=1e-4)
     assert torch.allclose(both[:1], first, atol=1e-5)
     assert torch.allclose(both[1:, :2], second, atol=1e-5)
     assert cache.length == 6
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "dspark" in name])
+def test_confidences_equal_the_publishers(name, tmp_path):
+    golden = published(name)
+    head = load_head(inspected(golden, tmp_path), golden.target, None, CPU)
+    tokens, cache = golden.given["tokens"], head.pool.open()
+    with head.pool.acquire_slot(cache, 64):
+        head.prefill(golden.given["features"], 0, cache)
+        block = head.draft_block([int(tokens[-1])], [len(tokens)], cache)
+        slots = greedy_slots(head, block, tokens[-1:])
+
+    confidence = torch.cat([slot.log_confidence for slot in slots])
+    assert torch.allclose(confidence, golden.given["confidence"][1].sigmoid().log(), atol=1e-4)
 
 
 def test_a_block_sees_no_more_text_than_its_training_length(tmp_path):
@@ -236,7 +253,9 @@ def test_a_block_sees_no_more_text_than_its_training_length(tmp_path):
         head.prefill(golden.given["features"], 0, cache)
         head.prefill(golden.given["features"][-1:], 5, other)
         assert torch.allclose(
-            head.draft_block([token], [6], cache), head.draft_block([token], [6], other, first_position=5), atol=1e-5
+            head.draft_block([token], [6], cache).logits,
+            head.draft_block([token], [6], other, first_position=5).logits,
+            atol=1e-5,
         )
 
 

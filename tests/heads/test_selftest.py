@@ -21,6 +21,7 @@ from specchat.engine.model import FINAL_NORM, ModelOutput
 from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.heads import selftest
+from specchat.heads.block_correction import DraftedBlocks
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import load_head
 from specchat.heads.selftest import Agreement, load_selected_head, select_variant, self_test
@@ -122,9 +123,8 @@ class OracleHead:
 
     def draft_block(self, tokens, positions, cache, first_position=0, tokens_ahead=None):
         last = len(self.logits) - 1
-        return torch.stack(
-            [self.logits[[min(position + step, last) for step in range(tokens_ahead)]] for position in positions]
-        )
+        rows = torch.tensor([[min(position + step, last) for step in range(tokens_ahead)] for position in positions])
+        return DraftedBlocks(self.logits[rows], rows, None)
 
 
 def test_a_block_is_compared_with_the_tokens_after_its_anchor():

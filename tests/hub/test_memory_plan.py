@@ -14,7 +14,7 @@ from specchat.devices import CPU, CUDA, DeviceKind
 from specchat.errors import ModelError
 from specchat.forward import cache_states, recurrent
 from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OUTPUT
-from specchat.hub.config_architecture import architecture_from_config, mtp_architecture
+from specchat.hub.config_architecture import architecture_from_config, head_architecture_from_config, mtp_architecture
 from specchat.hub.memory_plan import (
     CHECKPOINT_TOKENS,
     GIB,
@@ -147,6 +147,15 @@ def test_a_head_has_the_kv_cache_of_one_layer():
     assert [1] == [group.layers for group in read_architecture(EMBEDDED / "mtp").kv_layers]
     assert [1] == [group.layers for group in read_architecture(EMBEDDED / "eagle3").kv_layers]
     assert () == read_architecture(EMBEDDED / "medusa").kv_layers
+
+
+def test_the_markov_head_of_dspark_is_counted():
+    config = published("speculators-dspark").config
+    whole, without = (head_architecture_from_config(config | {"markov_rank": rank}) for rank in (6, 0))
+
+    assert whole is not None
+    assert without is not None
+    assert ("dflash", 6 * 24) == (whole.family, whole.parameters_of_kind(LINEAR) - without.parameters_of_kind(LINEAR))
 
 
 def test_layers_with_a_sliding_window_store_no_more_rows():

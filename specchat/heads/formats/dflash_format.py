@@ -1,7 +1,8 @@
-"""DFlash: `fc` over hidden states of several layers, a norm after it, and layers that draft a block of mask tokens.
+"""DFlash and DSpark: `fc` over hidden states of several layers, a norm after it, and layers over a block of masks.
 
-From z-lab, SpecForge and vLLM's speculators. The first two count the outputs of layers and have their settings in
-`dflash_config`; speculators counts inputs, and its sliding windows are the same for all slots.
+From z-lab, SpecForge, DeepSpec and vLLM's speculators. The first three count the outputs of layers; z-lab and SpecForge
+have their settings in `dflash_config`. speculators counts inputs, and its sliding windows are the same for all slots.
+DSpark has the same tensors with a Markov head and a confidence head, and each slot predicts the next position.
 """
 
 from collections.abc import Mapping
@@ -18,11 +19,23 @@ from specchat.heads.formats.head_checkpoint import (
     target_vocab_size,
     unsupported_layer_reason,
 )
-from specchat.heads.spec import DEFAULT_TRAINED_LENGTH, DFLASH, BlockConfig, HeadSpec
+from specchat.heads.spec import DEFAULT_TRAINED_LENGTH, DFLASH, DSPARK, BlockConfig, HeadSpec
+from specchat.models.tensor_files import TensorFiles
 
-TENSOR_NAMES = {"hidden_norm.": "feature_norm."} | {
-    name: name for name in ("layers.", "fc.", "norm.", "lm_head.", "embed_tokens.", "d2t", "t2d")
+MARKOV_PARTS = {
+    "markov_w1.": "embeddings.",
+    "markov_w2.": "projection.",
+    "gate_proj.": "gate.",
+    "joint_proj.": "joint.",
 }
+TENSOR_NAMES = (
+    {f"markov_head.{old}": f"markov.{new}" for old, new in MARKOV_PARTS.items()}
+    | {
+        "hidden_norm.": "feature_norm.",
+        "confidence_head.proj.": "confidence.",
+    }
+    | {name: name for name in ("layers.", "fc.", "norm.", "lm_head.", "embed_tokens.", "d2t", "t2d")}
+)
 DEFAULT_BLOCK_SIZE = 16  # of z-lab
 UNSUPPORTED_KEYS = ("final_logit_softcapping", "shift_label", "is_causal", "pure_draft_prefix_len")
 NEUTRAL_VALUES = {"output_multiplier": 1.0, "input_embedding_scale": 1.0}  # these values change nothing
@@ -30,16 +43,16 @@ NEUTRAL_VALUES = {"output_multiplier": 1.0, "input_embedding_scale": 1.0}  # the
 
 def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     """A head that drafts a block, recognized by the norm after its `fc`, or by its name."""
-    names = (checkpoint.speculators_type or "", checkpoint.architecture.lower())
     has_norm_after_fc = "hidden_norm.weight" in checkpoint.tensors and "fc.weight" in checkpoint.tensors
-    has_name = "dflash_config" in checkpoint.config or any("dflash" in name for name in names)
+    has_name = "dflash_config" in checkpoint.config or _has_name(checkpoint, "dflash", "dspark")
     if not has_norm_after_fc and not has_name:
         return None
-    name = f"{'speculators' if checkpoint.speculators_type else 'z-lab'} DFlash"
+    is_corrected = _is_corrected(checkpoint)
+    kind, publisher = DSPARK if is_corrected else DFLASH, "DeepSpec" if _has_name(checkpoint, "dspark") else "z-lab"
+    name = f"{'speculators' if checkpoint.speculators_type else publisher} {'DSpark' if is_corrected else 'DFlash'}"
     if reason := _unsupported_reason(checkpoint):
-        return HeadSpec(
-            DFLASH, name, checkpoint.tensors, ("its name, or the norm after fc",), unsupported_reason=reason
-        )
+        evidence = ("its name, or the norm after fc",)
+        return HeadSpec(kind, name, checkpoint.tensors, evidence, unsupported_reason=reason)
     tensors, config = checkpoint.with_canonical_names(TENSOR_NAMES), checkpoint.text_config
     require_tensors(tensors, ("fc.weight", "feature_norm.weight", "norm.weight", "layers.0.input_layernorm.weight"))
     (hidden_size, fc_inputs), fc = checkpoint.matrix_shape("fc.weight"), checkpoint.describe_shape("fc.weight")
@@ -51,8 +64,10 @@ def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     block, count = _block_config(checkpoint, vocab_size), fc_inputs // hidden_size
     needed, alternative, reason = _hidden_state_layers(checkpoint, count, dimensions.layers)
     lm_head = "its own" if "lm_head.weight" in tensors else "the target's"
+    draft_vocab_size = tensors.shape("d2t")[0] if "d2t" in tensors else vocab_size
+    _require_correction_shapes(checkpoint, tensors, hidden_size, vocab_size, draft_vocab_size)
     spec = HeadSpec(
-        kind=DFLASH,
+        kind=kind,
         format=name,
         tensors=tensors,
         evidence=(
@@ -66,7 +81,7 @@ def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
         hidden_state_layers=needed,
         target_hidden_size=hidden_size,
         target_vocab_size=vocab_size,
-        draft_vocab_size=tensors.shape("d2t")[0] if "d2t" in tensors else vocab_size,
+        draft_vocab_size=draft_vocab_size,
         context_window=int(config.get("max_position_embeddings") or DEFAULT_TRAINED_LENGTH),
         tokens_ahead=block.block_size if block.samples_from_anchor else block.block_size - 1,
         target_layers=checkpoint.config.get("num_target_layers"),
@@ -89,10 +104,49 @@ def _block_config(checkpoint: HeadCheckpoint, vocab_size: int) -> BlockConfig:
     return BlockConfig(
         block_size,
         mask_token_id,
-        samples_from_anchor=bool(checkpoint.config.get("sample_from_anchor")),
+        samples_from_anchor=_samples_from_anchor(checkpoint),
         windows_start_at_anchor=is_speculators,
         has_non_causal_windows=is_speculators and bool(checkpoint.config.get("sliding_window_non_causal")),
     )
+
+
+def _samples_from_anchor(checkpoint: HeadCheckpoint) -> bool:
+    """DSpark's slots predict the next position, unless its config denies it."""
+    is_dspark = _is_corrected(checkpoint) or _has_name(checkpoint, "dspark")
+    return bool(checkpoint.config.get("sample_from_anchor", is_dspark))
+
+
+def _is_corrected(checkpoint: HeadCheckpoint) -> bool:
+    return checkpoint.first_match(r"(markov|confidence)_head\.") is not None
+
+
+def _has_name(checkpoint: HeadCheckpoint, *names: str) -> bool:
+    given = f"{checkpoint.speculators_type} {checkpoint.architecture}".lower()
+    return any(name in given for name in names)
+
+
+def _require_correction_shapes(
+    checkpoint: HeadCheckpoint, tensors: TensorFiles, hidden_size: int, vocab_size: int, draft_vocab_size: int
+) -> None:
+    """ModelError when the Markov head or the confidence head lacks a part or has other sizes than the head."""
+    expected: dict[str, tuple[int, ...]] = {}
+    rank = 0
+    if checkpoint.first_match(r"markov_head\."):
+        require_tensors(tensors, ("markov.embeddings.weight", "markov.projection.weight"))
+        rank = tensors.shape("markov.embeddings.weight")[-1]
+        expected = {"embeddings": (vocab_size, rank), "projection": (draft_vocab_size, rank)}
+        expected |= {"gate": (rank, hidden_size + rank), "joint": (3 * rank, 2 * rank + hidden_size)}
+        expected = {f"markov.{part}.weight": shape for part, shape in expected.items()}
+    for name, shape in expected.items():
+        if name in tensors and tensors.shape(name) != shape:
+            found = list(tensors.shape(name))
+            raise ModelError(
+                f"{tensors.source}: {name} has the shape {found}, but the rest of the head needs {list(shape)}"
+            )
+    confidence = "confidence.weight"
+    if confidence in tensors and tensors.shape(confidence) not in ((1, hidden_size), (1, hidden_size + rank)):
+        found = list(tensors.shape(confidence))
+        raise ModelError(f"{tensors.source}: the confidence head {found} reads neither a state nor a state and a token")
 
 
 def _hidden_state_layers(
@@ -132,6 +186,10 @@ def _unsupported_reason(checkpoint: HeadCheckpoint) -> str | None:
         return f"DFlash's {key} = {_setting(checkpoint, key)}"
     if (projector := _setting(checkpoint, "projector_type")) not in (None, "dflash"):
         return f"a DFlash with the projector {projector}"
+    if checkpoint.first_match(r"markov_head\.joint_proj\.") and not _samples_from_anchor(checkpoint):
+        return "DSpark's recurrent Markov head with slots that predict their own position"
+    if _has_name(checkpoint, "gemma4dspark", "dsv4"):
+        return f"the layers of {checkpoint.architecture}"
     if _setting(checkpoint, "mask_token_id") is None:
         return "the config has no mask_token_id"
     return None

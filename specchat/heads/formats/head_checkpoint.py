@@ -102,7 +102,8 @@ def config_mismatches(config: Mapping[str, Any], tensors: Mapping[str, int | Non
 
 def target_vocab_size(checkpoint: HeadCheckpoint, tensors: TensorFiles) -> int:
     """Tokens of the target: from tables with one row per token, else from the config."""
-    for name in ("t2d", "embed_tokens.weight", *(() if "d2t" in tensors else ("lm_head.weight",))):
+    tables = ("t2d", "embed_tokens.weight", "markov.embeddings.weight")
+    for name in (*tables, *(() if "d2t" in tensors else ("lm_head.weight",))):
         if name in tensors:
             return tensors.shape(name)[0]
     return int(checkpoint.text_config.get("vocab_size") or 0)

@@ -4,7 +4,6 @@ from specchat.heads.formats.head_checkpoint import HeadCheckpoint
 from specchat.heads.spec import EARLY_EXIT, HeadSpec
 
 BLOCK_DRAFTERS = {
-    "markov_head.": ("dspark", "DSpark"),
     "domino": ("domino", "Domino"),
     "mask_hidden": ("peagle", "P-EAGLE"),
 }
@@ -15,7 +14,7 @@ def detect_block_drafter(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     names = (checkpoint.speculators_type or "", checkpoint.architecture.lower())
     reason = "the correction of a drafted block"
     for prefix, (kind, format_name) in BLOCK_DRAFTERS.items():
-        if checkpoint.first_match(prefix.replace(".", r"\.")) or any(kind in name for name in names):
+        if checkpoint.first_match(prefix) or any(kind in name for name in names):
             evidence = (f"{prefix} or its name in config.json",)
             return HeadSpec(kind, format_name, checkpoint.tensors, evidence, unsupported_reason=reason)
     return None

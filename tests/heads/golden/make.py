@@ -12,7 +12,8 @@ speculators 0.1.0, the last version that computes EAGLE-1.
 Every file has the checkpoint with the publisher's names (`head.*`), what it uses of a target (`target.*`), the inputs
 (`features` [L, layers * D], `tokens` [L], the tokens after these) and the logits: `first` [L, Vd], and `second`, the
 next run with its own output as input, for all rows or for the last ones. For block heads, `first` is the block after
-FIRST_BLOCK tokens and `second` the block after all of them. The metadata names the reference code and its version.
+FIRST_BLOCK tokens and `second` the block after all of them. Slots of DSpark follow the best token of the slot before;
+`confidence` [2, slots] has the logits of its confidence head. The metadata names the reference code and its version.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def main(sources: list[str]) -> None:
     if sources:
         eagle_from_source(Path(sources[0]))
         deepspec(Path(sources[1]))
+        deepspec_dspark(Path(sources[1]))
     angelslim()
     specforge()
     speculators_third("plain", {"norm_before_residual": True})
@@ -74,6 +76,10 @@ def blocks() -> None:
     speculators_dflash("speculators-dflash-window", {}, near | {"sliding_window": 2})
     speculators_dflash("speculators-dflash-ahead", {"sliding_window_non_causal": True}, near | {"sliding_window": 2})
     speculators_dflash("speculators-dflash-anchor", {"sample_from_anchor": True}, {}, whole=True)
+    torch.manual_seed(71)
+    own_place = {"sample_from_anchor": False, "markov_head_type": "gated", "confidence_head_with_markov": False}
+    speculators_dflash("speculators-dspark", {"markov_rank": 6}, {}, method="dspark")
+    speculators_dflash("speculators-dspark-mask", {"markov_rank": 6} | own_place, {}, method="dspark")
 
 
 def experts() -> None:
@@ -145,12 +151,7 @@ def deepspec(source: Path) -> None:
     """DeepSpec: five hidden states, q and k norms, the complete vocabulary; from source: there is no package."""
     from transformers import DynamicCache, Qwen3Config
 
-    sys.path.insert(0, str(source))
-    for package in ("deepspec", "deepspec.modeling", "deepspec.modeling.eagle3"):
-        module = types.ModuleType(package)
-        module.__path__ = [str(source / package.replace(".", "/"))]
-        sys.modules[package] = module
-    module = importlib.import_module("deepspec.modeling.eagle3.qwen3.modeling")
+    module = deepspec_module(source, "deepspec.modeling.eagle3.qwen3.modeling")
     settings = {"target_layer_ids": [1, 2, 3, 4, 5], "ttt_length": 7, "step_loss_decay": 1.0, "num_target_layers": 8}
     config = Qwen3Config(**plain({**LLAMA, "rope_theta": 30000.0}), **settings)
     config._attn_implementation = "eager"
@@ -165,6 +166,55 @@ def deepspec(source: Path) -> None:
     commit = (source / "COMMIT").read_text().strip()
     oracle = f"deepseek-ai/DeepSpec {commit}: modeling/eagle3/qwen3/modeling.py Qwen3Eagle3Model"
     given.keep("deepspec", content, head.state_dict(), first, second, oracle)
+
+
+def deepspec_dspark(source: Path) -> None:
+    """DSpark of DeepSpec, with each form of its Markov head: a block after the first tokens, then one after all."""
+    from transformers import DynamicCache, Qwen3Config
+
+    torch.manual_seed(72)
+    module = deepspec_module(source, "deepspec.modeling.dspark.qwen3.modeling")
+    own = {"target_layer_ids": [1, 4], "mask_token_id": MASK, "num_anchors": 2, "block_size": BLOCK, "markov_rank": 6}
+    forms = {
+        "dspark": {"markov_head_type": "vanilla", "confidence_head_with_markov": True},
+        "dspark-gated": {"markov_head_type": "gated", "confidence_head_with_markov": False},
+        "dspark-rnn": {"markov_head_type": "rnn", "confidence_head_with_markov": True},
+    }
+    for name, form in forms.items():
+        settings = own | form | {"enable_confidence_head": True, "num_target_layers": 8, "tie_word_embeddings": False}
+        config = Qwen3Config(**plain({**LLAMA, "num_hidden_layers": 2, "rope_theta": 30000.0}), **settings)
+        config._attn_implementation = "eager"
+        head, given, past = shaken(module.Qwen3DSparkModel(config)), Given(layers=2), DynamicCache()
+        outputs, confidence = [], []
+        for read, start in ((0, FIRST_BLOCK), (FIRST_BLOCK, LENGTH)):
+            block = torch.tensor([[int(given.tokens[start - 1]), *[MASK] * (BLOCK - 1)]])
+            with torch.no_grad():
+                states = head._forward_backbone(
+                    position_ids=torch.arange(read, start + BLOCK)[None], noise_embedding=head.embed_tokens(block),
+                    target_hidden_states=given.features[None, read:start], past_key_values=past, use_cache=True,
+                )  # fmt: skip
+                chosen, logits = head.sample_draft_tokens(
+                    head.compute_logits(states), first_prev_token_ids=block[:, 0], hidden_states=states
+                )
+                before = torch.cat((block[:, :1], chosen[:, :-1]), dim=1)
+                confidence.append(head.predict_confidence_step(states, prev_token_ids=before)[0])
+            past.crop(-BLOCK)
+            outputs.append(logits[0])
+        content = as_json(config) | {"architectures": ["Qwen3DSparkModel"]}
+        commit = (source / "COMMIT").read_text().strip()
+        oracle = f"deepseek-ai/DeepSpec {commit}: modeling/dspark/qwen3/modeling.py Qwen3DSparkModel"
+        given.keep(name, content, head.state_dict(), *outputs, oracle, confidence=torch.stack(confidence))
+
+
+def deepspec_module(source: Path, name: str):
+    """A module of DeepSpec, without the imports of its packages' `__init__`."""
+    sys.path.insert(0, str(source))
+    parts = name.split(".")[:-2]
+    for package in (*(".".join(parts[: count + 1]) for count in range(len(parts))), "deepspec.utils"):
+        module = types.ModuleType(package)
+        module.__path__ = [str(source / package.replace(".", "/"))]
+        sys.modules[package] = module
+    return importlib.import_module(name)
 
 
 def angelslim() -> None:
@@ -330,10 +380,11 @@ def specforge_dflash(name, nested) -> None:
     given.keep(name, content, head.state_dict(), *outputs, oracle)
 
 
-def speculators_dflash(name, flags, nested, whole=False) -> None:
-    """speculators' DFlash, whose code runs both blocks at once, as in training."""
+def speculators_dflash(name, flags, nested, whole=False, method="dflash") -> None:
+    """speculators' DFlash and DSpark, whose code runs both blocks at once, as in training."""
     core = importlib.import_module("speculators.models.dflash.core")
     configs = importlib.import_module("speculators.config")
+    own, kind = importlib.import_module(f"speculators.models.{method}.core"), {"dflash": "DFlash", "dspark": "DSpark"}
     from transformers import AutoConfig
 
     sizes = plain({**LLAMA, "num_hidden_layers": 2, "rope_theta": 30000.0, "model_type": "qwen3", **nested})
@@ -341,16 +392,16 @@ def speculators_dflash(name, flags, nested, whole=False) -> None:
     layer._attn_implementation = "eager"
     verifier = configs.VerifierConfig(name_or_path=None, architectures=["X"])
     proposal = importlib.import_module("speculators.proposals.greedy").GreedyTokenProposalConfig(speculative_tokens=3)
-    config = core.DFlashSpeculatorConfig(
+    config = getattr(own, f"{kind[method]}SpeculatorConfig")(
         transformer_layer_config=layer, draft_vocab_size=VOCABULARY if whole else DRAFTED, block_size=BLOCK,
         aux_hidden_state_layer_ids=[2, 5], mask_token_id=MASK,
         speculators_config=configs.SpeculatorsConfig(
-            algorithm="dflash", proposal_methods=[proposal], default_proposal_method="greedy", verifier=verifier
+            algorithm=method, proposal_methods=[proposal], default_proposal_method="greedy", verifier=verifier
         ),
         **flags,
     )  # fmt: skip
     core.resolve_verifier_norm_class = lambda _config: core.Qwen3RMSNorm  # it would look the verifier up
-    head, given = shaken(core.DFlashDraftModel(config)), Given(layers=2)
+    head, given = shaken(getattr(own, f"{kind[method]}DraftModel")(config)), Given(layers=2)
     length = LENGTH + BLOCK + 1
     asked = torch.zeros(1, length, dtype=torch.bool)
     asked[0, [FIRST_BLOCK, LENGTH]] = True
@@ -362,14 +413,31 @@ def speculators_dflash(name, flags, nested, whole=False) -> None:
         head.lm_head.weight.copy_(given.output[: head.draft_vocab_size])
         if not whole:
             given.choose_tokens(head)
-        _hidden, logits, *_rest = head._backbone_forward(
+        states, logits, *_rest = head._backbone_forward(
             features, text, asked, torch.zeros(1, length, WIDTH), one, max_anchors=2
         )
-    first, second = logits[0].view(2, BLOCK, -1)[:, 0 if config.sample_from_anchor else 1 :]
+        start = 0 if config.sample_from_anchor else 1
+        states, logits = (rows[0].view(2, BLOCK, -1)[:, start:] for rows in (states, logits))
+        extra = {}
+        if method == "dspark":
+            logits, extra["confidence"] = corrected(head, states, logits, given.tokens[[FIRST_BLOCK - 1, LENGTH - 1]])
+    first, second = logits
     left = ("verifier_", "embed_tokens", "lm_head") if whole else ("verifier_", "embed_tokens")
     state = {key: value for key, value in head.state_dict().items() if not key.startswith(left)}
-    oracle = f"speculators {version('speculators')}: models.dflash.core.DFlashDraftModel"
-    given.keep(name, as_json(config), state, first, second, oracle)
+    oracle = f"speculators {version('speculators')}: models.{method}.core.{kind[method]}DraftModel"
+    given.keep(name, as_json(config), state, first, second, oracle, **extra)
+
+
+def corrected(head, states, logits, anchors):
+    """The logits with the bias of the Markov head, slot by slot, and the confidences."""
+    before = anchors[:, None].repeat(1, states.shape[1])
+    for slot in range(states.shape[1]):
+        biased = logits + head.markov_head.block_bias(prev_token_ids=before, hidden_states=states)
+        if slot + 1 < states.shape[1]:
+            columns = biased[:, slot].argmax(-1)
+            before[:, slot + 1] = columns + head.d2t[columns]
+    embedded = [head.markov_head.prev_embeddings(before)] if head.config.confidence_head_with_markov else []
+    return biased, head.confidence_head(torch.cat([states, *embedded], dim=-1))
 
 
 def speculators_mtp(family, routed=None) -> None:
@@ -509,11 +577,11 @@ class Given:
         head.d2t.copy_(kept - torch.arange(DRAFTED))
         head.t2d.copy_(inside)
 
-    def keep(self, name, config, state, first, second, oracle, file="model.safetensors", alone=False) -> None:
+    def keep(self, name, config, state, first, second, oracle, file="model.safetensors", alone=False, **extra) -> None:
         tensors = {
             f"head.{key}": value for key, value in state.items() if "inv_freq" not in key and "rotary" not in key
         }
-        tensors |= {"features": self.features, "tokens": self.tokens, "first": first, "second": second}
+        tensors |= {"features": self.features, "tokens": self.tokens, "first": first, "second": second} | extra
         tensors |= {"target.embedding": self.embedding, "target.output": self.output}
         metadata = {"oracle": oracle, "config": json.dumps(config), "file": file, "second_is_alone": str(alone)}
         content = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
