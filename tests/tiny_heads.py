@@ -14,6 +14,7 @@ from torch import Tensor
 from specchat.drafters.dflash import DFlashDrafter
 from specchat.drafters.eagle import EagleDrafter, TreeConfig
 from specchat.drafters.early_exit import EarlyExit
+from specchat.drafters.hydra import Hydra
 from specchat.drafters.medusa import Medusa
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.decode import Generation
@@ -22,6 +23,7 @@ from specchat.engine.model import Model
 from specchat.forward.llama import LlamaModel
 from specchat.heads.detect import inspect_head
 from specchat.heads.dflash_head import DFlashHead
+from specchat.heads.hydra_head import HydraHead
 from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
 from tests.tiny import SIZES, VOCABULARY
 
@@ -38,6 +40,8 @@ CONFIGS = {
     "mtp latent": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64}
     | {"model_type": "deepseek_v3", "mtp_hidden_states": "post_norm"},
     "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
+    "hydra": {"hydra_num_heads": 3, "hydra_num_layers": 1, "grounded_heads": True},
+    "hydra++": {"hydra_num_heads": 3, "hydra_head_arch": "prefix-mlp", "max_position_embeddings": 64},
     "dflash": {
         "architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
         "num_target_layers": 3, "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
@@ -66,6 +70,8 @@ def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Dr
     match head:
         case MedusaHead():
             return Medusa(head, target)
+        case HydraHead():
+            return Hydra(head, target)
         case DFlashHead():
             return DFlashDrafter(head, target)
         case EagleHead():
@@ -148,6 +154,25 @@ def _medusa() -> dict[str, Tensor]:
     return weights | {f"{head}.0.linear.bias": torch.zeros(WIDTH) for head in range(3)}
 
 
+def _hydra() -> dict[str, Tensor]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for head in range(3):
+        shapes |= {f"hydra_mlp.{head}.0.{part}": (WIDTH, (2 + head) * WIDTH) for part in ("linear", "res_connection")}
+        shapes[f"hydra_lm_head.{head}"] = (VOCABULARY, WIDTH)
+    return _random(shapes)
+
+
+def _hydra_plus() -> dict[str, Tensor]:
+    """With a decoder layer below the heads; its head size is in the table of its rotary embedding."""
+    at = "prefix_embeding_layer"
+    names = {name: name.replace(".0.linear", ".1.linear").replace(".0.res", ".1.res") for name in _hydra()}
+    norms = {f"{at}.norm": (WIDTH,), f"{at}.layers.0.input_layernorm": (WIDTH,)}
+    table = {f"{at}.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(int(SIZES["head_dim"]) // 2)}
+    return (
+        {names[name]: weight for name, weight in _hydra().items()} | _random(norms | _layer(f"{at}.layers.0")) | table
+    )
+
+
 def _dflash() -> dict[str, Tensor]:
     layers = ("layers.0", "layers.1")
     names = ("hidden_norm", "norm", *(f"{layer}.input_layernorm" for layer in layers))
@@ -167,6 +192,6 @@ def _dspark() -> dict[str, Tensor]:
 
 
 TENSORS = {
-    "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent, "medusa": _medusa, "dflash": _dflash,
-    "dspark": _dspark,
+    "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent, "medusa": _medusa, "hydra": _hydra,
+    "hydra++": _hydra_plus, "dflash": _dflash, "dspark": _dspark,
 }  # fmt: skip

@@ -10,7 +10,9 @@ draft_model.py       a small model with the target's tokens
 retokenize.py        a small model with another tokenizer
 early_exit.py        the first layers of the target
 exit_selftest.py     after how many layers of the target drafting pays most
+candidate_tree.py    a tree of the candidates of several heads, each for one position ahead
 medusa.py            Medusa heads
+hydra.py             Hydra heads, whose candidates depend on the path to them
 eagle.py             EAGLE and MTP heads
 eagle_graph.py       their trees on a GPU, as one CUDA graph
 device_tree.py       a dynamic tree that grows without waiting for the device

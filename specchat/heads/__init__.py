@@ -9,5 +9,6 @@ networks.py     EAGLE, MTP and Medusa; `load_head`
 arena_passes.py passes of a head whose place and lengths are numbers on the device
 dflash_head.py  DFlash and DSpark: a block of tokens in one pass
 block_correction.py  what DSpark adds to a block: a bias from the token before, and a confidence
+hydra_head.py   Hydra: heads that also read the draft tokens before theirs
 selftest.py     how well does a head predict its target, and in which variant?
 """

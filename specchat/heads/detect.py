@@ -14,7 +14,8 @@ from specchat.heads.formats.dflash_format import detect_dflash
 from specchat.heads.formats.eagle1_format import detect_eagle1
 from specchat.heads.formats.eagle3_format import detect_eagle3
 from specchat.heads.formats.head_checkpoint import HeadCheckpoint
-from specchat.heads.formats.medusa_format import detect_hydra, detect_medusa
+from specchat.heads.formats.hydra_format import detect_hydra
+from specchat.heads.formats.medusa_format import detect_medusa
 from specchat.heads.formats.mtp_format import detect_mtp
 from specchat.heads.formats.unsupported import (
     detect_assistant,

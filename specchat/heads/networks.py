@@ -2,7 +2,8 @@
 
 An `EagleHead` runs decoder layers over pairs (hidden state of token t, embedding of token t+1) and predicts token t+2:
 EAGLE-1, EAGLE-2 (the same weights), EAGLE-3 and MTP. Which tensors it has, and the wiring in its `HeadSpec`, tell them
-apart. A `MedusaHead` predicts several tokens from the last hidden state alone. Block heads are in `dflash_head.py`.
+apart. A `MedusaHead` predicts several tokens from the last hidden state alone. Block heads are in `dflash_head.py`,
+Hydra in `hydra_head.py`.
 
 Knows tensors by canonical name. The names of publishers are in `formats/`, the choice of draft tokens in the drafters.
 """
@@ -26,7 +27,8 @@ from specchat.forward.cuda_graphs import Capture, CapturedFunction, CudaGraphCap
 from specchat.forward.linear import Linear
 from specchat.heads.backbone import HeadBackbone
 from specchat.heads.dflash_head import DFlashHead
-from specchat.heads.spec import DFLASH, DSPARK, MEDUSA, HeadSpec, TargetDimensions, mismatches
+from specchat.heads.hydra_head import HydraHead
+from specchat.heads.spec import DFLASH, DSPARK, HYDRA, MEDUSA, HeadSpec, TargetDimensions, mismatches
 from specchat.models.tensor_files import WeightLoader
 
 
@@ -162,7 +164,7 @@ class MedusaHead:
         return rows
 
 
-LoadedHead = EagleHead | MedusaHead | DFlashHead
+LoadedHead = EagleHead | MedusaHead | HydraHead | DFlashHead
 
 
 def load_head(
@@ -178,5 +180,6 @@ def load_head(
     if reasons := mismatches(spec, dimensions):
         raise ModelError(f"{spec.source}: this {spec.format} head does not fit the target: {'; '.join(reasons)}")
     loader = WeightLoader(spec.tensors, dtype or target.pool.layout.dtype, device, weights)
-    network = {MEDUSA: MedusaHead, DFLASH: DFlashHead, DSPARK: DFlashHead}.get(spec.kind, EagleHead)
+    networks = {MEDUSA: MedusaHead, HYDRA: HydraHead, DFLASH: DFlashHead, DSPARK: DFlashHead}
+    network = networks.get(spec.kind, EagleHead)
     return network(spec, loader, target)

@@ -20,6 +20,7 @@ from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.heads.dflash_head import DFlashHead
+from specchat.heads.hydra_head import HydraHead
 from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
 from specchat.heads.spec import HeadSpec
 from specchat.paths import cache_folder, write_atomically
@@ -229,9 +230,28 @@ def _predictions(head: LoadedHead, sample: TargetSample) -> list[Tensor]:
     """The head's best token after every position, one tensor [L] for each depth, as tokens of the target."""
     if isinstance(head, MedusaHead):
         return [logits.argmax(-1) for logits in head.logits(sample.hidden_states)]
+    if isinstance(head, HydraHead):
+        return [logits.argmax(-1) for logits in _path_logits(head, sample)]
     by_depth = _chain_logits(head, sample) if isinstance(head, EagleHead) else _block_logits(head, sample)
     columns = [logits.argmax(-1) for logits in by_depth]
     return columns if head.draft_to_target_ids is None else [head.draft_to_target_ids[column] for column in columns]
+
+
+@torch.inference_mode()
+def _path_logits(head: HydraHead, sample: TargetSample) -> list[Tensor]:
+    """The heads after every position, with the sampled tokens as path. [L, V] for each depth"""
+    count, cache = len(sample.probabilities), head.pool.open()
+    with head.pool.acquire_slot(cache, count + SCRATCH_ROWS):
+        states = head.prefill(sample.hidden_states, cache)
+    head.pool.close(cache)
+    tokens = torch.tensor(sample.tokens, device=states.device)
+    paths = torch.stack([_tokens_after(tokens, depth) for depth in range(head.tokens_ahead)], dim=1)
+    return [head.logits(states, paths[:, : depth + 1]) for depth in range(head.tokens_ahead)]
+
+
+def _tokens_after(tokens: Tensor, depth: int) -> Tensor:
+    """The sampled token `1 + depth` places behind every position; the last one where the text ends."""
+    return torch.cat((tokens[1 + depth :], tokens[-1:].expand(depth)))
 
 
 @torch.inference_mode()
@@ -244,11 +264,6 @@ def _block_logits(head: DFlashHead, sample: TargetSample) -> list[Tensor]:
     head.pool.close(cache)
     tokens = torch.tensor(sample.tokens, device=blocks.logits.device)
     return [blocks.next_slot(_tokens_after(tokens, depth)).logits for depth in range(ahead)]
-
-
-def _tokens_after(tokens: Tensor, depth: int) -> Tensor:
-    """The sampled token `1 + depth` places behind every position; the last one where the text ends."""
-    return torch.cat((tokens[1 + depth :], tokens[-1:].expand(depth)))
 
 
 @torch.inference_mode()

@@ -8,7 +8,8 @@ Knows no publisher's tensor names (`formats/` does) and computes nothing (`netwo
     feature_norm            norm of the state in a pair, or       lm_head       else the target's
                             of the output of fc (DFlash)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
-    blocks.{k}.{l}.*        residual blocks of Medusa             heads.{k}     its LM heads, else the target's
+    blocks.{k}.{l}.*        residual blocks of Medusa, Hydra      heads.{k}     their LM heads, else the target's
+    shortcuts.{k}           in place of the residual connection of a first block that also reads embeddings (Hydra)
     markov.embeddings       rows of a token, and projection, which makes a bias of them; gate or joint (DSpark)
     confidence              state of a slot -> probability that its token is accepted (DSpark)
     layers.{i}.self_attn    q, k, v and o; or the q_a, q_b, kv_a and kv_b of MLA
@@ -28,7 +29,8 @@ from specchat.errors import ModelError
 from specchat.forward.rope import Rope
 from specchat.models.tensor_files import TensorFiles
 
-EAGLE, EAGLE3, MTP, MEDUSA, DFLASH, DSPARK = "eagle", "eagle3", "mtp", "medusa", "dflash", "dspark"
+EAGLE, EAGLE3, MTP, MEDUSA, HYDRA = "eagle", "eagle3", "mtp", "medusa", "hydra"
+DFLASH, DSPARK = "dflash", "dspark"
 EARLY_EXIT = "early exit"
 SIGMOID, SOFTMAX = "sigmoid", "softmax"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
@@ -204,4 +206,4 @@ def _depth_mismatches(spec: HeadSpec, layers: int) -> list[str]:
 
 
 def _uses_targets(spec: HeadSpec, name: str) -> bool:
-    return spec.kind not in (MEDUSA, EARLY_EXIT) and f"{name}.weight" not in spec.tensors
+    return spec.kind not in (MEDUSA, HYDRA, EARLY_EXIT) and f"{name}.weight" not in spec.tensors

@@ -55,6 +55,10 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "one extra head for each position ahead", "a Medusa head trained for this target",
         builder="specchat.drafters.medusa:build",
     ),
+    "hydra": DrafterInfo(
+        "as medusa, and each head reads the draft tokens before its own", "a Hydra head trained for this target",
+        builder="specchat.drafters.hydra:build",
+    ),
     "eagle": DrafterInfo(
         "a head that continues the last hidden states", "an EAGLE head trained for this target",
         builder="specchat.drafters.eagle:build_eagle",

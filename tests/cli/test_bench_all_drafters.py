@@ -15,7 +15,7 @@ from specchat.profile import DRAFTER_NAMES
 from tests.tiny import SPEAKING, speaking
 from tests.tiny_heads import saved_head
 
-HEADS = ("eagle", "eagle3", "mtp", "medusa", "dflash", "dspark")
+HEADS = ("eagle", "eagle3", "mtp", "medusa", "hydra", "dflash", "dspark")
 PLAIN_FIRST = sorted(DRAFTER_NAMES, key=lambda name: name != "plain")  # the baseline comes first
 TEMPERATURES = ("0", "0.8")
 SHORT = ["--kind", "chat", "--count", "1", "--limit", "3"]
@@ -77,11 +77,11 @@ def test_of_the_embedded_models_every_drafter_runs_or_says_what_it_lacks(capsys)
     assert run(["bench", *SHORT]) == 0
 
     rows, skipped = rows_of(capsys.readouterr().out)
-    assert [name for name in PLAIN_FIRST if name not in ("dflash", "dspark")] * len(TEMPERATURES) == [
+    assert [name for name in PLAIN_FIRST if name not in ("hydra", "dflash", "dspark")] * len(TEMPERATURES) == [
         row[2] for row in rows
     ]
     assert {"1"} == {row[-1] for row in rows}
     assert [line.split(";")[0] for line in skipped] == [
         f"{kind.lower()}: variant '{kind.lower()}' needs a {kind} head trained for this target"
-        for kind in ("DFlash", "DSpark")
+        for kind in ("Hydra", "DFlash", "DSpark")
     ]

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.drafters.medusa import TOP_K, Medusa, sparse_tree
+from specchat.drafters.candidate_tree import TOP_K, sparse_tree
+from specchat.drafters.medusa import Medusa
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter

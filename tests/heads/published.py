@@ -22,6 +22,7 @@ from specchat.forward.batch import RowBatch
 from specchat.heads.block_correction import DraftedBlocks, SlotOutput
 from specchat.heads.detect import inspect_head
 from specchat.heads.dflash_head import DFlashHead
+from specchat.heads.hydra_head import HydraHead
 from specchat.heads.networks import EagleHead, MedusaHead, load_head
 from specchat.heads.spec import HeadSpec
 
@@ -97,9 +98,22 @@ def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
     head = load_head(spec, golden.target, torch.float32, CPU)
     if isinstance(head, MedusaHead):
         return [torch.stack(head.logits(golden.given["features"])), golden.given["second"]]
+    if isinstance(head, HydraHead):
+        return [after_true_tokens(head, golden), golden.given["second"]]
     if isinstance(head, DFlashHead):
         return two_blocks(head, golden)
     return [output.logits for output in two_runs(head, golden)]
+
+
+def after_true_tokens(head: HydraHead, golden: Published) -> Tensor:
+    """Every head after every state, with the given tokens as path, and token 0 behind them. [heads, L, V]"""
+    features, cache, logits = golden.given["features"], head.pool.open(), list[Tensor]()
+    with head.pool.acquire_slot(cache, 64):
+        states = torch.cat([head.prefill(part, cache) for part in features.split(4)])
+    tokens = torch.cat((golden.given["tokens"], torch.zeros(head.tokens_ahead, dtype=torch.long)))
+    for ahead in range(1, head.tokens_ahead + 1):
+        logits.append(head.logits(states, tokens.unfold(0, ahead, 1)[: len(states)]))
+    return torch.stack(logits)
 
 
 def two_blocks(head: DFlashHead, golden: Published) -> list[Tensor]:

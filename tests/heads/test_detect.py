@@ -33,6 +33,9 @@ DETECTED = {
     "mtp-qwen3": ("mtp", "speculators MTP"),
     "medusa1": ("medusa", "Medusa-1"),
     "medusa2": ("medusa", "Medusa-1"),
+    "hydra": ("hydra", "Hydra"),
+    "hydra-ungrounded": ("hydra", "Hydra"),
+    "hydra++": ("hydra", "Hydra++"),
     "mtp-glm4_moe": ("mtp", "DeepSeek-V3 MTP"),
     "mtp-deepseek_v3": ("mtp", "DeepSeek-V3 MTP"),
     "mtp-deepseek_v3-plain": ("mtp", "DeepSeek-V3 MTP"),
@@ -66,7 +69,12 @@ UNSUPPORTED = {  # tensors, config, and a part of the message
     ),
     "domino": ({"domino_gru.weight": SMALL}, {"architectures": ["DominoDraftModel"]}, "Domino"),
     "peagle": ({"mask_hidden": SMALL, "fc.weight": SMALL}, {"speculators_model_type": "peagle"}, "P-EAGLE"),
-    "hydra": ({"0.weight": SMALL}, {"hydra_num_heads": 4}, "Hydra"),
+    "hydra by name": (
+        {"0.weight": SMALL}, {"hydra_num_heads": 4, "hydra_head_arch": "cross-attn"}, "heads of the type cross-attn",
+    ),
+    "hydra on another layer": (
+        {"hydra_mlp.0.0.linear.weight": SMALL}, {"hidden_state_offset": 2}, "Hydra with hidden_state_offset = 2"
+    ),
     "assistant": ({"x": SMALL}, {"model_type": "gemma4_assistant"}, "gemma4_assistant"),
     "mlp": ({"x": SMALL}, {"speculators_model_type": "mlp"}, "speculators mlp"),
     "experts": (
@@ -110,7 +118,7 @@ def test_a_head_is_detected_by_its_tensors(name, tmp_path):
     assert spec.unsupported_reason is None
 
 
-@pytest.mark.parametrize("name", ["eagle3", "mtp-deepseek", "mtp-deepseek_v3-plain", "medusa1"])
+@pytest.mark.parametrize("name", ["eagle3", "mtp-deepseek", "mtp-deepseek_v3-plain", "medusa1", "hydra++"])
 def test_the_tensors_are_enough_without_a_config(name, tmp_path):
     golden = published(name)
     folder = golden.save(tmp_path)
@@ -334,6 +342,38 @@ class TestOtherSettings:
 
         assert len(inspected(golden, tmp_path / "a").variants) == 1
         assert inspected(golden, tmp_path / "b", mtp_hidden_states="post_norm").variants == ()
+
+
+class TestHydra:
+    def test_the_sizes_are_those_of_the_tensors(self, tmp_path):
+        spec = inspected(published("hydra++"), tmp_path, hydra_num_heads=5)
+
+        assert (spec.tokens_ahead, spec.target_vocab_size, spec.context_window) == (3, 40, 2048)
+        assert (spec.dimensions.heads, spec.dimensions.kv_heads, spec.dimensions.head_size) == (2, 1, 8)
+        assert spec.warnings == ("config.json has 5 heads, the file has 3; the file is used",)
+        assert "3 heads that also read the tokens before theirs, above a decoder layer" in spec.evidence[0]
+
+    @pytest.mark.parametrize(
+        ("name", "tensor"),
+        [
+            ("hydra", "hydra_lm_head.1.weight"), ("hydra", "hydra_mlp.1.0.linear.weight"),
+            ("hydra", "hydra_mlp.2.0.res_connection.weight"), ("hydra++", "prefix_embeding_layer.norm.weight"),
+            ("hydra++", "prefix_embeding_layer.layers.0.mlp.up_proj.weight"),
+        ],
+    )  # fmt: skip
+    def test_a_missing_part_is_named(self, name, tensor, tmp_path):
+        with pytest.raises(ModelError, match="a part of the head is missing: "):
+            inspected(published(name), tmp_path, head={tensor: None})
+
+    @pytest.mark.parametrize("tensor", ["hydra_mlp.2.0.linear", "hydra_mlp.1.0.res_connection", "hydra_lm_head.1"])
+    def test_another_size_is_refused(self, tensor, tmp_path):
+        cut = published("hydra").head[f"{tensor}.weight"][:, 1:]
+
+        with pytest.raises(ModelError, match=r"weight \[\d+, \d+\] should be \[\d+, \d+\]"):
+            inspected(published("hydra"), tmp_path, head={f"{tensor}.weight": cut})
+
+    def test_a_folder_of_this_name_can_hold_another_head(self, tmp_path):
+        assert inspected(published("medusa1"), tmp_path / "hydra").kind == "medusa"
 
 
 class TestDFlash:

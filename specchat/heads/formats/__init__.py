@@ -4,6 +4,7 @@ head_checkpoint.py                  tensors and config of a checkpoint, and what
 eagle1_format.py eagle3_format.py   EAGLE-1 and EAGLE-2; EAGLE-3
 mtp_format.py                       multi-token prediction, with
   mla_format.py moe_format.py         the sizes of MLA and of a mixture of experts
-medusa_format.py dflash_format.py   Medusa and Hydra; DFlash
+medusa_format.py hydra_format.py    Medusa; Hydra and Hydra++
+dflash_format.py                    DFlash
 unsupported.py                      formats that are recognized only
 """

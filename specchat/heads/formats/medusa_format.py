@@ -1,4 +1,4 @@
-"""Medusa (arXiv 2401.10774): residual blocks, with their own LM heads or the target's. Hydra is recognized only.
+"""Medusa (arXiv 2401.10774): residual blocks, with their own LM heads or the target's.
 
 `medusa_lm_head.pt` has `{k}.{l}.linear.*` and, in its first version, the LM heads `{k}.{L}.weight`; Medusa-2 has the
 same tensors with the prefix `medusa_head.` in a complete model.
@@ -49,15 +49,6 @@ def detect_medusa(checkpoint: HeadCheckpoint) -> HeadSpec | None:
         draft_vocab_size=vocab_size,
         tokens_ahead=count,
     )
-
-
-def detect_hydra(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """Heads that also see the draft tokens before theirs."""
-    has_name = "hydra" in str(checkpoint.tensors.source) or "hydra_num_heads" in checkpoint.config
-    if not has_name and not checkpoint.first_match("hydra"):
-        return None
-    reason = "its heads depend on each other"
-    return HeadSpec("hydra", "Hydra", checkpoint.tensors, ("its name",), unsupported_reason=reason)
 
 
 def _check(source: object, blocks: list[str], count: int, lm_heads: int) -> None:

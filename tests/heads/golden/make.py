@@ -4,7 +4,7 @@ Not part of the tests: it needs the publishers' packages, which pin conflicting 
 environment (`pip install --no-deps speculators eagle-llm medusa-llm specforge angelslim`, then the packages that their
 imports need), with the repository on the path:
 
-    python tests/heads/golden/make.py [SOURCE OF SafeAILab/EAGLE, SOURCE OF deepseek-ai/DeepSpec]
+    python tests/heads/golden/make.py [SOURCE OF SafeAILab/EAGLE, OF deepseek-ai/DeepSpec, OF zankner/Hydra]
 
 where a source is a folder with the files of the repository and its commit in a file COMMIT, and once more with
 speculators 0.1.0, the last version that computes EAGLE-1.
@@ -50,6 +50,7 @@ def main(sources: list[str]) -> None:
         eagle_from_source(Path(sources[0]))
         deepspec(Path(sources[1]))
         deepspec_dspark(Path(sources[1]))
+        hydra(Path(sources[2]))
     angelslim()
     specforge()
     speculators_third("plain", {"norm_before_residual": True})
@@ -561,6 +562,39 @@ def medusa() -> None:
         given.keep(name, config, head.state_dict(), logits, logits[:0], oracle, "medusa_lm_head.pt")
 
 
+def hydra(source: Path) -> None:
+    """Hydra with and without the tokens before, and Hydra++ with a layer below the heads; from source: no package.
+
+    Head k reads k + 1 tokens: behind the last of the given tokens, all are token 0.
+    """
+    torch.manual_seed(83)
+    sys.path.insert(0, str(source))
+    for package in ("hydra", "hydra.model"):
+        module = types.ModuleType(package)
+        module.__path__ = [str(source / package.replace(".", "/"))]
+        sys.modules[package] = module
+    plain_one = importlib.import_module("hydra.model.hydra_heads.mlp_head").HydraMLP
+    plus = importlib.import_module("hydra.model.hydra_heads.prefix_mlp_head").HydraPrefixMLP
+    from transformers import LlamaConfig
+
+    commit, heads, config = (source / "COMMIT").read_text().strip(), 3, LlamaConfig(**plain(LLAMA))
+    config.rope_parameters = config.rope_scaling = None  # code older than transformers 5 would read a type in it
+    for name, network, layers, reads in (
+        ("hydra", plain_one, 1, True), ("hydra-ungrounded", plain_one, 2, False), ("hydra++", plus, 2, True)
+    ):  # fmt: skip
+        given = Given(layers=1)
+        head = shaken(network(layers, heads, reads, nn.Embedding.from_pretrained(given.embedding), config))
+        text = torch.cat((given.tokens[:1], given.tokens, torch.zeros(heads, dtype=torch.long)))[None]
+        states = torch.cat((given.features, torch.zeros(heads + 1, WIDTH)))[None]
+        with torch.no_grad():
+            logits = torch.stack(head(states, text)[0])[:, 0, :LENGTH]
+        settings = {"hydra_num_heads": heads, "hydra_num_layers": layers, "grounded_heads": reads}
+        settings["hydra_head_arch"] = "prefix-mlp" if network is plus else "mlp"
+        state = {key: value for key, value in head.state_dict().items() if "embed" not in key or "embeding" in key}
+        oracle = f"zankner/Hydra {commit}: hydra.model.hydra_heads {network.__name__}"
+        given.keep(name, settings, state, logits, logits[:, :0], oracle, "hydra_lm_head.pt", tables=True)
+
+
 class Given:
     """The inputs of a head: hidden states, tokens, and the embeddings and LM head of a target."""
 
@@ -577,9 +611,14 @@ class Given:
         head.d2t.copy_(kept - torch.arange(DRAFTED))
         head.t2d.copy_(inside)
 
-    def keep(self, name, config, state, first, second, oracle, file="model.safetensors", alone=False, **extra) -> None:
+    def keep(
+        self, name, config, state, first, second, oracle, file="model.safetensors", alone=False, tables=False, **extra
+    ) -> None:
+        """Write the file. `tables`: with those of rotary embeddings, which most publishers leave out."""
         tensors = {
-            f"head.{key}": value for key, value in state.items() if "inv_freq" not in key and "rotary" not in key
+            f"head.{key}": value
+            for key, value in state.items()
+            if tables or ("inv_freq" not in key and "rotary" not in key)
         }
         tensors |= {"features": self.features, "tokens": self.tokens, "first": first, "second": second} | extra
         tensors |= {"target.embedding": self.embedding, "target.output": self.output}
