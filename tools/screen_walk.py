@@ -17,7 +17,7 @@ from textual.widgets._toast import Toast
 
 from specchat.tui.approval import Approval
 from specchat.tui.picker import Picker
-from specchat.tui.turn_widget import VersionSwitch
+from specchat.tui.turn_widget import TurnView, VersionSwitch
 from tools.screen_driver import ScreenDriver
 
 if TYPE_CHECKING:
@@ -126,15 +126,20 @@ def has_probabilities(walker: Walker) -> bool:
     return bool(LIKELY_TOKEN.search(walker.driver.shown))
 
 
+def _last_turn(walker: Walker) -> list[TurnView]:
+    """The last turn; none while the transcript is built again."""
+    return walker.driver.turns[-1:]
+
+
 def is_answered(walker: Walker) -> bool:
-    return walker.driver.turns[-1].is_finished and walker.driver.chat.presenter.is_idle
+    return any(turn.is_finished for turn in _last_turn(walker)) and walker.driver.chat.presenter.is_idle
 
 
 def footer_has(*texts: str) -> Fact:
     """The line under the last answer has these texts; on a low screen a diff below it can push it out of sight."""
 
     def fact(walker: Walker) -> bool:
-        footer = str(walker.driver.turns[-1].query_one(".footer", Static).render())
+        footer = "".join(str(turn.query_one(".footer", Static).render()) for turn in _last_turn(walker))
         return all(text in footer for text in texts)
 
     return fact
@@ -142,7 +147,12 @@ def footer_has(*texts: str) -> Fact:
 
 def shows_version(text: str) -> Fact:
     """The last answer is this version; a long answer has the switch below the screen while its beginning is shown."""
-    return lambda walker: any(text in str(each.render()) for each in walker.driver.turns[-1].query(VersionSwitch))
+
+    def fact(walker: Walker) -> bool:
+        switches = [switch for turn in _last_turn(walker) for switch in turn.query(VersionSwitch)]
+        return any(text in str(each.render()) for each in switches)
+
+    return fact
 
 
 def theme_is(name: str) -> Fact:

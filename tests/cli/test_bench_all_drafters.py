@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -16,6 +17,7 @@ from tests.tiny import SPEAKING, speaking
 from tests.tiny_heads import saved_head
 
 HEADS = ("eagle", "eagle3", "mtp", "medusa", "hydra", "dflash", "dspark")
+TOKEN_TABLES = {"hydra": r"hydra_lm_head\.", "dspark": r"markov_head\.markov_w"}  # of a head, a row for each token
 PLAIN_FIRST = sorted(DRAFTER_NAMES, key=lambda name: name != "plain")  # the baseline comes first
 TEMPERATURES = ("0", "0.8")
 SHORT = ["--kind", "chat", "--count", "1", "--limit", "3"]
@@ -37,9 +39,9 @@ def head_of(kind, folder):
         inside = torch.zeros(SPEAKING, dtype=torch.bool)
         inside[: len(weights["t2d"])] = weights["t2d"]
         save_file(weights | {"t2d": inside}, folder / "model.safetensors")
-    if kind == "dspark":
+    if pattern := TOKEN_TABLES.get(kind):
         weights = load_file(folder / "model.safetensors")
-        for name in ("markov_head.markov_w1.weight", "markov_head.markov_w2.weight"):
+        for name in filter(re.compile(pattern).match, list(weights)):
             weights[name] = functional.pad(weights[name], (0, 0, 0, SPEAKING - len(weights[name])))
         save_file(weights, folder / "model.safetensors")
     return head
