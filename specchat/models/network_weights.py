@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from transformers.core_model_loading import ConversionOps
 from transformers.pytorch_utils import Conv1D
-from transformers.quantizers.auto import register_quantization_config, register_quantizer
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AUTO_QUANTIZER_MAPPING
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
@@ -203,5 +203,6 @@ def use_pattern(name: str) -> str:
     return NUMBERS.sub("*", name)
 
 
-register_quantization_config(METHOD)(NetworkQuantization)
-register_quantizer(METHOD)(NetworkQuantizer)
+# What transformers' decorators do, which refuse a module that is imported again.
+cast("dict[str, Any]", AUTO_QUANTIZATION_CONFIG_MAPPING)[METHOD] = NetworkQuantization
+cast("dict[str, Any]", AUTO_QUANTIZER_MAPPING)[METHOD] = NetworkQuantizer
