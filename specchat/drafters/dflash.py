@@ -16,7 +16,6 @@ from math import log
 from typing import TYPE_CHECKING, cast
 
 from specchat.engine.cache import SCRATCH_ROWS
-from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.model import Model
@@ -26,7 +25,7 @@ from specchat.errors import CacheError
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
-    from specchat.heads.block_correction import DraftedBlocks, SlotOutput
+    from specchat.heads.block_correction import DraftedBlocks
     from specchat.heads.dflash_head import DFlashHead
 
 PREFILL_CHUNK_TOKENS = 128  # hidden states of a prompt in one pass
@@ -92,7 +91,7 @@ class DFlashDrafter(Drafter):
         node, log_probability, slots = ROOT, 0.0, block.logits.shape[1]
         chunk = 1 if context.sampler.has_penalties or block.is_sequential else slots
         for start in range(0, slots, chunk):
-            logits, log_confidence = self._next_slot(tree, block) if chunk == 1 else (block.logits[0], None)
+            logits, log_confidence = block.next_slot(tree.tokens[-1:]) if chunk == 1 else (block.logits[0], None)
             rows = self._logit_rows(tree, context, start, chunk)
             best = context.sampler.rank(logits, rows, context.seen_tokens, count=SHORTLIST)
             if log_confidence is None:
@@ -112,16 +111,12 @@ class DFlashDrafter(Drafter):
         """
         node, log_probability = ROOT, 0.0
         for ahead in range(block.logits.shape[1]):
-            logits, log_confidence = self._next_slot(tree, block)
+            logits, log_confidence = block.next_slot(tree.tokens[-1:])
             log_probability += float(log_confidence) if log_confidence is not None else 0.0
             if log_probability < MIN_LOG_PROBABILITY:
                 return
             rows = self._logit_rows(tree, context, ahead, 1)
             node = tree.add_sample(context.sampler.sample_draft(logits, rows, context.seen_tokens), node, self.name)
-
-    def _next_slot(self, tree: DraftTree, block: DraftedBlocks) -> SlotOutput:
-        """The next position of the block, after the last token of the chain so far."""
-        return block.next_slot(copy_to_device(tree.tokens[-1:], block.logits.device))
 
     def _logit_rows(self, tree: DraftTree, context: DraftContext, start: int, count: int) -> LogitRows:
         """The rows of the next positions; penalties depend on the draft tokens before, one position at a time."""

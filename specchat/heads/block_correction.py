@@ -7,12 +7,14 @@ the slot will be accepted. So the slots are read in order. Knows neither the hea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.engine.device import copy_to_device
 from specchat.forward.linear import Linear
 from specchat.heads.spec import HeadSpec
 from specchat.models.tensor_files import WeightLoader
@@ -82,12 +84,15 @@ class DraftedBlocks:
         return self._correction is not None
 
     @torch.inference_mode()
-    def next_slot(self, tokens: Tensor) -> SlotOutput:
+    def next_slot(self, tokens: Sequence[int] | Tensor) -> SlotOutput:
         """The next slot of every block, after these tokens of the target. [n]"""
         slot, self._slot = self._slot, self._slot + 1
         if self._correction is None:
             return SlotOutput(self.logits[:, slot], None)
         output, self._memory = self._correction.correct(
-            self.logits[:, slot], self._states[:, slot], tokens, self._memory
+            self.logits[:, slot],
+            self._states[:, slot],
+            copy_to_device(tokens, self.logits.device),
+            self._memory,
         )
         return output
