@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from specchat.heads.block_correction import DraftedBlocks
     from specchat.heads.dflash_head import DFlashHead
 
-PREFILL_CHUNK_TOKENS = 128  # hidden states of a prompt in one pass
 SHORTLIST = 16  # best tokens of a position that get a probability
 MIN_LOG_PROBABILITY = log(0.02)  # of a chain: draft tokens below are not worth a row of a pass
 
@@ -82,9 +81,8 @@ class DFlashDrafter(Drafter):
         position = self._first_position + self.cache.length
         if position == prefix_length:
             return
-        unread = self.hidden_states.slice_from(position)
-        for start in range(0, len(unread), PREFILL_CHUNK_TOKENS):
-            self.head.prefill(unread[start : start + PREFILL_CHUNK_TOKENS], position + start, self.cache)
+        for chunk in self.hidden_states.chunks_from(position):
+            self.head.prefill(chunk, self._first_position + self.cache.length, self.cache)
 
     def _add_best_chain(self, tree: DraftTree, context: DraftContext, block: DraftedBlocks) -> None:
         """Add the best token of each position under the noise there, while the chain is probable enough."""
