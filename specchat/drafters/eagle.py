@@ -135,7 +135,7 @@ class EagleDrafter(Drafter):
 
     def _first_unread(self, stored_tokens: int) -> int:
         """The position of the first pair to compute, after rows that are too old or not continuous are dropped."""
-        self.cache.rollback(stored_tokens - 1 - self._first_position)  # compute at least the last pair
+        self.cache.rollback(max(stored_tokens - 1 - self._first_position, 0))  # compute at least the last pair
         self._first_position = self.hidden_states.trim_cache(
             self.cache, self._first_position, stored_tokens, self.head.context_window
         )
