@@ -126,7 +126,9 @@ def test_an_older_vllm_has_no_dspark():
     )
 
 
-@pytest.mark.parametrize(("name", "notes"), [("auto", ()), ("hydra", ("no server supports hydra; using draft instead",))])
+@pytest.mark.parametrize(
+    ("name", "notes"), [("auto", ()), ("hydra", ("no server supports hydra; using draft instead",))]
+)
 def test_no_server_is_given_a_hydra_head(name, notes, tmp_path):
     (tmp_path / "config.json").write_text('{"hydra_num_heads": 3}')
 
