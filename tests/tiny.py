@@ -63,6 +63,8 @@ VARIATIONS = {
     "ministral": ("Ministral", {"sliding_window": 24}),
     "qwen3_moe": ("Qwen3Moe", _EXPERTS | {"moe_intermediate_size": 40, "mlp_only_layers": [1]}),
     "mixtral": ("Mixtral", {"num_local_experts": 6}),
+    "qwen2_moe": ("Qwen2Moe", _EXPERTS | {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}),
+    "olmoe": ("Olmoe", _EXPERTS),
 }
 OTHERS = {"cohere": ("Cohere", {})}  # computed by transformers
 

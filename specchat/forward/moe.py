@@ -24,6 +24,7 @@ SIGMOID, SOFTMAX = "sigmoid", "softmax"
 class ExpertSizes:
     experts: int
     intermediate_size: int  # of each
+    shared_intermediate_size: int = 0  # of the expert for every row, where the family has one
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,10 @@ def _has_window_if_used(config: Config, _layer: int) -> bool:
     return bool(config.get("use_sliding_window"))
 
 
+def _has_window_in_qwen2_moe(config: Config, layer: int) -> bool:
+    return layer % 2 == 0 and layer < config.get("max_window_layers", 28) and _has_window_if_used(config, layer)
+
+
 def _has_experts_in_qwen(config: Config, layer: int) -> bool:
     return layer not in (config.get("mlp_only_layers") or ()) and (layer + 1) % config["decoder_sparse_step"] == 0
 
@@ -161,6 +165,10 @@ _GEMMA3_SIZES = {  # published configs leave out what is as in the model with 4 
 _QWEN3_MOE_SIZES = {
     "num_experts_per_tok": 8, "norm_topk_prob": False, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
 }  # fmt: skip
+_QWEN2_MOE_SIZES = {
+    "num_experts_per_tok": 4, "norm_topk_prob": False, "moe_intermediate_size": 1408, "decoder_sparse_step": 1,
+    "shared_expert_intermediate_size": 5632,
+}  # fmt: skip
 _MIXTRAL_SIZES = {
     "num_experts_per_tok": 2, "num_local_experts": 8, "norm_topk_prob": True, "rms_norm_eps": 1e-5,
 }  # fmt: skip
@@ -205,6 +213,18 @@ FAMILIES: Mapping[str, Family] = {
         defaults=_MIXTRAL_SIZES,
         experts=ExpertNames("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3"), "w2"),
         rope_base=RopeBase(default=1_000_000.0),
+    ),
+    "qwen2_moe": Family(
+        defaults=_QWEN2_MOE_SIZES,
+        has_window=_has_window_in_qwen2_moe,
+        experts=ExpertNames(shared="mlp.shared_expert"),
+        has_experts=_has_experts_in_qwen,
+        expert_size_key="moe_intermediate_size",
+    ),
+    "olmoe": Family(
+        defaults={"num_experts_per_tok": 8, "norm_topk_prob": False, "rms_norm_eps": 1e-5},
+        has_wide_qk_norms=True,
+        experts=ExpertNames(),
     ),
 }
 LLAMA_LIKE_FAMILIES = tuple(FAMILIES)

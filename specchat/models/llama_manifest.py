@@ -31,14 +31,17 @@ LARGEST_SIZES = {
     "sliding_window": 2**31,
 }
 OPTIONAL_SIZES = (
-    "num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window", "decoder_sparse_step"
+    "num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window", "decoder_sparse_step",
+    "shared_expert_intermediate_size",
 )  # fmt: skip
 LARGEST_EXPERT_SIZES = {
     "num_experts": 2**16,
     "num_experts_per_tok": 2**16,
     "decoder_sparse_step": 2**12,
     "moe_intermediate_size": 2**20,
+    "shared_expert_intermediate_size": 2**20,
 }
+NO_WINDOW = ("sliding_window", 0)  # as transformers writes it for Qwen2-MoE
 DEFAULT_POSITIONS = 4096
 DEFAULT_EPSILON = 1e-6
 Shape = tuple[int, ...]
@@ -86,7 +89,7 @@ def _read_expert_sizes(config: Mapping[str, Any], source: Path) -> ExpertSizes |
     experts, chosen = sizes["num_experts"] or 0, sizes["num_experts_per_tok"] or 0
     if chosen > experts:
         raise _config_error(source, f"a token cannot choose {chosen} of {experts} experts")
-    return ExpertSizes(experts, sizes["moe_intermediate_size"] or 0)
+    return ExpertSizes(experts, sizes["moe_intermediate_size"] or 0, sizes["shared_expert_intermediate_size"] or 0)
 
 
 def check_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> None:
@@ -154,7 +157,7 @@ def _outputs(names: tuple[str, ...], parts: tuple[int, ...]) -> Iterator[tuple[s
 
 def _size(config: Mapping[str, Any], key: str, source: Path, most: int) -> int | None:
     value = config.get(key)
-    if value is None and key in OPTIONAL_SIZES:
+    if (value is None or (key, value) == NO_WINDOW) and key in OPTIONAL_SIZES:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise _config_error(source, f"{key} must be a number from 1 to {most}, not {value!r}")

@@ -55,6 +55,7 @@ def is_llama_like(config: dict[str, Any]) -> bool:
         and all(rope is None or _is_supported_rope(rope) for rope in _ropes(network, _known_layers(network)))
         and _can_read_weights(network.get("quantization_config"), is_composite=_is_composite(config))
         and not network.get("mlp_bias")
+        and network.get("clip_qkv") is None
         and not network.get("use_bidirectional_attention")
     )
 

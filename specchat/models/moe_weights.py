@@ -43,14 +43,21 @@ def expert_tensors(
     """The tensors that `load_moe` reads in any case, and their shapes."""
     experts, inner = sizes.experts, sizes.intermediate_size
     yield f"{prefix}.{names.router}.weight", (experts, hidden_size)
+    if names.shared:
+        yield f"{prefix}.{names.shared}_gate.weight", (1, hidden_size)
+        yield from _mlp_tensors(f"{prefix}.{names.shared}", ExpertNames(), hidden_size, sizes.shared_intermediate_size)
     if (stack := f"{prefix}.{names.experts}.gate_up_proj") in files:
         yield stack, (experts, 2 * inner, hidden_size)
         yield f"{prefix}.{names.experts}.down_proj", (experts, hidden_size, inner)
         return
-    for expert in (f"{prefix}.{names.experts}.{index}" for index in range(experts)):
-        for name in names.gate_up:
-            yield f"{expert}.{name}.weight", (inner, hidden_size)
-        yield f"{expert}.{names.down}.weight", (hidden_size, inner)
+    for index in range(experts):
+        yield from _mlp_tensors(f"{prefix}.{names.experts}.{index}", names, hidden_size, inner)
+
+
+def _mlp_tensors(prefix: str, names: ExpertNames, hidden_size: int, inner: int) -> Iterator[tuple[str, Shape]]:
+    for name in names.gate_up:
+        yield f"{prefix}.{name}.weight", (inner, hidden_size)
+    yield f"{prefix}.{names.down}.weight", (hidden_size, inner)
 
 
 def _load_router(loader: WeightLoader, name: str, routing: Routing, dtype: torch.dtype | None) -> Router:
