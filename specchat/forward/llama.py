@@ -50,10 +50,13 @@ class Dimensions:
     max_position_embeddings: int
     scaling: Scaling = LLAMA_SCALING
     experts: ExpertSizes | None = None  # of networks whose MLP is a mixture of experts
+    has_sinks: bool = False  # a learned score of each head beside the scores of the keys
 
     @property
     def attention(self) -> AttentionDimensions:
-        return AttentionDimensions(self.heads, self.kv_heads, self.head_size, self.epsilon, self.scaling)
+        return AttentionDimensions(
+            self.heads, self.kv_heads, self.head_size, self.epsilon, self.scaling, self.has_sinks
+        )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from specchat.forward.decoder_layer import SwiGluMlp
 from specchat.forward.expert_linear import ExpertLinear, RowsByExpert
 from specchat.forward.fused_ops import NATIVE_MIN_ROWS, TorchOps
 from specchat.forward.linear import Linear
+from specchat.forward.scaling import SwiGluClamp
 
 SIGMOID, SOFTMAX = "sigmoid", "softmax"
 
@@ -81,19 +82,23 @@ class MixtureOfExperts:
     gate_up_proj: ExpertLinear
     down_proj: ExpertLinear
     shared: SharedExpert | None = None
+    clamp: SwiGluClamp | None = None  # another activation than SwiGLU
 
     def __call__(self, rows: Tensor, ops: TorchOps) -> Tensor:
         selection = self.router(rows)
         by_expert, choices = RowsByExpert.sort(selection.experts), selection.experts.shape[1]
         gate_up = self.gate_up_proj(by_expert.gather(rows, choices), by_expert)
         # a tree of few nodes has many choices, and with too many rows at once torch would compute them
-        inner = torch.cat([ops.silu_and_mul(part) for part in gate_up.split(NATIVE_MIN_ROWS)])
+        inner = torch.cat([self._activate(part, ops) for part in gate_up.split(NATIVE_MIN_ROWS)])
         parts = by_expert.scatter(self.down_proj(inner, by_expert), choices).float() * selection.weights[:, :, None]
         output = parts[:, 0]
         for choice in range(1, choices):  # in the order of its choices: a sum over a dimension may depend on the rows
             output = output + parts[:, choice]
         output = output.to(rows.dtype)
         return output if self.shared is None else output + self.shared(rows, ops)
+
+    def _activate(self, gate_up: Tensor, ops: TorchOps) -> Tensor:
+        return ops.silu_and_mul(gate_up) if self.clamp is None else ops.clamped_swiglu(gate_up, self.clamp)
 
 
 def select_experts(scores: Tensor, routing: Routing, correction: Tensor | None) -> ExpertSelection:

@@ -54,6 +54,7 @@ class ExpertNames:
     gate_up: tuple[str, str] = ("gate_proj", "up_proj")  # of an expert
     down: str = "down_proj"
     shared: str | None = None  # with `_gate` after it, what its output is multiplied with
+    has_gpt_oss_stacks: bool = False  # [E, in, out], where the outputs of gate and up alternate, and biases
 
 
 LLAMA_NAMES = LayerNames()
@@ -144,6 +145,7 @@ class Family:
     has_window: LayerRule = _always  # in a config with a sliding window and without `layer_types`
     has_rope: LayerRule = _always
     rope_base: RopeBase = RopeBase()
+    has_sinks: bool = False  # a learned score of each attention head
     experts: ExpertNames | None = None  # of families whose MLP is a mixture of experts
     has_experts: LayerRule = _always  # in such a family; other layers have one MLP
     expert_size_key: str = "intermediate_size"
@@ -168,6 +170,10 @@ _QWEN3_MOE_SIZES = {
 _QWEN2_MOE_SIZES = {
     "num_experts_per_tok": 4, "norm_topk_prob": False, "moe_intermediate_size": 1408, "decoder_sparse_step": 1,
     "shared_expert_intermediate_size": 5632,
+}  # fmt: skip
+_GPT_OSS_SIZES = {
+    "num_experts_per_tok": 4, "norm_topk_prob": True, "head_dim": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+    "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
 }  # fmt: skip
 _MIXTRAL_SIZES = {
     "num_experts_per_tok": 2, "num_local_experts": 8, "norm_topk_prob": True, "rms_norm_eps": 1e-5,
@@ -220,6 +226,13 @@ FAMILIES: Mapping[str, Family] = {
         experts=ExpertNames(shared="mlp.shared_expert"),
         has_experts=_has_experts_in_qwen,
         expert_size_key="moe_intermediate_size",
+    ),
+    "gpt_oss": Family(
+        defaults=_GPT_OSS_SIZES,
+        has_window=partial(_all_but_every, 2),
+        rope_base=RopeBase(default=150_000.0),
+        has_sinks=True,
+        experts=ExpertNames("mlp.router", has_gpt_oss_stacks=True),
     ),
     "olmoe": Family(
         defaults={"num_experts_per_tok": 8, "norm_topk_prob": False, "rms_norm_eps": 1e-5},

@@ -76,6 +76,7 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
         max_position_embeddings=sizes["max_position_embeddings"] or DEFAULT_POSITIONS,
         scaling=FAMILIES[config["model_type"]].scaling(config),
         experts=_read_expert_sizes(config, source),
+        has_sinks=FAMILIES[config["model_type"]].has_sinks,
     )
 
 
@@ -112,6 +113,8 @@ def _required_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str
     for index, prefix in enumerate(_layers(sizes)):
         for norm in family.names.norms:
             yield f"{prefix}.{norm}.weight", (sizes.hidden_size,)
+        if sizes.has_sinks:
+            yield f"{prefix}.self_attn.sinks", (sizes.heads,)
         if sizes.experts and family.experts and has_experts(config, index):
             yield from expert_tensors(files, prefix, family.experts, sizes.hidden_size, sizes.experts)
         for name, (outputs, inputs) in _linear_layers(sizes, config, index).items():

@@ -21,6 +21,7 @@ from specchat.forward.decoder_layer import Attention, DecoderLayer, GeGluMlp, Ro
 from specchat.forward.llama import Dimensions, LlamaModel, Weights
 from specchat.forward.moe import SOFTMAX, MixtureOfExperts, Routing
 from specchat.forward.rope import Rope, cos_sin
+from specchat.forward.scaling import SwiGluClamp
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.models.gguf_blocks import GgufBlocks
 from specchat.models.int4_checkpoints import Int4TensorFiles, int4_scheme, is_int4
@@ -198,6 +199,7 @@ def _layer(loader: WeightLoader, config: Mapping[str, Any], index: int) -> Decod
         k_norm=k_norm,
         o_proj=loader.linear(f"{prefix}.self_attn.o_proj"),
         wide_norms=wide_norms,
+        sinks=loader.tensor(f"{prefix}.self_attn.sinks") if family.has_sinks else None,
     )
     return DecoderLayer(
         input_layernorm=norm(names.input_norm),
@@ -214,6 +216,7 @@ def _mlp(loader: WeightLoader, prefix: str, config: Mapping[str, Any], index: in
     family = FAMILIES[config["model_type"]]
     if family.experts is not None and has_experts(config, index):
         routing = Routing(SOFTMAX, config["num_experts_per_tok"], is_topk_normalized=config["norm_topk_prob"])
-        return load_moe(loader, prefix, family.experts, routing)
+        clamp = SwiGluClamp(config["swiglu_alpha"], config["swiglu_limit"]) if "swiglu_limit" in config else None
+        return load_moe(loader, prefix, family.experts, routing, clamp=clamp)
     gate_up_proj = loader.linear(*(f"{prefix}.{name}" for name in family.names.gate_up))
     return MLPS[family.activation](gate_up_proj, loader.linear(f"{prefix}.mlp.down_proj"))

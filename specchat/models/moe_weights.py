@@ -4,6 +4,7 @@
 |---|---|
 | one tensor for each expert and projection | `experts.3.gate_proj.weight`; Mixtral names them w1, w3 and w2 |
 | stacks of all experts | `experts.gate_up_proj` [E, 2 inner, D] and `experts.down_proj` [E, D, inner] |
+| stacks of gpt-oss | the same transposed; gate and up alternate; `experts.gate_up_proj_bias` [E, 2 inner] and so on |
 
 Experts are read one after the other. Knows names of tensors; knows no config.
 """
@@ -19,6 +20,7 @@ from specchat.forward.decoder_layer import SwiGluMlp
 from specchat.forward.expert_linear import ExpertLinear
 from specchat.forward.linear import float_linear
 from specchat.forward.moe import ExpertSizes, MixtureOfExperts, Router, Routing, SharedExpert
+from specchat.forward.scaling import SwiGluClamp
 from specchat.models.llama_families import ExpertNames
 from specchat.models.tensor_files import TensorFiles, WeightLoader
 
@@ -27,14 +29,19 @@ CORRECTION = "e_score_correction_bias"  # of a router
 
 
 def load_moe(
-    loader: WeightLoader, prefix: str, names: ExpertNames, routing: Routing, router_dtype: torch.dtype | None = None
+    loader: WeightLoader,
+    prefix: str,
+    names: ExpertNames,
+    routing: Routing,
+    router_dtype: torch.dtype | None = None,
+    clamp: SwiGluClamp | None = None,
 ) -> MixtureOfExperts:
     """The mixture of experts of a layer with this prefix. `router_dtype` None: the dtype of the other weights."""
     router = _load_router(loader, f"{prefix}.{names.router}", routing, router_dtype)
     experts = loader.files.shape(f"{prefix}.{names.router}.weight")[0]
     gate_up_proj, down_proj = _load_experts(loader, f"{prefix}.{names.experts}", names, experts)
     shared = _load_shared(loader, f"{prefix}.{names.shared}") if names.shared else None
-    return MixtureOfExperts(router, gate_up_proj, down_proj, shared)
+    return MixtureOfExperts(router, gate_up_proj, down_proj, shared, clamp)
 
 
 def expert_tensors(
@@ -46,9 +53,18 @@ def expert_tensors(
     if names.shared:
         yield f"{prefix}.{names.shared}_gate.weight", (1, hidden_size)
         yield from _mlp_tensors(f"{prefix}.{names.shared}", ExpertNames(), hidden_size, sizes.shared_intermediate_size)
-    if (stack := f"{prefix}.{names.experts}.gate_up_proj") in files:
-        yield stack, (experts, 2 * inner, hidden_size)
-        yield f"{prefix}.{names.experts}.down_proj", (experts, hidden_size, inner)
+    stacks = {
+        f"{prefix}.{names.experts}.gate_up_proj": (2 * inner, hidden_size),
+        f"{prefix}.{names.experts}.down_proj": (hidden_size, inner),
+    }
+    if names.has_gpt_oss_stacks:
+        yield f"{prefix}.{names.router}.bias", (experts,)
+        for stack, (outputs, inputs) in stacks.items():
+            yield stack, (experts, inputs, outputs)
+            yield f"{stack}_bias", (experts, outputs)
+        return
+    if all(stack in files for stack in stacks):
+        yield from ((stack, (experts, *shape)) for stack, shape in stacks.items())
         return
     for index in range(experts):
         yield from _mlp_tensors(f"{prefix}.{names.experts}.{index}", names, hidden_size, inner)
@@ -74,7 +90,14 @@ def _load_experts(
 ) -> tuple[ExpertLinear, ExpertLinear]:
     """Gate and up projection as one layer, and the down projection."""
     if (stack := f"{prefix}.gate_up_proj") in loader.files:
-        pairs = [(loader.stacked(stack, each), loader.stacked(f"{prefix}.down_proj", each)) for each in range(experts)]
+        is_other, down = names.has_gpt_oss_stacks, f"{prefix}.down_proj"
+        pairs = [
+            (
+                loader.stacked(stack, each, is_transposed=is_other, alternates=is_other),
+                loader.stacked(down, each, is_transposed=is_other),
+            )
+            for each in range(experts)
+        ]
     else:
         pairs = [
             (

@@ -139,10 +139,21 @@ class WeightLoader:
         self.loaded_bytes += linear.bytes
         return linear
 
-    def stacked(self, name: str, index: int) -> QuantLinear:
-        """Load one matrix [out, in] of a stack of them, as a linear layer in `quant_format`."""
-        weight = self._to_device(name, self.files.read_rows(name, index, index + 1)[0], self.device)
-        linear = quant_linear(WeightSource.from_tensor(weight), self.quant_format)
+    def stacked(self, name: str, index: int, *, is_transposed: bool = False, alternates: bool = False) -> QuantLinear:
+        """Load one linear layer of a stack, and of the stack `{name}_bias` if there is one, in `quant_format`.
+
+        Its matrix is [out, in], or `is_transposed`. Where the outputs of two layers alternate, those of the first one
+        come before those of the second one.
+        """
+        weight = self.files.read_rows(name, index, index + 1)[0]
+        weight = weight.T if is_transposed else weight
+        bias = self.files.read_rows(f"{name}_bias", index, index + 1)[0] if f"{name}_bias" in self.files else None
+        if alternates:
+            weight = torch.cat((weight[0::2], weight[1::2]))
+            bias = torch.cat((bias[0::2], bias[1::2])) if bias is not None else None
+        weight = self._to_device(name, weight.contiguous(), self.device)
+        bias = self._to_device(name, bias, self.device) if bias is not None else None
+        linear = quant_linear(WeightSource.from_tensor(weight), self.quant_format, bias)
         self.loaded_bytes += linear.bytes
         return linear
 
