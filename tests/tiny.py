@@ -50,6 +50,11 @@ _GRANITE = {
     "embedding_multiplier": 6.0, "attention_multiplier": 0.3, "residual_multiplier": 0.22, "logits_scaling": 3.0,
     "attention_bias": True,
 }  # fmt: skip
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": True}
+_YARN = {
+    "rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+    "original_max_position_embeddings": 4096,
+}  # fmt: skip
 VARIATIONS = {
     "gemma": ("Gemma", {"tie_word_embeddings": False}),
     "granite": ("Granite", _GRANITE),
@@ -60,6 +65,14 @@ VARIATIONS = {
     "exaone4": ("Exaone4", {"sliding_window": 24, "sliding_window_pattern": 2}),
     "seed_oss": ("SeedOss", {}),
     "ministral": ("Ministral", {"sliding_window": 24}),
+    "qwen3_moe": ("Qwen3Moe", _EXPERTS | {"moe_intermediate_size": 40, "mlp_only_layers": [1]}),
+    "mixtral": ("Mixtral", {"num_local_experts": 6}),
+    "qwen2_moe": ("Qwen2Moe", _EXPERTS | {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}),
+    "olmoe": ("Olmoe", _EXPERTS),
+    "gpt_oss": (
+        "GptOss",
+        {"num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN},
+    ),
 }
 OTHERS = {"cohere": ("Cohere", {})}  # computed by transformers
 
@@ -77,7 +90,9 @@ def network(
     head = "Gemma3" if family == "Gemma3Text" else family
     model = getattr(transformers, f"{head}ForCausalLM")(config)
     if shape in VARIATIONS:
-        for weights in (each for name, each in model.named_parameters() if name.endswith(("norm.weight", ".bias"))):
+        for weights in (
+            each for name, each in model.named_parameters() if name.endswith(("norm.weight", "bias", "sinks"))
+        ):
             torch.nn.init.normal_(weights, mean=float(weights.data.mean()), std=0.2)
     return model.to(device, dtype).eval()
 

@@ -71,6 +71,7 @@ class Attention:
     o_proj: Linear
     gate_proj: Linear | None = None  # -> H * head_size: the output is multiplied with its sigmoid (Qwen3-Next)
     wide_norms: WideNorms | None = None
+    sinks: Tensor | None = None  # [H]
 
     def project_qkv(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles) -> QKV:
         return ops.qk_norm_rope(self._inputs(hidden_states, ops, rope))
@@ -86,7 +87,7 @@ class Attention:
         qkv = self.qkv_proj(hidden_states)
         if self.wide_norms is not None:
             qkv = self.wide_norms(qkv, ops)
-        return QKVInputs(qkv, self.q_norm, self.k_norm, rope.cos, rope.sin)
+        return QKVInputs(qkv, self.q_norm, self.k_norm, rope.cos, rope.sin, self.sinks)
 
 
 @dataclass(frozen=True)

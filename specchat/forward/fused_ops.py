@@ -35,7 +35,7 @@ from specchat.forward.native_ops import (
     data_pointer,
     native_kernels,
 )
-from specchat.forward.scaling import Scaling
+from specchat.forward.scaling import Scaling, SwiGluClamp
 
 NATIVE_MAX_ROWS_SINGLE_THREAD = 512  # above, torch is faster; with more threads, from fewer rows on
 NATIVE_MIN_ROWS = 128  # a draft tree always uses the kernels: its rows must be those of plain decoding
@@ -55,6 +55,7 @@ class AttentionDimensions:
     head_size: int
     epsilon: float
     scaling: Scaling = LLAMA_SCALING
+    has_sinks: bool = False
 
     @property
     def scores(self) -> Scores:
@@ -71,6 +72,7 @@ class QKVInputs:
     k_norm: Tensor | None
     cos: Tensor  # [N, 1, rotary size]
     sin: Tensor  # as `cos`; the first half is negative
+    sinks: Tensor | None = None  # [heads]: a score of each head that takes its share of the softmax and has no value
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,12 @@ class TorchOps:
         gate, up = gate_up.chunk(2, dim=-1)
         return functional.gelu(gate, approximate="tanh") * up
 
+    def clamped_swiglu(self, gate_up: Tensor, clamp: SwiGluClamp) -> Tensor:
+        """As `SwiGluClamp` says: gate in the first half, up in the second. [N, 2 inner] -> [N, inner]"""
+        gate, up = gate_up.chunk(2, dim=-1)
+        gate = gate.clamp(max=clamp.limit)
+        return gate * torch.sigmoid(clamp.alpha * gate) * (1 + up.clamp(-clamp.limit, clamp.limit))
+
     def soft_cap(self, rows: Tensor, cap: float) -> Tensor:
         """cap * tanh(row / cap). [N, V]"""
         return cap * torch.tanh(rows / cap)
@@ -134,7 +142,7 @@ class TorchOps:
         """Write keys and values of the rows to the KV cache, and attend to the visible ones. [N, heads * size]"""
         qkv = self.qk_norm_rope(inputs)
         keys, values = batch.write_kv(layer, *qkv.cache_rows)
-        return attention(qkv.queries, keys, values, batch.masks[window], self.dimensions.scores)
+        return attention(qkv.queries, keys, values, batch.masks[window], self.dimensions.scores, inputs.sinks)
 
 
 @dataclass(frozen=True)
@@ -161,6 +169,7 @@ class NativeOps(TorchOps):
         self._add_rms_norm = native.require_kernel("add_rms_norm", dtype)
         self._silu_and_mul = native.require_kernel("silu_and_mul", dtype)
         self._gelu_and_mul = native.require_kernel("gelu_and_mul", dtype)
+        self._clamped_swiglu = native.require_kernel("clamped_swiglu", dtype)
         self._soft_cap = native.require_kernel("soft_cap", dtype)
         self._over_floats = _AttentionKernels.of(native, dtype, "")
         self._over_int8 = _AttentionKernels.of(native, dtype, "_int8")
@@ -199,6 +208,11 @@ class NativeOps(TorchOps):
             return super().gelu_and_mul(gate_up)
         return _activate_and_mul(self._gelu_and_mul, gate_up)
 
+    def clamped_swiglu(self, gate_up: Tensor, clamp: SwiGluClamp) -> Tensor:
+        if len(gate_up) > max_native_rows():
+            return super().clamped_swiglu(gate_up, clamp)
+        return _activate_and_mul(self._clamped_swiglu, gate_up, clamp.alpha, clamp.limit)
+
     def soft_cap(self, rows: Tensor, cap: float) -> Tensor:
         if len(rows) > max_native_rows():
             return super().soft_cap(rows, cap)
@@ -231,7 +245,7 @@ class NativeOps(TorchOps):
             keys, values = keys[:, :, :kv_length], values[:, :, :kv_length]
             if keys.dtype == torch.int8:
                 keys, values = (dequantize_rows(each, queries.dtype) for each in (keys, values))
-            result = sdpa(rows, keys, values, additive, scores)
+            result = sdpa(rows, keys, values, additive, scores, inputs.sinks)
             return result.view(sizes.heads, count, sizes.head_size).transpose(0, 1).reshape(count, -1)
         out = states.new_empty(count, sizes.heads * sizes.head_size)
         row_length = -(-kv_length // self._lanes) * self._lanes
@@ -240,6 +254,7 @@ class NativeOps(TorchOps):
             queries.data_ptr(), keys.data_ptr(), values.data_ptr(), data_pointer(mask.allowed if mask else None),
             out.data_ptr(), count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, kv_length,
             scratch.data_ptr(), torch.get_num_threads(), scores.scale, scores.cap or 0.0,
+            data_pointer(inputs.sinks),
         )  # fmt: skip
         return out
 
@@ -272,13 +287,15 @@ class NativeOps(TorchOps):
         for norm in (inputs.q_norm, inputs.k_norm):
             if norm is not None:
                 check_border("attention", states, (norm, (sizes.head_size,)))
+        if inputs.sinks is not None:
+            check_border("attention", states, (inputs.sinks, (sizes.heads,)))
 
 
-def _activate_and_mul(kernel: Kernel, gate_up: Tensor) -> Tensor:
+def _activate_and_mul(kernel: Kernel, gate_up: Tensor, *settings: float) -> Tensor:
     gate_up = gate_up.contiguous()
     count, inner = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(count, inner)
-    kernel(gate_up.data_ptr(), out.data_ptr(), count, inner)
+    kernel(gate_up.data_ptr(), out.data_ptr(), count, inner, *settings)
     return out
 
 
@@ -305,7 +322,7 @@ def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
 
 def _cuda_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
     """The Triton kernels where they work, else torch. Not every torch for CUDA comes with Triton."""
-    if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
+    if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED or dimensions.has_sinks:  # no Triton kernel has sinks
         return TorchOps(dimensions)
     try:
         import_module("triton")  # the module below may be loaded already
@@ -352,9 +369,10 @@ def _sample_outputs(ops: TorchOps, dtype: torch.dtype, device: torch.device, *, 
     batch = ForwardBatch(positions, {None: mask}, cache.write, kv_location, cache_rows)
     cos, norm = sample(count, 1, sizes.head_size), sample(sizes.head_size)
     qkv = sample(count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size)
-    attention_output = ops.attention(QKVInputs(qkv, norm, norm, cos, cos), batch, 0, None)
+    sinks = sample(sizes.heads) if sizes.has_sinks else None
+    attention_output = ops.attention(QKVInputs(qkv, norm, norm, cos, cos, sinks), batch, 0, None)
     rows, weight = sample(count, width), sample(width)
-    activated = ops.silu_and_mul(4 * rows), ops.gelu_and_mul(4 * rows)
+    activated = ops.silu_and_mul(4 * rows), ops.gelu_and_mul(4 * rows), ops.clamped_swiglu(4 * rows, SwiGluClamp(2, 3))
     norms = (ops.rms_norm(rows, weight), *ops.add_rms_norm(rows, rows, weight))
     stored = [dequantize_rows(each, dtype) if is_int8 else each for each in (keys, values)]
     return [attention_output, *stored, *norms, *activated, ops.soft_cap(20 * rows, 10.0)]

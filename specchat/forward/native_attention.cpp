@@ -228,9 +228,10 @@ void compute_scores(const T* queries, const Stored* keys, float* scores, int64_t
 }
 
 // Softmax over the keys that a row sees, in place; the others get 0. Lanes are summed by position, so that a path
-// through a tree sums the lanes of a chain. Loops run over whole vectors: `row_length` is a multiple of LANES.
+// through a tree sums the lanes of a chain. Loops run over whole vectors: `row_length` is a multiple of LANES. A sink
+// is a score that takes its share of the softmax and has no value; -INFINITY is none.
 void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t kv_length, int64_t row_length,
-             float scale, float cap) {
+             float scale, float cap, float sink) {
     float largest = -INFINITY, total = 0;
     if (cap > 0) {
 #pragma omp simd
@@ -242,6 +243,7 @@ void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t k
         for (int64_t i = 0; i < kv_length; i++) scores[i] = allowed[i] ? scores[i] : -INFINITY;
 #pragma omp simd reduction(max : largest)
     for (int64_t i = 0; i < row_length; i++) largest = scores[i] > largest ? scores[i] : largest;
+    largest = sink / scale > largest ? sink / scale : largest;
 #pragma omp simd
     for (int64_t i = 0; i < row_length; i++) scores[i] = exponential((scores[i] - largest) * scale);
     float lanes[LANES] = {};
@@ -252,6 +254,7 @@ void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t k
     for (int64_t column = committed; column < kv_length; column++)
         if (!allowed || allowed[column]) lanes[position++ % LANES] += scores[column];
     for (int lane = 0; lane < LANES; lane++) total += lanes[lane];
+    if (sink > -INFINITY) total += exponential(sink - largest * scale);
     const float inverse = 1.0f / total;
 #pragma omp simd
     for (int64_t i = 0; i < row_length; i++) scores[i] *= inverse;
@@ -304,11 +307,11 @@ void sum_slice(const float* weights, int64_t rows, int64_t row_length, const Sto
 // queries [heads, count, size]; keys, values [kv_heads, .., size], their first `kv_length` rows, of which the last
 // `count` are those of the pass; `allowed` [count, kv_length] says which a row sees, and null is all -> out
 // [count, heads, size]. `scratch` holds heads * count * (kv_length rounded up to whole vectors + size) floats. Scores are
-// products times `scale`; with a `cap` above 0 they become cap * tanh(score / cap).
+// products times `scale`; with a `cap` above 0 they become cap * tanh(score / cap). `sinks` [heads] may be null.
 template <class T, class Stored>
 void attention(const T* queries, const Stored* keys, const Stored* values, const uint8_t* allowed, T* out, int64_t count,
                int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, float* scratch, int64_t threads,
-               float scale, float cap) {
+               float scale, float cap, const T* sinks) {
     const int64_t blocks = (kv_length + LANES - 1) / LANES, row_length = blocks * LANES;
     const int64_t rows = heads / kv_heads * count;  // query heads that share a key head are rows of it
     float *scores = scratch, *sums = scratch + heads * count * row_length;
@@ -327,7 +330,7 @@ void attention(const T* queries, const Stored* keys, const Stored* values, const
     in_parallel(workers, [&](int64_t part, int64_t parts) {
         for (int64_t row = heads * count * part / parts; row < heads * count * (part + 1) / parts; row++)
             softmax(scores + row * row_length, allowed ? allowed + row % count * kv_length : nullptr, kv_length - count,
-                    kv_length, row_length, scale, cap);
+                    kv_length, row_length, scale, cap, sinks ? to_float(sinks[row / count]) : -INFINITY);
     });
     const int64_t slices = (size + 2 * LANES - 1) / (2 * LANES);
     in_parallel(workers, [&](int64_t part, int64_t parts) {

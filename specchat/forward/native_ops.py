@@ -35,12 +35,13 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _QK_NORM_ROPE = (_POINTER,) * 8 + (_INT64, _INT, _INT, _INT, _INT64, _FLOAT, _FLOAT)
-_ATTENTION = (_POINTER,) * 5 + (_INT64, _INT, _INT, _INT, _INT64, _INT64, _POINTER, _INT64, _FLOAT, _FLOAT)
+_ATTENTION = (_POINTER,) * 5 + (_INT64, _INT, _INT, _INT, _INT64, _INT64, _POINTER, _INT64, _FLOAT, _FLOAT, _POINTER)
 ARGUMENT_TYPES = {
     "rms_norm": (_POINTER,) * 3 + (_INT64, _INT64, _FLOAT, _FLOAT),
     "add_rms_norm": (_POINTER,) * 5 + (_INT64, _INT64, _FLOAT, _FLOAT),
     "silu_and_mul": (_POINTER,) * 2 + (_INT64, _INT64),
     "gelu_and_mul": (_POINTER,) * 2 + (_INT64, _INT64),
+    "clamped_swiglu": (_POINTER,) * 2 + (_INT64, _INT64, _FLOAT, _FLOAT),
     "soft_cap": (_POINTER,) * 2 + (_INT64, _INT64, _FLOAT),
     "qk_norm_rope": _QK_NORM_ROPE,
     "attention": _ATTENTION,
