@@ -50,6 +50,14 @@ _GRANITE = {
     "embedding_multiplier": 6.0, "attention_multiplier": 0.3, "residual_multiplier": 0.22, "logits_scaling": 3.0,
     "attention_bias": True,
 }  # fmt: skip
+_DELTA = {
+    "head_dim": 16, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 12, "linear_value_head_dim": 40,
+}  # fmt: skip
+HYBRIDS = {
+    "qwen3_5": ("Qwen3_5Text", {}),
+    "qwen3_next": ("Qwen3Next", {"num_experts": 0, "mlp_only_layers": [0, 1, 2]}),
+}
 VARIATIONS = {
     "gemma": ("Gemma", {"tie_word_embeddings": False}),
     "granite": ("Granite", _GRANITE),
@@ -60,6 +68,7 @@ VARIATIONS = {
     "exaone4": ("Exaone4", {"sliding_window": 24, "sliding_window_pattern": 2}),
     "seed_oss": ("SeedOss", {}),
     "ministral": ("Ministral", {"sliding_window": 24}),
+    **{name: (family, _DELTA | extra) for name, (family, extra) in HYBRIDS.items()},
 }
 OTHERS = {"cohere": ("Cohere", {})}  # computed by transformers
 
@@ -74,8 +83,7 @@ def network(
     torch.manual_seed(seed)
     sizes = {"num_hidden_layers": layers, "vocab_size": vocabulary}
     config = getattr(transformers, f"{family}Config")(**(SIZES | sizes | extra))
-    head = "Gemma3" if family == "Gemma3Text" else family
-    model = getattr(transformers, f"{head}ForCausalLM")(config)
+    model = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")(config)
     if shape in VARIATIONS:
         for weights in (each for name, each in model.named_parameters() if name.endswith(("norm.weight", ".bias"))):
             torch.nn.init.normal_(weights, mean=float(weights.data.mean()), std=0.2)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
+from specchat.forward.gated_delta_net import DeltaNetSizes
 from specchat.forward.llama import Dimensions
-from specchat.models.llama_families import FAMILIES, Family, LayerNames
+from specchat.models.llama_families import FAMILIES, Family, LayerNames, is_recurrent
 from specchat.models.tensor_files import TensorFiles
 
 # Far above every published model, and small enough that a product of them cannot overflow or fill a memory by itself.
@@ -28,6 +29,13 @@ LARGEST_SIZES = {
     "max_position_embeddings": 2**31,
     "sliding_window": 2**31,
 }
+LARGEST_DELTA_SIZES = {
+    "linear_num_key_heads": 2**12,
+    "linear_num_value_heads": 2**12,
+    "linear_key_head_dim": 2**12,
+    "linear_value_head_dim": 2**12,
+    "linear_conv_kernel_dim": 2**6,
+}
 OPTIONAL_SIZES = ("num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window")
 DEFAULT_POSITIONS = 4096
 DEFAULT_EPSILON = 1e-6
@@ -36,7 +44,7 @@ Shape = tuple[int, ...]
 
 def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
     """The sizes in a `network_config`; ModelError for one that no model can have."""
-    sizes = {key: _size(config, key, source) for key in LARGEST_SIZES}
+    sizes = {key: _size(config, key, source, largest) for key, largest in LARGEST_SIZES.items()}
     heads = sizes["num_attention_heads"] or 1
     kv_heads = sizes["num_key_value_heads"] or heads
     head_size = sizes["head_dim"] or (sizes["hidden_size"] or 0) // heads
@@ -51,6 +59,7 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
     if not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:
         raise _config_error(source, f"rms_norm_eps cannot be {epsilon!r}")
     _check_rope(config, source)
+    recurrent_layers = frozenset(layer for layer in range(layers) if is_recurrent(config, layer))
     return Dimensions(
         hidden_size=sizes["hidden_size"] or 0,
         intermediate_size=sizes["intermediate_size"] or 0,
@@ -62,7 +71,19 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
         epsilon=float(epsilon),
         max_position_embeddings=sizes["max_position_embeddings"] or DEFAULT_POSITIONS,
         scaling=FAMILIES[config["model_type"]].scaling(config),
+        delta_net=_delta_net_sizes(config, source) if recurrent_layers else None,
+        recurrent_layers=recurrent_layers,
     )
+
+
+def _delta_net_sizes(config: Mapping[str, Any], source: Path) -> DeltaNetSizes:
+    numbers = (_size(config, key, source, largest) for key, largest in LARGEST_DELTA_SIZES.items())
+    key_heads, heads, key_size, value_size, kernel = (number or 0 for number in numbers)
+    if heads % key_heads:
+        raise _config_error(source, f"{heads} heads of recurrent layers cannot share {key_heads} key heads")
+    if kernel < 2:
+        raise _config_error(source, f"linear_conv_kernel_dim cannot be {kernel}")
+    return DeltaNetSizes(key_heads, heads, key_size, value_size, kernel)
 
 
 def check_tensors(files: TensorFiles, sizes: Dimensions, family: Family) -> None:
@@ -81,11 +102,11 @@ def check_tensors(files: TensorFiles, sizes: Dimensions, family: Family) -> None
 def _required_tensors(sizes: Dimensions, family: Family) -> Iterator[tuple[str, Shape]]:
     yield "model.embed_tokens.weight", (sizes.vocab_size, sizes.hidden_size)
     yield "model.norm.weight", (sizes.hidden_size,)
-    for prefix in _layers(sizes):
+    for index, prefix in enumerate(_layers(sizes)):
         for norm in family.names.norms:
             yield f"{prefix}.{norm}.weight", (sizes.hidden_size,)
-        for name, (outputs, inputs) in _linear_layers(sizes, family.names).items():
-            yield f"{prefix}.{name}.weight", (outputs, inputs)
+        for name, shape in _layer_tensors(sizes, family, index).items():
+            yield f"{prefix}.{name}", shape
 
 
 def _optional_tensors(sizes: Dimensions, family: Family) -> Iterator[tuple[str, Shape]]:
@@ -94,7 +115,7 @@ def _optional_tensors(sizes: Dimensions, family: Family) -> Iterator[tuple[str, 
         for norm, heads in (("q_norm", sizes.heads), ("k_norm", sizes.kv_heads)):
             width = heads * sizes.head_size if family.has_wide_qk_norms else sizes.head_size
             yield f"{prefix}.self_attn.{norm}.weight", (width,)
-        for name, (outputs, _inputs) in _linear_layers(sizes, family.names).items():
+        for name, (outputs, _inputs) in _linear_layers(sizes, family).items():
             yield f"{prefix}.{name}.bias", (outputs,)
 
 
@@ -102,13 +123,42 @@ def _layers(sizes: Dimensions) -> Iterator[str]:
     return (f"model.layers.{index}" for index in range(sizes.layers))
 
 
-def _linear_layers(sizes: Dimensions, names: LayerNames) -> Mapping[str, tuple[int, int]]:
-    """Outputs and inputs of each linear layer of a decoder layer."""
-    width, inner = sizes.hidden_size, sizes.intermediate_size
-    queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
+def _layer_tensors(sizes: Dimensions, family: Family, index: int) -> Mapping[str, Shape]:
+    """What a decoder layer needs, without its norms."""
+    if index not in sizes.recurrent_layers or sizes.delta_net is None:
+        return {f"{name}.weight": shape for name, shape in _linear_layers(sizes, family).items()}
+    mlp = {f"{name}.weight": shape for name, shape in _mlp_layers(sizes, family.names).items()}
+    return _delta_net_tensors(sizes.hidden_size, sizes.delta_net, family.names) | mlp
+
+
+def _delta_net_tensors(width: int, sizes: DeltaNetSizes, names: LayerNames) -> dict[str, Shape]:
+    qkvz = (sizes.channels, sizes.values)
     return {
-        **{name: (outputs, width) for name, outputs in _outputs(names.qkv, (queries, keys, keys))},
+        **{f"{name}.weight": (outputs, width) for name, outputs in _outputs(names.delta_qkvz, qkvz)},
+        **{f"{name}.weight": (outputs, width) for name, outputs in _outputs(names.delta_ba, (sizes.heads,) * 2)},
+        "linear_attn.conv1d.weight": (sizes.channels, 1, sizes.kernel),
+        "linear_attn.A_log": (sizes.heads,),
+        "linear_attn.dt_bias": (sizes.heads,),
+        "linear_attn.norm.weight": (sizes.value_size,),
+        "linear_attn.out_proj.weight": (width, sizes.values),
+    }
+
+
+def _linear_layers(sizes: Dimensions, family: Family) -> Mapping[str, tuple[int, int]]:
+    """Outputs and inputs of each linear layer of a decoder layer with attention."""
+    width, names = sizes.hidden_size, family.names
+    queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
+    parts = (2 * queries if family.has_output_gate else queries, keys, keys)
+    return {
+        **{name: (outputs, width) for name, outputs in _outputs(names.qkv, parts)},
         "self_attn.o_proj": (width, queries),
+        **_mlp_layers(sizes, names),
+    }
+
+
+def _mlp_layers(sizes: Dimensions, names: LayerNames) -> dict[str, tuple[int, int]]:
+    width, inner = sizes.hidden_size, sizes.intermediate_size
+    return {
         **{name: (outputs, width) for name, outputs in _outputs(names.gate_up, (inner, inner))},
         "mlp.down_proj": (width, inner),
     }
@@ -119,12 +169,12 @@ def _outputs(names: tuple[str, ...], parts: tuple[int, ...]) -> Iterator[tuple[s
     return zip(names, parts if len(names) > 1 else (sum(parts),), strict=True)
 
 
-def _size(config: Mapping[str, Any], key: str, source: Path) -> int | None:
+def _size(config: Mapping[str, Any], key: str, source: Path, largest: int) -> int | None:
     value = config.get(key)
     if value is None and key in OPTIONAL_SIZES:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZES[key]:
-        raise _config_error(source, f"{key} must be a number from 1 to {LARGEST_SIZES[key]}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+        raise _config_error(source, f"{key} must be a number from 1 to {largest}, not {value!r}")
     return value
 
 

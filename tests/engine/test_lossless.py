@@ -76,7 +76,7 @@ DRAFTERS: dict[str, Callable[[str], Drafter]] = {
         SuffixDecoding(), TokenRecycling(), Lookahead(), DraftModelDrafter(small(shape)), Chaos(5)
     ),
 }
-TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral", "graphs-mistral"]
+TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral", "dense-qwen3_5", "graphs-mistral"]
 HEADS = ["eagle", "eagle3", "mtp", "mtp latent", "medusa", "hydra", "hydra++", "dflash", "dspark"]
 PLANS = {
     "open": frozenset[int](),
