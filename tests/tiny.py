@@ -55,6 +55,14 @@ _YARN = {
     "rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
     "original_max_position_embeddings": 4096,
 }  # fmt: skip
+_DELTA = {
+    "head_dim": 16, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 12, "linear_value_head_dim": 40,
+}  # fmt: skip
+HYBRIDS = {
+    "qwen3_5": ("Qwen3_5Text", {}),
+    "qwen3_next": ("Qwen3Next", {"num_experts": 0, "mlp_only_layers": [0, 1, 2]}),
+}
 VARIATIONS = {
     "gemma": ("Gemma", {"tie_word_embeddings": False}),
     "granite": ("Granite", _GRANITE),
@@ -73,6 +81,7 @@ VARIATIONS = {
         "GptOss",
         {"num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN},
     ),
+    **{name: (family, _DELTA | extra) for name, (family, extra) in HYBRIDS.items()},
 }
 OTHERS = {"cohere": ("Cohere", {})}  # computed by transformers
 
@@ -87,8 +96,7 @@ def network(
     torch.manual_seed(seed)
     sizes = {"num_hidden_layers": layers, "vocab_size": vocabulary}
     config = getattr(transformers, f"{family}Config")(**(SIZES | sizes | extra))
-    head = "Gemma3" if family == "Gemma3Text" else family
-    model = getattr(transformers, f"{head}ForCausalLM")(config)
+    model = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")(config)
     if shape in VARIATIONS:
         for weights in (
             each for name, each in model.named_parameters() if name.endswith(("norm.weight", "bias", "sinks"))

@@ -122,6 +122,10 @@ class TorchOps:
         gate = gate.clamp(max=clamp.limit)
         return gate * torch.sigmoid(clamp.alpha * gate) * (1 + up.clamp(-clamp.limit, clamp.limit))
 
+    def sigmoid_gate(self, rows: Tensor, gates: Tensor) -> Tensor:
+        """rows * sigmoid(gates). [N, D] each"""
+        return rows * gates.sigmoid()
+
     def soft_cap(self, rows: Tensor, cap: float) -> Tensor:
         """cap * tanh(row / cap). [N, V]"""
         return cap * torch.tanh(rows / cap)
@@ -170,6 +174,7 @@ class NativeOps(TorchOps):
         self._silu_and_mul = native.require_kernel("silu_and_mul", dtype)
         self._gelu_and_mul = native.require_kernel("gelu_and_mul", dtype)
         self._clamped_swiglu = native.require_kernel("clamped_swiglu", dtype)
+        self._sigmoid_gate = native.require_kernel("sigmoid_gate", dtype)
         self._soft_cap = native.require_kernel("soft_cap", dtype)
         self._over_floats = _AttentionKernels.of(native, dtype, "")
         self._over_int8 = _AttentionKernels.of(native, dtype, "_int8")
@@ -213,6 +218,15 @@ class NativeOps(TorchOps):
             return super().clamped_swiglu(gate_up, clamp)
         return _activate_and_mul(self._clamped_swiglu, gate_up, clamp.alpha, clamp.limit)
 
+    def sigmoid_gate(self, rows: Tensor, gates: Tensor) -> Tensor:
+        if len(rows) > max_native_rows():
+            return super().sigmoid_gate(rows, gates)
+        rows, gates = rows.contiguous(), gates.contiguous()
+        check_border("sigmoid_gate", rows, (gates, rows.shape))
+        out = torch.empty_like(rows)
+        self._sigmoid_gate(rows.data_ptr(), gates.data_ptr(), out.data_ptr(), *rows.shape)
+        return out
+
     def soft_cap(self, rows: Tensor, cap: float) -> Tensor:
         if len(rows) > max_native_rows():
             return super().soft_cap(rows, cap)
@@ -224,8 +238,7 @@ class NativeOps(TorchOps):
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
         states, sizes, mask = inputs.qkv.contiguous(), self.dimensions, batch.masks[window]
         count = len(states)
-        is_partly_rotated = inputs.cos.shape[-1] < sizes.head_size
-        if count > max_native_rows() or batch.kv_location is None or is_partly_rotated:
+        if count > max_native_rows() or batch.kv_location is None:
             return super().attention(inputs, batch, layer, window)
         keys, values, first_row, kv_length = batch.kv_location(layer)
         self._check_attention(inputs, states, keys, values, mask, first_row, kv_length)
@@ -236,7 +249,8 @@ class NativeOps(TorchOps):
             states.data_ptr(), data_pointer(inputs.q_norm), data_pointer(inputs.k_norm),
             inputs.cos.data_ptr(), inputs.sin.data_ptr(), queries.data_ptr(),
             keys.data_ptr() + offset, values.data_ptr() + offset,
-            count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, sizes.epsilon, self._norm_offset,
+            count, sizes.heads, sizes.kv_heads, sizes.head_size, inputs.cos.shape[-1], stride, sizes.epsilon,
+            self._norm_offset,
         )  # fmt: skip
         scores = sizes.scores
         if sizes.heads * count * kv_length > NATIVE_MAX_SCORES and not batch.is_batch_invariant:
@@ -268,12 +282,14 @@ class NativeOps(TorchOps):
         first_row: int,
         kv_length: int,
     ) -> None:
-        sizes, count, capacity = self.dimensions, len(states), keys.shape[2]
+        sizes, count, capacity, rotary = self.dimensions, len(states), keys.shape[2], inputs.cos.shape[-1]
         is_int8 = keys.dtype == torch.int8
         stored_size = sizes.head_size + SCALE_BYTES * is_int8
-        cache_shape, angles_shape = (1, sizes.kv_heads, capacity, stored_size), (count, 1, sizes.head_size)
+        cache_shape, angles_shape = (1, sizes.kv_heads, capacity, stored_size), (count, 1, rotary)
         is_inside = (
-            states.shape[1] == (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size
+            rotary % 2 == 0
+            and rotary <= sizes.head_size
+            and states.shape[1] == (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size
             and keys.shape == cache_shape == values.shape
             and inputs.cos.shape == angles_shape == inputs.sin.shape
             and states.dtype == inputs.cos.dtype
@@ -373,6 +389,7 @@ def _sample_outputs(ops: TorchOps, dtype: torch.dtype, device: torch.device, *, 
     attention_output = ops.attention(QKVInputs(qkv, norm, norm, cos, cos, sinks), batch, 0, None)
     rows, weight = sample(count, width), sample(width)
     activated = ops.silu_and_mul(4 * rows), ops.gelu_and_mul(4 * rows), ops.clamped_swiglu(4 * rows, SwiGluClamp(2, 3))
+    activated += (ops.sigmoid_gate(rows, 4 * rows),)
     norms = (ops.rms_norm(rows, weight), *ops.add_rms_norm(rows, rows, weight))
     stored = [dequantize_rows(each, dtype) if is_int8 else each for each in (keys, values)]
     return [attention_output, *stored, *norms, *activated, ops.soft_cap(20 * rows, 10.0)]

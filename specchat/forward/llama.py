@@ -7,12 +7,13 @@ tensors; knows no file.
 from __future__ import annotations
 
 from dataclasses import dataclass, is_dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from specchat.devices import kind_of
-from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.cache import NO_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena
 from specchat.engine.model import ModelOutput, SampledOutput
@@ -32,6 +33,7 @@ from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettin
 from specchat.forward.decoder_layer import DecoderLayer, DecoderStack, RopeAngles
 from specchat.forward.expert_linear import ExpertLinear
 from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.gated_delta_net import DeltaNetSizes, GatedDeltaNet, RecurrentPass
 from specchat.forward.linear import Linear, QuantLinear
 from specchat.forward.moe import ExpertSizes
 from specchat.forward.scaling import Scaling
@@ -51,6 +53,8 @@ class Dimensions:
     scaling: Scaling = LLAMA_SCALING
     experts: ExpertSizes | None = None  # of networks whose MLP is a mixture of experts
     has_sinks: bool = False  # a learned score of each head beside the scores of the keys
+    delta_net: DeltaNetSizes | None = None  # of the recurrent layers
+    recurrent_layers: frozenset[int] = frozenset()
 
     @property
     def attention(self) -> AttentionDimensions:
@@ -78,6 +82,8 @@ class LlamaModel:
     exact mode pads every pass to the same shape.
     """
 
+    supports_early_exit: ClassVar[bool] = True
+
     def __init__(
         self,
         dimensions: Dimensions,
@@ -103,7 +109,8 @@ class LlamaModel:
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
         self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
         kv_shape = (dimensions.kv_heads, dimensions.head_size, dimensions.head_size)
-        layout = KVLayout((kv_shape,) * len(weights.layers), self._like.dtype, self.device, has_int8_kv)
+        shapes = (NO_ROWS if isinstance(layer.self_attn, GatedDeltaNet) else kv_shape for layer in weights.layers)
+        layout = KVLayout(tuple(shapes), self._like.dtype, self.device, has_int8_kv)
         arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
         self.pool = KVPool(layout, arena=arena)
         self.hidden_state_layers: tuple[int, ...] = ()
@@ -204,8 +211,20 @@ class LlamaModel:
         return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
 
     def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
+        return self._run(nodes, cache, depth, is_tree=is_tree)
+
+    def _run(
+        self,
+        nodes: Nodes,
+        cache: KVCache,
+        depth: ForwardDepth,
+        *,
+        is_tree: bool,
+        recurrent: RecurrentPass | None = None,
+    ) -> HiddenStates:
         batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache), cache)
-        return self._stack.forward(self._embed_nodes(nodes.tokens), replace(batch, is_batch_invariant=is_tree), depth)
+        batch = replace(batch, is_batch_invariant=is_tree, recurrent=recurrent)
+        return self._stack.forward(self._embed_nodes(nodes.tokens), batch, depth)
 
     def _embed_nodes(self, tokens: list[int] | Tensor) -> Tensor:
         return self.embed(copy_to_device(tokens, self.weights.embedding.device))

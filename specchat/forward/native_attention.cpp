@@ -46,16 +46,18 @@ inline float load_scale(const int8_t* row, int size) {
     return scale;
 }
 
-// RMS norm of one head, skipped without a weight, then RoPE: half-split layout, the first half of `sin` is negative.
+// RMS norm of one head, skipped without a weight, then RoPE of its first numbers: half-split layout, the first half of
+// `sin` is negative.
 template <class T>
-void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, T* out, int size, float epsilon,
-                    float offset) {
+void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, T* out, int size, int rotary,
+                    float epsilon, float offset) {
     T normed[MAX_HEAD_SIZE];
     if (weight) {
         rms_norm_row(head, weight, normed, size, epsilon, offset);
         head = normed;
     }
-    const int half = size / 2;
+    const int half = rotary / 2;
+    std::memcpy(out + rotary, head + rotary, sizeof(T) * (size - rotary));
 #pragma omp simd
     for (int i = 0; i < half; i++) {
         const float first = to_float(head[i]), second = to_float(head[i + half]);
@@ -64,19 +66,20 @@ void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, 
     }
 }
 
-// states [count, heads + 2 kv_heads, size]; cos, sin [count, size] -> queries [heads, count, size], and keys and values
+// states [count, heads + 2 kv_heads, size]; cos, sin [count, rotary] -> queries [heads, count, size], and keys and values
 // in the rows of a KV cache: `stride` numbers lie between two of its heads.
 template <class T, class Stored>
 void qk_norm_rope(const T* states, const T* q_norm, const T* k_norm, const T* cos, const T* sin, T* queries,
-                  Stored* keys, Stored* values, int64_t count, int heads, int kv_heads, int size, int64_t stride,
-                  float epsilon, float offset) {
+                  Stored* keys, Stored* values, int64_t count, int heads, int kv_heads, int size, int rotary,
+                  int64_t stride, float epsilon, float offset) {
     const int64_t row_size = row_stride<Stored>(size);
     T rotated[MAX_HEAD_SIZE];
-    for (int64_t row = 0; row < count; row++, cos += size, sin += size) {
+    for (int64_t row = 0; row < count; row++, cos += rotary, sin += rotary) {
         for (int head = 0; head < heads; head++, states += size)
-            norm_rope_head(states, q_norm, cos, sin, queries + (head * count + row) * size, size, epsilon, offset);
+            norm_rope_head(states, q_norm, cos, sin, queries + (head * count + row) * size, size, rotary, epsilon,
+                           offset);
         for (int head = 0; head < kv_heads; head++, states += size) {
-            norm_rope_head(states, k_norm, cos, sin, rotated, size, epsilon, offset);
+            norm_rope_head(states, k_norm, cos, sin, rotated, size, rotary, epsilon, offset);
             store_row(rotated, keys + head * stride + row * row_size, size);
         }
         for (int head = 0; head < kv_heads; head++, states += size)

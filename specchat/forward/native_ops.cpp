@@ -66,6 +66,16 @@ void clamped_swiglu(const T* gate_up, T* out, int64_t count, int64_t size, float
     }
 }
 
+// rows * sigmoid(gates), [count, size] each
+template <class T>
+void sigmoid_gate(const T* rows, const T* gates, T* out, int64_t count, int64_t size) {
+    for (int64_t row = 0; row < count; row++, rows += size, gates += size, out += size) {
+#pragma omp simd
+        for (int64_t i = 0; i < size; i++)
+            out[i] = from_float<T>(to_float(rows[i]) / (1.0f + exponential(-to_float(gates[i]))));
+    }
+}
+
 template <class T>
 void soft_cap(const T* rows, T* out, int64_t count, int64_t size, float cap) {
     for (int64_t row = 0; row < count; row++, rows += size, out += size) {
@@ -111,6 +121,7 @@ EXPORT(add_rms_norm)
 EXPORT(silu_and_mul)
 EXPORT(gelu_and_mul)
 EXPORT(clamped_swiglu)
+EXPORT(sigmoid_gate)
 EXPORT(soft_cap)
 EXPORT(quantize)
 EXPORT(dequantize)

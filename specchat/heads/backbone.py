@@ -18,7 +18,6 @@ from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, RowBatch
 from specchat.forward.decoder_layer import Attention, AttentionModule, DecoderLayer, DecoderStack, RopeAngles, SwiGluMlp
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.linear import float_linear
 from specchat.forward.moe import MixtureOfExperts
 from specchat.forward.rope import cos_sin
 from specchat.heads.mla import MlaAttention
@@ -134,15 +133,5 @@ class HeadBackbone:
             return MlaAttention(sizes.mla, loader, prefix, self._spec.rope.softmax_mscale)
         norms = self.norm_weight(f"{prefix}.q_norm"), self.norm_weight(f"{prefix}.k_norm")
         o_proj = loader.linear(f"{prefix}.o_proj")
-        if not sizes.has_output_gate:
-            return Attention(loader.linear(*(f"{prefix}.{name}" for name in names)), *norms, o_proj)
-        # the rows of q_proj alternate between queries and gates, head by head
-        query_rows, gate_rows = torch.arange(2 * sizes.heads * sizes.head_size).view(-1, 2, sizes.head_size).unbind(1)
-        weights = [loader.tensor(f"{prefix}.{name}.weight") for name in names]
-        biases = [bias for name in names if (bias := loader.optional(f"{prefix}.{name}.bias")) is not None]
-
-        def select(tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
-            return torch.cat((tensors[0][query_rows.flatten()], *tensors[1:])), tensors[0][gate_rows.flatten()]
-
-        (qkv, gate), (qkv_bias, gate_bias) = select(weights), select(biases) if biases else (None, None)
-        return Attention(float_linear(qkv, qkv_bias), *norms, o_proj, float_linear(gate, gate_bias))
+        qkv_proj = loader.linear(*(f"{prefix}.{name}" for name in names))
+        return Attention(qkv_proj, *norms, o_proj, has_output_gate=sizes.has_output_gate)

@@ -15,13 +15,14 @@ from specchat.forward.scaling import Scaling
 
 Config = Mapping[str, Any]
 LayerRule = Callable[[Config, int], bool]
-SLIDING, FULL = "sliding_attention", "full_attention"
+SLIDING, FULL, RECURRENT = "sliding_attention", "full_attention", "linear_attention"
 SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
 # Vision-language checkpoints whose text part is one of the families; images are not read.
-COMPOSITE_TYPES = ("gemma3", "mistral3")
+COMPOSITE_TYPES = ("gemma3", "mistral3", "qwen3_5")
 OUTER_KEYS = ("dtype", "torch_dtype", "quantization_config", "tie_word_embeddings")  # may stand beside the text part
 TEXT_PREFIXES = {
     "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
+    "lm_head.": "lm_head.",
 }  # fmt: skip
 
 
@@ -38,6 +39,8 @@ class LayerNames:
     mlp_output_norm: str | None = None
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    delta_qkvz: tuple[str, ...] = ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z")  # of recurrent layers
+    delta_ba: tuple[str, ...] = ("linear_attn.in_proj_b", "linear_attn.in_proj_a")
 
     @property
     def norms(self) -> tuple[str, ...]:
@@ -141,6 +144,8 @@ class Family:
     activation: str = SILU
     activation_key: str = "hidden_act"
     has_wide_qk_norms: bool = False  # over all heads together
+    has_output_gate: bool = False  # q_proj has a gate after the query of each head
+    rotary_share: float = 1.0  # of a head, where a config does not say it
     scaling: Callable[[Config], Scaling] = _llama_scaling
     has_window: LayerRule = _always  # in a config with a sliding window and without `layer_types`
     has_rope: LayerRule = _always
@@ -178,6 +183,12 @@ _GPT_OSS_SIZES = {
 _MIXTRAL_SIZES = {
     "num_experts_per_tok": 2, "num_local_experts": 8, "norm_topk_prob": True, "rms_norm_eps": 1e-5,
 }  # fmt: skip
+_QWEN3_5 = Family(
+    defaults={"head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim": 4},
+    scaling=lambda _config: Scaling(norms_add_one=True),
+    has_output_gate=True,
+    rotary_share=0.25,
+)
 _OLMO2 = Family(OUTPUT_NORM_NAMES, {"rms_norm_eps": 1e-5}, has_wide_qk_norms=True)
 
 FAMILIES: Mapping[str, Family] = {
@@ -239,9 +250,18 @@ FAMILIES: Mapping[str, Family] = {
         has_wide_qk_norms=True,
         experts=ExpertNames(),
     ),
+    "qwen3_5_text": _QWEN3_5,
+    "qwen3_next": replace(
+        _QWEN3_5,
+        names=replace(LLAMA_NAMES, delta_qkvz=("linear_attn.in_proj_qkvz",), delta_ba=("linear_attn.in_proj_ba",)),
+        defaults=_QWEN3_5.defaults | {"num_experts": 512},
+    ),
 }
 LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
-GRAPHED_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.experts is None)  # as CUDA graphs
+HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_next")  # on CPUs only: transformers computes them on GPUs
+GRAPHED_FAMILIES = tuple(  # as CUDA graphs
+    name for name, family in FAMILIES.items() if family.experts is None and name not in HYBRID_FAMILIES
+)
 
 
 def network_config(config: Config) -> dict[str, Any]:
@@ -283,6 +303,15 @@ def sliding_window(config: Config, layer: int) -> int | None:
     return config["sliding_window"] if FAMILIES[config["model_type"]].has_window(config, layer) else None
 
 
+def is_recurrent(config: Config, layer: int) -> bool:
+    """Whether a layer has a state instead of keys and values."""
+    if config["model_type"] not in HYBRID_FAMILIES:
+        return False
+    if kinds := config.get("layer_types"):
+        return kinds[layer] == RECURRENT
+    return (layer + 1) % config["full_attention_interval"] != 0
+
+
 def rope_config(config: Config, layer: int) -> Config | None:
     """The rotary embeddings of a layer, as `Rope.from_config` reads them; None for a layer without."""
     family = FAMILIES[config["model_type"]]
@@ -296,5 +325,5 @@ def rope_config(config: Config, layer: int) -> Config | None:
     return {
         "rope_theta": config.get(base.key) or base.default,
         "rope_parameters": settings,
-        "partial_rotary_factor": config.get("partial_rotary_factor"),
+        "partial_rotary_factor": config.get("partial_rotary_factor") or family.rotary_share,
     }

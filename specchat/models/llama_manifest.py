@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
+from specchat.forward.gated_delta_net import DeltaNetSizes
 from specchat.forward.llama import Dimensions
 from specchat.forward.moe import ExpertSizes
-from specchat.models.llama_families import FAMILIES, expert_count, has_experts
+from specchat.models.llama_families import FAMILIES, Family, LayerNames, expert_count, has_experts, is_recurrent
 from specchat.models.moe_weights import expert_tensors
 from specchat.models.tensor_files import TensorFiles
 
@@ -41,6 +42,13 @@ LARGEST_EXPERT_SIZES = {
     "moe_intermediate_size": 2**20,
     "shared_expert_intermediate_size": 2**20,
 }
+LARGEST_DELTA_SIZES = {
+    "linear_num_key_heads": 2**12,
+    "linear_num_value_heads": 2**12,
+    "linear_key_head_dim": 2**12,
+    "linear_value_head_dim": 2**12,
+    "linear_conv_kernel_dim": 2**6,
+}
 NO_WINDOW = ("sliding_window", 0)  # as transformers writes it for Qwen2-MoE
 DEFAULT_POSITIONS = 4096
 DEFAULT_EPSILON = 1e-6
@@ -49,7 +57,7 @@ Shape = tuple[int, ...]
 
 def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
     """The sizes in a `network_config`; ModelError for one that no model can have."""
-    sizes = {key: _size(config, key, source, most) for key, most in LARGEST_SIZES.items()}
+    sizes = {key: _size(config, key, source, largest) for key, largest in LARGEST_SIZES.items()}
     heads = sizes["num_attention_heads"] or 1
     kv_heads = sizes["num_key_value_heads"] or heads
     head_size = sizes["head_dim"] or (sizes["hidden_size"] or 0) // heads
@@ -64,6 +72,7 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
     if not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:
         raise _config_error(source, f"rms_norm_eps cannot be {epsilon!r}")
     _check_rope(config, source)
+    recurrent_layers = frozenset(layer for layer in range(layers) if is_recurrent(config, layer))
     return Dimensions(
         hidden_size=sizes["hidden_size"] or 0,
         intermediate_size=sizes["intermediate_size"] or 0,
@@ -77,6 +86,8 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
         scaling=FAMILIES[config["model_type"]].scaling(config),
         experts=_read_expert_sizes(config, source),
         has_sinks=FAMILIES[config["model_type"]].has_sinks,
+        delta_net=_delta_net_sizes(config, source) if recurrent_layers else None,
+        recurrent_layers=recurrent_layers,
     )
 
 
@@ -86,11 +97,21 @@ def _read_expert_sizes(config: Mapping[str, Any], source: Path) -> ExpertSizes |
     if family.experts is None:
         return None
     given = {**config, "num_experts": expert_count(config), "moe_intermediate_size": config.get(family.expert_size_key)}
-    sizes = {key: _size(given, key, source, most) for key, most in LARGEST_EXPERT_SIZES.items()}
+    sizes = {key: _size(given, key, source, largest) for key, largest in LARGEST_EXPERT_SIZES.items()}
     experts, chosen = sizes["num_experts"] or 0, sizes["num_experts_per_tok"] or 0
     if chosen > experts:
         raise _config_error(source, f"a token cannot choose {chosen} of {experts} experts")
     return ExpertSizes(experts, sizes["moe_intermediate_size"] or 0, sizes["shared_expert_intermediate_size"] or 0)
+
+
+def _delta_net_sizes(config: Mapping[str, Any], source: Path) -> DeltaNetSizes:
+    numbers = (_size(config, key, source, largest) for key, largest in LARGEST_DELTA_SIZES.items())
+    key_heads, heads, key_size, value_size, kernel = (number or 0 for number in numbers)
+    if heads % key_heads:
+        raise _config_error(source, f"{heads} heads of recurrent layers cannot share {key_heads} key heads")
+    if kernel < 2:
+        raise _config_error(source, f"linear_conv_kernel_dim cannot be {kernel}")
+    return DeltaNetSizes(key_heads, heads, key_size, value_size, kernel)
 
 
 def check_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> None:
@@ -117,6 +138,9 @@ def _required_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str
             yield f"{prefix}.self_attn.sinks", (sizes.heads,)
         if sizes.experts and family.experts and has_experts(config, index):
             yield from expert_tensors(files, prefix, family.experts, sizes.hidden_size, sizes.experts)
+        if sizes.delta_net and index in sizes.recurrent_layers:
+            for name, shape in _delta_net_tensors(sizes.hidden_size, sizes.delta_net, family.names).items():
+                yield f"{prefix}.{name}", shape
         for name, (outputs, inputs) in _linear_layers(sizes, config, index).items():
             yield f"{prefix}.{name}.weight", (outputs, inputs)
 
@@ -136,18 +160,39 @@ def _layers(sizes: Dimensions) -> Iterator[str]:
     return (f"model.layers.{index}" for index in range(sizes.layers))
 
 
+def _delta_net_tensors(width: int, sizes: DeltaNetSizes, names: LayerNames) -> dict[str, Shape]:
+    qkvz = (sizes.channels, sizes.values)
+    return {
+        **{f"{name}.weight": (outputs, width) for name, outputs in _outputs(names.delta_qkvz, qkvz)},
+        **{f"{name}.weight": (outputs, width) for name, outputs in _outputs(names.delta_ba, (sizes.heads,) * 2)},
+        "linear_attn.conv1d.weight": (sizes.channels, 1, sizes.kernel),
+        "linear_attn.A_log": (sizes.heads,),
+        "linear_attn.dt_bias": (sizes.heads,),
+        "linear_attn.norm.weight": (sizes.value_size,),
+        "linear_attn.out_proj.weight": (width, sizes.values),
+    }
+
+
 def _linear_layers(sizes: Dimensions, config: Mapping[str, Any], index: int) -> Mapping[str, tuple[int, int]]:
-    """Outputs and inputs of each linear layer of a decoder layer, but those of its experts."""
-    names = FAMILIES[config["model_type"]].names
-    width, inner = sizes.hidden_size, sizes.intermediate_size
+    """Outputs and inputs of each linear layer of attention and MLP, where a layer has them."""
+    attention = {} if index in sizes.recurrent_layers else _attention_layers(sizes, FAMILIES[config["model_type"]])
+    return attention if has_experts(config, index) else attention | _mlp_layers(sizes, config)
+
+
+def _attention_layers(sizes: Dimensions, family: Family) -> dict[str, tuple[int, int]]:
+    width, names = sizes.hidden_size, family.names
     queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
-    attention = {
-        **{name: (outputs, width) for name, outputs in _outputs(names.qkv, (queries, keys, keys))},
+    parts = (2 * queries if family.has_output_gate else queries, keys, keys)
+    return {
+        **{name: (outputs, width) for name, outputs in _outputs(names.qkv, parts)},
         "self_attn.o_proj": (width, queries),
     }
-    if has_experts(config, index):
-        return attention
-    return attention | {
+
+
+def _mlp_layers(sizes: Dimensions, config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    names = FAMILIES[config["model_type"]].names
+    width, inner = sizes.hidden_size, sizes.intermediate_size
+    return {
         **{name: (outputs, width) for name, outputs in _outputs(names.gate_up, (inner, inner))},
         "mlp.down_proj": (width, inner),
     }
@@ -158,12 +203,12 @@ def _outputs(names: tuple[str, ...], parts: tuple[int, ...]) -> Iterator[tuple[s
     return zip(names, parts if len(names) > 1 else (sum(parts),), strict=True)
 
 
-def _size(config: Mapping[str, Any], key: str, source: Path, most: int) -> int | None:
+def _size(config: Mapping[str, Any], key: str, source: Path, largest: int) -> int | None:
     value = config.get(key)
     if (value is None or (key, value) == NO_WINDOW) and key in OPTIONAL_SIZES:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise _config_error(source, f"{key} must be a number from 1 to {most}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+        raise _config_error(source, f"{key} must be a number from 1 to {largest}, not {value!r}")
     return value
 
 

@@ -83,6 +83,7 @@ TARGETS = [
     "dense-qwen3",
     "dense-mistral",
     "dense-qwen3_moe",
+    "dense-qwen3_5",
     "dense-gpt_oss",
     "graphs-mistral",
 ]
