@@ -132,8 +132,8 @@ class GatedDeltaNet:
         assert pass_ is not None, "a pass over recurrent layers without their states"
         state, (columns, gates) = pass_.states[layer], self._project(hidden_states)
         history = torch.cat((state.columns, columns))
-        mixed = convolve(Convolution(history, pass_.windows, self.convolution, None, has_silu=True))
-        queries, keys, values = mixed.split((sizes.keys, sizes.keys, sizes.values), dim=-1)
+        convolved = convolve(Convolution(history, pass_.windows, self.convolution, None, has_silu=True))
+        queries, keys, values = convolved.split((sizes.keys, sizes.keys, sizes.values), dim=-1)
         decay, beta = delta_gates(self._project_gates(hidden_states), self.gates)
         rule = DeltaRule(
             state.matrices,

@@ -98,7 +98,7 @@ class HybridModel(LlamaModel):
             text.states, self._spare = next_states, text.states
             text.length += len(nodes.depths)
         text.recorded, text.is_prompt = recurrent.recorded, not is_tree
-        self._tell(cache, text)
+        self._update_cache(cache, text)
         return output
 
     def _text_at(self, cache: KVCache) -> _Text:
@@ -127,9 +127,9 @@ class HybridModel(LlamaModel):
         text.checkpoints.add(_Checkpoint(text.length, _copy(text.states)))
         keep_within(MAX_CHECKPOINT_BYTES, [each.checkpoints for each in self._texts.values()])
         for cache, each in self._texts.items():
-            self._tell(cache, each)
+            self._update_cache(cache, each)
 
-    def _tell(self, cache: KVCache, text: _Text) -> None:
+    def _update_cache(self, cache: KVCache, text: _Text) -> None:
         """What the cache has to know of the states: how far it can go back, and what they take."""
         next_due = (text.length // CHECKPOINT_TOKENS + 1) * CHECKPOINT_TOKENS  # reached by committing recorded rows
         cache.checkpoints = (*text.checkpoints.lengths, next_due)
