@@ -259,9 +259,8 @@ FAMILIES: Mapping[str, Family] = {
 }
 LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
 HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_next")  # on CPUs only: transformers computes them on GPUs
-GRAPHED_FAMILIES = tuple(  # as CUDA graphs
-    name for name, family in FAMILIES.items() if family.experts is None and name not in HYBRID_FAMILIES
-)
+GPU_FAMILIES = tuple(name for name in FAMILIES if name not in HYBRID_FAMILIES)
+GRAPHED_FAMILIES = tuple(name for name in GPU_FAMILIES if FAMILIES[name].experts is None)  # as CUDA graphs
 
 
 def network_config(config: Config) -> dict[str, Any]:
