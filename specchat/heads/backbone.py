@@ -1,7 +1,7 @@
 """What heads with decoder layers share: embeddings, layers over a KV cache of their own, and the LM head.
 
-The layers are those of `forward/decoder_layer.py`; a head may have MLA, gated attention or a mixture of experts in
-them. The inputs of the layers and the use of their outputs differ from head to head and are not here.
+The layers are those of `forward/decoder_layer.py`; a head may have MLA, gated attention, a mixture of experts or
+convolutions in them. The inputs of the layers and the use of their outputs differ from head to head and are not here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from specchat.forward.decoder_layer import Attention, AttentionModule, DecoderLa
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear import float_linear
 from specchat.forward.rope import cos_sin
+from specchat.heads.block_convolution import BlockConvolution, ConvolvedAttention, ConvolvedMlp
 from specchat.heads.mla import MlaAttention
 from specchat.heads.moe import MixtureOfExperts
 from specchat.heads.spec import HeadSpec
@@ -109,12 +110,17 @@ class HeadBackbone:
         prefix, loader, windows = f"layers.{index}", self._loader, self.dimensions.sliding_windows
         post_attention_layernorm = self.norm_weight(f"{prefix}.post_attention_layernorm")
         assert post_attention_layernorm is not None, "inspection accepted a layer without a norm before its MLP"
-        routing, mlp = self._spec.routing, f"{prefix}.mlp"
+        routing, mlp_name = self._spec.routing, f"{prefix}.mlp"
+        self_attn = self._attention(f"{prefix}.self_attn")
+        mlp = MixtureOfExperts(routing, loader, mlp_name) if routing else SwiGluMlp.load(loader.linear, mlp_name)
+        if f"{prefix}.mlp_conv.base_kernel" in self._spec.tensors:
+            self_attn = ConvolvedAttention(BlockConvolution(self._spec, loader, f"{prefix}.attention_conv"), self_attn)
+            mlp = ConvolvedMlp(BlockConvolution(self._spec, loader, f"{prefix}.mlp_conv"), mlp)
         return DecoderLayer(
             input_layernorm=self.norm_weight(f"{prefix}.input_layernorm"),
-            self_attn=self._attention(f"{prefix}.self_attn"),
+            self_attn=self_attn,
             post_attention_layernorm=post_attention_layernorm,
-            mlp=MixtureOfExperts(routing, loader, mlp) if routing else SwiGluMlp.load(loader.linear, mlp),
+            mlp=mlp,
             sliding_window=windows[index] if windows else None,
         )
 

@@ -77,7 +77,7 @@ DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     ),
 }
 TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral", "graphs-mistral"]
-HEADS = ["eagle", "eagle3", "mtp", "mtp latent", "medusa", "hydra", "hydra++", "dflash", "dspark"]
+HEADS = ["eagle", "eagle3", "peagle", "mtp", "mtp latent", "medusa", "hydra", "hydra++", "dflash", "dflash2", "dspark"]
 PLANS = {
     "open": frozenset[int](),
     "stop": STOPS,
