@@ -141,8 +141,11 @@ def _vllm_command(config: ServerConfig, version: str, notes: list[str]) -> list[
     """
     release, speculation = version_numbers(version), config.speculative_config
     lacking = {
-        "draft": (0, 8, 2) <= release < (0, 11), "peagle": release < (0, 16), "dspark": release < (0, 25), "medusa": release >= (0, 33)
-    }  # fmt: skip
+        "draft": (0, 8, 2) <= release < (0, 11),
+        "peagle": release < (0, 16),
+        "dspark": release < (0, 25),
+        "medusa": release >= (0, 33),
+    }
     if lacking.get(speculation.method):
         notes.append(_fallback_note(f"vLLM {version}", speculation.method))
         speculation = SpeculativeConfig("ngram", num_speculative_tokens=NUM_SPECULATIVE_TOKENS["ngram"])
