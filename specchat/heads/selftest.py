@@ -278,9 +278,10 @@ def _chain_logits(head: PairHead, sample: TargetSample) -> list[Tensor]:
     count, logits = len(sample.probabilities), list[Tensor]()
     tokens = torch.tensor(sample.tokens, device=sample.hidden_states.device)
     hidden_states, cache = head.fuse(sample.hidden_states), head.pool.open()
+    depths = min(TESTED_DEPTH, head.tokens_ahead) if isinstance(head, PEagleHead) else TESTED_DEPTH
     own, mask = torch.eye(count, dtype=torch.bool), torch.ones(count, count, dtype=torch.bool).tril()
     with head.pool.acquire_slot(cache, TESTED_DEPTH * count + SCRATCH_ROWS):
-        for depth in range(min(TESTED_DEPTH, head.tokens_ahead) if isinstance(head, PEagleHead) else TESTED_DEPTH):
+        for depth in range(depths):
             next_tokens = _tokens_after(tokens, depth)
             embeddings = head.embed(next_tokens)
             if depth and isinstance(head, PEagleHead):

@@ -483,6 +483,13 @@ class TestDFlash2:
         with pytest.raises(ModelError, match="a part of the head is missing"):
             inspected(published("speculators-dflash2"), tmp_path, head={name: None})
 
+    @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 16), (2, 3)])
+    def test_a_convolution_without_taps_is_refused(self, shape, tmp_path):
+        head = {"layers.0.attention_conv.base_kernel": torch.zeros(shape)}
+
+        with pytest.raises(ModelError, match="the convolutions' 0 taps"):
+            inspected(published("speculators-dflash2"), tmp_path, head=head)
+
     def test_a_convolution_over_more_slots_than_a_block_has_is_refused(self, tmp_path):
         with pytest.raises(ModelError, match="3 taps and 24 kernel numbers fit neither a block of 2 nor the size 16"):
             inspected(published("speculators-dflash2"), tmp_path, block_size=2)

@@ -181,7 +181,7 @@ def _require_shapes(tensors: TensorFiles, expected: Mapping[str, tuple[int, ...]
 def _require_selector_shapes(tensors: TensorFiles, hidden_size: int, vocab_size: int) -> None:
     """ModelError when the candidate selector lacks a part or has other sizes than the head."""
     require_tensors(tensors, SELECTOR_PARTS)
-    rank = tensors.shape(SELECTOR_PARTS[0])[-1]
+    rank = (tensors.shape(SELECTOR_PARTS[0]) or (0,))[-1]
     shapes = ((vocab_size, rank), (vocab_size, rank), (rank, hidden_size))
     _require_shapes(tensors, dict(zip(SELECTOR_PARTS, shapes, strict=True)))
 
@@ -190,9 +190,10 @@ def _require_convolution_shapes(tensors: TensorFiles, dimensions: HeadDimensions
     """ModelError when a convolution is missing or has another size, or more taps than a block has slots."""
     modules = [f"layers.{index}.{part}_conv" for index in range(dimensions.layers) for part in ("attention", "mlp")]
     require_tensors(tensors, (f"{module}.{part}" for module in modules for part in ("base_kernel", PROJECTION)))
-    taps = tensors.shape(f"{modules[0]}.base_kernel")[1]
-    rows, width = tensors.shape(f"{modules[0]}.{PROJECTION}")[0], dimensions.hidden_size
-    if taps > block_size or rows % (2 * taps) or width % (rows // (2 * taps)):
+    base, projection = (tensors.shape(f"{modules[0]}.{part}") for part in ("base_kernel", PROJECTION))
+    taps, rows, width = base[1] if len(base) == 3 else 0, (projection or (0,))[0], dimensions.hidden_size
+    groups = rows // (2 * taps) if taps else 0
+    if taps > block_size or not groups or rows != 2 * taps * groups or width % groups:
         reason = f"{taps} taps and {rows} kernel numbers fit neither a block of {block_size} nor the size {width}"
         raise ModelError(f"{tensors.source}: the convolutions' {reason}")
     for module in modules:
