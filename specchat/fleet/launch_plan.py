@@ -27,11 +27,12 @@ MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one machine
 # Draft tokens per step, as a chain: the best values of vLLM and SGLang for one user.
 NUM_SPECULATIVE_TOKENS = {
     "ngram": 5, "suffix": 16, "draft": 5, "eagle3": 4, "eagle": 3, "medusa": 3, "mtp": 1, "dflash": 8,
-    "dspark": 7,
+    "dspark": 7, "peagle": 7, "dflash2": 7,
 }  # fmt: skip
 SGLANG_NGRAM_DRAFT_TOKENS = "16"  # SGLang drafts a tree of n-grams with this many tokens
 # A kind stands before those whose names a config of it may contain, too.
-HEAD_KINDS = ("eagle3", "dspark", "dflash", "hydra", "medusa", "mtp", "eagle")
+HEAD_KINDS = ("peagle", "eagle3", "dspark", "dflash2", "dflash", "hydra", "medusa", "mtp", "eagle")
+VLLM_METHODS = {"draft": "draft_model", "peagle": "eagle3", "dflash2": "dflash"}
 METHOD_BY_VARIANT = {"plain": "none", "lookup": "ngram", "suffix": "suffix", "draft": "draft"}
 
 
@@ -101,8 +102,9 @@ def speculative_config_for(profile: Profile) -> SpeculativeConfig:
 def _head_kind(head: str) -> str:
     """The kind of a head, from its name and its config; by default eagle3, the most common one."""
     config = Path(head).expanduser() / "config.json"
-    text = head + (config.read_text(encoding="utf-8") if config.is_file() else "")
-    return next((kind for kind in HEAD_KINDS if kind in text.lower().replace("eagle-3", "eagle3")), "eagle3")
+    text = (head + (config.read_text(encoding="utf-8") if config.is_file() else "")).lower()
+    text = text.replace("eagle-3", "eagle3").replace("p-eagle", "peagle").replace("ptd_token_id", "peagle")
+    return next((kind for kind in HEAD_KINDS if kind in text), "eagle3")
 
 
 def tensor_parallel_size_for(target: str, context_tokens: int) -> int:
@@ -135,12 +137,15 @@ def plan_launch(server: str, config: ServerConfig, installed_version: str | None
 def _vllm_command(config: ServerConfig, version: str, notes: list[str]) -> list[str]:
     """`vllm serve`. JSON configuration since 0.8.2; no draft models from there to 0.10.
 
-    DSpark since 0.25, no Medusa since 0.33.
+    P-EAGLE since 0.16, DSpark since 0.25, no Medusa since 0.33.
     """
     release, speculation = version_numbers(version), config.speculative_config
     lacking = {
-        "draft": (0, 8, 2) <= release < (0, 11), "dspark": release < (0, 25), "medusa": release >= (0, 33)
-    }  # fmt: skip
+        "draft": (0, 8, 2) <= release < (0, 11),
+        "peagle": release < (0, 16),
+        "dspark": release < (0, 25),
+        "medusa": release >= (0, 33),
+    }
     if lacking.get(speculation.method):
         notes.append(_fallback_note(f"vLLM {version}", speculation.method))
         speculation = SpeculativeConfig("ngram", num_speculative_tokens=NUM_SPECULATIVE_TOKENS["ngram"])
@@ -155,9 +160,10 @@ def _vllm_command(config: ServerConfig, version: str, notes: list[str]) -> list[
         command += ["--speculative-model", model, "--num-speculative-tokens", count]
         command += ["--ngram-prompt-lookup-max", "4"] if model == "[ngram]" else []
     else:
-        values: dict[str, object] = {"method": "draft_model" if speculation.method == "draft" else speculation.method}
+        values: dict[str, object] = {"method": VLLM_METHODS.get(speculation.method, speculation.method)}
         values |= {"model": speculation.model} if speculation.model else {}
         values |= {"num_speculative_tokens": speculation.num_speculative_tokens}
+        values |= {"parallel_drafting": True} if speculation.method == "peagle" else {}
         values |= {"prompt_lookup_max": 4, "prompt_lookup_min": 2} if speculation.method == "ngram" else {}
         command += ["--speculative-config", json.dumps(values)]
         command += ["--per-request-spec-decode-metrics", "summary"] if release >= (0, 29) else []
@@ -172,17 +178,18 @@ def _sglang_command(config: ServerConfig, _version: str, notes: list[str]) -> li
     command += [*_dtype(config), *_tensor_parallel("--tp-size", config)]
     algorithms = {
         "draft": "STANDALONE", "eagle3": "EAGLE3", "eagle": "EAGLE", "mtp": "NEXTN", "dflash": "DFLASH",
-        "dspark": "DSPARK",
+        "dflash2": "DFLASH", "dspark": "DSPARK",
     }  # fmt: skip
     if speculation.method == "none":
         return command
     if speculation.method not in algorithms:
-        notes += [_fallback_note("SGLang", "medusa")] if speculation.method == "medusa" else []
+        if speculation.method in HEAD_KINDS:
+            notes.append(_fallback_note("SGLang", speculation.method))
         command += ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", SGLANG_NGRAM_DRAFT_TOKENS]
         return command
     command += ["--speculative-algorithm", algorithms[speculation.method]]
     command += ["--speculative-draft-model-path", speculation.model] if speculation.model else []
-    if speculation.method not in ("dflash", "dspark"):  # their block size is fixed by their training
+    if speculation.method not in ("dflash", "dflash2", "dspark"):  # their block size is fixed by their training
         count = speculation.num_speculative_tokens
         command += ["--speculative-num-steps", str(count), "--speculative-eagle-topk", "1"]
         command += ["--speculative-num-draft-tokens", str(count + 1)]

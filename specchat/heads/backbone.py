@@ -1,7 +1,7 @@
 """What heads with decoder layers share: embeddings, layers over a KV cache of their own, and the LM head.
 
-The layers are those of `forward/decoder_layer.py`; a head may have MLA, gated attention or a mixture of experts in
-them. The inputs of the layers and the use of their outputs differ from head to head and are not here.
+The layers are those of `forward/decoder_layer.py`; a head may have MLA, gated attention, a mixture of experts or
+convolutions in them. The inputs of the layers and the use of their outputs differ from head to head and are not here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from specchat.forward.decoder_layer import Attention, AttentionModule, DecoderLa
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.moe import MixtureOfExperts
 from specchat.forward.rope import cos_sin
+from specchat.heads.block_convolution import BlockConvolution, ConvolvedAttention, ConvolvedMlp
 from specchat.heads.mla import MlaAttention
 from specchat.heads.spec import HeadSpec
 from specchat.models.llama_families import ExpertNames
@@ -112,11 +113,17 @@ class HeadBackbone:
         prefix, windows = f"layers.{index}", self.dimensions.sliding_windows
         post_attention_layernorm = self.norm_weight(f"{prefix}.post_attention_layernorm")
         assert post_attention_layernorm is not None, "inspection accepted a layer without a norm before its MLP"
+        self_attn, mlp = self._attention(f"{prefix}.self_attn"), self._mlp(prefix)
+        if f"{prefix}.mlp_conv.base_kernel" in self._spec.tensors:
+            self_attn = ConvolvedAttention(
+                BlockConvolution(self._spec, self._loader, f"{prefix}.attention_conv"), self_attn
+            )
+            mlp = ConvolvedMlp(BlockConvolution(self._spec, self._loader, f"{prefix}.mlp_conv"), mlp)
         return DecoderLayer(
             input_layernorm=self.norm_weight(f"{prefix}.input_layernorm"),
-            self_attn=self._attention(f"{prefix}.self_attn"),
+            self_attn=self_attn,
             post_attention_layernorm=post_attention_layernorm,
-            mlp=self._mlp(prefix),
+            mlp=mlp,
             sliding_window=windows[index] if windows else None,
         )
 

@@ -8,7 +8,7 @@ the slot will be accepted. So the slots are read in order. Knows neither the hea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -25,6 +25,16 @@ class SlotOutput(NamedTuple):
 
     logits: Tensor  # [n, Vd]
     log_confidence: Tensor | None  # of the slot's token being accepted; None without a confidence head [n]
+
+
+class SlotCorrection(Protocol):
+    """Changes the logits of a slot by the token before it."""
+
+    def correct(
+        self, logits: Tensor, states: Tensor, tokens: Tensor, memory: Tensor | None, /
+    ) -> tuple[SlotOutput, Tensor | None]:
+        """One slot of n blocks: logits [n, Vd] and states [n, D] of the slot, tokens [n] before it; and new memory."""
+        ...
 
 
 class BlockCorrection:
@@ -73,7 +83,7 @@ class BlockCorrection:
 class DraftedBlocks:
     """The output of a block head for n blocks, read slot by slot where a slot depends on the token before it."""
 
-    def __init__(self, logits: Tensor, states: Tensor, correction: BlockCorrection | None) -> None:
+    def __init__(self, logits: Tensor, states: Tensor | None = None, correction: SlotCorrection | None = None) -> None:
         self.logits = logits  # before any correction [n, slots, Vd]
         self._states, self._correction = states, correction
         self._slot, self._memory = 0, None
@@ -89,10 +99,9 @@ class DraftedBlocks:
         slot, self._slot = self._slot, self._slot + 1
         if self._correction is None:
             return SlotOutput(self.logits[:, slot], None)
+        assert self._states is not None, "a correction without the states of the slots"
+        before = copy_to_device(tokens, self.logits.device)
         output, self._memory = self._correction.correct(
-            self.logits[:, slot],
-            self._states[:, slot],
-            copy_to_device(tokens, self.logits.device),
-            self._memory,
+            self.logits[:, slot], self._states[:, slot], before, self._memory
         )
         return output

@@ -7,11 +7,14 @@ Knows no publisher's tensor names (`formats/` does) and computes nothing (`netwo
     embedding_norm          norm of the embedding in a pair       norm          before the LM head
     feature_norm            norm of the state in a pair, or       lm_head       else the target's
                             of the output of fc (DFlash)
+    mask_state              state of all masks, before fc (P-EAGLE)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
     blocks.{k}.{l}.*        residual blocks of Medusa, Hydra      heads.{k}     their LM heads, else the target's
     shortcuts.{k}           in place of the residual connection of a first block that also reads embeddings (Hydra)
     markov.embeddings       rows of a token, and projection, which makes a bias of them; gate or joint (DSpark)
     confidence              state of a slot -> probability that its token is accepted (DSpark)
+    selector.predecessors   rows of the token before, successors of a candidate, and projection of the state (DFlash-2)
+    layers.{i}.*_conv       convolutions around attention and mlp: base_kernel and kernel_projection (DFlash-2)
     layers.{i}.self_attn    q, k, v and o; or the q_a, q_b, kv_a and kv_b of MLA
     layers.{i}.mlp.gate     router, with experts.{e}.*, or stacks of them, and in most families shared_expert(s).*
 """
@@ -30,8 +33,8 @@ from specchat.forward.moe import Routing
 from specchat.forward.rope import Rope
 from specchat.models.tensor_files import TensorFiles
 
-EAGLE, EAGLE3, MTP, MEDUSA, HYDRA = "eagle", "eagle3", "mtp", "medusa", "hydra"
-DFLASH, DSPARK = "dflash", "dspark"
+EAGLE, EAGLE3, PEAGLE, MTP, MEDUSA, HYDRA = "eagle", "eagle3", "peagle", "mtp", "medusa", "hydra"
+DFLASH, DFLASH2, DSPARK = "dflash", "dflash2", "dspark"
 EARLY_EXIT = "early exit"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
@@ -96,6 +99,7 @@ class BlockConfig:
         False  # a sliding window reaches back from the anchor for all slots, one more position
     )
     has_non_causal_windows: bool = False  # slots see later slots in layers with a sliding window too
+    candidates: int = 0  # best tokens of a slot, from which the candidate selector chooses
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,15 @@ from specchat.hub.config_architecture import EXPERT_COUNT_KEYS, architecture_fro
 
 CATALOG_FILE = Path(__file__).with_name("catalog.toml")
 GPU_SIZES_GB = (8, 12, 16, 24, 48)
-HEAD_LAYERS = {"eagle3": 1, "dflash": 5}
+HEAD_LAYERS = {"eagle3": 1, "dflash": 5, "dflash2": 5, "dspark": 5}
 USABLE_HEADS = (*HEAD_LAYERS, "mtp")  # the engine runs them; others are only known by name
 SELECTED_EXPERTS_KEYS = ("num_experts_per_tok", "top_k_experts")
-EAGLE3_DRAFT_VOCAB_SIZE = 32000  # of most published EAGLE-3 heads
+OWN_CONFIG_KEYS: Mapping[str, Mapping[str, Any]] = {  # of most published heads
+    "eagle3": {"draft_vocab_size": 32000},
+    "dflash": {"dflash_config": {}},
+    "dflash2": {"dflash_config": {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 256}},
+    "dspark": {"dflash_config": {}, "markov_rank": 256},
+}
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,7 @@ def head_architecture(target: str, kind: str) -> Architecture:
         raise ModelError(f"{kind}: the size of such a head does not follow from its target")
     shared = {key: config[key] for key in SHARED_CONFIG_KEYS if key in config}
     own: dict[str, Any] = {"architectures": [kind], "num_hidden_layers": HEAD_LAYERS[kind], "model_type": "llama"}
-    own |= {"draft_vocab_size": EAGLE3_DRAFT_VOCAB_SIZE} if kind == "eagle3" else {"dflash_config": {}}
+    own |= OWN_CONFIG_KEYS[kind]
     return architecture_from_config({**shared, **own}, f"a head for {target}")
 
 

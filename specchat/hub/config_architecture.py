@@ -246,7 +246,7 @@ def head_architecture_from_config(config: Config) -> Architecture | None:
     is_dflash = "dflash" in names or "dspark" in names or "dflash_config" in config
     if is_dflash:
         return _feature_head_architecture(config, "dflash", _hidden_state_count(config, 5))
-    if "eagle3" in names or "draft_vocab_size" in config:
+    if "eagle3" in names or "peagle" in names or "draft_vocab_size" in config:
         return _feature_head_architecture(config, "eagle3", _hidden_state_count(config, 3))
     if "eagle" in names or config.get("fc") is True:
         return _feature_head_architecture(config, "eagle", 0)
@@ -285,7 +285,8 @@ def _feature_head_architecture(outer: Config, kind: str, hidden_state_count: int
     matrices += _attention(config, family, layers)
     matrices += _mlp({"hidden_size": width, "intermediate_size": config["intermediate_size"]}, family, layers)
     is_deepspec = bool(DEEPSPEC_ARCHITECTURE.search(str(outer.get("architectures"))))
-    if is_deepspec or target_width != width or (kind == "eagle3" and outer.get("speculators_model_type")):
+    is_from_speculators = kind == "eagle3" and outer.get("speculators_model_type")
+    if is_deepspec or is_from_speculators or target_width != width or _is_parallel_eagle(outer):
         matrices.append(Matrix(EMBEDDING, vocabulary, width))
     if kind == "eagle3":
         heads, size = int(config["num_attention_heads"]), _head_size(config)
@@ -293,7 +294,10 @@ def _feature_head_architecture(outer: Config, kind: str, hidden_state_count: int
         matrices.append(Matrix(LINEAR, qkv_heads * size, width))  # its layer reads a feature and an embedding
     if kind == "eagle3" or is_deepspec or draft_vocabulary < vocabulary:
         matrices.append(Matrix(OUTPUT, draft_vocabulary, width))
+    if _is_parallel_eagle(outer):
+        matrices.append(Matrix(OTHER, hidden_state_count * target_width))  # the state of its masks
     matrices += _block_correction(config, width, draft_vocabulary)
+    matrices += _dflash2_parts(config, width, layers)
     kv_heads = int(config.get("num_key_value_heads") or config["num_attention_heads"])
     kv_layers = KVLayers(layers, 2 * kv_heads * _head_size(config))
     return Architecture(
@@ -330,6 +334,22 @@ def _medusa_architecture(config: Config) -> Architecture:
         Matrix(OUTPUT, vocabulary, width, heads),
     )  # fmt: skip
     return Architecture("medusa", matrices, (), 0, vocabulary, width, layers)
+
+
+def _is_parallel_eagle(config: Config) -> bool:
+    names = f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
+    return "peagle" in names or "ptd_token_id" in config
+
+
+def _dflash2_parts(config: Config, width: int, layers: int) -> Iterator[Matrix]:
+    """The convolutions of DFlash-2 around each module, and its candidate selector with two rows for each token."""
+    settings: Config = {**config, **(config.get("dflash_config") or {})}
+    if rank := int(settings.get("selector_rank") or 0):
+        taps, groups = int(settings["conv_kernel_size"]), width // int(settings["conv_group_size"])
+        yield Matrix(LINEAR, 2 * taps * groups, width, 2 * layers)
+        yield Matrix(OTHER, 2 * taps, width, 2 * layers)
+        yield Matrix(IDLE, int(config["vocab_size"]), rank, 2)
+        yield Matrix(LINEAR, rank, width)
 
 
 def _hydra_architecture(config: Config) -> Architecture:

@@ -12,7 +12,7 @@ from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.heads.networks import HeadOutput
+from specchat.heads.pair_head import HeadOutput
 from tests.tiny import VOCABULARY, target, write
 from tests.tiny_heads import drafter_of, read
 

@@ -120,6 +120,22 @@ def test_a_dspark_head_is_given_to_each_server_as_such():
     assert after(llama_cpp, "--spec-type") == "draft-dspark"
 
 
+@pytest.mark.parametrize(
+    ("head", "config"),
+    [("org/big-P-EAGLE", {"method": "eagle3", "parallel_drafting": True}), ("org/big-DFlash2", {"method": "dflash"})],
+)
+def test_vllm_drafts_in_one_pass_with_heads_that_can(head, config):
+    line = launch("vllm", **variant("auto", **{"models.heads": [head]}))
+
+    assert json.loads(after(line, "--speculative-config")) == {"model": head, "num_speculative_tokens": 7, **config}
+
+
+def test_other_servers_have_no_p_eagle():
+    for server in ("sglang", "llama.cpp"):
+        line = launch(server, **variant("peagle", **{"models.heads": ["org/big-P-EAGLE"]}))
+        assert "does not support peagle; using n-gram speculation instead" in " ".join(line.notes)
+
+
 def test_an_older_vllm_has_no_dspark():
     assert launch("vllm", "0.24.0", **DSPARK).notes == (
         "vLLM 0.24.0 does not support dspark; using n-gram speculation instead",

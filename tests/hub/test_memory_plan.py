@@ -156,7 +156,8 @@ SMALL = {
 HEADS = (
     "eagle3", "eagle3-narrow", "specforge-norms", "deepspec", "speculators-plain", "speculators-gpt", "speculators-31",
     "dflash", "speculators-dflash", "speculators-dflash-anchor", "dspark", "dspark-gated", "dspark-rnn",
-    "speculators-dspark", "speculators-dspark-mask", "hydra", "hydra-ungrounded", "hydra++",
+    "speculators-dspark", "speculators-dspark-mask", "speculators-peagle", "speculators-peagle-window",
+    "speculators-dflash2", "speculators-dflash2-window", "hydra", "hydra-ungrounded", "hydra++",
 )  # fmt: skip
 UNUSED = ("d2t", "t2d", "prefix_embeding_layer.embed_tokens.weight")
 
