@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specchat.devices import kind_of
-from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.cache import NO_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena
 from specchat.engine.model import ModelOutput, SampledOutput
@@ -146,6 +146,11 @@ class LlamaModel:
         return self._forward_chain(tokens, cache, ForwardDepth(exit_layer)).logits
 
     @torch.inference_mode()
+    def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
+        states = self._forward(chain_nodes(tokens), cache, ForwardDepth(len(self.weights.layers)), skipped)
+        return self._scaled_logits(states.final[-1:])
+
+    @torch.inference_mode()
     def exit_logits(self, hidden_states: Tensor) -> Tensor:
         return self._scaled_logits(self.ops.rms_norm(hidden_states, self.weights.norm))
 
@@ -196,8 +201,10 @@ class LlamaModel:
         logits = self._scaled_logits(states.final)
         return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
 
-    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
-        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache), cache)
+    def _forward(
+        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, skipped: range = NO_ROWS, *, is_tree: bool = False
+    ) -> HiddenStates:
+        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache, skipped), cache)
         return self._stack.forward(self._embed_nodes(nodes.tokens), replace(batch, is_batch_invariant=is_tree), depth)
 
     def _embed_nodes(self, tokens: list[int] | Tensor) -> Tensor:
