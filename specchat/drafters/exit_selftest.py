@@ -16,7 +16,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from specchat.drafters.early_exit import CHAIN_LENGTH
+from specchat.drafters.self_drafter import CHAIN_LENGTH
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.tree import DraftTree
 from specchat.forward.llama import LlamaModel

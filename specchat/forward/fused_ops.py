@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.devices import kind_of
-from specchat.engine.cache import KVCache, KVLayout, Slot
+from specchat.engine.cache import KVCache, KVLayout, KVLocation, Slot, visible_rows
 from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows
 from specchat.forward.attention import AttentionMask, Scores, apply_rope, attention, sdpa
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
@@ -240,8 +240,9 @@ class NativeOps(TorchOps):
         count = len(states)
         if count > max_native_rows() or batch.kv_location is None:
             return super().attention(inputs, batch, layer, window)
-        keys, values, first_row, kv_length = batch.kv_location(layer)
-        self._check_attention(inputs, states, keys, values, mask, first_row, kv_length)
+        location = batch.kv_location(layer)
+        self._check_attention(inputs, states, mask, location)
+        keys, values, first_row, kv_length, skipped = location
         offset, stride = first_row * keys.shape[3] * keys.element_size(), keys.stride(1)
         kernels = self._over_int8 if keys.dtype == torch.int8 else self._over_floats
         queries = states.new_empty(sizes.heads, count, sizes.head_size)
@@ -256,7 +257,7 @@ class NativeOps(TorchOps):
         if sizes.heads * count * kv_length > NATIVE_MAX_SCORES and not batch.is_batch_invariant:
             rows = queries.view(1, sizes.kv_heads, -1, sizes.head_size)
             additive = mask.additive if mask is not None else None
-            keys, values = keys[:, :, :kv_length], values[:, :, :kv_length]
+            keys, values = (visible_rows(each, kv_length, skipped) for each in (keys, values))
             if keys.dtype == torch.int8:
                 keys, values = (dequantize_rows(each, queries.dtype) for each in (keys, values))
             result = sdpa(rows, keys, values, additive, scores, inputs.sinks)
@@ -267,7 +268,7 @@ class NativeOps(TorchOps):
         kernels.attention(
             queries.data_ptr(), keys.data_ptr(), values.data_ptr(), data_pointer(mask.allowed if mask else None),
             out.data_ptr(), count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, kv_length,
-            scratch.data_ptr(), torch.get_num_threads(), scores.scale, scores.cap or 0.0,
+            skipped.start, len(skipped), scratch.data_ptr(), torch.get_num_threads(), scores.scale, scores.cap or 0.0,
             data_pointer(inputs.sinks),
         )  # fmt: skip
         return out
@@ -276,12 +277,10 @@ class NativeOps(TorchOps):
         self,
         inputs: QKVInputs,
         states: Tensor,
-        keys: Tensor,
-        values: Tensor,
         mask: AttentionMask | None,
-        first_row: int,
-        kv_length: int,
+        location: KVLocation,
     ) -> None:
+        keys, values, first_row, kv_length, skipped = location
         sizes, count, capacity, rotary = self.dimensions, len(states), keys.shape[2], inputs.cos.shape[-1]
         is_int8 = keys.dtype == torch.int8
         stored_size = sizes.head_size + SCALE_BYTES * is_int8
@@ -295,7 +294,9 @@ class NativeOps(TorchOps):
             and states.dtype == inputs.cos.dtype
             and (is_int8 or keys.dtype == states.dtype)
             and keys.dtype == values.dtype
-            and 0 <= first_row <= first_row + count <= kv_length <= capacity
+            and 0 <= first_row <= first_row + count <= kv_length + len(skipped) <= capacity
+            and (not skipped or (0 <= skipped.start and skipped.stop <= first_row and skipped.step == 1))
+            and (not skipped or skipped.start % self._lanes == 0)
             and (mask is None or mask.allowed.shape == (count, kv_length))
         )
         if not is_inside:

@@ -60,7 +60,7 @@ class _Text:
 
 
 class HybridModel(LlamaModel):
-    supports_early_exit = False  # a draft from the first layers would have to go back in their states
+    supports_self_drafting = False  # a draft pass of its own would have to go back in their states
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

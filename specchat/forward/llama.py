@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specchat.devices import kind_of
-from specchat.engine.cache import NO_ROWS, KVCache, KVLayout, KVPool
+from specchat.engine.cache import NO_KV_ROWS, NO_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena
 from specchat.engine.model import ModelOutput, SampledOutput
@@ -82,7 +82,7 @@ class LlamaModel:
     exact mode pads every pass to the same shape.
     """
 
-    supports_early_exit: ClassVar[bool] = True
+    supports_self_drafting: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class LlamaModel:
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
         self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
         kv_shape = (dimensions.kv_heads, dimensions.head_size, dimensions.head_size)
-        shapes = (NO_ROWS if isinstance(layer.self_attn, GatedDeltaNet) else kv_shape for layer in weights.layers)
+        shapes = (NO_KV_ROWS if isinstance(layer.self_attn, GatedDeltaNet) else kv_shape for layer in weights.layers)
         layout = KVLayout(tuple(shapes), self._like.dtype, self.device, has_int8_kv)
         arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
         self.pool = KVPool(layout, arena=arena)
@@ -158,6 +158,11 @@ class LlamaModel:
 
     def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
         return self._forward_chain(tokens, cache, ForwardDepth(exit_layer)).logits
+
+    @torch.inference_mode()
+    def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
+        states = self._forward(chain_nodes(tokens), cache, ForwardDepth(len(self.weights.layers)), skipped)
+        return self._scaled_logits(states.final[-1:])
 
     @torch.inference_mode()
     def exit_logits(self, hidden_states: Tensor) -> Tensor:
@@ -210,19 +215,22 @@ class LlamaModel:
         logits = self._scaled_logits(states.final)
         return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
 
-    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
-        return self._run(nodes, cache, depth, is_tree=is_tree)
+    def _forward(
+        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, skipped: range = NO_ROWS, *, is_tree: bool = False
+    ) -> HiddenStates:
+        return self._run(nodes, cache, depth, skipped, is_tree=is_tree)
 
     def _run(
         self,
         nodes: Nodes,
         cache: KVCache,
         depth: ForwardDepth,
+        skipped: range = NO_ROWS,
         *,
         is_tree: bool,
         recurrent: RecurrentPass | None = None,
     ) -> HiddenStates:
-        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache), cache)
+        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache, skipped), cache)
         batch = replace(batch, is_batch_invariant=is_tree, recurrent=recurrent)
         return self._stack.forward(self._embed_nodes(nodes.tokens), batch, depth)
 

@@ -170,7 +170,7 @@ def _exit_layer(models: Models, plan: LoadPlan, target: Model, tokenizer: Tokeni
     layer = plan.early_exit_layer
     if layer == 0:
         return 0
-    if not isinstance(target, LlamaModel) or not target.supports_early_exit:
+    if not isinstance(target, LlamaModel) or not target.supports_self_drafting:
         if models.early_exit == AUTO:
             return 0
         raise ModelError(

@@ -130,7 +130,7 @@ def test_a_checkpoint_loads_into_our_own_passes(exact):
 
     assert isinstance(model, HybridModel)
     assert model.is_exact or native_kernels().library is None
-    assert not model.supports_early_exit
+    assert not model.supports_self_drafting
     assert not model.pool.layout.has_all_layers
 
 
