@@ -227,9 +227,9 @@ def random_context(target: Model, context: int, extra_tokens: int = STEPS_PER_RO
 
 
 def pass_seconds(target: Model, cache: KVCache, row_count: int) -> float:
-    """Seconds of a pass over a chain of so many nodes; nothing is committed."""
+    """Seconds of a pass over a chain of so many different tokens; nothing is committed."""
     tree, device = DraftTree(ROOT_TOKEN), target.pool.layout.device
-    tree.add_chain([ROOT_TOKEN] * (row_count - 1))
+    tree.add_chain(list(range(ROOT_TOKEN + 1, ROOT_TOKEN + row_count)))
     synchronize(device)
     started_at = perf_counter()
     target.forward(tree, cache)

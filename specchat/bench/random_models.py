@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import InputError
-from specchat.models.llama_families import FAMILIES, network_config
+from specchat.models.llama_families import FAMILIES, Family, network_config
 from specchat.models.llama_weights import is_llama_like
 from specchat.paths import cache_folder
 
@@ -33,13 +33,20 @@ MODEL_CONFIGS: Mapping[str, dict[str, Any]] = {
         "head_dim": 256, "vocab_size": 262144, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
         "query_pre_attn_scalar": 256, "sliding_window": 512, "hidden_activation": "gelu_pytorch_tanh",
     },
+    "moe-0.7b-a0.1b": {
+        "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 768,
+        "intermediate_size": 2048, "moe_intermediate_size": 256, "num_experts": 64, "num_experts_per_tok": 8,
+        "norm_topk_prob": True, "num_hidden_layers": 16, "num_attention_heads": 12, "num_key_value_heads": 4,
+        "head_dim": 64, "vocab_size": 32768, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0, "hidden_act": "silu",
+    },
     "8b": {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
         "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
     },
 }  # fmt: skip
-QK_NORM_TYPES = ("qwen3", "gemma3_text")
+QK_NORM_TYPES = ("qwen3", "qwen3_moe", "gemma3_text")
 SHAPE_TYPES = ("llama", "mistral", "qwen2", "gemma2", *QK_NORM_TYPES)  # whose tensors are written here
 RANDOM_WEIGHTS_WARNING = "the weights are random: the text is meaningless, the times are not"
 RESIDUAL_SCALE = 0.02  # of the output of each layer
@@ -56,7 +63,8 @@ def random_model_folder(shape: str, parent: Path | None = None) -> Path:
     """The folder of a counting network of this shape: a name, or the path of a config.json. Written once."""
     config = MODEL_CONFIGS[shape] if shape in MODEL_CONFIGS else _read_config(Path(shape))
     config = network_config({"torch_dtype": "bfloat16", **config, "tie_word_embeddings": False, "eos_token_id": 0})
-    if config.get("model_type") not in SHAPE_TYPES or not is_llama_like(config):
+    is_readable = is_llama_like(config) or bool(config.get("num_experts"))
+    if config.get("model_type") not in SHAPE_TYPES or not is_readable:
         raise InputError(f"{shape}: not one of {', '.join(SHAPE_TYPES)}; known shapes are {', '.join(MODEL_CONFIGS)}")
     name = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
     parent = (parent or cache_folder() / "shapes") / name
@@ -111,10 +119,10 @@ def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _layer(config: Mapping[str, Any], prefix: str, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
-    size, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    size, heads = config["hidden_size"], config["num_attention_heads"]
     head = config.get("head_dim") or size // heads
     kv_heads = config.get("num_key_value_heads") or heads
-    for norm in FAMILIES[config["model_type"]].names.norms:
+    for norm in _family(config).names.norms:
         yield f"{prefix}.{norm}.weight", _neutral_norm(config, size)
     for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
         yield f"{prefix}.self_attn.{part}_proj.weight", _random_tensor((count * head, size), WEIGHT_STD, rng)
@@ -123,14 +131,27 @@ def _layer(config: Mapping[str, Any], prefix: str, rng: torch.Generator) -> Iter
         if config["model_type"] in QK_NORM_TYPES and part != "v":
             yield f"{prefix}.self_attn.{part}_norm.weight", _neutral_norm(config, head)
     yield f"{prefix}.self_attn.o_proj.weight", _random_tensor((size, heads * head), RESIDUAL_SCALE * WEIGHT_STD, rng)
-    yield f"{prefix}.mlp.gate_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
-    yield f"{prefix}.mlp.up_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
-    yield f"{prefix}.mlp.down_proj.weight", _random_tensor((size, inner), RESIDUAL_SCALE * WEIGHT_STD, rng)
+    if not config.get("num_experts"):
+        yield from _mlp(f"{prefix}.mlp", size, config["intermediate_size"], rng)
+        return
+    yield f"{prefix}.mlp.gate.weight", _random_tensor((config["num_experts"], size), WEIGHT_STD, rng)  # the router
+    for expert in range(config["num_experts"]):
+        yield from _mlp(f"{prefix}.mlp.experts.{expert}", size, config["moe_intermediate_size"], rng)
+
+
+def _mlp(prefix: str, size: int, inner: int, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    yield f"{prefix}.gate_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
+    yield f"{prefix}.up_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
+    yield f"{prefix}.down_proj.weight", _random_tensor((size, inner), RESIDUAL_SCALE * WEIGHT_STD, rng)
+
+
+def _family(config: Mapping[str, Any]) -> Family:
+    return FAMILIES.get(config["model_type"]) or FAMILIES["qwen3"]
 
 
 def _neutral_norm(config: Mapping[str, Any], size: int) -> Tensor:
     """The weight of a norm that multiplies with 1."""
-    adds_one = FAMILIES[config["model_type"]].scaling(config).norms_add_one
+    adds_one = _family(config).scaling(config).norms_add_one
     return torch.full((size,), 0.0 if adds_one else 1.0, dtype=torch.bfloat16)
 
 

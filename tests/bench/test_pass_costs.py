@@ -11,6 +11,7 @@ from specchat.bench.pass_costs import (
     as_table,
     load_models,
     measure_pass_costs,
+    pass_seconds,
     random_context,
 )
 from specchat.bench.transformers_passes import COMPARED_ROWS, compare_with_transformers
@@ -100,6 +101,15 @@ def test_a_clocked_model_tells_each_pass_once(subject):
 
         assert watched.take_pass_seconds() > 0
         assert watched.take_pass_seconds() == 0
+
+
+def test_the_rows_of_a_measured_pass_differ(subject, monkeypatch):
+    trees = list[DraftTree]()
+    monkeypatch.setattr(subject.target, "forward", lambda tree, _cache: trees.append(tree))
+    with random_context(subject.target, 16) as writing:
+        pass_seconds(subject.target, writing.cache, 8)
+
+    assert len(set(trees[0].tokens)) == 8
 
 
 def test_the_same_weights_take_turns_with_transformers(profile):
