@@ -50,6 +50,7 @@ _GRANITE = {
     "embedding_multiplier": 6.0, "attention_multiplier": 0.3, "residual_multiplier": 0.22, "logits_scaling": 3.0,
     "attention_bias": True,
 }  # fmt: skip
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": True}
 VARIATIONS = {
     "gemma": ("Gemma", {"tie_word_embeddings": False}),
     "granite": ("Granite", _GRANITE),
@@ -60,6 +61,8 @@ VARIATIONS = {
     "exaone4": ("Exaone4", {"sliding_window": 24, "sliding_window_pattern": 2}),
     "seed_oss": ("SeedOss", {}),
     "ministral": ("Ministral", {"sliding_window": 24}),
+    "qwen3_moe": ("Qwen3Moe", _EXPERTS | {"moe_intermediate_size": 40, "mlp_only_layers": [1]}),
+    "mixtral": ("Mixtral", {"num_local_experts": 6}),
 }
 OTHERS = {"cohere": ("Cohere", {})}  # computed by transformers
 

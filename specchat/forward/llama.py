@@ -1,4 +1,4 @@
-"""Dense networks of the Llama architecture without transformers; `Scaling` and the layers say what a family varies.
+"""Networks of the Llama architecture without transformers; `Scaling` and the layers say what a family varies.
 
 Fused matmuls, packed weights, and tables of rotary embeddings. It computes what transformers computes. Knows
 tensors; knows no file.
@@ -6,7 +6,7 @@ tensors; knows no file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,8 +30,10 @@ from specchat.forward.batch import (
 )
 from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput, Progress
 from specchat.forward.decoder_layer import DecoderLayer, DecoderStack, RopeAngles
+from specchat.forward.expert_linear import ExpertLinear
 from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear import Linear, QuantLinear
+from specchat.forward.moe import ExpertSizes
 from specchat.forward.scaling import Scaling
 
 
@@ -47,6 +49,7 @@ class Dimensions:
     epsilon: float
     max_position_embeddings: int
     scaling: Scaling = LLAMA_SCALING
+    experts: ExpertSizes | None = None  # of networks whose MLP is a mixture of experts
 
     @property
     def attention(self) -> AttentionDimensions:
@@ -66,7 +69,7 @@ class Weights:
 
 
 class LlamaModel:
-    """A model of the dense Llama family. With `graphs`, passes over few nodes are CUDA graphs over a KV arena.
+    """A model of the Llama family. With `graphs`, passes over few nodes are CUDA graphs over a KV arena.
 
     With native kernels it is batch invariant: a node of a draft tree has the bits of plain decoding. Without them,
     exact mode pads every pass to the same shape.
@@ -90,7 +93,8 @@ class LlamaModel:
         has_kernels = is_capturable and _have_one_dtype(weights)
         self.ops = select_fused_ops(sizes, self._like) if has_kernels else TorchOps(sizes)
         self.is_batch_invariant = self.ops.is_batch_invariant and _have_invariant_linears(weights)
-        self.is_exact = self.is_batch_invariant or limits.exact
+        # an expert computes as many rows as chose it, whatever the number of rows of the pass
+        self.is_exact = self.is_batch_invariant or (limits.exact and dimensions.experts is None)
         if self.is_batch_invariant and limits.exact:
             limits = self.limits = replace(limits, exact=False)
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
@@ -223,6 +227,12 @@ def _have_one_dtype(weights: Weights) -> bool:
 
 
 def _have_invariant_linears(weights: Weights) -> bool:
-    modules = [module for layer in weights.layers for module in (layer.self_attn, layer.mlp)]
-    linears = [each for module in modules for each in vars(module).values() if isinstance(each, QuantLinear)]
-    return all(isinstance(each, QuantLinear) and each.is_batch_invariant for each in (*linears, weights.lm_head))
+    head = weights.lm_head
+    return all(map(_is_invariant, weights.layers)) and isinstance(head, QuantLinear) and head.is_batch_invariant
+
+
+def _is_invariant(part: object) -> bool:
+    """Whether all linear layers in this part of a network are batch invariant."""
+    if isinstance(part, QuantLinear | ExpertLinear):
+        return part.is_batch_invariant
+    return not is_dataclass(part) or all(map(_is_invariant, vars(part).values()))

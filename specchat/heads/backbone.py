@@ -19,11 +19,15 @@ from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, Row
 from specchat.forward.decoder_layer import Attention, AttentionModule, DecoderLayer, DecoderStack, RopeAngles, SwiGluMlp
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear import float_linear
+from specchat.forward.moe import MixtureOfExperts
 from specchat.forward.rope import cos_sin
 from specchat.heads.mla import MlaAttention
-from specchat.heads.moe import MixtureOfExperts
 from specchat.heads.spec import HeadSpec
+from specchat.models.llama_families import ExpertNames
+from specchat.models.moe_weights import load_moe
 from specchat.models.tensor_files import WeightLoader
+
+SHARED_EXPERTS = ("mlp.shared_experts", "mlp.shared_expert")  # of DeepSeek and GLM; of Qwen
 
 
 class HeadBackbone:
@@ -106,17 +110,23 @@ class HeadBackbone:
         return weight + 1.0 if weight is not None and self._spec.wiring.norms_add_one else weight
 
     def _layer(self, index: int) -> DecoderLayer:
-        prefix, loader, windows = f"layers.{index}", self._loader, self.dimensions.sliding_windows
+        prefix, windows = f"layers.{index}", self.dimensions.sliding_windows
         post_attention_layernorm = self.norm_weight(f"{prefix}.post_attention_layernorm")
         assert post_attention_layernorm is not None, "inspection accepted a layer without a norm before its MLP"
-        routing, mlp = self._spec.routing, f"{prefix}.mlp"
         return DecoderLayer(
             input_layernorm=self.norm_weight(f"{prefix}.input_layernorm"),
             self_attn=self._attention(f"{prefix}.self_attn"),
             post_attention_layernorm=post_attention_layernorm,
-            mlp=MixtureOfExperts(routing, loader, mlp) if routing else SwiGluMlp.load(loader.linear, mlp),
+            mlp=self._mlp(prefix),
             sliding_window=windows[index] if windows else None,
         )
+
+    def _mlp(self, prefix: str) -> SwiGluMlp | MixtureOfExperts:
+        if self._spec.routing is None:
+            return SwiGluMlp.load(self._loader.linear, f"{prefix}.mlp")
+        shared = (name for name in SHARED_EXPERTS if f"{prefix}.{name}.up_proj.weight" in self._loader.files)
+        names = ExpertNames(shared=next(shared, None))
+        return load_moe(self._loader, prefix, names, self._spec.routing, torch.float32)  # less would create ties
 
     def _attention(self, prefix: str) -> AttentionModule:
         sizes, loader, names = self.dimensions, self._loader, [f"{part}_proj" for part in "qkv"]

@@ -16,7 +16,7 @@ from math import ceil
 
 from specchat.devices import CUDA, DeviceKind
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
-from specchat.models.llama_families import LLAMA_LIKE_FAMILIES
+from specchat.models.llama_families import GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
 
 GIB = 2**30
 BF16_BYTES = 2
@@ -169,7 +169,7 @@ def cache_rows(context_tokens: int) -> int:
 
 def has_kv_arena(architecture: Architecture, *, kind: DeviceKind) -> bool:
     """Whether all rows of KV cache are allocated when the model is loaded, for CUDA graphs."""
-    return kind.has_graphs and architecture.family in LLAMA_LIKE_FAMILIES
+    return kind.has_graphs and architecture.family in GRAPHED_FAMILIES
 
 
 def arena_rows(context_tokens: int) -> int:

@@ -45,6 +45,17 @@ class LayerNames:
         return tuple(norm for norm in norms if norm is not None)
 
 
+@dataclass(frozen=True)
+class ExpertNames:
+    """Tensors of a mixture of experts, without the prefix of the layer and without `.weight`; see `moe_weights`."""
+
+    router: str = "mlp.gate"
+    experts: str = "mlp.experts"
+    gate_up: tuple[str, str] = ("gate_proj", "up_proj")  # of an expert
+    down: str = "down_proj"
+    shared: str | None = None  # with `_gate` after it, what its output is multiplied with
+
+
 LLAMA_NAMES = LayerNames()
 FOUR_NORM_NAMES = LayerNames(
     attention_output_norm="post_attention_layernorm",
@@ -74,6 +85,14 @@ def _has_rope_in_smollm3(config: Config, layer: int) -> bool:
 
 def _has_rope_in_exaone4(config: Config, layer: int) -> bool:
     return not config.get("sliding_window") or sliding_window(config, layer) is not None
+
+
+def _has_window_if_used(config: Config, _layer: int) -> bool:
+    return bool(config.get("use_sliding_window"))
+
+
+def _has_experts_in_qwen(config: Config, layer: int) -> bool:
+    return layer not in (config.get("mlp_only_layers") or ()) and (layer + 1) % config["decoder_sparse_step"] == 0
 
 
 def _llama_scaling(_config: Config) -> Scaling:
@@ -121,6 +140,9 @@ class Family:
     has_window: LayerRule = _always  # in a config with a sliding window and without `layer_types`
     has_rope: LayerRule = _always
     rope_base: RopeBase = RopeBase()
+    experts: ExpertNames | None = None  # of families whose MLP is a mixture of experts
+    has_experts: LayerRule = _always  # in such a family; other layers have one MLP
+    expert_size_key: str = "intermediate_size"
     sliding_rope_base: RopeBase | None = None  # of layers with a window, where they have rotary embeddings of their own
 
 
@@ -135,6 +157,12 @@ _GEMMA2 = Family(
 _GEMMA3_SIZES = {  # published configs leave out what is as in the model with 4 B parameters
     "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
     "max_position_embeddings": 131072, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+}  # fmt: skip
+_QWEN3_MOE_SIZES = {
+    "num_experts_per_tok": 8, "norm_topk_prob": False, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
+}  # fmt: skip
+_MIXTRAL_SIZES = {
+    "num_experts_per_tok": 2, "num_local_experts": 8, "norm_topk_prob": True, "rms_norm_eps": 1e-5,
 }  # fmt: skip
 _OLMO2 = Family(OUTPUT_NORM_NAMES, {"rms_norm_eps": 1e-5}, has_wide_qk_norms=True)
 
@@ -166,8 +194,21 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "seed_oss": Family(defaults={"head_dim": 128, "num_key_value_heads": 8}),
     "ministral": Family(),
+    "qwen3_moe": Family(
+        defaults=_QWEN3_MOE_SIZES,
+        has_window=_has_window_if_used,
+        experts=ExpertNames(),
+        has_experts=_has_experts_in_qwen,
+        expert_size_key="moe_intermediate_size",
+    ),
+    "mixtral": Family(
+        defaults=_MIXTRAL_SIZES,
+        experts=ExpertNames("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3"), "w2"),
+        rope_base=RopeBase(default=1_000_000.0),
+    ),
 }
 LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
+GRAPHED_FAMILIES = tuple(name for name, family in FAMILIES.items() if family.experts is None)  # as CUDA graphs
 
 
 def network_config(config: Config) -> dict[str, Any]:
@@ -177,6 +218,17 @@ def network_config(config: Config) -> dict[str, Any]:
         config = outer | {"model_type": f"{config['model_type']}_text"} | (config.get("text_config") or {})
     family = FAMILIES.get(str(config.get("model_type")))
     return {**family.defaults, **config} if family else dict(config)
+
+
+def expert_count(config: Config) -> int | None:
+    """The experts of a layer; None for a config without."""
+    return config.get("num_experts") or config.get("num_local_experts")
+
+
+def has_experts(config: Config, layer: int) -> bool:
+    """Whether the MLP of a layer is a mixture of experts."""
+    family = FAMILIES[config["model_type"]]
+    return family.experts is not None and family.has_experts(config, layer)
 
 
 def published_names(names: list[str]) -> dict[str, str]:

@@ -13,7 +13,9 @@ from typing import Any
 
 from specchat.errors import ModelError
 from specchat.forward.llama import Dimensions
-from specchat.models.llama_families import FAMILIES, Family, LayerNames
+from specchat.forward.moe import ExpertSizes
+from specchat.models.llama_families import FAMILIES, expert_count, has_experts
+from specchat.models.moe_weights import expert_tensors
 from specchat.models.tensor_files import TensorFiles
 
 # Far above every published model, and small enough that a product of them cannot overflow or fill a memory by itself.
@@ -28,7 +30,15 @@ LARGEST_SIZES = {
     "max_position_embeddings": 2**31,
     "sliding_window": 2**31,
 }
-OPTIONAL_SIZES = ("num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window")
+OPTIONAL_SIZES = (
+    "num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window", "decoder_sparse_step"
+)  # fmt: skip
+LARGEST_EXPERT_SIZES = {
+    "num_experts": 2**16,
+    "num_experts_per_tok": 2**16,
+    "decoder_sparse_step": 2**12,
+    "moe_intermediate_size": 2**20,
+}
 DEFAULT_POSITIONS = 4096
 DEFAULT_EPSILON = 1e-6
 Shape = tuple[int, ...]
@@ -36,7 +46,7 @@ Shape = tuple[int, ...]
 
 def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
     """The sizes in a `network_config`; ModelError for one that no model can have."""
-    sizes = {key: _size(config, key, source) for key in LARGEST_SIZES}
+    sizes = {key: _size(config, key, source, most) for key, most in LARGEST_SIZES.items()}
     heads = sizes["num_attention_heads"] or 1
     kv_heads = sizes["num_key_value_heads"] or heads
     head_size = sizes["head_dim"] or (sizes["hidden_size"] or 0) // heads
@@ -62,13 +72,27 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
         epsilon=float(epsilon),
         max_position_embeddings=sizes["max_position_embeddings"] or DEFAULT_POSITIONS,
         scaling=FAMILIES[config["model_type"]].scaling(config),
+        experts=_read_expert_sizes(config, source),
     )
 
 
-def check_tensors(files: TensorFiles, sizes: Dimensions, family: Family) -> None:
+def _read_expert_sizes(config: Mapping[str, Any], source: Path) -> ExpertSizes | None:
+    """The sizes of a mixture of experts; None for a family without."""
+    family = FAMILIES[config["model_type"]]
+    if family.experts is None:
+        return None
+    given = {**config, "num_experts": expert_count(config), "moe_intermediate_size": config.get(family.expert_size_key)}
+    sizes = {key: _size(given, key, source, most) for key, most in LARGEST_EXPERT_SIZES.items()}
+    experts, chosen = sizes["num_experts"] or 0, sizes["num_experts_per_tok"] or 0
+    if chosen > experts:
+        raise _config_error(source, f"a token cannot choose {chosen} of {experts} experts")
+    return ExpertSizes(experts, sizes["moe_intermediate_size"] or 0)
+
+
+def check_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> None:
     """ModelError when a tensor is missing or has another shape than the config means."""
-    is_optional = {name for name, _shape in _optional_tensors(sizes, family)}
-    for name, expected in (*_required_tensors(sizes, family), *_optional_tensors(sizes, family)):
+    is_optional = {name for name, _shape in _optional_tensors(sizes, config)}
+    for name, expected in (*_required_tensors(files, sizes, config), *_optional_tensors(sizes, config)):
         if name in is_optional and name not in files:
             continue
         if (actual := files.shape(name)) != expected:
@@ -78,23 +102,27 @@ def check_tensors(files: TensorFiles, sizes: Dimensions, family: Family) -> None
             )
 
 
-def _required_tensors(sizes: Dimensions, family: Family) -> Iterator[tuple[str, Shape]]:
+def _required_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    family = FAMILIES[config["model_type"]]
     yield "model.embed_tokens.weight", (sizes.vocab_size, sizes.hidden_size)
     yield "model.norm.weight", (sizes.hidden_size,)
-    for prefix in _layers(sizes):
+    for index, prefix in enumerate(_layers(sizes)):
         for norm in family.names.norms:
             yield f"{prefix}.{norm}.weight", (sizes.hidden_size,)
-        for name, (outputs, inputs) in _linear_layers(sizes, family.names).items():
+        if sizes.experts and family.experts and has_experts(config, index):
+            yield from expert_tensors(files, prefix, family.experts, sizes.hidden_size, sizes.experts)
+        for name, (outputs, inputs) in _linear_layers(sizes, config, index).items():
             yield f"{prefix}.{name}.weight", (outputs, inputs)
 
 
-def _optional_tensors(sizes: Dimensions, family: Family) -> Iterator[tuple[str, Shape]]:
+def _optional_tensors(sizes: Dimensions, config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    has_wide_norms = FAMILIES[config["model_type"]].has_wide_qk_norms
     yield "lm_head.weight", (sizes.vocab_size, sizes.hidden_size)
-    for prefix in _layers(sizes):
+    for index, prefix in enumerate(_layers(sizes)):
         for norm, heads in (("q_norm", sizes.heads), ("k_norm", sizes.kv_heads)):
-            width = heads * sizes.head_size if family.has_wide_qk_norms else sizes.head_size
+            width = heads * sizes.head_size if has_wide_norms else sizes.head_size
             yield f"{prefix}.self_attn.{norm}.weight", (width,)
-        for name, (outputs, _inputs) in _linear_layers(sizes, family.names).items():
+        for name, (outputs, _inputs) in _linear_layers(sizes, config, index).items():
             yield f"{prefix}.{name}.bias", (outputs,)
 
 
@@ -102,13 +130,18 @@ def _layers(sizes: Dimensions) -> Iterator[str]:
     return (f"model.layers.{index}" for index in range(sizes.layers))
 
 
-def _linear_layers(sizes: Dimensions, names: LayerNames) -> Mapping[str, tuple[int, int]]:
-    """Outputs and inputs of each linear layer of a decoder layer."""
+def _linear_layers(sizes: Dimensions, config: Mapping[str, Any], index: int) -> Mapping[str, tuple[int, int]]:
+    """Outputs and inputs of each linear layer of a decoder layer, but those of its experts."""
+    names = FAMILIES[config["model_type"]].names
     width, inner = sizes.hidden_size, sizes.intermediate_size
     queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
-    return {
+    attention = {
         **{name: (outputs, width) for name, outputs in _outputs(names.qkv, (queries, keys, keys))},
         "self_attn.o_proj": (width, queries),
+    }
+    if has_experts(config, index):
+        return attention
+    return attention | {
         **{name: (outputs, width) for name, outputs in _outputs(names.gate_up, (inner, inner))},
         "mlp.down_proj": (width, inner),
     }
@@ -119,12 +152,12 @@ def _outputs(names: tuple[str, ...], parts: tuple[int, ...]) -> Iterator[tuple[s
     return zip(names, parts if len(names) > 1 else (sum(parts),), strict=True)
 
 
-def _size(config: Mapping[str, Any], key: str, source: Path) -> int | None:
+def _size(config: Mapping[str, Any], key: str, source: Path, most: int) -> int | None:
     value = config.get(key)
     if value is None and key in OPTIONAL_SIZES:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZES[key]:
-        raise _config_error(source, f"{key} must be a number from 1 to {LARGEST_SIZES[key]}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise _config_error(source, f"{key} must be a number from 1 to {most}, not {value!r}")
     return value
 
 

@@ -19,6 +19,7 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
 from specchat.forward.decoder_layer import Attention, DecoderLayer, GeGluMlp, RopeAngles, SwiGluMlp, WideNorms
 from specchat.forward.llama import Dimensions, LlamaModel, Weights
+from specchat.forward.moe import SOFTMAX, MixtureOfExperts, Routing
 from specchat.forward.rope import Rope, cos_sin
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.models.gguf_blocks import GgufBlocks
@@ -28,13 +29,14 @@ from specchat.models.llama_families import (
     FAMILIES,
     GELU_TANH,
     SILU,
-    Family,
+    has_experts,
     network_config,
     published_names,
     rope_config,
     sliding_window,
 )
 from specchat.models.llama_manifest import LARGEST_SIZES, check_tensors, read_dimensions
+from specchat.models.moe_weights import load_moe
 from specchat.models.tensor_files import EMBEDDING, WeightLoader
 
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
@@ -106,17 +108,19 @@ def load_llama(
     """
     kind, published = kind_of(device), json.loads((folder / "config.json").read_text())
     config = network_config(published)
-    sizes, family = read_dimensions(config, folder), FAMILIES[config["model_type"]]
+    sizes = read_dimensions(config, folder)
     arena_tokens = limit_context_window(context_window or DEFAULT_ARENA_TOKENS, sizes.max_position_embeddings)
     context_window = limit_context_window(context_window, sizes.max_position_embeddings)
     files = tensor_files(folder, published)
-    check_tensors(files, sizes, family)
+    check_tensors(files, sizes, config)
     if files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
     blocks = GgufBlocks.from_folder(folder) if quant_format == GGUF_FORMAT and not kind.is_gpu else None
     loader = WeightLoader(files, dtype, device, quant_format, blocks)
-    if kind.has_graphs:
+    if sizes.experts is not None:  # the host must know which experts a pass chose: no CUDA graph can hold that
+        capture = None
+    elif kind.has_graphs:
         capture = capture or CudaGraphCapture(device)
     weights = _weights(loader, config, sizes, embedding_device or device, context_window)
     graphs = GraphSettings(capture, arena_rows(arena_tokens)) if capture is not None else None
@@ -153,7 +157,7 @@ def _weights(
     tables = [rope for index, rope in enumerate(ropes) if rope not in ropes[:index]]
     layers = [
         replace(
-            _layer(loader, f"model.layers.{index}", FAMILIES[config["model_type"]]),
+            _layer(loader, config, index),
             sliding_window=sliding_window(config, index),
             residual_scale=dimensions.scaling.residual,
             rope=tables.index(ropes[index]),
@@ -176,7 +180,8 @@ def _rope_table(rope: Rope | None, positions: torch.Tensor, head_size: int, like
     return RopeAngles(cosine.to(like)[:, None], sine.to(like)[:, None])
 
 
-def _layer(loader: WeightLoader, prefix: str, family: Family) -> DecoderLayer:
+def _layer(loader: WeightLoader, config: Mapping[str, Any], index: int) -> DecoderLayer:
+    prefix, family = f"model.layers.{index}", FAMILIES[config["model_type"]]
     names = family.names
 
     def norm(name: str | None) -> torch.Tensor | None:
@@ -193,13 +198,21 @@ def _layer(loader: WeightLoader, prefix: str, family: Family) -> DecoderLayer:
         o_proj=loader.linear(f"{prefix}.self_attn.o_proj"),
         wide_norms=wide_norms,
     )
-    gate_up_proj = loader.linear(*(f"{prefix}.{name}" for name in names.gate_up))
     return DecoderLayer(
         input_layernorm=norm(names.input_norm),
         self_attn=self_attn,
         post_attention_layernorm=norm(names.mlp_norm),
-        mlp=MLPS[family.activation](gate_up_proj, loader.linear(f"{prefix}.mlp.down_proj")),
+        mlp=_mlp(loader, prefix, config, index),
         sliding_window=None,
         attention_output_norm=norm(names.attention_output_norm),
         mlp_output_norm=norm(names.mlp_output_norm),
     )
+
+
+def _mlp(loader: WeightLoader, prefix: str, config: Mapping[str, Any], index: int) -> SwiGluMlp | MixtureOfExperts:
+    family = FAMILIES[config["model_type"]]
+    if family.experts is not None and has_experts(config, index):
+        routing = Routing(SOFTMAX, config["num_experts_per_tok"], is_topk_normalized=config["norm_topk_prob"])
+        return load_moe(loader, prefix, family.experts, routing)
+    gate_up_proj = loader.linear(*(f"{prefix}.{name}" for name in family.names.gate_up))
+    return MLPS[family.activation](gate_up_proj, loader.linear(f"{prefix}.mlp.down_proj"))

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.forward.int4_linear import Int4Linear, Int4Weight, int4_matmul
-from specchat.forward.linear import FloatLinear, Linear, WeightSource
+from specchat.forward.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.packed_linear import packed_linear
 from specchat.forward.quant_linear import quant_linear
 from specchat.models.gguf_blocks import GgufBlocks
@@ -115,7 +115,7 @@ class WeightLoader:
     def optional(self, name: str) -> Tensor | None:
         return self.tensor(name) if name in self.files else None
 
-    def linear(self, *names: str) -> Linear:
+    def linear(self, *names: str) -> QuantLinear:
         """Load these linear layers, stacked into one, in `quant_format`."""
         shapes = [self.files.shape(f"{name}.weight") for name in names]
         biases = [self.files.read_tensor(f"{name}.bias") for name in names if f"{name}.bias" in self.files]
@@ -139,6 +139,13 @@ class WeightLoader:
         self.loaded_bytes += linear.bytes
         return linear
 
+    def stacked(self, name: str, index: int) -> QuantLinear:
+        """Load one matrix [out, in] of a stack of them, as a linear layer in `quant_format`."""
+        weight = self._to_device(name, self.files.read_rows(name, index, index + 1)[0], self.device)
+        linear = quant_linear(WeightSource.from_tensor(weight), self.quant_format)
+        self.loaded_bytes += linear.bytes
+        return linear
+
     def _int4_linear(self, names: Sequence[str], bias: Tensor | None) -> Int4Linear | None:
         """The layers as the files hold them; None where they are not in 4 bits, or the device cannot multiply those."""
         if self.quant_format != "float" or self.dtype is None:
@@ -150,7 +157,7 @@ class WeightLoader:
         self.loaded_bytes += linear.bytes
         return linear
 
-    def tied_lm_head(self, embedding: Tensor) -> Linear:
+    def tied_lm_head(self, embedding: Tensor) -> QuantLinear:
         """The output matrix of a model with tied embeddings.
 
         The embedding stays in its dtype for lookups, so a quantized output matrix is a second copy.
@@ -164,7 +171,7 @@ class WeightLoader:
         self.loaded_bytes += 0 if is_shared else linear.bytes
         return linear
 
-    def _packed(self, names: Sequence[str], bias: Tensor | None = None) -> Linear | None:
+    def _packed(self, names: Sequence[str], bias: Tensor | None = None) -> QuantLinear | None:
         """The layer as its blocks are stored; None where there are none, or no kernel for them."""
         if self.blocks is None:
             return None
