@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import InputError
-from specchat.models.llama_families import FAMILIES, Family, network_config
+from specchat.models.llama_families import FAMILIES, has_experts, network_config
 from specchat.models.llama_weights import is_llama_like
 from specchat.paths import cache_folder
 
@@ -63,8 +63,7 @@ def random_model_folder(shape: str, parent: Path | None = None) -> Path:
     """The folder of a counting network of this shape: a name, or the path of a config.json. Written once."""
     config = MODEL_CONFIGS[shape] if shape in MODEL_CONFIGS else _read_config(Path(shape))
     config = network_config({"torch_dtype": "bfloat16", **config, "tie_word_embeddings": False, "eos_token_id": 0})
-    is_readable = is_llama_like(config) or bool(config.get("num_experts"))
-    if config.get("model_type") not in SHAPE_TYPES or not is_readable:
+    if config.get("model_type") not in SHAPE_TYPES or not is_llama_like(config):
         raise InputError(f"{shape}: not one of {', '.join(SHAPE_TYPES)}; known shapes are {', '.join(MODEL_CONFIGS)}")
     name = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
     parent = (parent or cache_folder() / "shapes") / name
@@ -110,7 +109,7 @@ def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
         weight_map.update(dict.fromkeys(tensors, file))
 
     for number in range(config["num_hidden_layers"]):
-        write(f"model-{number + 1:05d}.safetensors", dict(_layer(config, f"model.layers.{number}", rng)))
+        write(f"model-{number + 1:05d}.safetensors", dict(_layer(config, number, rng)))
     size = config["hidden_size"]
     embedding = _random_tensor((config["vocab_size"], size), 1.0, rng)
     ends = {"model.embed_tokens.weight": embedding, "model.norm.weight": _neutral_norm(config, size)}
@@ -118,11 +117,11 @@ def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
 
-def _layer(config: Mapping[str, Any], prefix: str, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
-    size, heads = config["hidden_size"], config["num_attention_heads"]
+def _layer(config: Mapping[str, Any], number: int, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    prefix, size, heads = f"model.layers.{number}", config["hidden_size"], config["num_attention_heads"]
     head = config.get("head_dim") or size // heads
     kv_heads = config.get("num_key_value_heads") or heads
-    for norm in _family(config).names.norms:
+    for norm in FAMILIES[config["model_type"]].names.norms:
         yield f"{prefix}.{norm}.weight", _neutral_norm(config, size)
     for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
         yield f"{prefix}.self_attn.{part}_proj.weight", _random_tensor((count * head, size), WEIGHT_STD, rng)
@@ -131,10 +130,10 @@ def _layer(config: Mapping[str, Any], prefix: str, rng: torch.Generator) -> Iter
         if config["model_type"] in QK_NORM_TYPES and part != "v":
             yield f"{prefix}.self_attn.{part}_norm.weight", _neutral_norm(config, head)
     yield f"{prefix}.self_attn.o_proj.weight", _random_tensor((size, heads * head), RESIDUAL_SCALE * WEIGHT_STD, rng)
-    if not config.get("num_experts"):
+    if not has_experts(config, number):
         yield from _mlp(f"{prefix}.mlp", size, config["intermediate_size"], rng)
         return
-    yield f"{prefix}.mlp.gate.weight", _random_tensor((config["num_experts"], size), WEIGHT_STD, rng)  # the router
+    yield f"{prefix}.mlp.gate.weight", _random_tensor((config["num_experts"], size), WEIGHT_STD, rng)
     for expert in range(config["num_experts"]):
         yield from _mlp(f"{prefix}.mlp.experts.{expert}", size, config["moe_intermediate_size"], rng)
 
@@ -145,13 +144,9 @@ def _mlp(prefix: str, size: int, inner: int, rng: torch.Generator) -> Iterator[t
     yield f"{prefix}.down_proj.weight", _random_tensor((size, inner), RESIDUAL_SCALE * WEIGHT_STD, rng)
 
 
-def _family(config: Mapping[str, Any]) -> Family:
-    return FAMILIES.get(config["model_type"]) or FAMILIES["qwen3"]
-
-
 def _neutral_norm(config: Mapping[str, Any], size: int) -> Tensor:
     """The weight of a norm that multiplies with 1."""
-    adds_one = _family(config).scaling(config).norms_add_one
+    adds_one = FAMILIES[config["model_type"]].scaling(config).norms_add_one
     return torch.full((size,), 0.0 if adds_one else 1.0, dtype=torch.bfloat16)
 
 

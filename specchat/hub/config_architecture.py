@@ -32,6 +32,7 @@ GATED_ATTENTION_FAMILIES = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_mo
 BIASED_EXPERT_FAMILIES = ("gpt_oss",)
 MAX_LAYERS = 10_000
 EXPERT_COUNT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
+SELECTED_EXPERTS_KEYS = ("num_experts_per_tok", "top_k_experts")
 
 
 def architecture_from_config(config: Config, source: str = "config.json") -> Architecture:
@@ -40,6 +41,16 @@ def architecture_from_config(config: Config, source: str = "config.json") -> Arc
         return head_architecture_from_config(config) or _model_architecture(config)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise ModelError(f"{source}: cannot compute its size from its config: {error}") from error
+
+
+def active_parameters(config: Config, architecture: Architecture) -> int:
+    """Parameters that compute one token: of a mixture of experts, only the selected experts."""
+    text: Config = config.get("text_config") or config
+    experts = architecture.parameters_of_kind(EXPERT)
+    selected, count = (
+        next((int(text[key]) for key in keys if text.get(key)), 1) for keys in (SELECTED_EXPERTS_KEYS, EXPERT_COUNT_KEYS)
+    )
+    return architecture.parameters - (experts - experts * selected // count) - architecture.parameters_of_kind(IDLE)
 
 
 def _required_int(table: Config, key: str) -> int:

@@ -23,7 +23,11 @@ from tests.bench.counting import counting
 
 @pytest.fixture
 def profile(tmp_path):
-    return Profile().override({"models.target": str(counting(tmp_path)), "limits.context": 512, "limits.answer": 8})
+    return profile_of(counting(tmp_path))
+
+
+def profile_of(folder):
+    return Profile().override({"models.target": str(folder), "limits.context": 512, "limits.answer": 8})
 
 
 def row(**fields):
@@ -84,6 +88,13 @@ def test_a_context_fits_with_what_is_written_behind_it(subject):
 
 def test_a_pass_reads_all_weights_but_the_table_of_embeddings(subject):
     assert subject.target.bytes - 1000 * 64 * 4 == subject.weight_bytes_per_pass
+
+
+def test_a_pass_over_one_row_reads_only_the_experts_that_the_row_selects(tmp_path):
+    [loaded] = load_models(profile_of(counting(tmp_path, "qwen3_moe")), ["float32"], 64, 0)
+    table, unread = 1000 * 64 * 4, 2 * (16 - 2) * 3 * 64 * 32 * 4
+
+    assert loaded.weight_bytes_per_pass == pytest.approx(loaded.target.bytes - table - unread, rel=0.01)
 
 
 def test_the_text_stands_as_before_after_steps_were_measured(subject):
