@@ -82,7 +82,7 @@ class LlamaModel:
     exact mode pads every pass to the same shape.
     """
 
-    supports_self_drafting: ClassVar[bool] = True
+    supports_self_drafting: ClassVar[bool] = True  # draft passes of fewer layers or fewer rows leave no trace
 
     def __init__(
         self,
