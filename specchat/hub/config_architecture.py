@@ -50,7 +50,8 @@ def active_parameters(config: Config, architecture: Architecture) -> int:
     text: Config = config.get("text_config") or config
     experts = architecture.parameters_of_kind(EXPERT)
     selected, count = (
-        next((int(text[key]) for key in keys if text.get(key)), 1) for keys in (SELECTED_EXPERTS_KEYS, EXPERT_COUNT_KEYS)
+        next((int(text[key]) for key in keys if text.get(key)), 1)
+        for keys in (SELECTED_EXPERTS_KEYS, EXPERT_COUNT_KEYS)
     )
     return architecture.parameters - (experts - experts * selected // count) - architecture.parameters_of_kind(IDLE)
 
