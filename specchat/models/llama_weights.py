@@ -65,7 +65,6 @@ def is_llama_like(config: dict[str, Any]) -> bool:
         and not network.get("mlp_bias")
         and network.get("clip_qkv") is None
         and not network.get("use_bidirectional_attention")
-        and not (is_hybrid(network) and network.get("num_experts"))
     )
 
 
