@@ -55,6 +55,10 @@ _YARN = {
     "rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
     "original_max_position_embeddings": 4096,
 }  # fmt: skip
+_GPT_OSS = {
+    "num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN,
+    "hidden_size": 64, "intermediate_size": 96,  # whole blocks of MXFP4
+}  # fmt: skip
 VARIATIONS = {
     "gemma": ("Gemma", {"tie_word_embeddings": False}),
     "granite": ("Granite", _GRANITE),
@@ -69,10 +73,7 @@ VARIATIONS = {
     "mixtral": ("Mixtral", {"num_local_experts": 6}),
     "qwen2_moe": ("Qwen2Moe", _EXPERTS | {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}),
     "olmoe": ("Olmoe", _EXPERTS),
-    "gpt_oss": (
-        "GptOss",
-        {"num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN},
-    ),
+    "gpt_oss": ("GptOss", _GPT_OSS),
 }
 OTHERS = {"cohere": ("Cohere", {})}  # computed by transformers
 
