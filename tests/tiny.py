@@ -262,12 +262,12 @@ def calling(template: str, *tokens: str) -> Path:
 
 
 @lru_cache
-def speaking(layers: int = 2, seed: int = 1) -> Path:
+def speaking(layers: int = 2, seed: int = 1, shape: str = "llama") -> Path:
     """The folder of a random network with a byte tokenizer, as a hub stores it."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    folder = Path(_FOLDER.name, f"speaking-{layers}-{seed}")
-    network("llama", layers, seed, vocabulary=SPEAKING).save_pretrained(folder)
+    folder = Path(_FOLDER.name, f"speaking-{shape}-{layers}-{seed}")
+    network(shape, layers, seed, vocabulary=SPEAKING).save_pretrained(folder)
     control = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
     pieces = [*control, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     backend = Tokenizer(models.BPE({piece: index for index, piece in enumerate(pieces)}, []))
