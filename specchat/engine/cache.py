@@ -123,13 +123,18 @@ class KVCache:
         """
         end, slot = self.length + keys.shape[2], self.require_slot()
         stored_keys, stored_values = slot.layers[layer]
-        is_int8, kv_length = slot.layout.is_int8, kv_length or end
+        is_int8 = slot.layout.is_int8
         stored_keys[:, :, self.length : end] = quantize_rows(keys) if is_int8 else keys
         stored_values[:, :, self.length : end] = quantize_rows(values) if is_int8 else values
-        visible_keys, visible_values = stored_keys[:, :, :kv_length], stored_values[:, :, :kv_length]
-        if is_int8:
-            return dequantize_rows(visible_keys, keys.dtype), dequantize_rows(visible_values, values.dtype)
-        return visible_keys, visible_values
+        return self.read(layer, kv_length or end)
+
+    def read(self, layer: int, kv_length: int) -> tuple[Tensor, Tensor]:
+        """The first `kv_length` rows, new ones included, in the dtype of the passes. [1, H, kv_length, size]"""
+        layout, stored = self.require_slot().layout, self.require_slot().layers[layer]
+        keys, values = (rows[:, :, :kv_length] for rows in stored)
+        if layout.is_int8:
+            return dequantize_rows(keys, layout.dtype), dequantize_rows(values, layout.dtype)
+        return keys, values
 
     def kv_location(self, layer: int, kv_length: int) -> KVLocation:
         """The rows of a layer, for a pass that writes its rows itself and attends to `kv_length` rows."""

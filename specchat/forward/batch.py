@@ -86,6 +86,7 @@ class ForwardBatch:
     kv_location: Callable[[int], KVLocation] | None = None  # of a layer, for kernels that write rows by address
     cache_rows: CacheRows | None = None  # for kernels of a GPU; None where no mask of bits can say what a row sees
     is_batch_invariant: bool = False  # each row must be bit-identical in every batch: draft trees are verified
+    read_kv: Callable[[int], tuple[Tensor, Tensor]] | None = None  # layer -> visible keys and values, for later layers
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ class RowBatch:
             masks,
             partial(cache.write, kv_length=self.kv_length),
             partial(cache.kv_location, kv_length=self.kv_length),
+            read_kv=partial(cache.read, kv_length=self.kv_length),
         )
 
     def cache_rows(self, cache: KVCache, device: torch.device) -> CacheRows | None:

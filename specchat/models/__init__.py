@@ -7,6 +7,7 @@ tensor_files       names, shapes and rows of tensors in safetensors and pickles;
 fp8_checkpoints    published FP8 weights with scales, read as floats
 int4_checkpoints   published AWQ and GPTQ weights, packed or read as floats
 llama_families     the families that forward.llama computes: their configs and tensor names, as a table
+gemma4_layers      the shapes of the layers of Gemma 4, from its config
 llama_weights      safetensors of a Llama-like model → forward.llama
 transformers_files any other safetensors → a network of transformers; missing and unknown tensors are refused
 network_weights    which weights of a network of transformers are quantized, one after the other, while it is loaded
