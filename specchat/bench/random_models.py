@@ -28,6 +28,7 @@ from specchat.models.llama_families import (
     PER_LAYER_NORM,
     PER_LAYER_OUTPUT_NORM,
     PER_LAYER_PROJECTION,
+    has_experts,
     network_config,
 )
 from specchat.models.llama_manifest import read_dimensions
@@ -54,13 +55,20 @@ MODEL_CONFIGS: Mapping[str, dict[str, Any]] = {
         "layer_types": [*["sliding_attention"] * 4, "full_attention"] * 3, "hidden_size_per_layer_input": 128,
         "vocab_size_per_layer_input": 65536, "hidden_activation": "gelu_pytorch_tanh",
     },
+    "moe-0.7b-a0.1b": {
+        "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 768,
+        "intermediate_size": 2048, "moe_intermediate_size": 256, "num_experts": 64, "num_experts_per_tok": 8,
+        "norm_topk_prob": True, "num_hidden_layers": 16, "num_attention_heads": 12, "num_key_value_heads": 4,
+        "head_dim": 64, "vocab_size": 32768, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0, "hidden_act": "silu",
+    },
     "8b": {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
         "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
     },
 }  # fmt: skip
-QK_NORM_TYPES = ("qwen3", "gemma3_text", "gemma4_text")
+QK_NORM_TYPES = ("qwen3", "qwen3_moe", "gemma3_text", "gemma4_text")
 SHAPE_TYPES = ("llama", "mistral", "qwen2", "gemma2", *QK_NORM_TYPES)  # whose tensors are written here
 RANDOM_WEIGHTS_WARNING = "the weights are random: the text is meaningless, the times are not"
 RESIDUAL_SCALE = 0.02  # of the output of each layer
@@ -125,7 +133,7 @@ def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
 
     sizes = read_dimensions(config, folder)
     for number in range(sizes.layers):
-        tensors = dict(_layer(config, sizes.shape(number), f"model.layers.{number}", rng))
+        tensors = dict(_layer(config, sizes.shape(number), number, rng))
         write(f"model-{number + 1:05d}.safetensors", tensors)
     size = config["hidden_size"]
     embedding = _random_tensor((config["vocab_size"], size), 1.0, rng)
@@ -144,10 +152,10 @@ def _per_layer_input(sizes: Dimensions, rng: torch.Generator) -> Iterator[tuple[
 
 
 def _layer(
-    config: Mapping[str, Any], shape: LayerShape, prefix: str, rng: torch.Generator
+    config: Mapping[str, Any], shape: LayerShape, number: int, rng: torch.Generator
 ) -> Iterator[tuple[str, Tensor]]:
-    size, heads, small = config["hidden_size"], config["num_attention_heads"], config.get("hidden_size_per_layer_input")
-    inner, head, kv_heads = shape.intermediate_size, shape.head_size, shape.kv_heads
+    prefix, size, heads = f"model.layers.{number}", config["hidden_size"], config["num_attention_heads"]
+    head, kv_heads = shape.head_size, shape.kv_heads
     for norm in FAMILIES[config["model_type"]].names.norms:
         yield f"{prefix}.{norm}.weight", _neutral_norm(config, size)
     for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
@@ -159,14 +167,23 @@ def _layer(
         if config["model_type"] in QK_NORM_TYPES and part != "v":
             yield f"{prefix}.self_attn.{part}_norm.weight", _neutral_norm(config, head)
     yield f"{prefix}.self_attn.o_proj.weight", _random_tensor((size, heads * head), RESIDUAL_SCALE * WEIGHT_STD, rng)
-    yield f"{prefix}.mlp.gate_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
-    yield f"{prefix}.mlp.up_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
-    yield f"{prefix}.mlp.down_proj.weight", _random_tensor((size, inner), RESIDUAL_SCALE * WEIGHT_STD, rng)
-    if small:
+    if small := config.get("hidden_size_per_layer_input"):
         yield f"{prefix}.{PER_LAYER_GATE}.weight", _random_tensor((small, size), WEIGHT_STD, rng)
         yield f"{prefix}.{PER_LAYER_PROJECTION}.weight", _random_tensor((size, small), WEIGHT_STD, rng)
         yield f"{prefix}.{PER_LAYER_OUTPUT_NORM}.weight", _neutral_norm(config, size)
         yield f"{prefix}.{LAYER_SCALAR}", torch.full((1,), LAYER_SCALE, dtype=torch.bfloat16)
+    if not has_experts(config, number):
+        yield from _mlp(f"{prefix}.mlp", size, shape.intermediate_size, rng)
+        return
+    yield f"{prefix}.mlp.gate.weight", _random_tensor((config["num_experts"], size), WEIGHT_STD, rng)
+    for expert in range(config["num_experts"]):
+        yield from _mlp(f"{prefix}.mlp.experts.{expert}", size, config["moe_intermediate_size"], rng)
+
+
+def _mlp(prefix: str, size: int, inner: int, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    yield f"{prefix}.gate_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
+    yield f"{prefix}.up_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
+    yield f"{prefix}.down_proj.weight", _random_tensor((size, inner), RESIDUAL_SCALE * WEIGHT_STD, rng)
 
 
 def _neutral_norm(config: Mapping[str, Any], size: int) -> Tensor:

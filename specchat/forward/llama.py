@@ -1,4 +1,4 @@
-"""Dense networks of the Llama architecture without transformers; `Scaling` and the layers say what a family varies.
+"""Networks of the Llama architecture without transformers; `Scaling` and the layers say what a family varies.
 
 Fused matmuls, packed weights, and tables of rotary embeddings. It computes what transformers computes. Knows
 tensors; knows no file.
@@ -6,13 +6,14 @@ tensors; knows no file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from specchat.devices import kind_of
-from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.cache import NO_KV_ROWS, NO_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena
 from specchat.engine.model import ModelOutput, SampledOutput
@@ -30,9 +31,12 @@ from specchat.forward.batch import (
 )
 from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput, Progress
 from specchat.forward.decoder_layer import AttentionKind, DecoderLayer, DecoderStack, RopeAngles
+from specchat.forward.expert_linear import ExpertLinear
 from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.gated_delta_net import DeltaNetSizes, RecurrentPass
 from specchat.forward.layer_shape import LayerShape
 from specchat.forward.linear import Linear, QuantLinear
+from specchat.forward.moe import ExpertSizes
 from specchat.forward.per_layer_input import PerLayerInput
 from specchat.forward.scaling import Scaling
 
@@ -49,6 +53,10 @@ class Dimensions:
     epsilon: float
     max_position_embeddings: int
     scaling: Scaling = LLAMA_SCALING
+    experts: ExpertSizes | None = None  # of networks whose MLP is a mixture of experts
+    has_sinks: bool = False  # a learned score of each head beside the scores of the keys
+    delta_net: DeltaNetSizes | None = None  # of the recurrent layers
+    recurrent_layers: frozenset[int] = frozenset()
     layer_shapes: tuple[LayerShape, ...] = ()  # where layers differ from the sizes above
     per_layer_input_size: int = 0  # of the vector that each layer reads for a token
     per_layer_vocab_size: int = 0
@@ -59,16 +67,21 @@ class Dimensions:
         return LayerShape(self.kv_heads, self.head_size, self.intermediate_size)
 
     def attention(self, layer: int) -> AttentionDimensions:
-        shape, scaling = self.shape(layer), self.scaling
+        shape = self.shape(layer)
         return AttentionDimensions(
-            self.heads, shape.kv_heads, shape.head_size, self.epsilon, scaling, shape.normalizes_values
-        )
+            self.heads, shape.kv_heads, shape.head_size, self.epsilon, self.scaling, self.has_sinks,
+            shape.normalizes_values,
+        )  # fmt: skip
 
     @property
     def kv_shapes(self) -> tuple[tuple[int, int, int], ...]:
-        """Heads and sizes of the keys and values of each layer that writes its own; those that read come last."""
-        shapes = (self.shape(layer) for layer in range(self.layers))
-        return tuple((each.kv_heads, each.head_size, each.head_size) for each in shapes if each.kv_source is None)
+        """What each layer writes to the KV cache; those that read the rows of others come last and are left out."""
+        shapes = ((layer, self.shape(layer)) for layer in range(self.layers))
+        return tuple(
+            NO_KV_ROWS if layer in self.recurrent_layers else (shape.kv_heads, shape.head_size, shape.head_size)
+            for layer, shape in shapes
+            if shape.kv_source is None
+        )
 
 
 @dataclass(frozen=True)
@@ -86,11 +99,13 @@ class Weights:
 
 
 class LlamaModel:
-    """A model of the dense Llama family. With `graphs`, passes over few nodes are CUDA graphs over a KV arena.
+    """A model of the Llama family. With `graphs`, passes over few nodes are CUDA graphs over a KV arena.
 
     With native kernels it is batch invariant: a node of a draft tree has the bits of plain decoding. Without them,
     exact mode pads every pass to the same shape.
     """
+
+    supports_self_drafting: ClassVar[bool] = True  # draft passes of fewer layers or fewer rows leave no trace
 
     def __init__(
         self,
@@ -111,7 +126,8 @@ class LlamaModel:
         ops = _fused_ops(weights.attentions, self._like if has_kernels else None)
         self.ops = ops[0]  # they differ in attention only
         self.is_batch_invariant = all(each.is_batch_invariant for each in ops) and _have_invariant_linears(weights)
-        self.is_exact = self.is_batch_invariant or limits.exact
+        # an expert computes as many rows as chose it, whatever the number of rows of the pass
+        self.is_exact = self.is_batch_invariant or (limits.exact and dimensions.experts is None)
         if self.is_batch_invariant and limits.exact:
             limits = self.limits = replace(limits, exact=False)
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
@@ -171,6 +187,11 @@ class LlamaModel:
         return self._forward_chain(tokens, cache, ForwardDepth(exit_layer)).logits
 
     @torch.inference_mode()
+    def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
+        states = self._forward(chain_nodes(tokens), cache, ForwardDepth(len(self.weights.layers)), skipped)
+        return self._scaled_logits(states.final[-1:])
+
+    @torch.inference_mode()
     def exit_logits(self, hidden_states: Tensor) -> Tensor:
         return self._scaled_logits(self.ops.rms_norm(hidden_states, self.weights.norm))
 
@@ -221,9 +242,24 @@ class LlamaModel:
         logits = self._scaled_logits(states.final)
         return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
 
-    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
-        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache), cache)
-        return self._stack.forward(self._embed_nodes(nodes.tokens), replace(batch, is_batch_invariant=is_tree), depth)
+    def _forward(
+        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, skipped: range = NO_ROWS, *, is_tree: bool = False
+    ) -> HiddenStates:
+        return self._run(nodes, cache, depth, skipped, is_tree=is_tree)
+
+    def _run(
+        self,
+        nodes: Nodes,
+        cache: KVCache,
+        depth: ForwardDepth,
+        skipped: range = NO_ROWS,
+        *,
+        is_tree: bool,
+        recurrent: RecurrentPass | None = None,
+    ) -> HiddenStates:
+        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache, skipped), cache)
+        batch = replace(batch, is_batch_invariant=is_tree, recurrent=recurrent)
+        return self._stack.forward(self._embed_nodes(nodes.tokens), batch, depth)
 
     @torch.inference_mode()
     def _embed_nodes(self, tokens: list[int] | Tensor) -> Tensor:
@@ -263,11 +299,12 @@ def _have_one_dtype(weights: Weights) -> bool:
 
 
 def _have_invariant_linears(weights: Weights) -> bool:
-    modules = [
-        module
-        for layer in weights.layers
-        for module in (layer.self_attn, layer.mlp, layer.per_layer_gate, weights.per_layer_input)
-        if module is not None
-    ]
-    linears = [each for module in modules for each in vars(module).values() if isinstance(each, QuantLinear)]
-    return all(isinstance(each, QuantLinear) and each.is_batch_invariant for each in (*linears, weights.lm_head))
+    parts = (*weights.layers, weights.per_layer_input, weights.lm_head)
+    return isinstance(weights.lm_head, QuantLinear) and all(map(_is_invariant, parts))
+
+
+def _is_invariant(part: object) -> bool:
+    """Whether all linear layers in this part of a network are batch invariant."""
+    if isinstance(part, QuantLinear | ExpertLinear):
+        return part.is_batch_invariant
+    return not is_dataclass(part) or all(map(_is_invariant, vars(part).values()))
