@@ -50,6 +50,16 @@ _GRANITE = {
     "embedding_multiplier": 6.0, "attention_multiplier": 0.3, "residual_multiplier": 0.22, "logits_scaling": 3.0,
     "attention_bias": True,
 }  # fmt: skip
+_GEMMA4 = {  # its last layers read the keys and values of the second and the third
+    "num_hidden_layers": 5, "num_kv_shared_layers": 2, "sliding_window": 24, "global_head_dim": 16,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": VOCABULARY, "use_double_wide_mlp": True,
+    "final_logit_softcapping": 5.0,
+}  # fmt: skip
+_GEMMA4_UNIFIED = {
+    "layer_types": ["sliding_attention", "full_attention", "full_attention"], "sliding_window": 24,
+    "global_head_dim": 20, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+}  # fmt: skip
 _EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": True}
 _YARN = {
     "rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
@@ -69,6 +79,8 @@ _GPT_OSS = {
 }  # fmt: skip
 VARIATIONS = {
     "gemma": ("Gemma", {"tie_word_embeddings": False}),
+    "gemma4": ("Gemma4Text", _GEMMA4),
+    "gemma4_unified": ("Gemma4UnifiedText", _GEMMA4_UNIFIED),
     "granite": ("Granite", _GRANITE),
     "phi3": ("Phi3", {"sliding_window": 24}),
     "olmo2": ("Olmo2", {}),
@@ -99,10 +111,9 @@ def network(
     config = getattr(transformers, f"{family}Config")(**(SIZES | sizes | extra))
     model = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")(config)
     if shape in VARIATIONS:
-        for weights in (
-            each for name, each in model.named_parameters() if name.endswith(("norm.weight", "bias", "sinks"))
-        ):
-            torch.nn.init.normal_(weights, mean=float(weights.data.mean()), std=0.2)
+        for name, weights in (*model.named_parameters(), *model.named_buffers()):
+            if name.endswith(("norm.weight", "bias", "sinks", "layer_scalar")):
+                torch.nn.init.normal_(weights, mean=float(weights.data.mean()), std=0.2)
     return model.to(device, dtype).eval()
 
 
