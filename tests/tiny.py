@@ -61,6 +61,7 @@ _GEMMA4_UNIFIED = {
     "global_head_dim": 20, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
 }  # fmt: skip
 _EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": True}
+_SHARED_EXPERTS = _EXPERTS | {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}
 _YARN = {
     "rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
     "original_max_position_embeddings": 4096,
@@ -71,7 +72,8 @@ _DELTA = {
 }  # fmt: skip
 HYBRIDS = {
     "qwen3_5": ("Qwen3_5Text", {}),
-    "qwen3_next": ("Qwen3Next", {"num_experts": 0, "mlp_only_layers": [0, 1, 2]}),
+    "qwen3_next": ("Qwen3Next", _SHARED_EXPERTS | {"mlp_only_layers": [1]}),
+    "qwen3_5_moe": ("Qwen3_5MoeText", _SHARED_EXPERTS),
 }
 _GPT_OSS = {
     "num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN,
@@ -91,7 +93,7 @@ VARIATIONS = {
     "ministral": ("Ministral", {"sliding_window": 24}),
     "qwen3_moe": ("Qwen3Moe", _EXPERTS | {"moe_intermediate_size": 40, "mlp_only_layers": [1]}),
     "mixtral": ("Mixtral", {"num_local_experts": 6}),
-    "qwen2_moe": ("Qwen2Moe", _EXPERTS | {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}),
+    "qwen2_moe": ("Qwen2Moe", _SHARED_EXPERTS),
     "olmoe": ("Olmoe", _EXPERTS),
     "gpt_oss": ("GptOss", _GPT_OSS),
     **{name: (family, _DELTA | extra) for name, (family, extra) in HYBRIDS.items()},

@@ -75,7 +75,6 @@ def is_llama_like(config: dict[str, Any]) -> bool:
         and not network.get("mlp_bias")
         and network.get("clip_qkv") is None
         and network.get("use_bidirectional_attention") in (None, False, "vision")  # images are not read
-        and not (is_hybrid(network) and network.get("num_experts"))
         and not network.get("enable_moe_block")
     )
 
