@@ -50,5 +50,7 @@ class MagicDec(SelfDrafter):
 
 def build(resources: DraftingResources) -> Drafter | None:
     target = resources.target
+    if not isinstance(target, LlamaModel) or not target.supports_self_drafting:
+        return None
     # a draft pass is no CUDA graph, so it would take longer than the target's
-    return MagicDec(target) if isinstance(target, LlamaModel) and target.graphs is None else None
+    return MagicDec(target) if target.graphs is None else None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from specchat.engine.kv_arena import KVArena
 
 MIN_BUCKET_ROWS = 1024  # committed rows
+NO_KV_ROWS = (0, 0, 0)  # the shape of a layer that has none
 SCRATCH_ROWS = 256  # rows past the text that a pass may write: the largest tree or prefill chunk
 NO_ROWS = range(0)
 
@@ -43,6 +44,11 @@ class KVLayout:
         """Heads and stored size of the keys and of the values of each layer."""
         extra = SCALE_BYTES if self.is_int8 else 0
         return [[(heads, key + extra), (heads, value + extra)] for heads, key, value in self.shapes]
+
+    @property
+    def has_all_layers(self) -> bool:
+        """Whether its rows are all that a network keeps of a text: a recurrent layer keeps a state and no rows."""
+        return bool(self.shapes) and NO_KV_ROWS not in self.shapes
 
     @property
     def bytes_per_row(self) -> int:
@@ -109,7 +115,9 @@ class KVCache:
     def __init__(self) -> None:
         self.length = 0  # committed rows
         self.rollback_floor = 0  # a rollback below this goes to a checkpoint: recurrent layers have no rollback
+        self.rollback_rows: int | None = None  # one over more rows goes to a checkpoint, too; None: any number
         self.checkpoints: tuple[int, ...] = ()  # the lengths that such a rollback can go to, beside 0
+        self.last_path: list[int] = []  # the nodes that were committed last
         self.network_bytes = 0  # of keys, values and states that a network keeps in its own cache
         self.slot: Slot | None = None  # None while offloaded or dropped
 
@@ -150,9 +158,13 @@ class KVCache:
             for stack in slot.stacks.values():
                 stack[:, :, self.length : self.length + len(path)] = stack.index_select(2, rows)
         self.length += len(path)
+        self.last_path = path
 
     def rollback(self, length: int) -> None:
-        if length < self.rollback_floor:
+        floor = self.rollback_floor
+        if self.rollback_rows is not None:
+            floor = max(floor, self.length - self.rollback_rows)
+        if length < floor:
             length = max((each for each in self.checkpoints if each <= length), default=0)
         self.length = min(self.length, length)
 

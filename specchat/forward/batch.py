@@ -22,6 +22,7 @@ from specchat.engine.tree import DraftTree
 
 if TYPE_CHECKING:
     from specchat.forward.attention import AttentionMask
+    from specchat.forward.gated_delta_net import RecurrentPass
 
 EXACT_ROWS = 16
 MASK_BITS = 64  # nodes of an ancestor mask
@@ -86,6 +87,7 @@ class ForwardBatch:
     kv_location: Callable[[int], KVLocation] | None = None  # of a layer, for kernels that write rows by address
     cache_rows: CacheRows | None = None  # for kernels of a GPU; None where no mask of bits can say what a row sees
     is_batch_invariant: bool = False  # each row must be bit-identical in every batch: draft trees are verified
+    recurrent: RecurrentPass | None = None  # for recurrent layers
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,13 @@ class Nodes:
     tokens: list[int] | Tensor  # [N]
     depths: list[int]  # [N]
     attention_mask: Tensor  # bool [N, N]
+
+    @property
+    def parents(self) -> list[int]:
+        """The last node that each node sees before itself; -1 for a root. [N]"""
+        earlier = self.attention_mask.tril(-1)
+        places = torch.arange(len(self.depths)).masked_fill(~earlier, -1)
+        return places.amax(dim=1).tolist()
 
     def padded(self, count: int) -> Nodes:
         """With padding nodes at the end, which see only themselves and which no other node sees."""

@@ -46,16 +46,18 @@ inline float load_scale(const int8_t* row, int size) {
     return scale;
 }
 
-// RMS norm of one head, skipped without a weight, then RoPE: half-split layout, the first half of `sin` is negative.
+// RMS norm of one head, skipped without a weight, then RoPE of its first numbers: half-split layout, the first half of
+// `sin` is negative.
 template <class T>
-void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, T* out, int size, float epsilon,
-                    float offset) {
+void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, T* out, int size, int rotary,
+                    float epsilon, float offset) {
     T normed[MAX_HEAD_SIZE];
     if (weight) {
         rms_norm_row(head, weight, normed, size, epsilon, offset);
         head = normed;
     }
-    const int half = size / 2;
+    const int half = rotary / 2;
+    std::memcpy(out + rotary, head + rotary, sizeof(T) * (size - rotary));
 #pragma omp simd
     for (int i = 0; i < half; i++) {
         const float first = to_float(head[i]), second = to_float(head[i + half]);
@@ -64,19 +66,20 @@ void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, 
     }
 }
 
-// states [count, heads + 2 kv_heads, size]; cos, sin [count, size] -> queries [heads, count, size], and keys and values
+// states [count, heads + 2 kv_heads, size]; cos, sin [count, rotary] -> queries [heads, count, size], and keys and values
 // in the rows of a KV cache: `stride` numbers lie between two of its heads.
 template <class T, class Stored>
 void qk_norm_rope(const T* states, const T* q_norm, const T* k_norm, const T* cos, const T* sin, T* queries,
-                  Stored* keys, Stored* values, int64_t count, int heads, int kv_heads, int size, int64_t stride,
-                  float epsilon, float offset) {
+                  Stored* keys, Stored* values, int64_t count, int heads, int kv_heads, int size, int rotary,
+                  int64_t stride, float epsilon, float offset) {
     const int64_t row_size = row_stride<Stored>(size);
     T rotated[MAX_HEAD_SIZE];
-    for (int64_t row = 0; row < count; row++, cos += size, sin += size) {
+    for (int64_t row = 0; row < count; row++, cos += rotary, sin += rotary) {
         for (int head = 0; head < heads; head++, states += size)
-            norm_rope_head(states, q_norm, cos, sin, queries + (head * count + row) * size, size, epsilon, offset);
+            norm_rope_head(states, q_norm, cos, sin, queries + (head * count + row) * size, size, rotary, epsilon,
+                           offset);
         for (int head = 0; head < kv_heads; head++, states += size) {
-            norm_rope_head(states, k_norm, cos, sin, rotated, size, epsilon, offset);
+            norm_rope_head(states, k_norm, cos, sin, rotated, size, rotary, epsilon, offset);
             store_row(rotated, keys + head * stride + row * row_size, size);
         }
         for (int head = 0; head < kv_heads; head++, states += size)
@@ -234,9 +237,10 @@ void compute_scores(const T* queries, const Stored* keys, float* scores, int64_t
 }
 
 // Softmax over the keys that a row sees, in place; the others get 0. Lanes are summed by position, so that a path
-// through a tree sums the lanes of a chain. Loops run over whole vectors: `row_length` is a multiple of LANES.
+// through a tree sums the lanes of a chain. Loops run over whole vectors: `row_length` is a multiple of LANES. A sink
+// is a score that takes its share of the softmax and has no value; -INFINITY is none.
 void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t kv_length, int64_t row_length,
-             float scale, float cap) {
+             float scale, float cap, float sink) {
     float largest = -INFINITY, total = 0;
     if (cap > 0) {
 #pragma omp simd
@@ -248,6 +252,7 @@ void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t k
         for (int64_t i = 0; i < kv_length; i++) scores[i] = allowed[i] ? scores[i] : -INFINITY;
 #pragma omp simd reduction(max : largest)
     for (int64_t i = 0; i < row_length; i++) largest = scores[i] > largest ? scores[i] : largest;
+    largest = sink / scale > largest ? sink / scale : largest;
 #pragma omp simd
     for (int64_t i = 0; i < row_length; i++) scores[i] = exponential((scores[i] - largest) * scale);
     float lanes[LANES] = {};
@@ -258,6 +263,7 @@ void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t k
     for (int64_t column = committed; column < kv_length; column++)
         if (!allowed || allowed[column]) lanes[position++ % LANES] += scores[column];
     for (int lane = 0; lane < LANES; lane++) total += lanes[lane];
+    if (sink > -INFINITY) total += exponential(sink - largest * scale);
     const float inverse = 1.0f / total;
 #pragma omp simd
     for (int64_t i = 0; i < row_length; i++) scores[i] *= inverse;
@@ -311,11 +317,11 @@ void sum_slice(const float* weights, int64_t rows, int64_t row_length, const Sto
 // queries [heads, count, size]; keys, values [kv_heads, .., size], their first `kv_length` rows without those skipped, of
 // which the last `count` are those of the pass; `allowed` [count, kv_length] says which a row sees, and null is all -> out
 // [count, heads, size]. `scratch` holds heads * count * (kv_length rounded up to whole vectors + size) floats. Scores are
-// products times `scale`; with a `cap` above 0 they become cap * tanh(score / cap).
+// products times `scale`; with a `cap` above 0 they become cap * tanh(score / cap). `sinks` [heads] may be null.
 template <class T, class Stored>
 void attention(const T* queries, const Stored* keys, const Stored* values, const uint8_t* allowed, T* out, int64_t count,
                int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, int64_t first_skipped,
-               int64_t skipped_count, float* scratch, int64_t threads, float scale, float cap) {
+               int64_t skipped_count, float* scratch, int64_t threads, float scale, float cap, const T* sinks) {
     const SkippedRows skipped{first_skipped, skipped_count};
     const int64_t blocks = (kv_length + LANES - 1) / LANES, row_length = blocks * LANES;
     const int64_t rows = heads / kv_heads * count;  // query heads that share a key head are rows of it
@@ -335,7 +341,7 @@ void attention(const T* queries, const Stored* keys, const Stored* values, const
     in_parallel(workers, [&](int64_t part, int64_t parts) {
         for (int64_t row = heads * count * part / parts; row < heads * count * (part + 1) / parts; row++)
             softmax(scores + row * row_length, allowed ? allowed + row % count * kv_length : nullptr, kv_length - count,
-                    kv_length, row_length, scale, cap);
+                    kv_length, row_length, scale, cap, sinks ? to_float(sinks[row / count]) : -INFINITY);
     });
     const int64_t slices = (size + 2 * LANES - 1) / (2 * LANES);
     in_parallel(workers, [&](int64_t part, int64_t parts) {

@@ -73,6 +73,10 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "a head that reads the hidden states of three layers", "an EAGLE-3 head trained for this target",
         builder="specchat.drafters.eagle:build_eagle3",
     ),
+    "peagle": DrafterInfo(
+        "as eagle3, with all draft tokens in one pass", "a P-EAGLE head trained for this target",
+        builder="specchat.drafters.peagle:build",
+    ),
     "mtp": DrafterInfo(
         "multi-token prediction layers of the model", "a target whose checkpoint has MTP layers",
         builder="specchat.drafters.eagle:build_mtp",
@@ -80,6 +84,10 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     "dflash": DrafterInfo(
         "a head that proposes a block at once", "a DFlash head trained for this target",
         builder="specchat.drafters.dflash:build_dflash",
+    ),
+    "dflash2": DrafterInfo(
+        "a block head that chooses among candidates by the token before", "a DFlash-2 head trained for this target",
+        builder="specchat.drafters.dflash:build_dflash2",
     ),
     "dspark": DrafterInfo(
         "a block head that corrects each token by the one before it", "a DSpark head trained for this target",

@@ -76,8 +76,18 @@ DRAFTERS: dict[str, Callable[[str], Drafter]] = {
         SuffixDecoding(), TokenRecycling(), Lookahead(), DraftModelDrafter(small(shape)), Chaos(5)
     ),
 }
-TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral", "graphs-mistral"]
-HEADS = ["eagle", "eagle3", "mtp", "mtp latent", "medusa", "hydra", "hydra++", "dflash", "dspark"]
+TARGETS = [
+    *SHAPES,
+    "dense-llama",
+    "dense-qwen2",
+    "dense-qwen3",
+    "dense-mistral",
+    "dense-qwen3_moe",
+    "dense-qwen3_5",
+    "dense-gpt_oss",
+    "graphs-mistral",
+]
+HEADS = ["eagle", "eagle3", "peagle", "mtp", "mtp latent", "medusa", "hydra", "hydra++", "dflash", "dflash2", "dspark"]
 PLANS = {
     "open": frozenset[int](),
     "stop": STOPS,

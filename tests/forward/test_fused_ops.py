@@ -28,6 +28,7 @@ from specchat.forward.fused_ops import (
 from specchat.forward.linear import TOLERANCE
 from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import NativeBorderError, native_kernels
+from specchat.forward.scaling import SwiGluClamp
 from tests.tiny import target
 
 CHAIN = [60, 61, 3]
@@ -37,6 +38,7 @@ SHAPES = [
     AttentionDimensions(14, 2, 64, 1e-6),
     AttentionDimensions(3, 3, 80, 1e-5),
     AttentionDimensions(8, 1, 512, 1e-6),
+    AttentionDimensions(6, 2, 24, 1e-6, has_sinks=True),
 ]
 
 pytestmark = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
@@ -84,7 +86,8 @@ def attention_results(
         batch = ForwardBatch(positions, {None: mask}, partial(cache.write, skipped=skipped), kv_location)
         norms = [random(dtype, sizes.head_size, seed=seed) for seed in (5, 6)] if has_norms else (None, None)
         qkv = random(dtype, count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size, seed=8)
-        output = ops.attention(QKVInputs(qkv, *norms, cos, sin), batch, 0, None)
+        sinks = 3 * random(dtype, sizes.heads, seed=9) if sizes.has_sinks else None
+        output = ops.attention(QKVInputs(qkv, *norms, cos, sin, sinks), batch, 0, None)
         layers = cache.require_slot().layers[0]
         return [output, *(dequantize_rows(each, dtype) if is_int8 else each.clone() for each in layers)]
 
@@ -159,6 +162,8 @@ def test_rms_norm_and_swiglu_have_the_results_of_torch(dtype):
     assert is_close(
         native_ops.silu_and_mul(rows[:, :76]), torch_ops.silu_and_mul(rows[:, :76])
     )  # not contiguous, as padded matmul results
+    clamp = SwiGluClamp(1.702, 1.5)
+    assert is_close(native_ops.clamped_swiglu(rows[:, :76], clamp), torch_ops.clamped_swiglu(rows[:, :76], clamp))
 
 
 BORDERS = {
@@ -234,6 +239,8 @@ def test_a_row_is_bit_identical_in_every_batch(dtype):
     for count in (1, 4, 9):
         assert torch.equal(native_ops.rms_norm(rows[:count], weight), native_ops.rms_norm(rows, weight)[:count])
         assert torch.equal(native_ops.silu_and_mul(rows[:count]), native_ops.silu_and_mul(rows)[:count])
+        few, all_rows = (native_ops.clamped_swiglu(each, SwiGluClamp(1.702, 1.5)) for each in (rows[:count], rows))
+        assert torch.equal(few, all_rows[:count])
 
 
 @pytest.mark.parametrize(("threads", "rows"), [(1, 512), (2, 256), (8, NATIVE_MIN_ROWS), (64, NATIVE_MIN_ROWS)])
@@ -258,7 +265,7 @@ def test_many_rows_use_torch(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "out"),
-    [("_rms_norm", 2), ("_add_rms_norm", 4), ("_silu_and_mul", 1)],
+    [("_rms_norm", 2), ("_add_rms_norm", 4), ("_silu_and_mul", 1), ("_clamped_swiglu", 1)],
 )
 def test_kernels_with_wrong_results_are_detected(name, out, monkeypatch):
     native_ops, _ = both()
@@ -306,7 +313,9 @@ def test_norms_in_another_dtype_use_torch():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", ["dense-qwen3", "dense-mistral"])  # mistral: its window is shorter than the text
+@pytest.mark.parametrize(
+    "shape", ["dense-qwen3", "dense-mistral", "dense-gpt_oss"]
+)  # a window that is shorter than the text; sinks
 @pytest.mark.parametrize("has_int8_kv", [False, True])
 def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(shape, dtype, has_int8_kv):
     model = target(shape, dtype=dtype, has_int8_kv=has_int8_kv)
@@ -354,7 +363,7 @@ def test_attention_of_a_row_is_bit_identical_in_every_batch(dtype):
     assert all(torch.equal(output(count), output(7)[:count]) for count in range(1, 7))
 
 
-def test_partly_rotated_heads_use_torch():
+def test_partly_rotated_heads_are_those_of_torch():
     native_ops, torch_ops = both()
     qkv = random(torch.float32, 2, 8 * 12)
     cos, sin = random(torch.float32, 2, 2, 1, 6, seed=2)
@@ -371,7 +380,7 @@ def test_partly_rotated_heads_use_torch():
         )
         outputs.append(ops.attention(QKVInputs(qkv, None, None, cos, sin), batch, 0, None))
 
-    assert torch.equal(*outputs)
+    torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-5)
 
 
 def test_a_cache_returns_the_location_of_the_rows_of_a_pass():
