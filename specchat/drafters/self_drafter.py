@@ -7,7 +7,7 @@ subclass to say; this file knows neither layers nor windows.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 
 from torch import Tensor
 
@@ -21,7 +21,7 @@ CHAIN_LENGTH = 4
 SHORTLIST = 8  # best tokens that get a probability
 
 
-class SelfDrafter(Drafter):
+class SelfDrafter(Drafter, ABC):
     """Drafts a chain with the target; at T > 0 each token of it has a second-best sibling.
 
     It needs the target's cache of the whole text except the last token, and proposes nothing without it.
