@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from specchat.drafters.dflash import DFlashDrafter
 from specchat.drafters.eagle import EagleDrafter, TreeConfig
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.hydra import Hydra
+from specchat.drafters.magicdec import MagicDec
 from specchat.drafters.medusa import Medusa
 from specchat.drafters.peagle import PEagleDrafter
 from specchat.engine.cache import SCRATCH_ROWS
@@ -73,11 +75,17 @@ def read(writing: Generation, text: list[int]) -> None:
         list(writing.prefill())
 
 
+SELF_DRAFTERS: dict[str, Callable[[LlamaModel], Drafter]] = {
+    "exit": lambda target: EarlyExit(target, exit_layer=2),
+    "magicdec": lambda target: MagicDec(target, window_tokens=8),
+}
+
+
 def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Drafter:
-    """A drafter with such a head, or with an exit after the second layer; the target returns its hidden states."""
-    if kind == "exit":
-        assert isinstance(target, LlamaModel), "only our own passes can end early"
-        return EarlyExit(target, exit_layer=2)
+    """A drafter with such a head, or one of SELF_DRAFTERS; the target returns the hidden states of a head."""
+    if kind in SELF_DRAFTERS:
+        assert isinstance(target, LlamaModel), "only our own passes can leave something out"
+        return SELF_DRAFTERS[kind](target)
     head = tiny_head(kind, target)
     target.set_hidden_state_layers(head.hidden_state_layers)
     match head:

@@ -33,7 +33,7 @@ from specchat.hub.memory_plan import (
     usable_gpu_bytes,
 )
 from specchat.hub.recommend import drafter_quant_format, format_gib
-from specchat.models.llama_families import LLAMA_LIKE_FAMILIES
+from specchat.models.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
 from specchat.profile import load_profile
 
 MIN_GIB = 1.5  # smaller tables are in MiB
@@ -191,7 +191,7 @@ def _weight_notes(architecture: Architecture) -> Iterator[str]:
         yield f"its checkpoint is in {architecture.stored_format}: models.weights has no choice of another format"
     elif architecture.is_tied:
         yield f"its embeddings are also its output matrix: quantized, {embeddings} of embeddings stay beside it"
-    elif architecture.family in LLAMA_LIKE_FAMILIES:
+    elif architecture.family in GPU_FAMILIES:
         yield f'models.embedding_device = "cpu" keeps {embeddings} of embeddings in main memory'
 
 

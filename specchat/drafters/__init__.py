@@ -8,7 +8,9 @@ token_recycling.py   the target's earlier candidates after each token
 lookahead.py         a Jacobi window and the n-grams of its iterations
 draft_model.py       a small model with the target's tokens
 retokenize.py        a small model with another tokenizer
-early_exit.py        the first layers of the target
+self_drafter.py      the chain of a drafter that is a cheaper pass of the target itself
+early_exit.py        such a pass over the first layers
+magicdec.py          such a pass that sees the first and the last tokens of a long text
 exit_selftest.py     after how many layers of the target drafting pays most
 candidate_tree.py    a tree of the candidates of several heads, each for one position ahead
 medusa.py            Medusa heads

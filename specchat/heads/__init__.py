@@ -4,7 +4,7 @@ spec.py         a head as a value: dimensions, wiring, canonical tensor names; d
 formats/        the tensor names and config keys of each publisher -> `HeadSpec`
 detect.py       which head is in a folder?
 backbone.py     embeddings, decoder layers and LM head
-mla.py moe.py   layers that Llama does not have: latent attention, mixture of experts
+mla.py          multi-head latent attention, which Llama does not have
 pair_head.py    the base of heads over pairs of a hidden state and a token
 networks.py     EAGLE, MTP and Medusa; `load_head`
 arena_passes.py passes of a head whose place and lengths are numbers on the device

@@ -18,6 +18,7 @@ from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import RowBatch
+from specchat.forward.decoder_layer import AttentionModule
 from specchat.heads.backbone import HeadBackbone
 from specchat.heads.block_correction import BlockCorrection, DraftedBlocks
 from specchat.heads.candidate_selector import CandidateSelector
@@ -46,6 +47,7 @@ class DFlashHead:
         rows = self._backbone.rms_norm(self._fc(hidden_states), self._feature_norm)
         stack, rope = self._backbone.stack, self._backbone.rope_angles(torch.arange(position, position + len(rows)))
         for index, layer in enumerate(stack.layers):
+            assert isinstance(layer.self_attn, AttentionModule)
             cache.write(index, *layer.self_attn.project_qkv(rows, stack.ops, rope).cache_rows)
         cache.commit(list(range(len(rows))))
 

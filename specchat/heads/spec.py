@@ -29,13 +29,13 @@ from torch import Tensor
 
 from specchat.engine.model import FINAL_NORM
 from specchat.errors import ModelError
+from specchat.forward.moe import Routing
 from specchat.forward.rope import Rope
 from specchat.models.tensor_files import TensorFiles
 
 EAGLE, EAGLE3, PEAGLE, MTP, MEDUSA, HYDRA = "eagle", "eagle3", "peagle", "mtp", "medusa", "hydra"
 DFLASH, DFLASH2, DSPARK = "dflash", "dflash2", "dspark"
 EARLY_EXIT = "early exit"
-SIGMOID, SOFTMAX = "sigmoid", "softmax"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
 
@@ -86,16 +86,6 @@ class Wiring:
     residual_is_normed: bool = False  # the residual stream starts from the normalized hidden state
     feeds_back_normed: bool = False  # the next draft step gets the output of the final norm
     norms_add_one: bool = False  # norms are stored as weight - 1
-
-
-@dataclass(frozen=True)
-class Routing:
-    scoring_func: str  # SIGMOID of each score, or SOFTMAX over all
-    experts_per_token: int
-    expert_groups: int = 1  # of equal size
-    topk_groups: int = 1  # groups whose experts can be selected
-    is_topk_normalized: bool = True  # the weights of the selected experts add up to 1
-    routed_scaling_factor: float = 1.0  # of these weights
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ BIASED_EXPERT_FAMILIES = ("gpt_oss",)
 MAX_LAYERS = 10_000
 DEEPSPEC_ARCHITECTURE = re.compile("(Qwen3|Gemma4)(DSpark|DFlash|Eagle3)Model")  # heads with embeddings of their own
 EXPERT_COUNT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
+SELECTED_EXPERTS_KEYS = ("num_experts_per_tok", "top_k_experts")
 
 
 def architecture_from_config(config: Config, source: str = "config.json") -> Architecture:
@@ -42,6 +43,17 @@ def architecture_from_config(config: Config, source: str = "config.json") -> Arc
         return head_architecture_from_config(config) or _model_architecture(config)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise ModelError(f"{source}: cannot compute its size from its config: {error}") from error
+
+
+def active_parameters(config: Config, architecture: Architecture) -> int:
+    """Parameters that compute one token: of a mixture of experts, only the selected experts."""
+    text: Config = config.get("text_config") or config
+    experts = architecture.parameters_of_kind(EXPERT)
+    selected, count = (
+        next((int(text[key]) for key in keys if text.get(key)), 1)
+        for keys in (SELECTED_EXPERTS_KEYS, EXPERT_COUNT_KEYS)
+    )
+    return architecture.parameters - (experts - experts * selected // count) - architecture.parameters_of_kind(IDLE)
 
 
 def _required_int(table: Config, key: str) -> int:

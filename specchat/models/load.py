@@ -31,7 +31,7 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.int4_linear import int4_matmul
 from specchat.forward.quant_linear import hardware_warning
 from specchat.models.int4_checkpoints import Int4TensorFiles
-from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama, tensor_files
+from specchat.models.llama_weights import config_dtype, is_hybrid, is_llama_like, load_llama, tensor_files
 from specchat.models.load_options import STORED_DTYPE, LoadOptions, resolve_dtype
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS
@@ -51,7 +51,7 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
     shape = BatchLimits(prefill_chunk=kind_of(device).prefill_chunk, exact=options.exact)
     try:
         config = json.loads((folder / "config.json").read_text())
-        if is_llama_like(config):
+        if is_llama_like(config) and not (kind_of(device).is_gpu and is_hybrid(config)):
             if config.get("quantization_config") and options.quant_format == FLOAT_FORMAT:
                 _warn_of_dequantization(folder, config, dtype or config_dtype(config), device)
             return _load_llama_model(
