@@ -63,6 +63,10 @@ HYBRIDS = {
     "qwen3_5": ("Qwen3_5Text", {}),
     "qwen3_next": ("Qwen3Next", {"num_experts": 0, "mlp_only_layers": [0, 1, 2]}),
 }
+_GPT_OSS = {
+    "num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN,
+    "hidden_size": 64, "intermediate_size": 96,  # whole blocks of MXFP4
+}  # fmt: skip
 VARIATIONS = {
     "gemma": ("Gemma", {"tie_word_embeddings": False}),
     "granite": ("Granite", _GRANITE),
@@ -77,10 +81,7 @@ VARIATIONS = {
     "mixtral": ("Mixtral", {"num_local_experts": 6}),
     "qwen2_moe": ("Qwen2Moe", _EXPERTS | {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}),
     "olmoe": ("Olmoe", _EXPERTS),
-    "gpt_oss": (
-        "GptOss",
-        {"num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN},
-    ),
+    "gpt_oss": ("GptOss", _GPT_OSS),
     **{name: (family, _DELTA | extra) for name, (family, extra) in HYBRIDS.items()},
 }
 OTHERS = {"cohere": ("Cohere", {})}  # computed by transformers
@@ -261,12 +262,12 @@ def calling(template: str, *tokens: str) -> Path:
 
 
 @lru_cache
-def speaking(layers: int = 2, seed: int = 1) -> Path:
+def speaking(layers: int = 2, seed: int = 1, shape: str = "llama") -> Path:
     """The folder of a random network with a byte tokenizer, as a hub stores it."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    folder = Path(_FOLDER.name, f"speaking-{layers}-{seed}")
-    network("llama", layers, seed, vocabulary=SPEAKING).save_pretrained(folder)
+    folder = Path(_FOLDER.name, f"speaking-{shape}-{layers}-{seed}")
+    network(shape, layers, seed, vocabulary=SPEAKING).save_pretrained(folder)
     control = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
     pieces = [*control, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     backend = Tokenizer(models.BPE({piece: index for index, piece in enumerate(pieces)}, []))

@@ -257,8 +257,8 @@ FAMILIES: Mapping[str, Family] = {
         defaults=_QWEN3_5.defaults | {"num_experts": 512},
     ),
 }
-LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
 HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_next")  # on CPUs only: transformers computes them on GPUs
+LLAMA_LIKE_FAMILIES = tuple(name for name in FAMILIES if name != "qwen3_next")  # published as mixtures of experts
 GPU_FAMILIES = tuple(name for name in FAMILIES if name not in HYBRID_FAMILIES)
 GRAPHED_FAMILIES = tuple(name for name in GPU_FAMILIES if FAMILIES[name].experts is None)  # as CUDA graphs
 
