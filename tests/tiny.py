@@ -50,6 +50,23 @@ _GRANITE = {
     "embedding_multiplier": 6.0, "attention_multiplier": 0.3, "residual_multiplier": 0.22, "logits_scaling": 3.0,
     "attention_bias": True,
 }  # fmt: skip
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": True}
+_YARN = {
+    "rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+    "original_max_position_embeddings": 4096,
+}  # fmt: skip
+_DELTA = {
+    "head_dim": 16, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 12, "linear_value_head_dim": 40,
+}  # fmt: skip
+HYBRIDS = {
+    "qwen3_5": ("Qwen3_5Text", {}),
+    "qwen3_next": ("Qwen3Next", {"num_experts": 0, "mlp_only_layers": [0, 1, 2]}),
+}
+_GPT_OSS = {
+    "num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN,
+    "hidden_size": 64, "intermediate_size": 96,  # whole blocks of MXFP4
+}  # fmt: skip
 VARIATIONS = {
     "gemma": ("Gemma", {"tie_word_embeddings": False}),
     "granite": ("Granite", _GRANITE),
@@ -60,6 +77,12 @@ VARIATIONS = {
     "exaone4": ("Exaone4", {"sliding_window": 24, "sliding_window_pattern": 2}),
     "seed_oss": ("SeedOss", {}),
     "ministral": ("Ministral", {"sliding_window": 24}),
+    "qwen3_moe": ("Qwen3Moe", _EXPERTS | {"moe_intermediate_size": 40, "mlp_only_layers": [1]}),
+    "mixtral": ("Mixtral", {"num_local_experts": 6}),
+    "qwen2_moe": ("Qwen2Moe", _EXPERTS | {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}),
+    "olmoe": ("Olmoe", _EXPERTS),
+    "gpt_oss": ("GptOss", _GPT_OSS),
+    **{name: (family, _DELTA | extra) for name, (family, extra) in HYBRIDS.items()},
 }
 OTHERS = {"cohere": ("Cohere", {})}  # computed by transformers
 
@@ -74,10 +97,11 @@ def network(
     torch.manual_seed(seed)
     sizes = {"num_hidden_layers": layers, "vocab_size": vocabulary}
     config = getattr(transformers, f"{family}Config")(**(SIZES | sizes | extra))
-    head = "Gemma3" if family == "Gemma3Text" else family
-    model = getattr(transformers, f"{head}ForCausalLM")(config)
+    model = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")(config)
     if shape in VARIATIONS:
-        for weights in (each for name, each in model.named_parameters() if name.endswith(("norm.weight", ".bias"))):
+        for weights in (
+            each for name, each in model.named_parameters() if name.endswith(("norm.weight", "bias", "sinks"))
+        ):
             torch.nn.init.normal_(weights, mean=float(weights.data.mean()), std=0.2)
     return model.to(device, dtype).eval()
 
@@ -113,9 +137,9 @@ def saved(shape: str) -> Path:
 
 def small(shape: str = "llama") -> Model:
     """A smaller network with the same vocabulary, which rarely agrees with the target."""
-    return TransformersModel(
-        network(shape.rsplit("-", maxsplit=1)[-1], layers=1, seed=2), limits=BatchLimits(prefill_chunk=16)
-    )
+    family = shape.rsplit("-", maxsplit=1)[-1]
+    family = "llama" if family in HYBRIDS else family  # one layer cannot be of both kinds
+    return TransformersModel(network(family, layers=1, seed=2), limits=BatchLimits(prefill_chunk=16))
 
 
 class Chaos(Drafter):

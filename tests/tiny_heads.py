@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,9 @@ from specchat.drafters.dflash import DFlashDrafter
 from specchat.drafters.eagle import EagleDrafter, TreeConfig
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.hydra import Hydra
+from specchat.drafters.magicdec import MagicDec
 from specchat.drafters.medusa import Medusa
+from specchat.drafters.peagle import PEagleDrafter
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.decode import Generation
 from specchat.engine.drafter import Drafter
@@ -25,6 +28,7 @@ from specchat.heads.detect import inspect_head
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.hydra_head import HydraHead
 from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
+from specchat.heads.peagle_head import PEagleHead
 from tests.tiny import SIZES, VOCABULARY
 
 WIDTH, INNER, CPU = int(SIZES["hidden_size"]), int(SIZES["intermediate_size"]), torch.device("cpu")
@@ -36,6 +40,11 @@ CONFIGS = {
         "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 60, "max_position_embeddings": 64,
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
     },
+    "peagle": {
+        "architectures": ["PEagleDraftModel"], "num_hidden_layers": 2, "draft_vocab_size": 60, "mask_token_id": 95,
+        "max_position_embeddings": 64, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
+        "speculators_config": {"proposal_methods": [{"speculative_tokens": 5}]},
+    },
     "mtp": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64},
     "mtp latent": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64}
     | {"model_type": "deepseek_v3", "mtp_hidden_states": "post_norm"},
@@ -45,6 +54,12 @@ CONFIGS = {
     "dflash": {
         "architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
         "num_target_layers": 3, "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
+    },
+    "dflash2": {
+        "architectures": ["DFlash2DraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64,
+        "num_target_layers": 3, "is_causal": False, "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 8,
+        "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1], "block_size": 6, "selector_top_k": 9},
     },
     "dspark": {
         "architectures": ["Qwen3DSparkModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
@@ -60,11 +75,17 @@ def read(writing: Generation, text: list[int]) -> None:
         list(writing.prefill())
 
 
+SELF_DRAFTERS: dict[str, Callable[[LlamaModel], Drafter]] = {
+    "exit": lambda target: EarlyExit(target, exit_layer=2),
+    "magicdec": lambda target: MagicDec(target, window_tokens=8),
+}
+
+
 def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Drafter:
-    """A drafter with such a head, or with an exit after the second layer; the target returns its hidden states."""
-    if kind == "exit":
-        assert isinstance(target, LlamaModel), "only our own passes can end early"
-        return EarlyExit(target, exit_layer=2)
+    """A drafter with such a head, or one of SELF_DRAFTERS; the target returns the hidden states of a head."""
+    if kind in SELF_DRAFTERS:
+        assert isinstance(target, LlamaModel), "only our own passes can leave something out"
+        return SELF_DRAFTERS[kind](target)
     head = tiny_head(kind, target)
     target.set_hidden_state_layers(head.hidden_state_layers)
     match head:
@@ -74,6 +95,8 @@ def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Dr
             return Hydra(head, target)
         case DFlashHead():
             return DFlashDrafter(head, target)
+        case PEagleHead():
+            return PEagleDrafter(head, target)
         case EagleHead():
             return EagleDrafter(head, target, growth)
 
@@ -131,6 +154,13 @@ def _eagle3() -> dict[str, Tensor]:
     return _random({**ends, **norms, **_layer("midlayer", inputs=2)}) | {"d2t": kept - torch.arange(60), "t2d": inside}
 
 
+def _peagle() -> dict[str, Tensor]:
+    """The first layer reads pairs, the second not; its embeddings are its own."""
+    first = {name.replace("midlayer.", "layers.0."): weight for name, weight in _eagle3().items()}
+    more = {"embed_tokens": (VOCABULARY, WIDTH), "layers.1.input_layernorm": (WIDTH,), **_layer("layers.1")}
+    return first | _random(more) | {"mask_hidden": _random({"mask": (3 * WIDTH, 1)})["mask.weight"].view(1, 1, -1)}
+
+
 def _mtp() -> dict[str, Tensor]:
     at = "model.layers.3"
     norms = {f"{at}.{name}": (WIDTH,) for name in ("enorm", "hnorm", "shared_head.norm", "input_layernorm")}
@@ -180,6 +210,18 @@ def _dflash() -> dict[str, Tensor]:
     return _random(shapes | _layer("layers.0") | _layer("layers.1"))
 
 
+def _dflash2() -> dict[str, Tensor]:
+    """With convolutions of two taps for groups of four channels, and a candidate selector."""
+    rank, taps, groups, parts = 6, 2, WIDTH // 4, ("attention", "mlp")
+    names = [f"layers.{layer}.{part}_conv" for layer in range(2) for part in parts]
+    sizes = {f"{name}.kernel_projection": (2 * taps * groups, WIDTH) for name in names}
+    books = {f"candidate_selector.{name}_codebook": (VOCABULARY, rank) for name in ("predecessor", "successor")}
+    bare = {f"{name}.base_kernel": (2 * taps, WIDTH) for name in names} | books
+    tensors = {name.removesuffix(".weight"): weight for name, weight in _random(bare).items()}
+    tensors |= {name: weight.view(2, taps, WIDTH) for name, weight in tensors.items() if name.endswith("base_kernel")}
+    return _dflash() | _random(sizes | {"candidate_selector.hidden_projection": (rank, WIDTH)}) | tensors
+
+
 def _dspark() -> dict[str, Tensor]:
     """A recurrent Markov head, and a confidence head that is mostly sure."""
     rank = 6
@@ -193,5 +235,5 @@ def _dspark() -> dict[str, Tensor]:
 
 TENSORS = {
     "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent, "medusa": _medusa, "hydra": _hydra,
-    "hydra++": _hydra_plus, "dflash": _dflash, "dspark": _dspark,
+    "hydra++": _hydra_plus, "dflash": _dflash, "dflash2": _dflash2, "dspark": _dspark, "peagle": _peagle,
 }  # fmt: skip

@@ -29,6 +29,8 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model, ModelOutput, SampledOutput, SamplingModel
 from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
+from specchat.hub.architecture import EMBEDDING
+from specchat.hub.config_architecture import active_parameters, architecture_from_config
 from specchat.loading.load_engine import load_engine
 from specchat.models.load_options import find_model
 from specchat.profile import Profile
@@ -154,11 +156,16 @@ def load_models(
 
 
 def weight_bytes_per_pass(profile: Profile, target: Model) -> int:
-    """Bytes of weights that a one-row pass reads: all except an embedding table that is not also the output matrix."""
+    """Bytes of weights that a one-row pass reads.
+
+    Not an embedding table that is not also the output matrix, and of a mixture only the experts that a row selects.
+    """
     config = json.loads((find_model(profile.models.target) / "config.json").read_text())
-    table = target.embed(torch.zeros(1, dtype=torch.long, device=target.pool.layout.device))
-    is_tied = config.get("tie_word_embeddings", False)
-    return target.bytes - (0 if is_tied else config["vocab_size"] * table.shape[-1] * table.element_size())
+    architecture, device = architecture_from_config(config), target.pool.layout.device
+    embedded = target.embed(torch.zeros(1, dtype=torch.long, device=device))
+    table = 0 if architecture.is_tied else architecture.parameters_of_kind(EMBEDDING)
+    active_share = (active_parameters(config, architecture) - table) / (architecture.parameters - table)
+    return round((target.bytes - table * embedded.element_size()) * active_share)
 
 
 def measure_pass_costs(loaded: MeasuredModel, context: int, rounds: int, progress: Progress) -> PassCosts:
@@ -227,9 +234,9 @@ def random_context(target: Model, context: int, extra_tokens: int = STEPS_PER_RO
 
 
 def pass_seconds(target: Model, cache: KVCache, row_count: int) -> float:
-    """Seconds of a pass over a chain of so many nodes; nothing is committed."""
+    """Seconds of a pass over a chain of so many different tokens; nothing is committed."""
     tree, device = DraftTree(ROOT_TOKEN), target.pool.layout.device
-    tree.add_chain([ROOT_TOKEN] * (row_count - 1))
+    tree.add_chain(list(range(ROOT_TOKEN + 1, ROOT_TOKEN + row_count)))
     synchronize(device)
     started_at = perf_counter()
     target.forward(tree, cache)

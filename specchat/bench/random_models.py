@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import InputError
-from specchat.models.llama_families import FAMILIES, network_config
+from specchat.models.llama_families import FAMILIES, has_experts, network_config
 from specchat.models.llama_weights import is_llama_like
 from specchat.paths import cache_folder
 
@@ -33,13 +33,20 @@ MODEL_CONFIGS: Mapping[str, dict[str, Any]] = {
         "head_dim": 256, "vocab_size": 262144, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
         "query_pre_attn_scalar": 256, "sliding_window": 512, "hidden_activation": "gelu_pytorch_tanh",
     },
+    "moe-0.7b-a0.1b": {
+        "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 768,
+        "intermediate_size": 2048, "moe_intermediate_size": 256, "num_experts": 64, "num_experts_per_tok": 8,
+        "norm_topk_prob": True, "num_hidden_layers": 16, "num_attention_heads": 12, "num_key_value_heads": 4,
+        "head_dim": 64, "vocab_size": 32768, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0, "hidden_act": "silu",
+    },
     "8b": {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
         "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
     },
 }  # fmt: skip
-QK_NORM_TYPES = ("qwen3", "gemma3_text")
+QK_NORM_TYPES = ("qwen3", "qwen3_moe", "gemma3_text")
 SHAPE_TYPES = ("llama", "mistral", "qwen2", "gemma2", *QK_NORM_TYPES)  # whose tensors are written here
 RANDOM_WEIGHTS_WARNING = "the weights are random: the text is meaningless, the times are not"
 RESIDUAL_SCALE = 0.02  # of the output of each layer
@@ -102,7 +109,7 @@ def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
         weight_map.update(dict.fromkeys(tensors, file))
 
     for number in range(config["num_hidden_layers"]):
-        write(f"model-{number + 1:05d}.safetensors", dict(_layer(config, f"model.layers.{number}", rng)))
+        write(f"model-{number + 1:05d}.safetensors", dict(_layer(config, number, rng)))
     size = config["hidden_size"]
     embedding = _random_tensor((config["vocab_size"], size), 1.0, rng)
     ends = {"model.embed_tokens.weight": embedding, "model.norm.weight": _neutral_norm(config, size)}
@@ -110,8 +117,8 @@ def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
 
-def _layer(config: Mapping[str, Any], prefix: str, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
-    size, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+def _layer(config: Mapping[str, Any], number: int, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    prefix, size, heads = f"model.layers.{number}", config["hidden_size"], config["num_attention_heads"]
     head = config.get("head_dim") or size // heads
     kv_heads = config.get("num_key_value_heads") or heads
     for norm in FAMILIES[config["model_type"]].names.norms:
@@ -123,9 +130,18 @@ def _layer(config: Mapping[str, Any], prefix: str, rng: torch.Generator) -> Iter
         if config["model_type"] in QK_NORM_TYPES and part != "v":
             yield f"{prefix}.self_attn.{part}_norm.weight", _neutral_norm(config, head)
     yield f"{prefix}.self_attn.o_proj.weight", _random_tensor((size, heads * head), RESIDUAL_SCALE * WEIGHT_STD, rng)
-    yield f"{prefix}.mlp.gate_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
-    yield f"{prefix}.mlp.up_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
-    yield f"{prefix}.mlp.down_proj.weight", _random_tensor((size, inner), RESIDUAL_SCALE * WEIGHT_STD, rng)
+    if not has_experts(config, number):
+        yield from _mlp(f"{prefix}.mlp", size, config["intermediate_size"], rng)
+        return
+    yield f"{prefix}.mlp.gate.weight", _random_tensor((config["num_experts"], size), WEIGHT_STD, rng)
+    for expert in range(config["num_experts"]):
+        yield from _mlp(f"{prefix}.mlp.experts.{expert}", size, config["moe_intermediate_size"], rng)
+
+
+def _mlp(prefix: str, size: int, inner: int, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    yield f"{prefix}.gate_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
+    yield f"{prefix}.up_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
+    yield f"{prefix}.down_proj.weight", _random_tensor((size, inner), RESIDUAL_SCALE * WEIGHT_STD, rng)
 
 
 def _neutral_norm(config: Mapping[str, Any], size: int) -> Tensor:

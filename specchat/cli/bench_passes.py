@@ -15,7 +15,9 @@ from specchat.errors import UsageError
 @click.option("--contexts", default="128,4096,16384", show_default=True, help="Tokens in the KV cache before a pass.")
 @click.option("--rounds", default=9, show_default=True, help="Repetitions; all measurements take turns.")
 @click.option("--threads", default=0, help="Threads of a pass; 0 leaves it to the engine.")
-@click.option("--model-shape", default="", help="Random weights instead: 0.5b, gemma-270m, 8b, or a config.json.")
+@click.option(
+    "--model-shape", default="", help="Random weights instead: 0.5b, gemma-270m, moe-0.7b-a0.1b, 8b, or a config.json."
+)
 @click.option("--transformers", "beside_transformers", is_flag=True, help="Only compare with transformers, in turn.")
 @profile_options
 def passes(

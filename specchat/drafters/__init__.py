@@ -8,15 +8,20 @@ token_recycling.py   the target's earlier candidates after each token
 lookahead.py         a Jacobi window and the n-grams of its iterations
 draft_model.py       a small model with the target's tokens
 retokenize.py        a small model with another tokenizer
-early_exit.py        the first layers of the target
+self_drafter.py      the chain of a drafter that is a cheaper pass of the target itself
+early_exit.py        such a pass over the first layers
+magicdec.py          such a pass that sees the first and the last tokens of a long text
 exit_selftest.py     after how many layers of the target drafting pays most
 candidate_tree.py    a tree of the candidates of several heads, each for one position ahead
 medusa.py            Medusa heads
 hydra.py             Hydra heads, whose candidates depend on the path to them
+pair_drafter.py      the base of drafters whose head reads pairs of a hidden state and a token
 eagle.py             EAGLE and MTP heads
 eagle_graph.py       their trees on a GPU, as one CUDA graph
 device_tree.py       a dynamic tree that grows without waiting for the device
-dflash.py            DFlash and DSpark heads, which draft a block in one pass
+block_chain.py       the chain of a block whose positions were predicted in one pass
+peagle.py            P-EAGLE heads, which predict all draft tokens behind the last pair
+dflash.py            DFlash, DFlash-2 and DSpark heads, which fill a block of masks
 combined.py          several drafters as one
 plugin_guard.py      checks the drafters of plugins
 """

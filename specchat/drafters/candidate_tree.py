@@ -6,6 +6,7 @@ T > 0 the candidates are ranked with the noise of their position. Knows nothing 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 
@@ -26,7 +27,7 @@ LEARNING_RATE = 0.02
 MIN_PATH_PROBABILITY = 0.01  # less probable paths are not worth a row
 
 
-class CandidateTree(Drafter):
+class CandidateTree(Drafter, ABC):
     """Drafts a tree whose shape follows the measured acceptance. Where the logits come from, subclasses know."""
 
     depends_on_path = False  # whether the candidates of a position differ from path to path
@@ -39,9 +40,9 @@ class CandidateTree(Drafter):
         self._candidates: list[Mapping[DraftPath | None, list[int]]] = []
         self._draft_position = -1  # position of the root of that tree
 
+    @abstractmethod
     def path_logits(self, context: DraftContext) -> PathLogits | None:
         """Computes the logits after a path, depth by depth; None while hidden states are missing."""
-        raise NotImplementedError
 
     def propose(self, context: DraftContext) -> DraftTree:
         tree, sampler = DraftTree(context.tokens[-1]), context.sampler

@@ -19,7 +19,7 @@ from torch import Tensor
 from specchat.engine.sampling import DrawnToken, Ranking
 
 if TYPE_CHECKING:
-    from specchat.heads.networks import HeadOutput
+    from specchat.heads.pair_head import HeadOutput
 
 NEVER = float("-inf")  # log-probability of what is not in the tree
 

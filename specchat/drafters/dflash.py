@@ -1,9 +1,9 @@
-"""DFlash (arXiv 2602.06036) and DSpark: a head fills a block of mask tokens in one pass, and the block is the draft.
+"""DFlash (arXiv 2602.06036), DFlash-2 and DSpark: a head fills a block of mask tokens in one pass: the draft.
 
 The head turns the target's hidden states of the text into keys and values of its own, once for every token. A block is
 the last committed token with mask tokens behind it. All positions are predicted at once and independently of each
-other, so the draft is a chain: the best token of each position, or one sample for each with rejection sampling. With
-DSpark a position also depends on the draft token before it, and a confidence head can end the chain early.
+other, so the draft is a chain (`block_chain.py`). With DFlash-2 and DSpark a position also depends on the draft token
+before it, and a confidence head of DSpark can end the chain early.
 
 The head's cache holds only the states of the text, so a truncation drops rows. The head attends to no more tokens than
 its training length.
@@ -12,26 +12,19 @@ its training length.
 from __future__ import annotations
 
 from functools import partial
-from math import log
 from typing import TYPE_CHECKING, cast
 
+from specchat.drafters.block_chain import BlockChain
 from specchat.engine.cache import SCRATCH_ROWS
-from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.model import Model
-from specchat.engine.sampling import LogitRows
-from specchat.engine.tree import ROOT, DraftTree
+from specchat.engine.tree import DraftTree
 from specchat.errors import CacheError
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
-    from specchat.heads.block_correction import DraftedBlocks, SlotOutput
     from specchat.heads.dflash_head import DFlashHead
-
-PREFILL_CHUNK_TOKENS = 128  # hidden states of a prompt in one pass
-SHORTLIST = 16  # best tokens of a position that get a probability
-MIN_LOG_PROBABILITY = log(0.02)  # of a chain: draft tokens below are not worth a row of a pass
 
 
 class DFlashDrafter(Drafter):
@@ -59,11 +52,7 @@ class DFlashDrafter(Drafter):
                 )
         except CacheError:  # no memory for the head's KV cache: continue without draft tokens
             return tree
-        if context.sampler.wants_draft_samples:
-            self._add_sampled_chain(tree, context, block)
-        else:
-            self._add_best_chain(tree, context, block)
-        return tree
+        return BlockChain(context, block, self.name, self.head.draft_to_target_ids).build()
 
     def observe(self, outcome: Outcome) -> None:
         self.hidden_states.observe(outcome, self.target.hidden_state_layers, self.hidden_state_layers)
@@ -83,51 +72,8 @@ class DFlashDrafter(Drafter):
         position = self._first_position + self.cache.length
         if position == prefix_length:
             return
-        unread = self.hidden_states.slice_from(position)
-        for start in range(0, len(unread), PREFILL_CHUNK_TOKENS):
-            self.head.prefill(unread[start : start + PREFILL_CHUNK_TOKENS], position + start, self.cache)
-
-    def _add_best_chain(self, tree: DraftTree, context: DraftContext, block: DraftedBlocks) -> None:
-        """Add the best token of each position under the noise there, while the chain is probable enough."""
-        node, log_probability, slots = ROOT, 0.0, block.logits.shape[1]
-        chunk = 1 if context.sampler.has_penalties or block.is_sequential else slots
-        for start in range(0, slots, chunk):
-            logits, log_confidence = self._next_slot(tree, block) if chunk == 1 else (block.logits[0], None)
-            rows = self._logit_rows(tree, context, start, chunk)
-            best = context.sampler.rank(logits, rows, context.seen_tokens, count=SHORTLIST)
-            if log_confidence is None:
-                log_confidence = best.scores.log_softmax(-1)[:, 0].clamp_(max=0.0)
-            for token, token_log_probability in zip(
-                best.token_ids[:, 0].tolist(), log_confidence.tolist(), strict=True
-            ):
-                log_probability += token_log_probability
-                if log_probability < MIN_LOG_PROBABILITY:
-                    return
-                node = tree.add(token, node, self.name)
-
-    def _add_sampled_chain(self, tree: DraftTree, context: DraftContext, block: DraftedBlocks) -> None:
-        """Add one sample for each position, while the chain is probable enough.
-
-        Whether there is a sample must not depend on its value. The confidence in it depends on those before it only.
-        """
-        node, log_probability = ROOT, 0.0
-        for ahead in range(block.logits.shape[1]):
-            logits, log_confidence = self._next_slot(tree, block)
-            log_probability += float(log_confidence) if log_confidence is not None else 0.0
-            if log_probability < MIN_LOG_PROBABILITY:
-                return
-            rows = self._logit_rows(tree, context, ahead, 1)
-            node = tree.add_sample(context.sampler.sample_draft(logits, rows, context.seen_tokens), node, self.name)
-
-    def _next_slot(self, tree: DraftTree, block: DraftedBlocks) -> SlotOutput:
-        """The next position of the block, after the last token of the chain so far."""
-        return block.next_slot(copy_to_device(tree.tokens[-1:], block.logits.device))
-
-    def _logit_rows(self, tree: DraftTree, context: DraftContext, start: int, count: int) -> LogitRows:
-        """The rows of the next positions; penalties depend on the draft tokens before, one position at a time."""
-        first = len(context.tokens) - 1 + start
-        paths = [tree.tokens[1:]] if context.sampler.has_penalties else None
-        return LogitRows(list(range(first, first + count)), paths, self.head.draft_to_target_ids)
+        for chunk in self.hidden_states.chunks_from(position):
+            self.head.prefill(chunk, self._first_position + self.cache.length, self.cache)
 
 
 def _build(resources: DraftingResources, kind: str) -> Drafter | None:
@@ -135,4 +81,4 @@ def _build(resources: DraftingResources, kind: str) -> Drafter | None:
     return DFlashDrafter(cast("DFlashHead", head), resources.target) if head is not None else None
 
 
-build_dflash, build_dspark = (partial(_build, kind=kind) for kind in ("dflash", "dspark"))
+build_dflash, build_dflash2, build_dspark = (partial(_build, kind=kind) for kind in ("dflash", "dflash2", "dspark"))

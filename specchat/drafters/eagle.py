@@ -2,11 +2,7 @@
 
 EAGLE (arXiv 2401.15077), EAGLE-2 (2406.16858: the dynamic tree), EAGLE-3 (2503.01840: several layers) and the
 multi-token prediction of DeepSeek-V3 (2412.19437) differ in the head alone, so they share one drafter. A head reads
-*pairs* at position t: the hidden state of token t and the embedding of token t + 1. It predicts token t + 2. The target
-provides hidden states of all committed tokens; beyond the text, the head reads its own output.
-
-The head's KV cache keeps only pairs with the target's states; the rows of a draft are rolled back. The head attends to
-no more pairs than its training length.
+pairs (`pair_drafter.py`), and predicts token t + 2 from the pair at t. Beyond the text, it reads its own output.
 
 With rejection sampling the head samples a chain, whose length does not depend on the samples.
 """
@@ -23,21 +19,20 @@ from torch import Tensor
 
 from specchat.drafters.device_tree import DraftedChild, TreeConfig
 from specchat.drafters.eagle_graph import GRAPH_PAIRS, SHORTLIST, GraphDrafter, TextEnd
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.drafters.pair_drafter import PairDrafter
 from specchat.engine.device import copy_to_device
-from specchat.engine.drafter import DraftContext, Drafter, Outcome
-from specchat.engine.hidden_states import HiddenStateBuffer
+from specchat.engine.drafter import DraftContext, Drafter
+from specchat.engine.hidden_states import CHUNK_TOKENS
 from specchat.engine.model import Model
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftSample, DraftTree
-from specchat.errors import CacheError
 from specchat.forward.batch import RowBatch
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
-    from specchat.heads.networks import EagleHead, HeadOutput
+    from specchat.heads.networks import EagleHead
+    from specchat.heads.pair_head import HeadOutput
 
-PREFILL_CHUNK_PAIRS = 128  # pairs of a prompt in one pass
 MIN_LOG_PROBABILITY = log(0.02)  # of a node: less probable draft tokens are not worth a row of the target's pass
 
 
@@ -52,48 +47,33 @@ class _DraftNode:
     sample: DraftSample | None = None  # with rejection sampling
 
 
-class EagleDrafter(Drafter):
-    """Drafts a chain or a dynamic tree with a head. It belongs to one text; the head's weights are shared."""
+class EagleDrafter(PairDrafter["EagleHead"]):
+    """Drafts a chain or a dynamic tree with a head."""
 
     def __init__(self, head: EagleHead, target: Model, tree_config: TreeConfig | None = None) -> None:
-        self.head, self.target = head, target
         self.tree_config = tree_config or (TreeConfig() if target.supports_trees else CHAIN_CONFIG)
-        self.name, self.hidden_state_layers = head.kind, head.hidden_state_layers
-        self.cache = head.pool.open()
+        super().__init__(head, target, self.tree_config.max_draft_tokens)
         self._graph_drafter = graph_drafter(head, target, self.tree_config)
-        self.hidden_states = HiddenStateBuffer()
-        self._first_position = 0  # position of row 0 of the cache
 
-    def propose(self, context: DraftContext) -> DraftTree:
-        """The most probable draft tokens; none while the target's hidden states of the text are missing."""
-        tree, states, length = DraftTree(context.tokens[-1]), self.hidden_states, len(context.tokens)
-        max_draft_tokens = min(self.tree_config.max_draft_tokens, context.max_draft_tokens)
-        if states.end != length - 1 or states.start == states.end or max_draft_tokens <= 0:
-            return tree
-        rows = min(length, 2 * self.head.context_window) + SCRATCH_ROWS
+    def _draft(self, context: DraftContext, max_draft_tokens: int) -> DraftTree:
+        if self._graph_drafter.is_possible and not context.sampler.has_penalties:
+            return self._draft_on_device(context, max_draft_tokens)
+        head_output = self._prefill(context.tokens)
+        committed_pairs = self.cache.length
         try:
-            with self.head.pool.acquire_slot(self.cache, rows):
-                if self._graph_drafter.is_possible and not context.sampler.has_penalties:
-                    return self._draft_on_device(context, max_draft_tokens)
-                head_output = self._prefill(context.tokens)
-                committed_pairs = self.cache.length
-                try:
-                    return _TreeBuilder(self, context, max_draft_tokens).build(head_output)
-                finally:
-                    self.cache.rollback(committed_pairs)
-        except CacheError:  # no memory for the head's KV cache: continue without draft tokens
-            return tree
+            return _TreeBuilder(self, context, max_draft_tokens).build(head_output)
+        finally:
+            self.cache.rollback(committed_pairs)
 
     def _draft_on_device(self, context: DraftContext, max_draft_tokens: int) -> DraftTree:
         """The same tree, for which the host waits once instead of once for each level."""
         hidden = self.hidden_states.slice_from(self._first_unread(len(context.tokens) - 1))
         while len(hidden) > GRAPH_PAIRS:
-            count = min(PREFILL_CHUNK_PAIRS, len(hidden) - 1)
+            count = min(CHUNK_TOKENS, len(hidden) - 1)
             self._prefill_pairs(context.tokens, self.head.fuse(hidden[:count]), logit_rows=0)
             hidden = hidden[count:]
         length, slot, count = self.cache.length, self.cache.require_slot(), len(hidden)
-        position = self._first_position + length
-        following, text_length = context.tokens[position + 1 : position + 1 + count], len(context.tokens)
+        following, text_length = self._following_tokens(context.tokens, count), len(context.tokens)
         end = TextEnd(slot.first_row, length, self._first_position, following, text_length, max_draft_tokens)
         builder = _TreeBuilder(self, context, max_draft_tokens)
         if context.sampler.wants_draft_samples:
@@ -102,16 +82,6 @@ class EagleDrafter(Drafter):
             builder.add_children(self._graph_drafter.draft_tree(end, hidden, context.sampler))
         self.cache.commit(list(range(count)))
         return builder.to_draft_tree()
-
-    def observe(self, outcome: Outcome) -> None:
-        self.hidden_states.observe(outcome, self.target.hidden_state_layers, self.hidden_state_layers)
-
-    def memory_bytes(self) -> int:
-        return self.hidden_states.bytes
-
-    def forget(self, length: int) -> None:
-        self.hidden_states.truncate(length)
-        self.cache.rollback(max(length - 1 - self._first_position, 0))  # a pair includes the next token
 
     def draft_pass(self, position: int, draft_mask: Tensor, tokens: list[int]) -> RowBatch:
         """A pass of draft tokens at one position. Each attends to all committed pairs and to its row of `draft_mask`.
@@ -127,33 +97,8 @@ class EagleDrafter(Drafter):
 
     def _prefill(self, tokens: list[int]) -> HeadOutput:
         """Compute the new pairs of the text; returns the output of the last one."""
-        hidden = self.head.fuse(self.hidden_states.slice_from(self._first_unread(len(tokens) - 1)))
-        while len(hidden) > PREFILL_CHUNK_PAIRS:
-            self._prefill_pairs(tokens, hidden[:PREFILL_CHUNK_PAIRS], logit_rows=0)
-            hidden = hidden[PREFILL_CHUNK_PAIRS:]
-        return self._prefill_pairs(tokens, hidden, logit_rows=1)
-
-    def _first_unread(self, stored_tokens: int) -> int:
-        """The position of the first pair to compute, after rows that are too old or not continuous are dropped."""
-        self.cache.rollback(stored_tokens - 1 - self._first_position)  # compute at least the last pair
-        self._first_position = self.hidden_states.trim_cache(
-            self.cache, self._first_position, stored_tokens, self.head.context_window
-        )
-        return self._first_position + self.cache.length
-
-    def _prefill_pairs(self, tokens: list[int], hidden_states: Tensor, logit_rows: int) -> HeadOutput:
-        """Compute and commit the next pairs with these hidden states; the output of the last `logit_rows`."""
-        length, count, window = self.cache.length, len(hidden_states), self.head.context_window
-        position = self._first_position + length
-        following = tokens[position + 1 : position + 1 + count]
-        mask = torch.ones(count, length + count, dtype=torch.bool).tril_(length)
-        batch = RowBatch(following, torch.arange(position, position + count), mask, length, self._first_position)
-        if length + count > window:
-            batch = replace(batch, attention_mask=batch.sliding_window_mask(window))
-        embeddings = self.head.embed(copy_to_device(following, self.head.pool.layout.device))
-        output = self.head.forward(hidden_states, embeddings, batch, self.cache, logit_rows)
-        self.cache.commit(list(range(count)))
-        return output
+        last_chunk = self._prefill_to_last_chunk(tokens)
+        return self._prefill_pairs(tokens, self.head.fuse(last_chunk), logit_rows=1)
 
 
 class _TreeBuilder:

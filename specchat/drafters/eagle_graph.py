@@ -24,7 +24,8 @@ from specchat.forward.cuda_graphs import CapturedFunction, device_noise, noise_h
 
 if TYPE_CHECKING:
     from specchat.heads.arena_passes import ArenaPasses
-    from specchat.heads.networks import EagleHead, HeadOutput
+    from specchat.heads.networks import EagleHead
+    from specchat.heads.pair_head import HeadOutput
 
 GRAPH_PAIRS = 8  # new pairs of a text that a graph reads; more are computed before
 SHORTLIST = 16  # best tokens of a node that get a probability

@@ -16,7 +16,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from specchat.drafters.early_exit import CHAIN_LENGTH
+from specchat.drafters.self_drafter import CHAIN_LENGTH
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.tree import DraftTree
 from specchat.forward.llama import LlamaModel
@@ -95,7 +95,7 @@ def _step_seconds(target: LlamaModel, prompt: list[int], stopwatch: Stopwatch) -
     with target.pool.acquire_slot(cache, len(prompt) + SCRATCH_ROWS):
         target.prefill(prompt, cache)
         length, chain = cache.length, DraftTree(prompt[-1])
-        chain.add_chain([prompt[-1]] * CHAIN_LENGTH)
+        chain.add_chain(prompt[-CHAIN_LENGTH:])
 
         def exit_after(layer: int) -> float:
             seconds = stopwatch(lambda: target.forward_early_exit([prompt[-1]], cache, layer))

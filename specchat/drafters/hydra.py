@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
     from specchat.heads.networks import HydraHead
 
-PREFILL_CHUNK_TOKENS = 128  # hidden states of a prompt in one pass
-
 
 class Hydra(CandidateTree):
     """It belongs to one text; the head's weights are shared."""
@@ -73,7 +71,7 @@ class Hydra(CandidateTree):
         self._first_position = self.hidden_states.trim_cache(
             self.cache, self._first_position, stored_tokens, self.head.context_window
         )
-        chunks = self.hidden_states.slice_from(self._first_position + self.cache.length).split(PREFILL_CHUNK_TOKENS)
+        chunks = self.hidden_states.chunks_from(self._first_position + self.cache.length)
         return [self.head.prefill(chunk, self.cache, self._first_position)[-1:] for chunk in chunks][-1]
 
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from specchat.engine.kv_arena import KVArena
 
 MIN_BUCKET_ROWS = 1024  # committed rows
+NO_KV_ROWS = (0, 0, 0)  # the shape of a layer that has none
 SCRATCH_ROWS = 256  # rows past the text that a pass may write: the largest tree or prefill chunk
+NO_ROWS = range(0)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class KVLayout:
         """Heads and stored size of the keys and of the values of each layer."""
         extra = SCALE_BYTES if self.is_int8 else 0
         return [[(heads, key + extra), (heads, value + extra)] for heads, key, value in self.shapes]
+
+    @property
+    def has_all_layers(self) -> bool:
+        """Whether its rows are all that a network keeps of a text: a recurrent layer keeps a state and no rows."""
+        return bool(self.shapes) and NO_KV_ROWS not in self.shapes
 
     @property
     def bytes_per_row(self) -> int:
@@ -98,7 +105,8 @@ class KVLocation(NamedTuple):
     keys: Tensor  # [1, H, rows, stored size]
     values: Tensor
     first_new_row: int
-    kv_length: int  # the pass attends to the rows before this one
+    kv_length: int  # the pass attends to the first rows, so many beside the skipped ones
+    skipped: range = NO_ROWS  # committed rows that it does not read
 
 
 class KVCache:
@@ -107,7 +115,9 @@ class KVCache:
     def __init__(self) -> None:
         self.length = 0  # committed rows
         self.rollback_floor = 0  # a rollback below this goes to a checkpoint: recurrent layers have no rollback
+        self.rollback_rows: int | None = None  # one over more rows goes to a checkpoint, too; None: any number
         self.checkpoints: tuple[int, ...] = ()  # the lengths that such a rollback can go to, beside 0
+        self.last_path: list[int] = []  # the nodes that were committed last
         self.network_bytes = 0  # of keys, values and states that a network keeps in its own cache
         self.slot: Slot | None = None  # None while offloaded or dropped
 
@@ -116,24 +126,26 @@ class KVCache:
         assert self.slot is not None, "a pass over a cache that has no slot"
         return self.slot
 
-    def write(self, layer: int, keys: Tensor, values: Tensor, kv_length: int | None = None) -> tuple[Tensor, Tensor]:
-        """Write the rows of a pass behind the committed rows; return the first `kv_length` rows.
+    def write(
+        self, layer: int, keys: Tensor, values: Tensor, kv_length: int | None = None, skipped: range = NO_ROWS
+    ) -> tuple[Tensor, Tensor]:
+        """Write the rows of a pass behind the committed rows; return the first `kv_length` unskipped ones.
 
         The default is all committed and new rows. keys, values: [1, H, N, size] -> [1, H, kv_length, size]
         """
         end, slot = self.length + keys.shape[2], self.require_slot()
         stored_keys, stored_values = slot.layers[layer]
-        is_int8, kv_length = slot.layout.is_int8, kv_length or end
+        is_int8, kv_length = slot.layout.is_int8, kv_length or end - len(skipped)
         stored_keys[:, :, self.length : end] = quantize_rows(keys) if is_int8 else keys
         stored_values[:, :, self.length : end] = quantize_rows(values) if is_int8 else values
-        visible_keys, visible_values = stored_keys[:, :, :kv_length], stored_values[:, :, :kv_length]
+        visible_keys, visible_values = (visible_rows(each, kv_length, skipped) for each in (stored_keys, stored_values))
         if is_int8:
             return dequantize_rows(visible_keys, keys.dtype), dequantize_rows(visible_values, values.dtype)
         return visible_keys, visible_values
 
-    def kv_location(self, layer: int, kv_length: int) -> KVLocation:
+    def kv_location(self, layer: int, kv_length: int, skipped: range = NO_ROWS) -> KVLocation:
         """The rows of a layer, for a pass that writes its rows itself and attends to `kv_length` rows."""
-        return KVLocation(*self.require_slot().layers[layer], self.length, kv_length)
+        return KVLocation(*self.require_slot().layers[layer], self.length, kv_length, skipped)
 
     def commit(self, path: list[int]) -> None:
         """Keep these nodes of the last pass, root first, and discard the others.
@@ -146,11 +158,22 @@ class KVCache:
             for stack in slot.stacks.values():
                 stack[:, :, self.length : self.length + len(path)] = stack.index_select(2, rows)
         self.length += len(path)
+        self.last_path = path
 
     def rollback(self, length: int) -> None:
-        if length < self.rollback_floor:
+        floor = self.rollback_floor
+        if self.rollback_rows is not None:
+            floor = max(floor, self.length - self.rollback_rows)
+        if length < floor:
             length = max((each for each in self.checkpoints if each <= length), default=0)
         self.length = min(self.length, length)
+
+
+def visible_rows(stored: Tensor, kv_length: int, skipped: range) -> Tensor:
+    """The first `kv_length` rows without the skipped ones. [1, H, rows, size] -> [1, H, kv_length, size]"""
+    if not skipped:
+        return stored[:, :, :kv_length]
+    return torch.cat((stored[:, :, : skipped.start], stored[:, :, skipped.stop : kv_length + len(skipped)]), dim=2)
 
 
 def bucket_of(length: int) -> int:

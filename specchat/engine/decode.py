@@ -6,6 +6,7 @@ truncates them, so that after a stop, a cancel or an edit they all describe the 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 from torch import Tensor
 
@@ -173,9 +174,12 @@ class Generation:
             return token_probabilities(output.logits, outcome.path, outcome.committed_tokens, config.sampler.vocab_size)
 
     def measure_pass(self, row_count: int, sampler: Sampler) -> float:
-        """The seconds of a pass over so many rows and of sampling from them; nothing is committed."""
+        """The seconds of a pass over so many rows and of sampling from them; nothing is committed.
+
+        The rows are the latest tokens of the text: in a mixture of experts, a pass costs more when its rows differ.
+        """
         tree = DraftTree(self.tokens[-1])
-        tree.add_chain([self.tokens[-1]] * (row_count - 1))
+        tree.add_chain(list(islice(cycle(self.tokens[-row_count:]), row_count - 1)))
         seen = sampler.make_seen_tokens(self.tokens, self.target.vocab_size, self.target.pool.layout.device)
         started_at = pass_seconds()
         _wait_for(self._verify(tree, sampler, seen, None).samples)

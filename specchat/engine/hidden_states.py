@@ -4,7 +4,7 @@ It knows positions and tensors, and not which layers they come from.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from torch import Tensor
 from specchat.engine.cache import KVCache
 from specchat.engine.drafter import Outcome
 from specchat.engine.model import MAX_PROMPT_HIDDEN_STATES, select_layers
+
+CHUNK_TOKENS = 128  # of a prompt in one pass of a head
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
@@ -82,3 +84,7 @@ class HiddenStateBuffer:
             chunks.append(chunk[-missing:])
             missing -= len(chunk)
         return torch.cat(chunks[::-1])
+
+    def chunks_from(self, position: int) -> Sequence[Tensor]:
+        """The same in parts that a head reads in one pass each. [n, layers * D]"""
+        return self.slice_from(position).split(CHUNK_TOKENS)

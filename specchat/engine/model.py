@@ -82,19 +82,28 @@ class SamplingModel(Protocol):
         ...
 
 
-class EarlyExitModel(Model, Protocol):
-    """A model that can predict tokens after its first layers (LayerSkip, arXiv 2404.16710)."""
+class SelfDraftingModel(Model, Protocol):
+    """A model with passes that leave out a part of the work: its layers, or its context.
+
+    The keys and values of such a pass stay in the cache, uncommitted. They serve only further passes of its kind.
+    """
 
     def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
-        """Compute tokens with the first `exit_layer` layers, final norm and output matrix. Logits of the last [1, V]
+        """Compute tokens with the first layers, final norm and output matrix (LayerSkip, arXiv 2404.16710).
 
-        Their keys and values stay in the cache, uncommitted. Deeper layers write none, so these rows serve only further
-        exits at the same layer.
+        Deeper layers write no rows. Logits of the last token [1, V]
         """
         ...
 
     def exit_logits(self, hidden_states: Tensor) -> Tensor:
         """What an exit predicts from the hidden states after any layer: final norm, output matrix. [n, D] -> [n, V]"""
+        ...
+
+    def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
+        """Compute tokens that do not see the skipped rows of the cache (StreamingLLM, arXiv 2309.17453).
+
+        `skipped` starts at a multiple of 16: kernels read blocks of rows. Logits of the last token [1, V]
+        """
         ...
 
 

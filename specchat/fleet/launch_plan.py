@@ -27,9 +27,12 @@ MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one machine
 # Draft tokens per step, as a chain: the best values of vLLM and SGLang for one user.
 NUM_SPECULATIVE_TOKENS = {
     "ngram": 5, "suffix": 16, "draft": 5, "eagle3": 4, "eagle": 3, "medusa": 3, "mtp": 1, "dflash": 8,
+    "dspark": 7, "peagle": 7, "dflash2": 7,
 }  # fmt: skip
 SGLANG_NGRAM_DRAFT_TOKENS = "16"  # SGLang drafts a tree of n-grams with this many tokens
-HEAD_KINDS = ("eagle3", "dflash", "medusa", "mtp", "eagle")  # eagle3 before eagle, which is part of its name
+# A kind stands before those whose names a config of it may contain, too.
+HEAD_KINDS = ("peagle", "eagle3", "dspark", "dflash2", "dflash", "hydra", "medusa", "mtp", "eagle")
+VLLM_METHODS = {"draft": "draft_model", "peagle": "eagle3", "dflash2": "dflash"}
 METHOD_BY_VARIANT = {"plain": "none", "lookup": "ngram", "suffix": "suffix", "draft": "draft"}
 
 
@@ -85,7 +88,8 @@ def speculative_config_for(profile: Profile) -> SpeculativeConfig:
     draft = draft if draft != "embedded" else str(EMBEDDED / "draft") if is_embedded else ""
     method, note = METHOD_BY_VARIANT.get(variant, variant), ""
     if method not in ("none", *NUM_SPECULATIVE_TOKENS):
-        method = next((each for each in HEAD_KINDS if each in heads), "draft" if draft else "ngram")
+        supported = [kind for kind in HEAD_KINDS if kind in heads and kind in NUM_SPECULATIVE_TOKENS]
+        method = supported[0] if supported else "draft" if draft else "ngram"
         note = "" if variant == "auto" else f"no server supports {variant}; using {method} instead"
     if method == "none":
         return SpeculativeConfig("none")
@@ -98,8 +102,9 @@ def speculative_config_for(profile: Profile) -> SpeculativeConfig:
 def _head_kind(head: str) -> str:
     """The kind of a head, from its name and its config; by default eagle3, the most common one."""
     config = Path(head).expanduser() / "config.json"
-    text = head + (config.read_text(encoding="utf-8") if config.is_file() else "")
-    return next((kind for kind in HEAD_KINDS if kind in text.lower().replace("eagle-3", "eagle3")), "eagle3")
+    text = (head + (config.read_text(encoding="utf-8") if config.is_file() else "")).lower()
+    text = text.replace("eagle-3", "eagle3").replace("p-eagle", "peagle").replace("ptd_token_id", "peagle")
+    return next((kind for kind in HEAD_KINDS if kind in text), "eagle3")
 
 
 def tensor_parallel_size_for(target: str, context_tokens: int) -> int:
@@ -130,10 +135,18 @@ def plan_launch(server: str, config: ServerConfig, installed_version: str | None
 
 
 def _vllm_command(config: ServerConfig, version: str, notes: list[str]) -> list[str]:
-    """`vllm serve`. JSON configuration since 0.8.2; no draft models from there to 0.10; no Medusa since 0.33."""
+    """`vllm serve`. JSON configuration since 0.8.2; no draft models from there to 0.10.
+
+    P-EAGLE since 0.16, DSpark since 0.25, no Medusa since 0.33.
+    """
     release, speculation = version_numbers(version), config.speculative_config
-    lacks_draft = speculation.method == "draft" and (0, 8, 2) <= release < (0, 11)
-    if lacks_draft or (speculation.method == "medusa" and release >= (0, 33)):
+    lacking = {
+        "draft": (0, 8, 2) <= release < (0, 11),
+        "peagle": release < (0, 16),
+        "dspark": release < (0, 25),
+        "medusa": release >= (0, 33),
+    }
+    if lacking.get(speculation.method):
         notes.append(_fallback_note(f"vLLM {version}", speculation.method))
         speculation = SpeculativeConfig("ngram", num_speculative_tokens=NUM_SPECULATIVE_TOKENS["ngram"])
     command = ["vllm", "serve", config.target, "--host", LOOPBACK, "--port", "8000"]
@@ -147,9 +160,10 @@ def _vllm_command(config: ServerConfig, version: str, notes: list[str]) -> list[
         command += ["--speculative-model", model, "--num-speculative-tokens", count]
         command += ["--ngram-prompt-lookup-max", "4"] if model == "[ngram]" else []
     else:
-        values: dict[str, object] = {"method": "draft_model" if speculation.method == "draft" else speculation.method}
+        values: dict[str, object] = {"method": VLLM_METHODS.get(speculation.method, speculation.method)}
         values |= {"model": speculation.model} if speculation.model else {}
         values |= {"num_speculative_tokens": speculation.num_speculative_tokens}
+        values |= {"parallel_drafting": True} if speculation.method == "peagle" else {}
         values |= {"prompt_lookup_max": 4, "prompt_lookup_min": 2} if speculation.method == "ngram" else {}
         command += ["--speculative-config", json.dumps(values)]
         command += ["--per-request-spec-decode-metrics", "summary"] if release >= (0, 29) else []
@@ -162,16 +176,20 @@ def _sglang_command(config: ServerConfig, _version: str, notes: list[str]) -> li
     command = ["python3", "-m", "sglang.launch_server", "--model-path", config.target, "--host", LOOPBACK]
     command += ["--port", "30000", "--context-length", str(config.context_tokens), "--enable-metrics"]
     command += [*_dtype(config), *_tensor_parallel("--tp-size", config)]
-    algorithms = {"draft": "STANDALONE", "eagle3": "EAGLE3", "eagle": "EAGLE", "mtp": "NEXTN", "dflash": "DFLASH"}
+    algorithms = {
+        "draft": "STANDALONE", "eagle3": "EAGLE3", "eagle": "EAGLE", "mtp": "NEXTN", "dflash": "DFLASH",
+        "dflash2": "DFLASH", "dspark": "DSPARK",
+    }  # fmt: skip
     if speculation.method == "none":
         return command
     if speculation.method not in algorithms:
-        notes += [_fallback_note("SGLang", "medusa")] if speculation.method == "medusa" else []
+        if speculation.method in HEAD_KINDS:
+            notes.append(_fallback_note("SGLang", speculation.method))
         command += ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", SGLANG_NGRAM_DRAFT_TOKENS]
         return command
     command += ["--speculative-algorithm", algorithms[speculation.method]]
     command += ["--speculative-draft-model-path", speculation.model] if speculation.model else []
-    if speculation.method != "dflash":  # the block size of DFlash is fixed by its training
+    if speculation.method not in ("dflash", "dflash2", "dspark"):  # their block size is fixed by their training
         count = speculation.num_speculative_tokens
         command += ["--speculative-num-steps", str(count), "--speculative-eagle-topk", "1"]
         command += ["--speculative-num-draft-tokens", str(count + 1)]
@@ -187,7 +205,8 @@ def _llama_cpp_command(config: ServerConfig, version: str, notes: list[str]) -> 
         notes.append("the model must be a GGUF file: 'convert_hf_to_gguf.py FOLDER --outfile FILE.gguf'")
     build = version.removeprefix("b")
     has_types = not build.isdigit() or int(build) >= 9235
-    types = {"draft": "draft-simple", "eagle3": "draft-eagle3", "mtp": "draft-mtp", "dflash": "draft-dflash"}
+    kinds = ("eagle3", "mtp", "dflash", "dspark")
+    types = {"draft": "draft-simple"} | {kind: f"draft-{kind}" for kind in kinds}
     if speculation.method == "none":
         return command
     if speculation.method not in types or not (has_types or speculation.method == "draft"):

@@ -1,10 +1,11 @@
 """One forward pass over a batch of rows: networks, linear layers, attention, fused ops, CUDA graphs.
 
 batch.py                        tokens, positions and attention mask of a pass
-llama.py                        dense networks of the Llama architecture: embed, decoder layers, LM head
+llama.py                        networks of the Llama architecture: embed, decoder layers, LM head
 decoder_layer.py                one layer: attention and MLP with residual connections; heads use it, too
 linear.py quant_linear.py       matmuls with float weights, and with 8-bit and 4-bit weights
-expert_linear.py                linear layers of a mixture of experts, each read once a pass
+moe.py                          the MLP of a mixture of experts: router, experts, shared expert; heads use it, too
+expert_linear.py                its linear layers: each expert is read once a pass
 int4_linear.py triton_linear.py 4-bit weights of AWQ and GPTQ in one layout, and their product on a GPU
 quantize.py                     activations to 8 bits and back
 scaling.py                      the numbers that a family multiplies with or caps at

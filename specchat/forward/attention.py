@@ -50,13 +50,14 @@ class Scores:
 
 
 def attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask | None, scores: Scores | None = None
-) -> Tensor:
+    queries: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask | None, scores: Scores | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Grouped-query attention. queries [N, H, size]; keys, values [1, KV, kv_length, size] -> [N, H * size]"""
     count, kv_heads = len(queries), keys.shape[1]
     # query heads that share keys become rows of one head: [1, KV, queries_per_kv * N, size]
     rows = queries.view(1, count, kv_heads, -1, queries.shape[-1]).permute(0, 2, 3, 1, 4)
-    result = sdpa(rows.flatten(2, 3), keys, values, mask.additive if mask is not None else None, scores)
+    result = sdpa(rows.flatten(2, 3), keys, values, mask.additive if mask is not None else None, scores, sinks)
     return result.view(kv_heads, -1, count, result.shape[-1]).permute(2, 0, 1, 3).reshape(count, -1)
 
 
@@ -72,28 +73,42 @@ def apply_rope(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(states * cos, torch.cat((second, first), dim=-1), sin)
 
 
-def sdpa(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scores: Scores | None = None) -> Tensor:
+def sdpa(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scores: Scores | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Scaled dot-product attention. queries [B, KV, n, size], keys and values [B, KV, kv_length, size] -> as queries
 
     `mask` is added to the scores [B, 1, n, kv_length]. Without `scores`, their scale is that of the head size.
+    `sinks` are a score of each query head [H] that takes its share of the softmax and has no value.
     """
     scores = scores or Scores(queries.shape[-1] ** -0.5)
-    if scores.cap is not None:
-        return _capped_attention(queries, keys, values, mask, scores.scale, scores.cap)
+    if scores.cap is not None or sinks is not None:
+        return _attention_in_float32(queries, keys, values, mask, scores, sinks)
     is_large = queries.shape[2] * keys.shape[2] >= MATMUL_MIN_SCORES
     if is_large and queries.dtype == torch.bfloat16 and queries.is_cpu:
         return _attention_by_matmuls(queries, keys, values, mask, scores.scale)
     return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scores.scale)
 
 
-def _capped_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float, cap: float
+def _attention_in_float32(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scores: Scores, sinks: Tensor | None
 ) -> Tensor:
-    """Softmax of capped scores in float32, which no kernel of torch has."""
-    scores = cap * torch.tanh((queries @ keys.mT).float() * (scale / cap))
-    if mask is not None:
-        scores = scores + mask
-    return scores.softmax(-1).to(values.dtype) @ values
+    """Softmax of capped scores or beside sinks, in float32, which no kernel of torch has. One key head at a time."""
+    result = queries.new_empty(*queries.shape[:3], values.shape[3])
+    for head in range(queries.shape[1]):
+        products = (queries[:, head] @ keys[:, head].mT).float() * scores.scale
+        if scores.cap is not None:
+            products = scores.cap * torch.tanh(products / scores.cap)
+        if mask is not None:
+            products = products + mask[:, 0]
+        if sinks is not None:
+            of_heads = sinks.float().view(queries.shape[1], -1)[head]
+            of_rows = of_heads.repeat_interleave(queries.shape[2] // len(of_heads))
+            products = torch.cat((products, of_rows[None, :, None].expand(len(products), -1, 1)), dim=-1)
+        weights = products.softmax(-1)[..., : keys.shape[2]]
+        result[:, head] = weights.to(values.dtype) @ values[:, head]
+    return result
 
 
 def _attention_by_matmuls(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:

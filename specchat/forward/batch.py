@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.engine.cache import KVCache, KVLocation
+from specchat.engine.cache import NO_ROWS, KVCache, KVLocation
 from specchat.engine.device import copy_to_device
 from specchat.engine.tree import DraftTree
 
 if TYPE_CHECKING:
     from specchat.forward.attention import AttentionMask
+    from specchat.forward.gated_delta_net import RecurrentPass
 
 EXACT_ROWS = 16
 MASK_BITS = 64  # nodes of an ancestor mask
@@ -42,14 +43,14 @@ class BatchLimits:
         nodes = Nodes(tree.tokens, tree.depths, tree.attention_mask())
         return nodes.padded(self.max_rows) if self.exact else nodes
 
-    def batch_for_nodes(self, nodes: Nodes, cache: KVCache) -> RowBatch:
-        """A batch of nodes that follow the committed rows and see all of them."""
-        count = len(nodes.tokens)
-        kv_length = cache.require_slot().rows if self.exact else cache.length + count
+    def batch_for_nodes(self, nodes: Nodes, cache: KVCache, skipped: range = NO_ROWS) -> RowBatch:
+        """A batch of nodes that follow the committed rows and see all of them, but not the skipped ones."""
+        count, seen = len(nodes.tokens), cache.length - len(skipped)
+        kv_length = cache.require_slot().rows - len(skipped) if self.exact else seen + count
         mask = torch.zeros(count, kv_length, dtype=torch.bool)
-        mask[:, : cache.length] = True
-        mask[:, cache.length : cache.length + count] = nodes.attention_mask
-        return RowBatch(nodes.tokens, torch.tensor(nodes.depths) + cache.length, mask, cache.length)
+        mask[:, :seen] = True
+        mask[:, seen : seen + count] = nodes.attention_mask
+        return RowBatch(nodes.tokens, torch.tensor(nodes.depths) + cache.length, mask, seen, skipped=skipped)
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class ForwardBatch:
     kv_location: Callable[[int], KVLocation] | None = None  # of a layer, for kernels that write rows by address
     cache_rows: CacheRows | None = None  # for kernels of a GPU; None where no mask of bits can say what a row sees
     is_batch_invariant: bool = False  # each row must be bit-identical in every batch: draft trees are verified
+    recurrent: RecurrentPass | None = None  # for recurrent layers
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,13 @@ class Nodes:
     tokens: list[int] | Tensor  # [N]
     depths: list[int]  # [N]
     attention_mask: Tensor  # bool [N, N]
+
+    @property
+    def parents(self) -> list[int]:
+        """The last node that each node sees before itself; -1 for a root. [N]"""
+        earlier = self.attention_mask.tril(-1)
+        places = torch.arange(len(self.depths)).masked_fill(~earlier, -1)
+        return places.amax(dim=1).tolist()
 
     def padded(self, count: int) -> Nodes:
         """With padding nodes at the end, which see only themselves and which no other node sees."""
@@ -133,8 +142,9 @@ class RowBatch:
     tokens: list[int] | Tensor  # [N]
     positions: Tensor  # [N]
     attention_mask: Tensor  # bool [N, kv_length]
-    committed_length: int  # rows before the new ones
+    committed_length: int  # rows before the new ones, without the skipped ones
     first_position: int = 0  # position of row 0: above 0 in a cache that has dropped its oldest rows
+    skipped: range = NO_ROWS  # committed rows of the cache that the pass does not look at
 
     @property
     def kv_length(self) -> int:
@@ -147,12 +157,17 @@ class RowBatch:
         return ForwardBatch(
             copy_to_device(self.positions, device),
             masks,
-            partial(cache.write, kv_length=self.kv_length),
-            partial(cache.kv_location, kv_length=self.kv_length),
+            partial(cache.write, kv_length=self.kv_length, skipped=self.skipped),
+            partial(cache.kv_location, kv_length=self.kv_length, skipped=self.skipped),
         )
 
     def cache_rows(self, cache: KVCache, device: torch.device) -> CacheRows | None:
-        """Where the rows lie, for kernels of a GPU; None for trees with more nodes than an ancestor mask has bits."""
+        """Where the rows lie, for kernels of a GPU, which skip no rows.
+
+        None for trees with more nodes than an ancestor mask has bits, and where rows are skipped.
+        """
+        if self.skipped:
+            return None
         count, first = len(self.positions), self.committed_length
         node_mask, slot = self.attention_mask[:, first : first + count], cache.require_slot()
         is_wide = count > MASK_BITS
@@ -167,6 +182,7 @@ class RowBatch:
     def kv_positions(self) -> Tensor:
         """Position of every row that the pass looks at. [kv_length]"""
         positions = torch.arange(self.kv_length) + self.first_position
+        positions[self.skipped.start :] += len(self.skipped)
         positions[self.committed_length : self.committed_length + len(self.tokens)] = self.positions
         return positions
 

@@ -6,15 +6,16 @@ enough. What is left is small: recurrent states, and windows. Knows caches of tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 CHECKPOINT_TOKENS = 256  # at most so many are read again: a second of prefill, for a state that is as large as
 # the keys and values of about a thousand tokens
+MAX_CHECKPOINT_BYTES = 2**29  # of all texts of a model
 MIN_TURN_TOKENS = 32  # a turn that is shorter is read again rather than stored
 Saved = list[tuple[Any, dict[str, Any]]]  # an object and copies of its attributes
 
@@ -51,11 +52,21 @@ class Snapshot:
         return copy_state(self.module_states, device)
 
 
-class Checkpoints:
+class Checkpoint(Protocol):
+    @property
+    def length(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+
+
+C = TypeVar("C", bound=Checkpoint)
+
+
+class Checkpoints(Generic[C]):
     """The snapshots of one text, by length, oldest first."""
 
     def __init__(self) -> None:
-        self._snapshots: list[Snapshot] = []
+        self._snapshots: list[C] = []
         self.bytes = 0
 
     @property
@@ -66,12 +77,12 @@ class Checkpoints:
     def last_length(self) -> int:
         return self._snapshots[-1].length if self._snapshots else 0
 
-    def add(self, snapshot: Snapshot) -> None:
+    def add(self, snapshot: C) -> None:
         assert snapshot.length > self.last_length
         self._snapshots.append(snapshot)
         self.bytes += snapshot.bytes
 
-    def go_back(self, length: int) -> Snapshot | None:
+    def go_back(self, length: int) -> C | None:
         """The snapshot of this length, without the later ones, whose text is gone; None for the empty text."""
         while self.last_length > length:
             self.bytes -= self._snapshots.pop().bytes
@@ -83,6 +94,13 @@ class Checkpoints:
         lengths = (0, *self.lengths, self.last_length + CHECKPOINT_TOKENS)
         gaps = [after - before for before, after in zip(lengths, lengths[2:], strict=False)]
         self.bytes -= self._snapshots.pop(gaps.index(min(gaps))).bytes
+
+
+def keep_within(budget_bytes: int, all_checkpoints: Sequence[Checkpoints[Any]]) -> None:
+    """Drop snapshots until those of all texts fit; the text that was used longest ago stands first and goes first."""
+    for each in all_checkpoints:
+        while each.bytes and sum(checkpoints.bytes for checkpoints in all_checkpoints) > budget_bytes:
+            each.thin_out()
 
 
 @dataclass(frozen=True)

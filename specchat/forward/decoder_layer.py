@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates
-from specchat.forward.fused_ops import QKV, QKVInputs, TorchOps
+from specchat.forward.fused_ops import QKV, AttentionDimensions, QKVInputs, TorchOps
 from specchat.forward.linear import Linear
 
 
@@ -38,13 +38,18 @@ class LayerContext:
     rope: RopeAngles
 
 
-class AttentionModule(Protocol):
-    def project_qkv(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles, /) -> QKV:
-        """Queries, keys and values of rows [N, D], rotated."""
+class TokenMixer(Protocol):
+    def __call__(self, hidden_states: Tensor, context: LayerContext, layer: int, window: int | None, /) -> Tensor:
+        """What each row takes from itself and from the rows before it. [N, D] -> [N, D]"""
         ...
 
-    def __call__(self, hidden_states: Tensor, context: LayerContext, layer: int, window: int | None) -> Tensor:
-        """Write keys and values of the rows to the KV cache, and attend to the visible ones. [N, D] -> [N, D]"""
+
+@runtime_checkable
+class AttentionModule(TokenMixer, Protocol):
+    """Writes keys and values of the rows to the KV cache, and attends to the visible ones."""
+
+    def project_qkv(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles, /) -> QKV:
+        """Queries, keys and values of rows [N, D], rotated."""
         ...
 
 
@@ -69,24 +74,34 @@ class Attention:
     q_norm: Tensor | None  # [head_size]
     k_norm: Tensor | None
     o_proj: Linear
-    gate_proj: Linear | None = None  # -> H * head_size: the output is multiplied with its sigmoid (Qwen3-Next)
+    has_output_gate: bool = False  # qkv_proj has a gate after the query of each head: the output times its sigmoid
     wide_norms: WideNorms | None = None
+    sinks: Tensor | None = None  # [H]
 
     def project_qkv(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles) -> QKV:
-        return ops.qk_norm_rope(self._inputs(hidden_states, ops, rope))
+        inputs, _gates = self._inputs(hidden_states, ops, rope)
+        return ops.qk_norm_rope(inputs)
 
     def __call__(self, hidden_states: Tensor, context: LayerContext, layer: int, window: int | None) -> Tensor:
-        inputs = self._inputs(hidden_states, context.ops, context.rope)
+        inputs, gates = self._inputs(hidden_states, context.ops, context.rope)
         output = context.ops.attention(inputs, context.batch, layer, window)
-        if self.gate_proj is not None:
-            output = output * self.gate_proj(hidden_states).sigmoid()
-        return self.o_proj(output)
+        return self.o_proj(output if gates is None else context.ops.sigmoid_gate(output, gates))
 
-    def _inputs(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles) -> QKVInputs:
-        qkv = self.qkv_proj(hidden_states)
+    def _inputs(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles) -> tuple[QKVInputs, Tensor | None]:
+        """What attention reads, and the gates of its output [N, H * head_size]."""
+        qkv, gates = self.qkv_proj(hidden_states), None
+        if self.has_output_gate:
+            qkv, gates = _without_gates(qkv, ops.dimensions)
         if self.wide_norms is not None:
             qkv = self.wide_norms(qkv, ops)
-        return QKVInputs(qkv, self.q_norm, self.k_norm, rope.cos, rope.sin)
+        return QKVInputs(qkv, self.q_norm, self.k_norm, rope.cos, rope.sin, self.sinks), gates
+
+
+def _without_gates(projected: Tensor, sizes: AttentionDimensions) -> tuple[Tensor, Tensor]:
+    """Queries, keys and values, and the gates that stand after the query of each head."""
+    width = 2 * sizes.heads * sizes.head_size
+    queries, gates = projected[:, :width].view(len(projected), sizes.heads, 2, -1).unbind(2)
+    return torch.cat((queries.flatten(1), projected[:, width:]), dim=-1), gates.flatten(1)
 
 
 @dataclass(frozen=True)
@@ -119,7 +134,7 @@ class DecoderLayer:
     """Norms are None where a family has none: their input is passed on as it is. [D]"""
 
     input_layernorm: Tensor | None
-    self_attn: AttentionModule
+    self_attn: TokenMixer
     post_attention_layernorm: Tensor | None  # before the MLP
     mlp: Callable[[Tensor, TorchOps], Tensor]  # [N, D] -> [N, D]
     sliding_window: int | None  # number of positions that it sees; None: all

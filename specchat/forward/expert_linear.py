@@ -6,9 +6,10 @@ batch where the layers of the experts are batch invariant. Knows tensors; knows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from specchat.forward.linear import QuantLinear, WeightSource
@@ -16,12 +17,33 @@ from specchat.forward.quant_linear import quant_linear
 
 
 @dataclass(frozen=True)
-class RowsOfExpert:
-    """The rows that chose an expert, and which of their choices it was."""
+class RowsByExpert:
+    """The choices of all rows, sorted by expert: a row is there once for each expert that it chose."""
 
-    expert: int
-    rows: Tensor  # [n]
-    places: Tensor  # [n], below the number of choices of a row
+    experts: list[int]  # that any row chose, in ascending order
+    counts: list[int]  # choices of each of them
+    order: Tensor  # [N * choices]: sorted place -> place in the flattened choices
+
+    @classmethod
+    def sort(cls, chosen: Tensor) -> RowsByExpert:
+        """Sort the choices of the rows. [N, choices]
+
+        >>> RowsByExpert.sort(torch.tensor([[2, 0], [2, 5]]))
+        RowsByExpert(experts=[0, 2, 5], counts=[1, 2, 1], order=tensor([1, 0, 2, 3]))
+        """
+        experts, order = chosen.flatten().sort(stable=True)
+        unique, counts = experts.unique_consecutive(return_counts=True)
+        return cls(unique.tolist(), counts.tolist(), order)
+
+    def gather(self, rows: Tensor, choices: int) -> Tensor:
+        """The rows in the order of the experts. [N, D] -> [N * choices, D]"""
+        return rows[self.order // choices]
+
+    def scatter(self, outputs: Tensor, choices: int) -> Tensor:
+        """What the experts made of each row, in the order of its choices. [N * choices, D] -> [N, choices, D]"""
+        by_choice = torch.empty_like(outputs)
+        by_choice[self.order] = outputs
+        return by_choice.view(-1, choices, outputs.shape[1])
 
 
 @dataclass(frozen=True)
@@ -43,38 +65,7 @@ class ExpertLinear:
     def is_batch_invariant(self) -> bool:
         return all(expert.is_batch_invariant for expert in self.experts)
 
-    def __getitem__(self, expert: int) -> QuantLinear:
-        return self.experts[expert]
-
-    def __len__(self) -> int:
-        return len(self.experts)
-
-
-def rows_by_expert(chosen: Tensor) -> Iterator[RowsOfExpert]:
-    """Each expert that a row chose, once, in ascending order. [N, choices]
-
-    >>> [(each.expert, each.rows.tolist()) for each in rows_by_expert(torch.tensor([[2, 0], [2, 5]]))]
-    [(0, [0]), (2, [0, 1]), (5, [1])]
-    """
-    choices = chosen.shape[1]
-    experts, order = chosen.flatten().sort(stable=True)
-    unique, counts = experts.unique_consecutive(return_counts=True)
-    for expert, places in zip(unique.tolist(), order.split(counts.tolist()), strict=True):
-        yield RowsOfExpert(expert, places // choices, places % choices)
-
-
-def run_experts(
-    rows: Tensor, chosen: Tensor, shares: Tensor, expert_mlps: Sequence[Callable[[Tensor], Tensor]]
-) -> Tensor:
-    """The sum of what the chosen experts make of each row, times their shares. [N, D], [N, choices] twice -> [N, D]
-
-    The choices of a row are added in the order in which it chose them, whatever the other rows chose.
-    """
-    parts = rows.new_empty(*chosen.shape, rows.shape[1])
-    for each in rows_by_expert(chosen):
-        parts[each.rows, each.places] = expert_mlps[each.expert](rows[each.rows])
-    parts *= shares[:, :, None]
-    out = parts[:, 0]
-    for place in range(1, chosen.shape[1]):  # a sum over a dimension may depend on the number of rows
-        out = out + parts[:, place]
-    return out
+    def __call__(self, rows: Tensor, by_expert: RowsByExpert) -> Tensor:
+        """Each row, sorted by expert, times the weight of its expert. [N * choices, in] -> [N * choices, out]"""
+        parts = zip(by_expert.experts, rows.split(by_expert.counts), strict=True)
+        return torch.cat([self.experts[expert](part) for expert, part in parts])

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.devices import kind_of
-from specchat.engine.cache import KVCache, KVLayout, Slot
+from specchat.engine.cache import KVCache, KVLayout, KVLocation, Slot, visible_rows
 from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows
 from specchat.forward.attention import AttentionMask, Scores, apply_rope, attention, sdpa
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
@@ -35,7 +35,7 @@ from specchat.forward.native_ops import (
     data_pointer,
     native_kernels,
 )
-from specchat.forward.scaling import Scaling
+from specchat.forward.scaling import Scaling, SwiGluClamp
 
 NATIVE_MAX_ROWS_SINGLE_THREAD = 512  # above, torch is faster; with more threads, from fewer rows on
 NATIVE_MIN_ROWS = 128  # a draft tree always uses the kernels: its rows must be those of plain decoding
@@ -55,6 +55,7 @@ class AttentionDimensions:
     head_size: int
     epsilon: float
     scaling: Scaling = LLAMA_SCALING
+    has_sinks: bool = False
 
     @property
     def scores(self) -> Scores:
@@ -71,6 +72,7 @@ class QKVInputs:
     k_norm: Tensor | None
     cos: Tensor  # [N, 1, rotary size]
     sin: Tensor  # as `cos`; the first half is negative
+    sinks: Tensor | None = None  # [heads]: a score of each head that takes its share of the softmax and has no value
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,16 @@ class TorchOps:
         gate, up = gate_up.chunk(2, dim=-1)
         return functional.gelu(gate, approximate="tanh") * up
 
+    def clamped_swiglu(self, gate_up: Tensor, clamp: SwiGluClamp) -> Tensor:
+        """As `SwiGluClamp` says: gate in the first half, up in the second. [N, 2 inner] -> [N, inner]"""
+        gate, up = gate_up.chunk(2, dim=-1)
+        gate = gate.clamp(max=clamp.limit)
+        return gate * torch.sigmoid(clamp.alpha * gate) * (1 + up.clamp(-clamp.limit, clamp.limit))
+
+    def sigmoid_gate(self, rows: Tensor, gates: Tensor) -> Tensor:
+        """rows * sigmoid(gates). [N, D] each"""
+        return rows * gates.sigmoid()
+
     def soft_cap(self, rows: Tensor, cap: float) -> Tensor:
         """cap * tanh(row / cap). [N, V]"""
         return cap * torch.tanh(rows / cap)
@@ -134,7 +146,7 @@ class TorchOps:
         """Write keys and values of the rows to the KV cache, and attend to the visible ones. [N, heads * size]"""
         qkv = self.qk_norm_rope(inputs)
         keys, values = batch.write_kv(layer, *qkv.cache_rows)
-        return attention(qkv.queries, keys, values, batch.masks[window], self.dimensions.scores)
+        return attention(qkv.queries, keys, values, batch.masks[window], self.dimensions.scores, inputs.sinks)
 
 
 @dataclass(frozen=True)
@@ -161,6 +173,8 @@ class NativeOps(TorchOps):
         self._add_rms_norm = native.require_kernel("add_rms_norm", dtype)
         self._silu_and_mul = native.require_kernel("silu_and_mul", dtype)
         self._gelu_and_mul = native.require_kernel("gelu_and_mul", dtype)
+        self._clamped_swiglu = native.require_kernel("clamped_swiglu", dtype)
+        self._sigmoid_gate = native.require_kernel("sigmoid_gate", dtype)
         self._soft_cap = native.require_kernel("soft_cap", dtype)
         self._over_floats = _AttentionKernels.of(native, dtype, "")
         self._over_int8 = _AttentionKernels.of(native, dtype, "_int8")
@@ -199,6 +213,20 @@ class NativeOps(TorchOps):
             return super().gelu_and_mul(gate_up)
         return _activate_and_mul(self._gelu_and_mul, gate_up)
 
+    def clamped_swiglu(self, gate_up: Tensor, clamp: SwiGluClamp) -> Tensor:
+        if len(gate_up) > max_native_rows():
+            return super().clamped_swiglu(gate_up, clamp)
+        return _activate_and_mul(self._clamped_swiglu, gate_up, clamp.alpha, clamp.limit)
+
+    def sigmoid_gate(self, rows: Tensor, gates: Tensor) -> Tensor:
+        if len(rows) > max_native_rows():
+            return super().sigmoid_gate(rows, gates)
+        rows, gates = rows.contiguous(), gates.contiguous()
+        check_border("sigmoid_gate", rows, (gates, rows.shape))
+        out = torch.empty_like(rows)
+        self._sigmoid_gate(rows.data_ptr(), gates.data_ptr(), out.data_ptr(), *rows.shape)
+        return out
+
     def soft_cap(self, rows: Tensor, cap: float) -> Tensor:
         if len(rows) > max_native_rows():
             return super().soft_cap(rows, cap)
@@ -210,11 +238,11 @@ class NativeOps(TorchOps):
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
         states, sizes, mask = inputs.qkv.contiguous(), self.dimensions, batch.masks[window]
         count = len(states)
-        is_partly_rotated = inputs.cos.shape[-1] < sizes.head_size
-        if count > max_native_rows() or batch.kv_location is None or is_partly_rotated:
+        if count > max_native_rows() or batch.kv_location is None:
             return super().attention(inputs, batch, layer, window)
-        keys, values, first_row, kv_length = batch.kv_location(layer)
-        self._check_attention(inputs, states, keys, values, mask, first_row, kv_length)
+        location = batch.kv_location(layer)
+        self._check_attention(inputs, states, mask, location)
+        keys, values, first_row, kv_length, skipped = location
         offset, stride = first_row * keys.shape[3] * keys.element_size(), keys.stride(1)
         kernels = self._over_int8 if keys.dtype == torch.int8 else self._over_floats
         queries = states.new_empty(sizes.heads, count, sizes.head_size)
@@ -222,16 +250,17 @@ class NativeOps(TorchOps):
             states.data_ptr(), data_pointer(inputs.q_norm), data_pointer(inputs.k_norm),
             inputs.cos.data_ptr(), inputs.sin.data_ptr(), queries.data_ptr(),
             keys.data_ptr() + offset, values.data_ptr() + offset,
-            count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, sizes.epsilon, self._norm_offset,
+            count, sizes.heads, sizes.kv_heads, sizes.head_size, inputs.cos.shape[-1], stride, sizes.epsilon,
+            self._norm_offset,
         )  # fmt: skip
         scores = sizes.scores
         if sizes.heads * count * kv_length > NATIVE_MAX_SCORES and not batch.is_batch_invariant:
             rows = queries.view(1, sizes.kv_heads, -1, sizes.head_size)
             additive = mask.additive if mask is not None else None
-            keys, values = keys[:, :, :kv_length], values[:, :, :kv_length]
+            keys, values = (visible_rows(each, kv_length, skipped) for each in (keys, values))
             if keys.dtype == torch.int8:
                 keys, values = (dequantize_rows(each, queries.dtype) for each in (keys, values))
-            result = sdpa(rows, keys, values, additive, scores)
+            result = sdpa(rows, keys, values, additive, scores, inputs.sinks)
             return result.view(sizes.heads, count, sizes.head_size).transpose(0, 1).reshape(count, -1)
         out = states.new_empty(count, sizes.heads * sizes.head_size)
         row_length = -(-kv_length // self._lanes) * self._lanes
@@ -239,7 +268,8 @@ class NativeOps(TorchOps):
         kernels.attention(
             queries.data_ptr(), keys.data_ptr(), values.data_ptr(), data_pointer(mask.allowed if mask else None),
             out.data_ptr(), count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, kv_length,
-            scratch.data_ptr(), torch.get_num_threads(), scores.scale, scores.cap or 0.0,
+            skipped.start, len(skipped), scratch.data_ptr(), torch.get_num_threads(), scores.scale, scores.cap or 0.0,
+            data_pointer(inputs.sinks),
         )  # fmt: skip
         return out
 
@@ -247,24 +277,26 @@ class NativeOps(TorchOps):
         self,
         inputs: QKVInputs,
         states: Tensor,
-        keys: Tensor,
-        values: Tensor,
         mask: AttentionMask | None,
-        first_row: int,
-        kv_length: int,
+        location: KVLocation,
     ) -> None:
-        sizes, count, capacity = self.dimensions, len(states), keys.shape[2]
+        keys, values, first_row, kv_length, skipped = location
+        sizes, count, capacity, rotary = self.dimensions, len(states), keys.shape[2], inputs.cos.shape[-1]
         is_int8 = keys.dtype == torch.int8
         stored_size = sizes.head_size + SCALE_BYTES * is_int8
-        cache_shape, angles_shape = (1, sizes.kv_heads, capacity, stored_size), (count, 1, sizes.head_size)
+        cache_shape, angles_shape = (1, sizes.kv_heads, capacity, stored_size), (count, 1, rotary)
         is_inside = (
-            states.shape[1] == (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size
+            rotary % 2 == 0
+            and rotary <= sizes.head_size
+            and states.shape[1] == (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size
             and keys.shape == cache_shape == values.shape
             and inputs.cos.shape == angles_shape == inputs.sin.shape
             and states.dtype == inputs.cos.dtype
             and (is_int8 or keys.dtype == states.dtype)
             and keys.dtype == values.dtype
-            and 0 <= first_row <= first_row + count <= kv_length <= capacity
+            and 0 <= first_row <= first_row + count <= kv_length + len(skipped) <= capacity
+            and (not skipped or (0 <= skipped.start and skipped.stop <= first_row and skipped.step == 1))
+            and (not skipped or skipped.start % self._lanes == 0)
             and (mask is None or mask.allowed.shape == (count, kv_length))
         )
         if not is_inside:
@@ -272,13 +304,15 @@ class NativeOps(TorchOps):
         for norm in (inputs.q_norm, inputs.k_norm):
             if norm is not None:
                 check_border("attention", states, (norm, (sizes.head_size,)))
+        if inputs.sinks is not None:
+            check_border("attention", states, (inputs.sinks, (sizes.heads,)))
 
 
-def _activate_and_mul(kernel: Kernel, gate_up: Tensor) -> Tensor:
+def _activate_and_mul(kernel: Kernel, gate_up: Tensor, *settings: float) -> Tensor:
     gate_up = gate_up.contiguous()
     count, inner = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(count, inner)
-    kernel(gate_up.data_ptr(), out.data_ptr(), count, inner)
+    kernel(gate_up.data_ptr(), out.data_ptr(), count, inner, *settings)
     return out
 
 
@@ -305,7 +339,7 @@ def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
 
 def _cuda_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
     """The Triton kernels where they work, else torch. Not every torch for CUDA comes with Triton."""
-    if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
+    if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED or dimensions.has_sinks:  # no Triton kernel has sinks
         return TorchOps(dimensions)
     try:
         import_module("triton")  # the module below may be loaded already
@@ -352,9 +386,11 @@ def _sample_outputs(ops: TorchOps, dtype: torch.dtype, device: torch.device, *, 
     batch = ForwardBatch(positions, {None: mask}, cache.write, kv_location, cache_rows)
     cos, norm = sample(count, 1, sizes.head_size), sample(sizes.head_size)
     qkv = sample(count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size)
-    attention_output = ops.attention(QKVInputs(qkv, norm, norm, cos, cos), batch, 0, None)
+    sinks = sample(sizes.heads) if sizes.has_sinks else None
+    attention_output = ops.attention(QKVInputs(qkv, norm, norm, cos, cos, sinks), batch, 0, None)
     rows, weight = sample(count, width), sample(width)
-    activated = ops.silu_and_mul(4 * rows), ops.gelu_and_mul(4 * rows)
+    activated = ops.silu_and_mul(4 * rows), ops.gelu_and_mul(4 * rows), ops.clamped_swiglu(4 * rows, SwiGluClamp(2, 3))
+    activated += (ops.sigmoid_gate(rows, 4 * rows),)
     norms = (ops.rms_norm(rows, weight), *ops.add_rms_norm(rows, rows, weight))
     stored = [dequantize_rows(each, dtype) if is_int8 else each for each in (keys, values)]
     return [attention_output, *stored, *norms, *activated, ops.soft_cap(20 * rows, 10.0)]

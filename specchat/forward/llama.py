@@ -1,4 +1,4 @@
-"""Dense networks of the Llama architecture without transformers; `Scaling` and the layers say what a family varies.
+"""Networks of the Llama architecture without transformers; `Scaling` and the layers say what a family varies.
 
 Fused matmuls, packed weights, and tables of rotary embeddings. It computes what transformers computes. Knows
 tensors; knows no file.
@@ -6,13 +6,14 @@ tensors; knows no file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from specchat.devices import kind_of
-from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.cache import NO_KV_ROWS, NO_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena
 from specchat.engine.model import ModelOutput, SampledOutput
@@ -30,8 +31,11 @@ from specchat.forward.batch import (
 )
 from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput, Progress
 from specchat.forward.decoder_layer import DecoderLayer, DecoderStack, RopeAngles
+from specchat.forward.expert_linear import ExpertLinear
 from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.gated_delta_net import DeltaNetSizes, GatedDeltaNet, RecurrentPass
 from specchat.forward.linear import Linear, QuantLinear
+from specchat.forward.moe import ExpertSizes
 from specchat.forward.scaling import Scaling
 
 
@@ -47,10 +51,16 @@ class Dimensions:
     epsilon: float
     max_position_embeddings: int
     scaling: Scaling = LLAMA_SCALING
+    experts: ExpertSizes | None = None  # of networks whose MLP is a mixture of experts
+    has_sinks: bool = False  # a learned score of each head beside the scores of the keys
+    delta_net: DeltaNetSizes | None = None  # of the recurrent layers
+    recurrent_layers: frozenset[int] = frozenset()
 
     @property
     def attention(self) -> AttentionDimensions:
-        return AttentionDimensions(self.heads, self.kv_heads, self.head_size, self.epsilon, self.scaling)
+        return AttentionDimensions(
+            self.heads, self.kv_heads, self.head_size, self.epsilon, self.scaling, self.has_sinks
+        )
 
 
 @dataclass(frozen=True)
@@ -66,11 +76,13 @@ class Weights:
 
 
 class LlamaModel:
-    """A model of the dense Llama family. With `graphs`, passes over few nodes are CUDA graphs over a KV arena.
+    """A model of the Llama family. With `graphs`, passes over few nodes are CUDA graphs over a KV arena.
 
     With native kernels it is batch invariant: a node of a draft tree has the bits of plain decoding. Without them,
     exact mode pads every pass to the same shape.
     """
+
+    supports_self_drafting: ClassVar[bool] = True  # draft passes of fewer layers or fewer rows leave no trace
 
     def __init__(
         self,
@@ -90,13 +102,15 @@ class LlamaModel:
         has_kernels = is_capturable and _have_one_dtype(weights)
         self.ops = select_fused_ops(sizes, self._like) if has_kernels else TorchOps(sizes)
         self.is_batch_invariant = self.ops.is_batch_invariant and _have_invariant_linears(weights)
-        self.is_exact = self.is_batch_invariant or limits.exact
+        # an expert computes as many rows as chose it, whatever the number of rows of the pass
+        self.is_exact = self.is_batch_invariant or (limits.exact and dimensions.experts is None)
         if self.is_batch_invariant and limits.exact:
             limits = self.limits = replace(limits, exact=False)
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
         self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
         kv_shape = (dimensions.kv_heads, dimensions.head_size, dimensions.head_size)
-        layout = KVLayout((kv_shape,) * len(weights.layers), self._like.dtype, self.device, has_int8_kv)
+        shapes = (NO_KV_ROWS if isinstance(layer.self_attn, GatedDeltaNet) else kv_shape for layer in weights.layers)
+        layout = KVLayout(tuple(shapes), self._like.dtype, self.device, has_int8_kv)
         arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
         self.pool = KVPool(layout, arena=arena)
         self.hidden_state_layers: tuple[int, ...] = ()
@@ -144,6 +158,11 @@ class LlamaModel:
 
     def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
         return self._forward_chain(tokens, cache, ForwardDepth(exit_layer)).logits
+
+    @torch.inference_mode()
+    def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
+        states = self._forward(chain_nodes(tokens), cache, ForwardDepth(len(self.weights.layers)), skipped)
+        return self._scaled_logits(states.final[-1:])
 
     @torch.inference_mode()
     def exit_logits(self, hidden_states: Tensor) -> Tensor:
@@ -196,9 +215,24 @@ class LlamaModel:
         logits = self._scaled_logits(states.final)
         return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
 
-    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
-        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache), cache)
-        return self._stack.forward(self._embed_nodes(nodes.tokens), replace(batch, is_batch_invariant=is_tree), depth)
+    def _forward(
+        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, skipped: range = NO_ROWS, *, is_tree: bool = False
+    ) -> HiddenStates:
+        return self._run(nodes, cache, depth, skipped, is_tree=is_tree)
+
+    def _run(
+        self,
+        nodes: Nodes,
+        cache: KVCache,
+        depth: ForwardDepth,
+        skipped: range = NO_ROWS,
+        *,
+        is_tree: bool,
+        recurrent: RecurrentPass | None = None,
+    ) -> HiddenStates:
+        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache, skipped), cache)
+        batch = replace(batch, is_batch_invariant=is_tree, recurrent=recurrent)
+        return self._stack.forward(self._embed_nodes(nodes.tokens), batch, depth)
 
     def _embed_nodes(self, tokens: list[int] | Tensor) -> Tensor:
         return self.embed(copy_to_device(tokens, self.weights.embedding.device))
@@ -223,6 +257,12 @@ def _have_one_dtype(weights: Weights) -> bool:
 
 
 def _have_invariant_linears(weights: Weights) -> bool:
-    modules = [module for layer in weights.layers for module in (layer.self_attn, layer.mlp)]
-    linears = [each for module in modules for each in vars(module).values() if isinstance(each, QuantLinear)]
-    return all(isinstance(each, QuantLinear) and each.is_batch_invariant for each in (*linears, weights.lm_head))
+    head = weights.lm_head
+    return all(map(_is_invariant, weights.layers)) and isinstance(head, QuantLinear) and head.is_batch_invariant
+
+
+def _is_invariant(part: object) -> bool:
+    """Whether all linear layers in this part of a network are batch invariant."""
+    if isinstance(part, QuantLinear | ExpertLinear):
+        return part.is_batch_invariant
+    return not is_dataclass(part) or all(map(_is_invariant, vars(part).values()))

@@ -46,16 +46,18 @@ inline float load_scale(const int8_t* row, int size) {
     return scale;
 }
 
-// RMS norm of one head, skipped without a weight, then RoPE: half-split layout, the first half of `sin` is negative.
+// RMS norm of one head, skipped without a weight, then RoPE of its first numbers: half-split layout, the first half of
+// `sin` is negative.
 template <class T>
-void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, T* out, int size, float epsilon,
-                    float offset) {
+void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, T* out, int size, int rotary,
+                    float epsilon, float offset) {
     T normed[MAX_HEAD_SIZE];
     if (weight) {
         rms_norm_row(head, weight, normed, size, epsilon, offset);
         head = normed;
     }
-    const int half = size / 2;
+    const int half = rotary / 2;
+    std::memcpy(out + rotary, head + rotary, sizeof(T) * (size - rotary));
 #pragma omp simd
     for (int i = 0; i < half; i++) {
         const float first = to_float(head[i]), second = to_float(head[i + half]);
@@ -64,19 +66,20 @@ void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, 
     }
 }
 
-// states [count, heads + 2 kv_heads, size]; cos, sin [count, size] -> queries [heads, count, size], and keys and values
+// states [count, heads + 2 kv_heads, size]; cos, sin [count, rotary] -> queries [heads, count, size], and keys and values
 // in the rows of a KV cache: `stride` numbers lie between two of its heads.
 template <class T, class Stored>
 void qk_norm_rope(const T* states, const T* q_norm, const T* k_norm, const T* cos, const T* sin, T* queries,
-                  Stored* keys, Stored* values, int64_t count, int heads, int kv_heads, int size, int64_t stride,
-                  float epsilon, float offset) {
+                  Stored* keys, Stored* values, int64_t count, int heads, int kv_heads, int size, int rotary,
+                  int64_t stride, float epsilon, float offset) {
     const int64_t row_size = row_stride<Stored>(size);
     T rotated[MAX_HEAD_SIZE];
-    for (int64_t row = 0; row < count; row++, cos += size, sin += size) {
+    for (int64_t row = 0; row < count; row++, cos += rotary, sin += rotary) {
         for (int head = 0; head < heads; head++, states += size)
-            norm_rope_head(states, q_norm, cos, sin, queries + (head * count + row) * size, size, epsilon, offset);
+            norm_rope_head(states, q_norm, cos, sin, queries + (head * count + row) * size, size, rotary, epsilon,
+                           offset);
         for (int head = 0; head < kv_heads; head++, states += size) {
-            norm_rope_head(states, k_norm, cos, sin, rotated, size, epsilon, offset);
+            norm_rope_head(states, k_norm, cos, sin, rotated, size, rotary, epsilon, offset);
             store_row(rotated, keys + head * stride + row * row_size, size);
         }
         for (int head = 0; head < kv_heads; head++, states += size)
@@ -195,10 +198,15 @@ void transpose_keys(const Stored* keys, int64_t key_count, int size, uint32_t* o
     }
 }
 
+// Rows of the cache that a pass does not read: `count` rows from `first` on, which is a multiple of LANES.
+struct SkippedRows {
+    int64_t first, count;
+};
+
 // Scores of all rows for the blocks of LANES keys in [first, last). queries [rows, size] -> scores [rows, row_length]
 template <class T, class Stored>
 void compute_scores(const T* queries, const Stored* keys, float* scores, int64_t rows, int size, int64_t kv_length,
-                    int64_t row_length, int64_t first, int64_t last) {
+                    SkippedRows skipped, int64_t row_length, int64_t first, int64_t last) {
     const int words = size / INPUTS_PER_WORD<T>;
     alignas(64) uint32_t transposed[KEY_BLOCKS * LANES * MAX_HEAD_SIZE];
     float scales[KEY_BLOCKS * LANES] = {};
@@ -206,7 +214,8 @@ void compute_scores(const T* queries, const Stored* keys, float* scores, int64_t
         const int64_t blocks = last - start < KEY_BLOCKS ? last - start : KEY_BLOCKS;
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t key = (start + block) * LANES;
-            const Stored* first_key = keys + key * row_stride<Stored>(size);
+            const int64_t row = key < skipped.first ? key : key + skipped.count;
+            const Stored* first_key = keys + row * row_stride<Stored>(size);
             transpose_keys<T>(first_key, kv_length - key, size, transposed + block * words * LANES);
             if constexpr (std::is_same_v<Stored, int8_t>)
                 for (int64_t i = 0; i < LANES && key + i < kv_length; i++)
@@ -228,9 +237,10 @@ void compute_scores(const T* queries, const Stored* keys, float* scores, int64_t
 }
 
 // Softmax over the keys that a row sees, in place; the others get 0. Lanes are summed by position, so that a path
-// through a tree sums the lanes of a chain. Loops run over whole vectors: `row_length` is a multiple of LANES.
+// through a tree sums the lanes of a chain. Loops run over whole vectors: `row_length` is a multiple of LANES. A sink
+// is a score that takes its share of the softmax and has no value; -INFINITY is none.
 void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t kv_length, int64_t row_length,
-             float scale, float cap) {
+             float scale, float cap, float sink) {
     float largest = -INFINITY, total = 0;
     if (cap > 0) {
 #pragma omp simd
@@ -242,6 +252,7 @@ void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t k
         for (int64_t i = 0; i < kv_length; i++) scores[i] = allowed[i] ? scores[i] : -INFINITY;
 #pragma omp simd reduction(max : largest)
     for (int64_t i = 0; i < row_length; i++) largest = scores[i] > largest ? scores[i] : largest;
+    largest = sink / scale > largest ? sink / scale : largest;
 #pragma omp simd
     for (int64_t i = 0; i < row_length; i++) scores[i] = exponential((scores[i] - largest) * scale);
     float lanes[LANES] = {};
@@ -252,6 +263,7 @@ void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t k
     for (int64_t column = committed; column < kv_length; column++)
         if (!allowed || allowed[column]) lanes[position++ % LANES] += scores[column];
     for (int lane = 0; lane < LANES; lane++) total += lanes[lane];
+    if (sink > -INFINITY) total += exponential(sink - largest * scale);
     const float inverse = 1.0f / total;
 #pragma omp simd
     for (int64_t i = 0; i < row_length; i++) scores[i] *= inverse;
@@ -259,12 +271,13 @@ void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t k
 
 // The weighted sum of values, for ROWS rows and the numbers [first, first + LANES * VECTORS) of a head.
 template <int ROWS, int VECTORS, class Stored>
-void sum_values(const float* weights, int64_t row_length, const Stored* values, int64_t kv_length, int size, int first,
-                float* sums) {
+void sum_values(const float* weights, int64_t row_length, const Stored* values, int64_t kv_length, SkippedRows skipped,
+                int size, int first, float* sums) {
     Floats totals[ROWS][VECTORS] = {};
     const int tail = size - first < LANES ? size - first : LANES;
     for (int64_t key = 0; key < kv_length; key++) {
         Floats numbers[VECTORS];
+        if (key == skipped.first) values += skipped.count * row_stride<Stored>(size);
         const Stored* value = values + key * row_stride<Stored>(size);
         for (int i = 0; i < VECTORS; i++) numbers[i] = load_floats(value + first + i * LANES, tail);
         if constexpr (std::is_same_v<Stored, int8_t>)
@@ -281,18 +294,18 @@ void sum_values(const float* weights, int64_t row_length, const Stored* values, 
 
 // Values of all rows, for one slice of two vectors (or less, at the end of a head).
 template <class Stored>
-void sum_slice(const float* weights, int64_t rows, int64_t row_length, const Stored* values, int64_t kv_length, int size,
-               int first, float* sums) {
+void sum_slice(const float* weights, int64_t rows, int64_t row_length, const Stored* values, int64_t kv_length,
+               SkippedRows skipped, int size, int first, float* sums) {
     int64_t row = 0;
     const auto group = [&](auto group_size) {
         constexpr int ROWS = decltype(group_size)::value;
         for (; row + ROWS <= rows; row += ROWS) {
             const float* from = weights + row * row_length;
             if (size - first >= 2 * LANES)
-                sum_values<ROWS, 2>(from, row_length, values, kv_length, size, first, sums + row * size);
+                sum_values<ROWS, 2>(from, row_length, values, kv_length, skipped, size, first, sums + row * size);
             else
                 for (int part = first; part < size; part += LANES)
-                    sum_values<ROWS, 1>(from, row_length, values, kv_length, size, part, sums + row * size);
+                    sum_values<ROWS, 1>(from, row_length, values, kv_length, skipped, size, part, sums + row * size);
         }
     };
     group(std::integral_constant<int, 4>());
@@ -301,14 +314,15 @@ void sum_slice(const float* weights, int64_t rows, int64_t row_length, const Sto
     group(std::integral_constant<int, 1>());
 }
 
-// queries [heads, count, size]; keys, values [kv_heads, .., size], their first `kv_length` rows, of which the last
-// `count` are those of the pass; `allowed` [count, kv_length] says which a row sees, and null is all -> out
+// queries [heads, count, size]; keys, values [kv_heads, .., size], their first `kv_length` rows without those skipped, of
+// which the last `count` are those of the pass; `allowed` [count, kv_length] says which a row sees, and null is all -> out
 // [count, heads, size]. `scratch` holds heads * count * (kv_length rounded up to whole vectors + size) floats. Scores are
-// products times `scale`; with a `cap` above 0 they become cap * tanh(score / cap).
+// products times `scale`; with a `cap` above 0 they become cap * tanh(score / cap). `sinks` [heads] may be null.
 template <class T, class Stored>
 void attention(const T* queries, const Stored* keys, const Stored* values, const uint8_t* allowed, T* out, int64_t count,
-               int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, float* scratch, int64_t threads,
-               float scale, float cap) {
+               int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, int64_t first_skipped,
+               int64_t skipped_count, float* scratch, int64_t threads, float scale, float cap, const T* sinks) {
+    const SkippedRows skipped{first_skipped, skipped_count};
     const int64_t blocks = (kv_length + LANES - 1) / LANES, row_length = blocks * LANES;
     const int64_t rows = heads / kv_heads * count;  // query heads that share a key head are rows of it
     float *scores = scratch, *sums = scratch + heads * count * row_length;
@@ -320,21 +334,21 @@ void attention(const T* queries, const Stored* keys, const Stored* values, const
             const int64_t head = task / blocks, first = task % blocks;
             const int64_t last = end - task < blocks - first ? first + end - task : blocks;
             compute_scores(queries + head * rows * size, keys + head * stride, scores + head * rows * row_length, rows,
-                           size, kv_length, row_length, first, last);
+                           size, kv_length, skipped, row_length, first, last);
             task += last - first;
         }
     });
     in_parallel(workers, [&](int64_t part, int64_t parts) {
         for (int64_t row = heads * count * part / parts; row < heads * count * (part + 1) / parts; row++)
             softmax(scores + row * row_length, allowed ? allowed + row % count * kv_length : nullptr, kv_length - count,
-                    kv_length, row_length, scale, cap);
+                    kv_length, row_length, scale, cap, sinks ? to_float(sinks[row / count]) : -INFINITY);
     });
     const int64_t slices = (size + 2 * LANES - 1) / (2 * LANES);
     in_parallel(workers, [&](int64_t part, int64_t parts) {
         for (int64_t task = kv_heads * slices * part / parts; task < kv_heads * slices * (part + 1) / parts; task++) {
             const int64_t head = task / slices;
-            sum_slice(scores + head * rows * row_length, rows, row_length, values + head * stride, kv_length, size,
-                      int(task % slices) * 2 * LANES, sums + head * rows * size);
+            sum_slice(scores + head * rows * row_length, rows, row_length, values + head * stride, kv_length, skipped,
+                      size, int(task % slices) * 2 * LANES, sums + head * rows * size);
         }
     });
     for (int64_t head = 0; head < heads; head++)

@@ -51,6 +51,31 @@ void gelu_and_mul(const T* gate_up, T* out, int64_t count, int64_t size) {
     }
 }
 
+// The SwiGLU of gpt-oss: min(gate, limit) * sigmoid(alpha * gate) * (1 + up), with up between -limit and limit.
+template <class T>
+void clamped_swiglu(const T* gate_up, T* out, int64_t count, int64_t size, float alpha, float limit) {
+    for (int64_t row = 0; row < count; row++, gate_up += 2 * size, out += size) {
+        const T* ups = gate_up + size;
+#pragma omp simd
+        for (int64_t i = 0; i < size; i++) {
+            float gate = to_float(gate_up[i]), up = to_float(ups[i]);
+            gate = gate > limit ? limit : gate;  // NaN stays NaN
+            up = up > limit ? limit : up < -limit ? -limit : up;
+            out[i] = from_float<T>(gate / (1.0f + exponential(-alpha * gate)) * (1.0f + up));
+        }
+    }
+}
+
+// rows * sigmoid(gates), [count, size] each
+template <class T>
+void sigmoid_gate(const T* rows, const T* gates, T* out, int64_t count, int64_t size) {
+    for (int64_t row = 0; row < count; row++, rows += size, gates += size, out += size) {
+#pragma omp simd
+        for (int64_t i = 0; i < size; i++)
+            out[i] = from_float<T>(to_float(rows[i]) / (1.0f + exponential(-to_float(gates[i]))));
+    }
+}
+
 template <class T>
 void soft_cap(const T* rows, T* out, int64_t count, int64_t size, float cap) {
     for (int64_t row = 0; row < count; row++, rows += size, out += size) {
@@ -95,6 +120,8 @@ EXPORT(rms_norm)
 EXPORT(add_rms_norm)
 EXPORT(silu_and_mul)
 EXPORT(gelu_and_mul)
+EXPORT(clamped_swiglu)
+EXPORT(sigmoid_gate)
 EXPORT(soft_cap)
 EXPORT(quantize)
 EXPORT(dequantize)

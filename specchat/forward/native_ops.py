@@ -34,13 +34,15 @@ ENVIRONMENT_VARIABLE, DISABLED = "SPECCHAT_KERNELS", "none"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
-_QK_NORM_ROPE = (_POINTER,) * 8 + (_INT64, _INT, _INT, _INT, _INT64, _FLOAT, _FLOAT)
-_ATTENTION = (_POINTER,) * 5 + (_INT64, _INT, _INT, _INT, _INT64, _INT64, _POINTER, _INT64, _FLOAT, _FLOAT)
+_QK_NORM_ROPE = (_POINTER,) * 8 + (_INT64, _INT, _INT, _INT, _INT, _INT64, _FLOAT, _FLOAT)
+_ATTENTION = (_POINTER,) * 5 + (_INT64,) + (_INT,) * 3 + (_INT64,) * 4 + (_POINTER, _INT64, _FLOAT, _FLOAT, _POINTER)
 ARGUMENT_TYPES = {
     "rms_norm": (_POINTER,) * 3 + (_INT64, _INT64, _FLOAT, _FLOAT),
     "add_rms_norm": (_POINTER,) * 5 + (_INT64, _INT64, _FLOAT, _FLOAT),
     "silu_and_mul": (_POINTER,) * 2 + (_INT64, _INT64),
     "gelu_and_mul": (_POINTER,) * 2 + (_INT64, _INT64),
+    "clamped_swiglu": (_POINTER,) * 2 + (_INT64, _INT64, _FLOAT, _FLOAT),
+    "sigmoid_gate": (_POINTER,) * 3 + (_INT64, _INT64),
     "soft_cap": (_POINTER,) * 2 + (_INT64, _INT64, _FLOAT),
     "qk_norm_rope": _QK_NORM_ROPE,
     "attention": _ATTENTION,
@@ -48,9 +50,11 @@ ARGUMENT_TYPES = {
     "attention_int8": _ATTENTION,
     "linear": (_POINTER,) * 4 + (_INT64,) * 4,
     "packed_linear": (_POINTER,) * 4 + (_INT64,) * 7,
-    "gated_delta": (_POINTER,) * 7 + (_INT64,) * 6 + (_INT, _INT64),
+    "gated_delta": (_POINTER,) * 9 + (_INT64,) * 7,
+    "delta_gates": (_POINTER,) * 5 + (_INT64,) * 2,
+    "gated_rms_norm": (_POINTER,) * 4 + (_INT64, _INT64, _FLOAT),
     "mamba2_scan": (_POINTER,) * 8 + (_INT64,) * 5 + (_INT, _INT64),
-    "convolution": (_POINTER,) * 4 + (_INT64,) * 4 + (_INT,),
+    "convolution": (_POINTER,) * 5 + (_INT64,) * 3 + (_INT,),
     "quantize": (_POINTER,) * 3 + (_INT64, _INT64, _INT, _INT),
     "dequantize": (_POINTER,) * 4 + (_INT64, _INT64),
 }

@@ -60,10 +60,6 @@ class QuantWeight(Tensor):
     def quantized_bytes(self) -> int:
         raise NotImplementedError
 
-    @property
-    def is_batch_invariant(self) -> bool:
-        raise NotImplementedError
-
     def dequantized(self) -> Tensor:
         """The numbers that its products are made with, as the code sees them."""
         raise NotImplementedError
@@ -109,10 +105,6 @@ class QuantMatrix(QuantWeight):
     def quantized_bytes(self) -> int:
         return self.linear.bytes
 
-    @property
-    def is_batch_invariant(self) -> bool:
-        return self.linear.is_batch_invariant
-
     def flipped(self) -> QuantMatrix:
         weight = self._like(reversed(self.shape), self, self.weight_name, self.uses, not self.is_transposed)
         weight.linear, weight.was_transposed = self.linear, self.was_transposed
@@ -150,10 +142,6 @@ class QuantExperts(QuantWeight):
     @property
     def quantized_bytes(self) -> int:
         return sum(matrix.quantized_bytes for matrix in self.matrices)
-
-    @property
-    def is_batch_invariant(self) -> bool:
-        return all(matrix.is_batch_invariant for matrix in self.matrices)
 
     def flipped(self) -> QuantExperts:
         experts, first, second = self.shape

@@ -1,12 +1,14 @@
 """The recurrences of hybrid networks: the gated delta rule, the scan of Mamba-2, and their short convolution.
 
-Each steps over rows in order, by a native kernel for the dtypes that there is one for, else by torch. States are
-float32 and change only on request. Knows tensors; knows no network.
+Each steps over rows in order, by a native kernel for the dtypes that there is one for, else by torch. The rows of a
+delta rule and of a convolution may be the nodes of a tree. States are float32 and change only on request. Knows
+tensors; knows no network.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -22,7 +24,7 @@ log = logging.getLogger(__name__)
 CPU = torch.device("cpu")
 NORM_EPSILON = 1e-6  # as in native_recurrent.cpp
 SINGLE_THREAD_NUMBERS = 2**17  # of a state times rows: more are shared out to all threads
-KERNELS = ("gated_delta", "mamba2_scan", "convolution")
+KERNELS = ("gated_delta", "delta_gates", "gated_rms_norm", "mamba2_scan", "convolution")
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,12 @@ class DeltaRule:
     value: Tensor  # [N, H, values]
     decay: Tensor  # [N, H, 1 or keys], logarithms, float32
     beta: Tensor  # [N, H], float32
+    parents: Tensor | None = None  # int64 [N], of the nodes of a tree, -1 for a root; None: each row follows the last
 
-    def first(self, rows: int) -> DeltaRule:
+    def along(self, path: Sequence[int]) -> DeltaRule:
+        """The chain of these rows."""
         names = ("query", "key", "value", "decay", "beta")
-        return replace(self, **{name: getattr(self, name)[:rows] for name in names})
+        return replace(self, parents=None, **{name: select_rows(getattr(self, name), path) for name in names})
 
 
 @dataclass(frozen=True)
@@ -58,19 +62,48 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Convolution:
-    """A causal convolution of each channel."""
+class DeltaGates:
+    """The gates of a delta rule: decay = -rate * softplus(a + bias), beta = sigmoid(b)."""
 
-    x: Tensor  # [C, columns]
-    weight: Tensor  # [C, kernel]
+    rates: Tensor  # [H], float32, negative
+    biases: Tensor  # [H], float32
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A causal convolution of each channel: that of a row is over the rows of its window, oldest first."""
+
+    x: Tensor  # [rows, C]
+    windows: Tensor  # int64 [N, kernel]
+    weight: Tensor  # [kernel, C]
     bias: Tensor | None  # [C]
     has_silu: bool
 
 
-def step_delta_rule(rule: DeltaRule, *, stores: bool = False) -> Tensor:
-    """The output of every row. With `stores`, the state becomes that after the last row. -> [N, H, values]"""
+def select_rows(rows: Tensor, path: Sequence[int]) -> Tensor:
+    """These rows; those of a path without gaps are not copied."""
+    is_prefix = all(index == node for index, node in enumerate(path))
+    return rows[: len(path)] if is_prefix else rows[list(path)]
+
+
+def step_delta_rule(rule: DeltaRule, *, into: Tensor | None = None) -> Tensor:
+    """The output of every row; the state after the last row goes `into` a tensor, if given. -> [N, H, values]"""
     kernel = _kernel("gated_delta", rule.state, rule.value)
-    return delta_rule_by_torch(rule, stores) if kernel is None else _delta_rule_by_kernel(kernel, rule, stores)
+    return delta_rule_by_torch(rule, into) if kernel is None else _delta_rule_by_kernel(kernel, rule, into)
+
+
+def delta_gates(projected: Tensor, gates: DeltaGates) -> tuple[Tensor, Tensor]:
+    """Decay and beta of every row and head, of their projections b and a. [N, 2 H] -> two float32 [N, H]"""
+    kernel = _kernel("delta_gates", None, projected)
+    return delta_gates_by_torch(projected, gates) if kernel is None else _gates_by_kernel(kernel, projected, gates)
+
+
+def gated_rms_norm(rows: Tensor, gates: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """RMS norm over the last dimension, times silu of the gates. [..., size] -> [..., size]"""
+    kernel = _kernel("gated_rms_norm", None, rows)
+    if kernel is None:
+        return gated_rms_norm_by_torch(rows, gates, weight, epsilon)
+    return _gated_norm_by_kernel(kernel, rows, gates, weight, epsilon)
 
 
 def step_scan(scan: Scan, *, stores: bool = False) -> Tensor:
@@ -79,23 +112,43 @@ def step_scan(scan: Scan, *, stores: bool = False) -> Tensor:
     return scan_by_torch(scan, stores) if kernel is None else _scan_by_kernel(kernel, scan, stores)
 
 
-def convolve(convolution: Convolution, rows: int) -> Tensor:
-    """The last `rows` columns. -> [1, C, rows]"""
+def convolve(convolution: Convolution) -> Tensor:
+    """The sums of all windows. -> [N, C]"""
     kernel = _kernel("convolution", None, convolution.x) if convolution.x.dtype == convolution.weight.dtype else None
-    return convolution_by_torch(convolution, rows) if kernel is None else _convolve_by_kernel(kernel, convolution, rows)
+    return convolution_by_torch(convolution) if kernel is None else _convolve_by_kernel(kernel, convolution)
 
 
-def _delta_rule_by_kernel(kernel: Kernel, rule: DeltaRule, stores: bool) -> Tensor:
+def _delta_rule_by_kernel(kernel: Kernel, rule: DeltaRule, into: Tensor | None) -> Tensor:
     (rows, heads, values), (_, key_heads, keys), decays = rule.value.shape, rule.key.shape, rule.decay.shape[-1]
     query, key, value = (each.contiguous() for each in (rule.query, rule.key, rule.value))
     decay, beta, out = rule.decay.contiguous(), rule.beta.contiguous(), torch.empty_like(value)
     check_border("gated_delta", value, (query, (rows, key_heads, keys)), (key, (rows, key_heads, keys)))
+    state_shape = (1, heads, keys, values)
     check_border(
         "gated_delta", rule.state,
-        (rule.state, (1, heads, keys, values)), (decay, (rows, heads, decays)), (beta, (rows, heads)),
+        (rule.state, state_shape), (rule.state if into is None else into, state_shape),
+        (decay, (rows, heads, decays)), (beta, (rows, heads)),
     )  # fmt: skip
-    pointers = (data_pointer(each) for each in (rule.state, query, key, value, decay, beta, out))
-    kernel(*pointers, rows, heads, key_heads, keys, values, decays, int(stores), _threads(rows, rule.state))
+    inputs = (data_pointer(each) for each in (rule.state, query, key, value, decay, beta, rule.parents))
+    threads = _threads(rows, rule.state)
+    kernel(*inputs, data_pointer(out), data_pointer(into), rows, heads, key_heads, keys, values, decays, threads)
+    return out
+
+
+def _gates_by_kernel(kernel: Kernel, projected: Tensor, gates: DeltaGates) -> tuple[Tensor, Tensor]:
+    projected, heads = projected.contiguous(), len(gates.rates)
+    check_border("delta_gates", projected, (projected, (len(projected), 2 * heads)))
+    check_border("delta_gates", gates.rates, (gates.rates, (heads,)), (gates.biases, (heads,)))
+    decay, beta = gates.rates.new_empty(len(projected), heads), gates.rates.new_empty(len(projected), heads)
+    kernel(*(each.data_ptr() for each in (projected, gates.rates, gates.biases, decay, beta)), len(projected), heads)
+    return decay, beta
+
+
+def _gated_norm_by_kernel(kernel: Kernel, rows: Tensor, gates: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    rows, gates, size = rows.contiguous(), gates.contiguous(), rows.shape[-1]
+    check_border("gated_rms_norm", rows, (gates, rows.shape), (weight, (size,)))
+    out = torch.empty_like(rows)
+    kernel(*(each.data_ptr() for each in (rows, gates, weight, out)), rows.numel() // size, size, epsilon)
     return out
 
 
@@ -113,33 +166,45 @@ def _scan_by_kernel(kernel: Kernel, scan: Scan, stores: bool) -> Tensor:
     return out
 
 
-def _convolve_by_kernel(kernel: Kernel, convolution: Convolution, rows: int) -> Tensor:
+def _convolve_by_kernel(kernel: Kernel, convolution: Convolution) -> Tensor:
     x, weight, bias = convolution.x.contiguous(), convolution.weight.contiguous(), convolution.bias
-    (channels, columns), width = x.shape, weight.shape[-1]
-    columns_needed = max(columns, rows + width - 1)
-    check_border("convolution", x, (x, (channels, columns_needed)), (weight, (channels, width)))
+    windows, channels, (rows, width) = convolution.windows, x.shape[-1], convolution.windows.shape
+    check_border("convolution", x, (weight, (width, channels)))
     if bias is not None:
         check_border("convolution", x, (bias, (channels,)))
     out = x.new_empty(rows, channels)
-    pointers = (data_pointer(each) for each in (x, weight, bias, out))
-    kernel(*pointers, rows, channels, columns, width, int(convolution.has_silu))
-    return out.T[None]
+    pointers = (data_pointer(each) for each in (x, windows, weight, bias, out))
+    kernel(*pointers, rows, channels, width, int(convolution.has_silu))
+    return out
 
 
-def delta_rule_by_torch(rule: DeltaRule, stores: bool = False) -> Tensor:
+def delta_rule_by_torch(rule: DeltaRule, into: Tensor | None = None) -> Tensor:
     repeats = rule.value.shape[1] // rule.key.shape[1]
     query, key = (_normalized(each).repeat_interleave(repeats, dim=1) for each in (rule.query, rule.key))
     query, value = query * query.shape[-1] ** -0.5, rule.value.float()
-    state, outputs = rule.state[0].float(), list[Tensor]()
-    for row in range(len(value)):
-        state = state * rule.decay[row].exp()[..., None]
+    parents: list[int] = list(range(-1, len(value) - 1)) if rule.parents is None else rule.parents.tolist()
+    states, outputs = [rule.state[0].float()], list[Tensor]()
+    for row, parent in enumerate(parents):
+        state = states[parent + 1] * rule.decay[row].exp()[..., None]
         known = (state * key[row][..., None]).sum(dim=-2)
         change = (value[row] - known) * rule.beta[row][:, None]
-        state = state + key[row][..., None] * change[:, None]
-        outputs.append((state * query[row][..., None]).sum(dim=-2))
-    if stores:
-        rule.state[0].copy_(state)
+        states.append(state + key[row][..., None] * change[:, None])
+        outputs.append((states[-1] * query[row][..., None]).sum(dim=-2))
+        if rule.parents is None:
+            states[row] = state  # no later row needs it
+    if into is not None:
+        into[0].copy_(states[-1])
     return torch.stack(outputs).to(rule.value.dtype)
+
+
+def delta_gates_by_torch(projected: Tensor, gates: DeltaGates) -> tuple[Tensor, Tensor]:
+    beta, steps = projected.chunk(2, dim=-1)
+    return gates.rates * functional.softplus(steps.float() + gates.biases), beta.sigmoid().float()
+
+
+def gated_rms_norm_by_torch(rows: Tensor, gates: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    normed = functional.rms_norm(rows.float(), weight.shape, weight.float(), epsilon)
+    return (normed * functional.silu(gates.float())).to(rows.dtype)
 
 
 def scan_by_torch(scan: Scan, stores: bool = False) -> Tensor:
@@ -155,10 +220,10 @@ def scan_by_torch(scan: Scan, stores: bool = False) -> Tensor:
     return torch.stack(results).to(scan.x.dtype)
 
 
-def convolution_by_torch(convolution: Convolution, rows: int) -> Tensor:
-    weight, width = convolution.weight, convolution.weight.shape[-1]
-    x = convolution.x[:, -(rows + width - 1) :].to(weight.dtype)[None]
-    out = functional.conv1d(x, weight[:, None], convolution.bias, groups=len(weight))
+def convolution_by_torch(convolution: Convolution) -> Tensor:
+    weight, bias = convolution.weight, convolution.bias
+    out = (convolution.x.to(weight.dtype)[convolution.windows].float() * weight.float()).sum(dim=1)
+    out = (out if bias is None else out + bias.float()).to(weight.dtype)
     return (functional.silu(out) if convolution.has_silu else out).to(convolution.x.dtype)
 
 
@@ -196,15 +261,25 @@ def _match_torch(kernels: dict[str, Kernel], dtype: torch.dtype) -> bool:
     numbers, wide, tolerance = sample_tensor(dtype, 4, 2, 40), sample_tensor(torch.float32, 4, 2, 40), TOLERANCE[dtype]
     pairs: list[tuple[Tensor, Tensor]] = []
     state = wide[:3].reshape(1, 2, 3, 40)
-    rule = DeltaRule(state.clone(), numbers[..., :3], numbers[..., 3:6], numbers, -wide[..., :1].abs(), wide[..., 0])
+    parents = torch.tensor([-1, 0, 0, 2])
+    rule = DeltaRule(
+        state.clone(), numbers[..., :3], numbers[..., 3:6], numbers, -wide[..., :1].abs(), wide[..., 0], parents
+    )
     other = replace(rule, state=state.clone())
-    pairs += [(_delta_rule_by_kernel(kernels["gated_delta"], rule, True), delta_rule_by_torch(other, True))]
+    stepped = _delta_rule_by_kernel(kernels["gated_delta"], rule, rule.state)
+    pairs += [(stepped, delta_rule_by_torch(other, other.state))]
+    gates = DeltaGates(-wide[0, 0].abs(), wide[0, 1])
+    ours = _gates_by_kernel(kernels["delta_gates"], numbers.flatten(1), gates)
+    pairs += zip(ours, delta_gates_by_torch(numbers.flatten(1), gates), strict=True)
+    norm = numbers, 3 * numbers, numbers[0, 0], NORM_EPSILON
+    pairs += [(_gated_norm_by_kernel(kernels["gated_rms_norm"], *norm), gated_rms_norm_by_torch(*norm))]
     scan = Scan(
         state.clone(), numbers[..., :3], wide[..., 0].abs(), -wide[0, :, 0].abs(), numbers, numbers, wide[0, :, 1]
     )
     other_scan = replace(scan, state=state.clone())
     pairs += [(_scan_by_kernel(kernels["mamba2_scan"], scan, True), scan_by_torch(other_scan, True))]
-    convolution = Convolution(numbers[0], numbers[1, :, :3], None, True)
-    pairs += [(_convolve_by_kernel(kernels["convolution"], convolution, 5), convolution_by_torch(convolution, 5))]
+    windows = torch.tensor([[0, 1, 2], [1, 3, 2]])
+    convolution = Convolution(numbers[:, 0], windows, numbers[:3, 1], None, True)
+    pairs += [(_convolve_by_kernel(kernels["convolution"], convolution), convolution_by_torch(convolution))]
     pairs += [(rule.state, other.state), (scan.state, other_scan.state)]
     return all(torch.allclose(ours, theirs, tolerance, tolerance) for ours, theirs in pairs)

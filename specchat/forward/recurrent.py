@@ -32,11 +32,13 @@ from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cache_states import (
     CHECKPOINT_TOKENS,
+    MAX_CHECKPOINT_BYTES,
     MIN_TURN_TOKENS,
     Checkpoints,
     Snapshot,
     cache_bytes,
     copy_state,
+    keep_within,
 )
 from specchat.forward.row_steps import RecordedRows, SteppedNetwork
 from specchat.forward.transformers_model import TransformersModel
@@ -48,7 +50,6 @@ MAX_REPLAYED_TOKENS = 16  # more tokens are replayed in a pass of their own
 MAX_STEPPED_PROMPT = 64  # more tokens of a prompt are computed in chunks: matmuls are faster than steps
 WHOLE_PROMPT = 2**20  # tokens of a prefill pass that must not be continued by another
 CACHE_NAMES = ("past_key_values", "cache_params", "state")  # of the parameter and of the output, by family
-MAX_CHECKPOINT_BYTES = 2**29  # of all texts of a model
 CPU = torch.device("cpu")
 
 
@@ -59,7 +60,7 @@ class _RecurrentState:
     length: int = 0
     saved: Snapshot | None = None  # after `length`
     last_tokens: list[int] = field(default_factory=list[int])  # of the last pass
-    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    checkpoints: Checkpoints[Snapshot] = field(default_factory=Checkpoints[Snapshot])
     is_prefilled: bool = False  # the last pass was a part of a prompt
     recorded: RecordedRows | None = None  # of the last pass, if it was stepped
 
@@ -222,9 +223,8 @@ class RecurrentModel(TransformersModel):
         if saved.bytes > MAX_CHECKPOINT_BYTES:
             return
         state.checkpoints.add(saved)
-        for cache, each in self._state_by_cache.items():  # the text that was used longest ago goes first
-            while each.checkpoints.bytes and self.checkpoint_bytes() > MAX_CHECKPOINT_BYTES:
-                each.checkpoints.thin_out()
+        keep_within(MAX_CHECKPOINT_BYTES, [each.checkpoints for each in self._state_by_cache.values()])
+        for cache, each in self._state_by_cache.items():
             cache.checkpoints = each.checkpoints.lengths
             cache.network_bytes = cache_bytes(each.cache) + each.checkpoints.bytes
 

@@ -45,7 +45,7 @@ class RecordedRows:
         """Apply the first rows to the states, and remove the others from everything that the pass has extended."""
         if rows:
             for each in self.delta_rules:
-                step_delta_rule(each.first(rows), stores=True)
+                step_delta_rule(each.along(range(rows)), into=each.state)
             for each in self.scans:
                 step_scan(each.first(rows), stores=True)
         for layer in cache.layers:
@@ -157,7 +157,7 @@ def _convolve_after_state(
     is_known = activation is None or activation in SILU
     if not is_known or x.shape[-1] < recorded.rows + weight.shape[-1] - 1:
         return original(x, weight, bias, activation=activation, **arguments)
-    return convolve(Convolution(x[0], weight, bias, activation is not None), recorded.rows)
+    return _convolve_columns(x, weight, bias, recorded.rows, has_silu=activation is not None)
 
 
 def _convolve_one_row(
@@ -167,8 +167,16 @@ def _convolve_one_row(
     recorded.columns.append((conv_state, x))
     columns = torch.cat([conv_state, x.to(conv_state.dtype)], dim=-1)
     if activation is None or activation in SILU:
-        return convolve(Convolution(columns[0], weight, bias, activation is not None), x.shape[-1])
+        return _convolve_columns(columns, weight, bias, x.shape[-1], has_silu=activation is not None)
     return original(x, conv_state.clone(), weight, bias, activation)
+
+
+def _convolve_columns(x: Tensor, weight: Tensor, bias: Tensor | None, rows: int, *, has_silu: bool) -> Tensor:
+    """The last `rows` sums of a convolution in the layout of transformers. x [1, C, columns], weight [C, kernel]"""
+    width = weight.shape[-1]
+    windows = torch.arange(rows)[:, None] + torch.arange(width)
+    recent = x[0, :, -(rows + width - 1) :].T.contiguous()
+    return convolve(Convolution(recent, windows, weight.T, bias, has_silu)).T[None]
 
 
 REPLACEMENTS: dict[str, Callable[..., Any]] = {

@@ -9,6 +9,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class SwiGluClamp:
+    """The SwiGLU of gpt-oss: g * sigmoid(alpha * g) * (1 + u), with g <= limit and u between -limit and limit."""
+
+    alpha: float
+    limit: float
+
+
+@dataclass(frozen=True)
 class Scaling:
     norms_add_one: bool = False  # norms multiply with 1 + weight
     embeddings: float = 1.0

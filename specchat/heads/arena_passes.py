@@ -13,7 +13,8 @@ from torch import Tensor
 
 from specchat.engine.kv_arena import KVArena, write_rows
 from specchat.forward.batch import ForwardBatch
-from specchat.heads.networks import EagleHead, HeadOutput
+from specchat.heads.networks import EagleHead
+from specchat.heads.pair_head import HeadOutput
 
 
 @dataclass(frozen=True)

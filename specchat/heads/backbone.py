@@ -1,7 +1,7 @@
 """What heads with decoder layers share: embeddings, layers over a KV cache of their own, and the LM head.
 
-The layers are those of `forward/decoder_layer.py`; a head may have MLA, gated attention or a mixture of experts in
-them. The inputs of the layers and the use of their outputs differ from head to head and are not here.
+The layers are those of `forward/decoder_layer.py`; a head may have MLA, gated attention, a mixture of experts or
+convolutions in them. The inputs of the layers and the use of their outputs differ from head to head and are not here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, RowBatch
 from specchat.forward.decoder_layer import Attention, AttentionModule, DecoderLayer, DecoderStack, RopeAngles, SwiGluMlp
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.linear import float_linear
+from specchat.forward.moe import MixtureOfExperts
 from specchat.forward.rope import cos_sin
+from specchat.heads.block_convolution import BlockConvolution, ConvolvedAttention, ConvolvedMlp
 from specchat.heads.mla import MlaAttention
-from specchat.heads.moe import MixtureOfExperts
 from specchat.heads.spec import HeadSpec
+from specchat.models.llama_families import ExpertNames
+from specchat.models.moe_weights import load_moe
 from specchat.models.tensor_files import WeightLoader
+
+SHARED_EXPERTS = ("mlp.shared_experts", "mlp.shared_expert")  # of DeepSeek and GLM; of Qwen
 
 
 class HeadBackbone:
@@ -106,17 +110,29 @@ class HeadBackbone:
         return weight + 1.0 if weight is not None and self._spec.wiring.norms_add_one else weight
 
     def _layer(self, index: int) -> DecoderLayer:
-        prefix, loader, windows = f"layers.{index}", self._loader, self.dimensions.sliding_windows
+        prefix, windows = f"layers.{index}", self.dimensions.sliding_windows
         post_attention_layernorm = self.norm_weight(f"{prefix}.post_attention_layernorm")
         assert post_attention_layernorm is not None, "inspection accepted a layer without a norm before its MLP"
-        routing, mlp = self._spec.routing, f"{prefix}.mlp"
+        self_attn, mlp = self._attention(f"{prefix}.self_attn"), self._mlp(prefix)
+        if f"{prefix}.mlp_conv.base_kernel" in self._spec.tensors:
+            self_attn = ConvolvedAttention(
+                BlockConvolution(self._spec, self._loader, f"{prefix}.attention_conv"), self_attn
+            )
+            mlp = ConvolvedMlp(BlockConvolution(self._spec, self._loader, f"{prefix}.mlp_conv"), mlp)
         return DecoderLayer(
             input_layernorm=self.norm_weight(f"{prefix}.input_layernorm"),
-            self_attn=self._attention(f"{prefix}.self_attn"),
+            self_attn=self_attn,
             post_attention_layernorm=post_attention_layernorm,
-            mlp=MixtureOfExperts(routing, loader, mlp) if routing else SwiGluMlp.load(loader.linear, mlp),
+            mlp=mlp,
             sliding_window=windows[index] if windows else None,
         )
+
+    def _mlp(self, prefix: str) -> SwiGluMlp | MixtureOfExperts:
+        if self._spec.routing is None:
+            return SwiGluMlp.load(self._loader.linear, f"{prefix}.mlp")
+        shared = (name for name in SHARED_EXPERTS if f"{prefix}.{name}.up_proj.weight" in self._loader.files)
+        names = ExpertNames(shared=next(shared, None))
+        return load_moe(self._loader, prefix, names, self._spec.routing, torch.float32)  # less would create ties
 
     def _attention(self, prefix: str) -> AttentionModule:
         sizes, loader, names = self.dimensions, self._loader, [f"{part}_proj" for part in "qkv"]
@@ -124,15 +140,5 @@ class HeadBackbone:
             return MlaAttention(sizes.mla, loader, prefix, self._spec.rope.softmax_mscale)
         norms = self.norm_weight(f"{prefix}.q_norm"), self.norm_weight(f"{prefix}.k_norm")
         o_proj = loader.linear(f"{prefix}.o_proj")
-        if not sizes.has_output_gate:
-            return Attention(loader.linear(*(f"{prefix}.{name}" for name in names)), *norms, o_proj)
-        # the rows of q_proj alternate between queries and gates, head by head
-        query_rows, gate_rows = torch.arange(2 * sizes.heads * sizes.head_size).view(-1, 2, sizes.head_size).unbind(1)
-        weights = [loader.tensor(f"{prefix}.{name}.weight") for name in names]
-        biases = [bias for name in names if (bias := loader.optional(f"{prefix}.{name}.bias")) is not None]
-
-        def select(tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
-            return torch.cat((tensors[0][query_rows.flatten()], *tensors[1:])), tensors[0][gate_rows.flatten()]
-
-        (qkv, gate), (qkv_bias, gate_bias) = select(weights), select(biases) if biases else (None, None)
-        return Attention(float_linear(qkv, qkv_bias), *norms, o_proj, float_linear(gate, gate_bias))
+        qkv_proj = loader.linear(*(f"{prefix}.{name}" for name in names))
+        return Attention(qkv_proj, *norms, o_proj, has_output_gate=sizes.has_output_gate)

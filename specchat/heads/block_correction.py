@@ -7,12 +7,14 @@ the slot will be accepted. So the slots are read in order. Knows neither the hea
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.engine.device import copy_to_device
 from specchat.forward.linear import Linear
 from specchat.heads.spec import HeadSpec
 from specchat.models.tensor_files import WeightLoader
@@ -23,6 +25,16 @@ class SlotOutput(NamedTuple):
 
     logits: Tensor  # [n, Vd]
     log_confidence: Tensor | None  # of the slot's token being accepted; None without a confidence head [n]
+
+
+class SlotCorrection(Protocol):
+    """Changes the logits of a slot by the token before it."""
+
+    def correct(
+        self, logits: Tensor, states: Tensor, tokens: Tensor, memory: Tensor | None, /
+    ) -> tuple[SlotOutput, Tensor | None]:
+        """One slot of n blocks: logits [n, Vd] and states [n, D] of the slot, tokens [n] before it; and new memory."""
+        ...
 
 
 class BlockCorrection:
@@ -71,7 +83,7 @@ class BlockCorrection:
 class DraftedBlocks:
     """The output of a block head for n blocks, read slot by slot where a slot depends on the token before it."""
 
-    def __init__(self, logits: Tensor, states: Tensor, correction: BlockCorrection | None) -> None:
+    def __init__(self, logits: Tensor, states: Tensor | None = None, correction: SlotCorrection | None = None) -> None:
         self.logits = logits  # before any correction [n, slots, Vd]
         self._states, self._correction = states, correction
         self._slot, self._memory = 0, None
@@ -82,12 +94,14 @@ class DraftedBlocks:
         return self._correction is not None
 
     @torch.inference_mode()
-    def next_slot(self, tokens: Tensor) -> SlotOutput:
+    def next_slot(self, tokens: Sequence[int] | Tensor) -> SlotOutput:
         """The next slot of every block, after these tokens of the target. [n]"""
         slot, self._slot = self._slot, self._slot + 1
         if self._correction is None:
             return SlotOutput(self.logits[:, slot], None)
+        assert self._states is not None, "a correction without the states of the slots"
+        before = copy_to_device(tokens, self.logits.device)
         output, self._memory = self._correction.correct(
-            self.logits[:, slot], self._states[:, slot], tokens, self._memory
+            self.logits[:, slot], self._states[:, slot], before, self._memory
         )
         return output

@@ -19,7 +19,7 @@ from specchat.heads.formats.medusa_format import detect_medusa
 from specchat.heads.formats.mtp_format import detect_mtp
 from specchat.heads.formats.unsupported import (
     detect_assistant,
-    detect_block_drafter,
+    detect_domino,
     detect_early_exit,
     detect_other_speculators,
 )
@@ -27,7 +27,7 @@ from specchat.heads.spec import HeadSpec, TargetDimensions
 from specchat.models.tensor_files import PICKLE_SUFFIXES, TensorFiles
 
 HEAD_DETECTORS = (
-    detect_hydra, detect_medusa, detect_mtp, detect_block_drafter, detect_dflash, detect_eagle3, detect_eagle1,
+    detect_hydra, detect_medusa, detect_mtp, detect_domino, detect_dflash, detect_eagle3, detect_eagle1,
     detect_other_speculators, detect_assistant, detect_early_exit,
 )  # fmt: skip
 

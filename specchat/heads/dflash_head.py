@@ -1,9 +1,9 @@
-"""Heads that draft a block of tokens in one pass: DFlash (arXiv 2602.06036) and DSpark.
+"""Heads that draft a block of tokens in one pass: DFlash (arXiv 2602.06036), DFlash-2 and DSpark.
 
 The text is present as keys and values only: each layer projects them from the target's hidden states, once per token.
 A block is the last committed token, followed by mask tokens. Its slots see the text and each other, and each slot
 predicts the token at its own position (in some checkpoints, the next one). The rows of a block are never committed.
-DSpark corrects each slot by the token before it (`block_correction.py`).
+DSpark and DFlash-2 correct each slot by the token before it (`block_correction.py`, `candidate_selector.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import RowBatch
+from specchat.forward.decoder_layer import AttentionModule
 from specchat.heads.backbone import HeadBackbone
 from specchat.heads.block_correction import BlockCorrection, DraftedBlocks
-from specchat.heads.spec import DSPARK, HeadSpec
+from specchat.heads.candidate_selector import CandidateSelector
+from specchat.heads.spec import DFLASH2, DSPARK, HeadSpec
 from specchat.models.tensor_files import WeightLoader
+
+CORRECTIONS = {DSPARK: BlockCorrection, DFLASH2: CandidateSelector}
 
 
 class DFlashHead:
@@ -33,7 +37,8 @@ class DFlashHead:
         self._backbone = HeadBackbone(spec, loader, target)
         self.pool, self.draft_to_target_ids = self._backbone.pool, self._backbone.draft_to_target_ids
         self._fc, self._feature_norm = loader.linear("fc"), self._backbone.norm_weight("feature_norm")
-        self._correction = BlockCorrection(spec, loader) if spec.kind == DSPARK else None
+        correction = CORRECTIONS.get(spec.kind)
+        self._correction = correction(spec, loader) if correction else None
         self.bytes = loader.loaded_bytes
 
     @torch.inference_mode()
@@ -42,6 +47,7 @@ class DFlashHead:
         rows = self._backbone.rms_norm(self._fc(hidden_states), self._feature_norm)
         stack, rope = self._backbone.stack, self._backbone.rope_angles(torch.arange(position, position + len(rows)))
         for index, layer in enumerate(stack.layers):
+            assert isinstance(layer.self_attn, AttentionModule)
             cache.write(index, *layer.self_attn.project_qkv(rows, stack.ops, rope).cache_rows)
         cache.commit(list(range(len(rows))))
 

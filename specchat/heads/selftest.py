@@ -21,7 +21,9 @@ from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.hydra_head import HydraHead
-from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
+from specchat.heads.networks import LoadedHead, MedusaHead, load_head
+from specchat.heads.pair_head import PairHead
+from specchat.heads.peagle_head import PEagleHead
 from specchat.heads.spec import HeadSpec
 from specchat.paths import cache_folder, write_atomically
 
@@ -232,7 +234,7 @@ def _predictions(head: LoadedHead, sample: TargetSample) -> list[Tensor]:
         return [logits.argmax(-1) for logits in head.logits(sample.hidden_states)]
     if isinstance(head, HydraHead):
         return [logits.argmax(-1) for logits in _path_logits(head, sample)]
-    by_depth = _chain_logits(head, sample) if isinstance(head, EagleHead) else _block_logits(head, sample)
+    by_depth = _chain_logits(head, sample) if isinstance(head, PairHead) else _block_logits(head, sample)
     columns = [logits.argmax(-1) for logits in by_depth]
     return columns if head.draft_to_target_ids is None else [head.draft_to_target_ids[column] for column in columns]
 
@@ -267,20 +269,25 @@ def _block_logits(head: DFlashHead, sample: TargetSample) -> list[Tensor]:
 
 
 @torch.inference_mode()
-def _chain_logits(head: EagleHead, sample: TargetSample) -> list[Tensor]:
+def _chain_logits(head: PairHead, sample: TargetSample) -> list[Tensor]:
     """Chains from all positions at once: each sees the true pairs up to its position, then its own. [L, Vd] each
 
-    The sampled tokens replace the draft tokens, so that every depth is tested after correct predictions.
+    The sampled tokens replace the draft tokens, so that every depth is tested after correct predictions. With P-EAGLE,
+    masks take the place of the later pairs.
     """
     count, logits = len(sample.probabilities), list[Tensor]()
     tokens = torch.tensor(sample.tokens, device=sample.hidden_states.device)
     hidden_states, cache = head.fuse(sample.hidden_states), head.pool.open()
+    depths = min(TESTED_DEPTH, head.tokens_ahead) if isinstance(head, PEagleHead) else TESTED_DEPTH
     own, mask = torch.eye(count, dtype=torch.bool), torch.ones(count, count, dtype=torch.bool).tril()
     with head.pool.acquire_slot(cache, TESTED_DEPTH * count + SCRATCH_ROWS):
-        for depth in range(TESTED_DEPTH):
+        for depth in range(depths):
             next_tokens = _tokens_after(tokens, depth)
+            embeddings = head.embed(next_tokens)
+            if depth and isinstance(head, PEagleHead):
+                hidden_states, embeddings = head.mask_pairs(count)
             batch = RowBatch(next_tokens.tolist(), torch.arange(count) + depth, mask, cache.length)
-            output = head.forward(hidden_states, head.embed(next_tokens), batch, cache)
+            output = head.forward(hidden_states, embeddings, batch, cache)
             cache.commit(list(range(count)))
             logits.append(output.logits)
             hidden_states, mask = output.hidden_states, torch.cat((mask, own), dim=-1)

@@ -7,11 +7,14 @@ Knows no publisher's tensor names (`formats/` does) and computes nothing (`netwo
     embedding_norm          norm of the embedding in a pair       norm          before the LM head
     feature_norm            norm of the state in a pair, or       lm_head       else the target's
                             of the output of fc (DFlash)
+    mask_state              state of all masks, before fc (P-EAGLE)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
     blocks.{k}.{l}.*        residual blocks of Medusa, Hydra      heads.{k}     their LM heads, else the target's
     shortcuts.{k}           in place of the residual connection of a first block that also reads embeddings (Hydra)
     markov.embeddings       rows of a token, and projection, which makes a bias of them; gate or joint (DSpark)
     confidence              state of a slot -> probability that its token is accepted (DSpark)
+    selector.predecessors   rows of the token before, successors of a candidate, and projection of the state (DFlash-2)
+    layers.{i}.*_conv       convolutions around attention and mlp: base_kernel and kernel_projection (DFlash-2)
     layers.{i}.self_attn    q, k, v and o; or the q_a, q_b, kv_a and kv_b of MLA
     layers.{i}.mlp.gate     router, with experts.{e}.*, or stacks of them, and in most families shared_expert(s).*
 """
@@ -26,13 +29,13 @@ from torch import Tensor
 
 from specchat.engine.model import FINAL_NORM
 from specchat.errors import ModelError
+from specchat.forward.moe import Routing
 from specchat.forward.rope import Rope
 from specchat.models.tensor_files import TensorFiles
 
-EAGLE, EAGLE3, MTP, MEDUSA, HYDRA = "eagle", "eagle3", "mtp", "medusa", "hydra"
-DFLASH, DSPARK = "dflash", "dspark"
+EAGLE, EAGLE3, PEAGLE, MTP, MEDUSA, HYDRA = "eagle", "eagle3", "peagle", "mtp", "medusa", "hydra"
+DFLASH, DFLASH2, DSPARK = "dflash", "dflash2", "dspark"
 EARLY_EXIT = "early exit"
-SIGMOID, SOFTMAX = "sigmoid", "softmax"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
 
@@ -86,16 +89,6 @@ class Wiring:
 
 
 @dataclass(frozen=True)
-class Routing:
-    scoring_func: str  # SIGMOID of each score, or SOFTMAX over all
-    experts_per_token: int
-    expert_groups: int = 1  # of equal size
-    topk_groups: int = 1  # groups whose experts can be selected
-    is_topk_normalized: bool = True  # the weights of the selected experts add up to 1
-    routed_scaling_factor: float = 1.0  # of these weights
-
-
-@dataclass(frozen=True)
 class BlockConfig:
     """The block of a head that drafts in one pass: the last committed token (anchor), followed by mask tokens."""
 
@@ -106,6 +99,7 @@ class BlockConfig:
         False  # a sliding window reaches back from the anchor for all slots, one more position
     )
     has_non_causal_windows: bool = False  # slots see later slots in layers with a sliding window too
+    candidates: int = 0  # best tokens of a slot, from which the candidate selector chooses
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.hub.architecture import EXPERT, IDLE, Architecture
-from specchat.hub.config_architecture import EXPERT_COUNT_KEYS, architecture_from_config, mtp_architecture
+from specchat.hub.architecture import Architecture
+from specchat.hub.config_architecture import active_parameters, architecture_from_config, mtp_architecture
 
 CATALOG_FILE = Path(__file__).with_name("catalog.toml")
 GPU_SIZES_GB = (8, 12, 16, 24, 48)
-HEAD_LAYERS = {"eagle3": 1, "dflash": 5}
+HEAD_LAYERS = {"eagle3": 1, "dflash": 5, "dflash2": 5, "dspark": 5}
 USABLE_HEADS = (*HEAD_LAYERS, "mtp")  # the engine runs them; others are only known by name
-SELECTED_EXPERTS_KEYS = ("num_experts_per_tok", "top_k_experts")
-EAGLE3_DRAFT_VOCAB_SIZE = 32000  # of most published EAGLE-3 heads
+OWN_CONFIG_KEYS: Mapping[str, Mapping[str, Any]] = {  # of most published heads
+    "eagle3": {"draft_vocab_size": 32000},
+    "dflash": {"dflash_config": {}},
+    "dflash2": {"dflash_config": {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 256}},
+    "dspark": {"dflash_config": {}, "markov_rank": 256},
+}
 
 
 @dataclass(frozen=True)
@@ -86,14 +90,7 @@ class CatalogEntry:
     @property
     def active_parameters(self) -> int:
         """Parameters that compute one token: of a mixture of experts, only the selected experts."""
-        architecture = self.architecture
-        experts = architecture.parameters_of_kind(EXPERT)
-        selected, count = (self._first_size(keys) for keys in (SELECTED_EXPERTS_KEYS, EXPERT_COUNT_KEYS))
-        unused = experts - experts * selected // count + architecture.parameters_of_kind(IDLE)
-        return architecture.parameters - unused
-
-    def _first_size(self, keys: tuple[str, ...]) -> int:
-        return next((int(self.config[key]) for key in keys if key in self.config), 1)
+        return active_parameters(self.config, self.architecture)
 
 
 @cache
@@ -140,7 +137,7 @@ def head_architecture(target: str, kind: str) -> Architecture:
         raise ModelError(f"{kind}: the size of such a head does not follow from its target")
     shared = {key: config[key] for key in SHARED_CONFIG_KEYS if key in config}
     own: dict[str, Any] = {"architectures": [kind], "num_hidden_layers": HEAD_LAYERS[kind], "model_type": "llama"}
-    own |= {"draft_vocab_size": EAGLE3_DRAFT_VOCAB_SIZE} if kind == "eagle3" else {"dflash_config": {}}
+    own |= OWN_CONFIG_KEYS[kind]
     return architecture_from_config({**shared, **own}, f"a head for {target}")
 
 

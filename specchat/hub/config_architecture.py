@@ -4,6 +4,7 @@ Exact for the families in the tests; other families may have a few more norms or
 torch.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,9 @@ QKV_BIAS_FAMILIES = ("qwen2", "qwen2_moe")
 GATED_ATTENTION_FAMILIES = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")
 BIASED_EXPERT_FAMILIES = ("gpt_oss",)
 MAX_LAYERS = 10_000
+DEEPSPEC_ARCHITECTURE = re.compile("(Qwen3|Gemma4)(DSpark|DFlash|Eagle3)Model")  # heads with embeddings of their own
 EXPERT_COUNT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
+SELECTED_EXPERTS_KEYS = ("num_experts_per_tok", "top_k_experts")
 
 
 def architecture_from_config(config: Config, source: str = "config.json") -> Architecture:
@@ -40,6 +43,17 @@ def architecture_from_config(config: Config, source: str = "config.json") -> Arc
         return head_architecture_from_config(config) or _model_architecture(config)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise ModelError(f"{source}: cannot compute its size from its config: {error}") from error
+
+
+def active_parameters(config: Config, architecture: Architecture) -> int:
+    """Parameters that compute one token: of a mixture of experts, only the selected experts."""
+    text: Config = config.get("text_config") or config
+    experts = architecture.parameters_of_kind(EXPERT)
+    selected, count = (
+        next((int(text[key]) for key in keys if text.get(key)), 1)
+        for keys in (SELECTED_EXPERTS_KEYS, EXPERT_COUNT_KEYS)
+    )
+    return architecture.parameters - (experts - experts * selected // count) - architecture.parameters_of_kind(IDLE)
 
 
 def _required_int(table: Config, key: str) -> int:
@@ -238,18 +252,24 @@ def head_architecture_from_config(config: Config) -> Architecture | None:
     """The architecture of a head; None when it is the config of a language model."""
     if "medusa_num_heads" in config:
         return _medusa_architecture(config)
-    inner: Config = {**config, **(config.get("transformer_layer_config") or {})}
+    if "hydra_num_heads" in config:
+        return _hydra_architecture(config)
     names = f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
     is_dflash = "dflash" in names or "dspark" in names or "dflash_config" in config
-    if "eagle3" in names or ("draft_vocab_size" in config and not is_dflash):
-        hidden_state_count = 3
-    elif is_dflash:
-        hidden_state_count = len((config.get("dflash_config") or config).get("target_layer_ids") or (0,) * 5)
-    elif "eagle" in names or config.get("fc") is True:
-        hidden_state_count = 0
-    else:
-        return None
-    return _feature_head_architecture(inner, hidden_state_count, is_dflash=is_dflash)
+    if is_dflash:
+        return _feature_head_architecture(config, "dflash", _hidden_state_count(config, 5))
+    if "eagle3" in names or "peagle" in names or "draft_vocab_size" in config:
+        return _feature_head_architecture(config, "eagle3", _hidden_state_count(config, 3))
+    if "eagle" in names or config.get("fc") is True:
+        return _feature_head_architecture(config, "eagle", 0)
+    return None
+
+
+def _hidden_state_count(config: Config, default: int) -> int:
+    """How many hidden states of the target a head reads for each token."""
+    parts: list[Config] = [config, config.get("dflash_config") or {}, config.get("eagle_config") or {}]
+    keys = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
+    return next((len(part[key]) for part in parts for key in keys if part.get(key)), default)
 
 
 def mtp_architecture(config: Config) -> Architecture:
@@ -262,32 +282,60 @@ def mtp_architecture(config: Config) -> Architecture:
     return Architecture("mtp", tuple(matrices), kv_layers, 0, int(text.get("vocab_size") or 0), width, 1)
 
 
-def _feature_head_architecture(config: Config, hidden_state_count: int, *, is_dflash: bool) -> Architecture:
+def _feature_head_architecture(outer: Config, kind: str, hidden_state_count: int) -> Architecture:
     """A head over hidden states of the target. `hidden_state_count` 0: EAGLE-1, one state beside an embedding."""
+    config: Config = {**outer, **(outer.get("transformer_layer_config") or {})}
     width, layers = int(config["hidden_size"]), int(config.get("num_hidden_layers") or 1)
     target_width = int(config.get("target_hidden_size") or width)
-    family = str(config.get("model_type") or "")
+    state_norms = hidden_state_count if config.get("fc_norm") or config.get("norm_before_fc") else 0
+    family, vocabulary = str(config.get("model_type") or ""), int(config.get("vocab_size") or 0)
+    draft_vocabulary = int(config.get("draft_vocab_size") or vocabulary)
     matrices = [
         Matrix(LINEAR, width, hidden_state_count * target_width if hidden_state_count else 2 * width),
-        Matrix(OTHER, width, 1, 2 + 2 * layers),
+        Matrix(OTHER, width, 1, 2 + 2 * layers + state_norms),
     ]
     matrices += _attention(config, family, layers)
     matrices += _mlp({"hidden_size": width, "intermediate_size": config["intermediate_size"]}, family, layers)
-    vocabulary = int(config.get("draft_vocab_size") or 0)
-    if hidden_state_count and not is_dflash:
+    is_deepspec = bool(DEEPSPEC_ARCHITECTURE.search(str(outer.get("architectures"))))
+    is_from_speculators = kind == "eagle3" and outer.get("speculators_model_type")
+    if is_deepspec or is_from_speculators or target_width != width or _is_parallel_eagle(outer):
+        matrices.append(Matrix(EMBEDDING, vocabulary, width))
+    if kind == "eagle3":
         heads, size = int(config["num_attention_heads"]), _head_size(config)
         qkv_heads = heads + 2 * int(config.get("num_key_value_heads") or heads)
         matrices.append(Matrix(LINEAR, qkv_heads * size, width))  # its layer reads a feature and an embedding
-        matrices.append(Matrix(OUTPUT, vocabulary or int(config["vocab_size"]), width))
-    if rank := int(config.get("markov_rank") or 0):  # DSpark: a row of each token before, and a bias for each after
-        matrices.append(Matrix(OTHER, int(config["vocab_size"]), rank))
-        matrices.append(Matrix(LINEAR, vocabulary or int(config["vocab_size"]), rank))
+    if kind == "eagle3" or is_deepspec or draft_vocabulary < vocabulary:
+        matrices.append(Matrix(OUTPUT, draft_vocabulary, width))
+    if _is_parallel_eagle(outer):
+        matrices.append(Matrix(OTHER, hidden_state_count * target_width))  # the state of its masks
+    matrices += _block_correction(config, width, draft_vocabulary)
+    matrices += _dflash2_parts(config, width, layers)
     kv_heads = int(config.get("num_key_value_heads") or config["num_attention_heads"])
     kv_layers = KVLayers(layers, 2 * kv_heads * _head_size(config))
     return Architecture(
-        "dflash" if is_dflash else "eagle3" if hidden_state_count else "eagle", tuple(matrices), (kv_layers,), 0,
-        int(config.get("vocab_size") or 0), width, layers, int(config.get("max_position_embeddings") or 0),
+        kind, tuple(matrices), (kv_layers,), 0, vocabulary, width, layers,
+        int(config.get("max_position_embeddings") or 0),
     )  # fmt: skip
+
+
+def _block_correction(config: Config, width: int, draft_vocabulary: int) -> Iterator[Matrix]:
+    """The Markov head of DSpark, a row of each token before and a bias for each after, and its confidence head."""
+    rank = int(config.get("markov_rank") or 0)
+    if rank:
+        yield Matrix(OTHER, int(config["vocab_size"]), rank)
+        yield Matrix(LINEAR, draft_vocabulary, rank)
+    match config.get("markov_head_type"):
+        case "gated" if rank:
+            yield Matrix(LINEAR, rank, width + rank)
+            yield Matrix(OTHER, rank)
+        case "rnn" if rank:
+            yield Matrix(LINEAR, 3 * rank, width + 2 * rank)
+            yield Matrix(OTHER, 3 * rank)
+        case _:
+            pass
+    if config.get("enable_confidence_head"):
+        yield Matrix(LINEAR, 1, width + (rank if config.get("confidence_head_with_markov") else 0))
+        yield Matrix(OTHER, 1)
 
 
 def _medusa_architecture(config: Config) -> Architecture:
@@ -298,3 +346,36 @@ def _medusa_architecture(config: Config) -> Architecture:
         Matrix(OUTPUT, vocabulary, width, heads),
     )  # fmt: skip
     return Architecture("medusa", matrices, (), 0, vocabulary, width, layers)
+
+
+def _is_parallel_eagle(config: Config) -> bool:
+    names = f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
+    return "peagle" in names or "ptd_token_id" in config
+
+
+def _dflash2_parts(config: Config, width: int, layers: int) -> Iterator[Matrix]:
+    """The convolutions of DFlash-2 around each module, and its candidate selector with two rows for each token."""
+    settings: Config = {**config, **(config.get("dflash_config") or {})}
+    if rank := int(settings.get("selector_rank") or 0):
+        taps, groups = int(settings["conv_kernel_size"]), width // int(settings["conv_group_size"])
+        yield Matrix(LINEAR, 2 * taps * groups, width, 2 * layers)
+        yield Matrix(OTHER, 2 * taps, width, 2 * layers)
+        yield Matrix(IDLE, int(config["vocab_size"]), rank, 2)
+        yield Matrix(LINEAR, rank, width)
+
+
+def _hydra_architecture(config: Config) -> Architecture:
+    """Hydra's heads. A published config leaves their sizes to the target, and the keys of its config must be added."""
+    width, vocabulary = _required_int(config, "hidden_size"), _required_int(config, "vocab_size")
+    heads, later_blocks = int(config["hydra_num_heads"]), int(config.get("hydra_num_layers", 1)) - 1
+    reads_tokens = bool(config.get("grounded_heads"))
+    matrices = [Matrix(OUTPUT, vocabulary, width, heads), Matrix(OTHER, vocabulary, 1, heads)]
+    matrices += [Matrix(LINEAR, width, width, heads * later_blocks), Matrix(OTHER, width, 1, heads * later_blocks)]
+    for inputs in (2 + head if reads_tokens else 1 for head in range(heads)):
+        first = 2 if reads_tokens else 1  # a block, and the shortcut past it
+        matrices += [Matrix(LINEAR, width, inputs * width, first), Matrix(OTHER, width, 1, first)]
+    kv_layers: tuple[KVLayers, ...] = ()
+    if config.get("hydra_head_arch") == "prefix-mlp":
+        matrices += [*_layers(config, "llama", ["full_attention"]), Matrix(OTHER, width, 1, 3)]
+        kv_layers = kv_layers_from_config(config, ["full_attention"])
+    return Architecture("hydra", tuple(matrices), kv_layers, 0, vocabulary, width, len(kv_layers))

@@ -16,13 +16,13 @@ from math import ceil
 
 from specchat.devices import CUDA, DeviceKind
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
-from specchat.models.llama_families import LLAMA_LIKE_FAMILIES
+from specchat.models.llama_families import GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
 
 GIB = 2**30
 BF16_BYTES = 2
-STATE_BYTES = 2 * 4  # recurrent states are float32; the state before the draft tokens is stored, too
+STATE_BYTES = 2 * 4  # recurrent states are float32; those before a pass are stored, too
 CHECKPOINT_TOKENS = 256  # between states that are kept to go back to, as in forward.cache_states
-MAX_CHECKPOINT_BYTES = 2**29  # of these, as in forward.recurrent
+MAX_CHECKPOINT_BYTES = 2**29  # of these, as in forward.cache_states
 NF4_BLOCK, SCALES_PER_GROUP = 64, 256  # elements that share a scale, and scales that share a second one
 INT4_GROUP = 128  # inputs of an output that share a scale and a zero point
 FP8_BLOCK = 128  # rows and columns of an expert that share a scale
@@ -169,7 +169,7 @@ def cache_rows(context_tokens: int) -> int:
 
 def has_kv_arena(architecture: Architecture, *, kind: DeviceKind) -> bool:
     """Whether all rows of KV cache are allocated when the model is loaded, for CUDA graphs."""
-    return kind.has_graphs and architecture.family in LLAMA_LIKE_FAMILIES
+    return kind.has_graphs and architecture.family in GRAPHED_FAMILIES
 
 
 def arena_rows(context_tokens: int) -> int:

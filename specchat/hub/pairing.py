@@ -17,7 +17,7 @@ from specchat.hub.architecture import Architecture
 from specchat.hub.catalog import find_entry
 from specchat.hub.local_models import LocatedModel
 from specchat.models.gguf_file import is_gguf, read_gguf
-from specchat.models.llama_families import LLAMA_LIKE_FAMILIES
+from specchat.models.llama_families import GRAPHED_FAMILIES
 
 MIN_DRAFT_SHARE, MAX_DRAFT_SHARE = 0.05, 0.20  # of the target's parameters
 MAX_LAYER_SHARE = 0.5  # without CUDA graphs, the time of a pass follows the number of layers
@@ -44,7 +44,7 @@ def pair_member(located: LocatedModel) -> PairMember:
 
 def catalog_member(name: str, architecture: Architecture, token_family: str) -> PairMember:
     """What is known of a model without its files."""
-    has_graphs = architecture.family in LLAMA_LIKE_FAMILIES
+    has_graphs = architecture.family in GRAPHED_FAMILIES
     return PairMember(name, architecture.parameters, architecture.layers, token_family, has_cuda_graphs=has_graphs)
 
 

@@ -35,7 +35,7 @@ from specchat.hub.memory_plan import (
     weight_bytes,
 )
 from specchat.hub.pairing import MAX_DRAFT_SHARE, catalog_member, pair_warnings
-from specchat.models.llama_families import LLAMA_LIKE_FAMILIES
+from specchat.models.llama_families import GPU_FAMILIES
 from specchat.profile import Limits, Models
 from specchat.profile.validation import key_info
 
@@ -329,7 +329,7 @@ def _fitting_pairs(
                         yield replace(pair, score=_score(pair, requirements))
                         break
 
-    can_split = device.is_gpu and entry.architecture.family in LLAMA_LIKE_FAMILIES and not entry.architecture.is_tied
+    can_split = device.is_gpu and entry.architecture.family in GPU_FAMILIES and not entry.architecture.is_tied
     contexts = [requirements.context_tokens]
     contexts += [SHORT_CONTEXT_TOKENS] if contexts == [DEFAULT_CONTEXT_TOKENS] else []
     fitting = list[ModelPair]()

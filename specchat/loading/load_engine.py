@@ -170,12 +170,12 @@ def _exit_layer(models: Models, plan: LoadPlan, target: Model, tokenizer: Tokeni
     layer = plan.early_exit_layer
     if layer == 0:
         return 0
-    if not isinstance(target, LlamaModel):
+    if not isinstance(target, LlamaModel) or not target.supports_self_drafting:
         if models.early_exit == AUTO:
             return 0
         raise ModelError(
-            f"models.early_exit: {models.target} is computed by transformers, and only models in our own passes "
-            f'can exit early; use "{EXIT_OFF}"'
+            f"models.early_exit: {models.target} is computed by transformers or has recurrent layers, and only models "
+            f'in our own passes without them can exit early; use "{EXIT_OFF}"'
         )
     if layer is None:
         return find_exit_layer(target, [tokenizer.encode(prompt) for prompt in PROMPTS])
@@ -282,7 +282,7 @@ def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResource
 def _kv_files(profile: Profile, plan: LoadPlan, target: Model) -> KVFiles | None:
     """Where KV caches are kept; None for a model whose state is more than rows of keys and values."""
     layout = target.pool.layout
-    if not layout.shapes:
+    if not layout.has_all_layers:
         return None
     files = sorted(_folder(plan.target).iterdir())
     identity = {

@@ -15,13 +15,14 @@ from specchat.forward.scaling import Scaling
 
 Config = Mapping[str, Any]
 LayerRule = Callable[[Config, int], bool]
-SLIDING, FULL = "sliding_attention", "full_attention"
+SLIDING, FULL, RECURRENT = "sliding_attention", "full_attention", "linear_attention"
 SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
 # Vision-language checkpoints whose text part is one of the families; images are not read.
-COMPOSITE_TYPES = ("gemma3", "mistral3")
+COMPOSITE_TYPES = ("gemma3", "mistral3", "qwen3_5")
 OUTER_KEYS = ("dtype", "torch_dtype", "quantization_config", "tie_word_embeddings")  # may stand beside the text part
 TEXT_PREFIXES = {
     "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
+    "lm_head.": "lm_head.",
 }  # fmt: skip
 
 
@@ -38,11 +39,25 @@ class LayerNames:
     mlp_output_norm: str | None = None
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    delta_qkvz: tuple[str, ...] = ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z")  # of recurrent layers
+    delta_ba: tuple[str, ...] = ("linear_attn.in_proj_b", "linear_attn.in_proj_a")
 
     @property
     def norms(self) -> tuple[str, ...]:
         norms = (self.input_norm, self.attention_output_norm, self.mlp_norm, self.mlp_output_norm)
         return tuple(norm for norm in norms if norm is not None)
+
+
+@dataclass(frozen=True)
+class ExpertNames:
+    """Tensors of a mixture of experts, without the prefix of the layer and without `.weight`; see `moe_weights`."""
+
+    router: str = "mlp.gate"
+    experts: str = "mlp.experts"
+    gate_up: tuple[str, str] = ("gate_proj", "up_proj")  # of an expert
+    down: str = "down_proj"
+    shared: str | None = None  # with `_gate` after it, what its output is multiplied with
+    has_gpt_oss_stacks: bool = False  # [E, in, out], where the outputs of gate and up alternate, and biases
 
 
 LLAMA_NAMES = LayerNames()
@@ -74,6 +89,18 @@ def _has_rope_in_smollm3(config: Config, layer: int) -> bool:
 
 def _has_rope_in_exaone4(config: Config, layer: int) -> bool:
     return not config.get("sliding_window") or sliding_window(config, layer) is not None
+
+
+def _has_window_if_used(config: Config, _layer: int) -> bool:
+    return bool(config.get("use_sliding_window"))
+
+
+def _has_window_in_qwen2_moe(config: Config, layer: int) -> bool:
+    return layer % 2 == 0 and layer < config.get("max_window_layers", 28) and _has_window_if_used(config, layer)
+
+
+def _has_experts_in_qwen(config: Config, layer: int) -> bool:
+    return layer not in (config.get("mlp_only_layers") or ()) and (layer + 1) % config["decoder_sparse_step"] == 0
 
 
 def _llama_scaling(_config: Config) -> Scaling:
@@ -117,10 +144,16 @@ class Family:
     activation: str = SILU
     activation_key: str = "hidden_act"
     has_wide_qk_norms: bool = False  # over all heads together
+    has_output_gate: bool = False  # q_proj has a gate after the query of each head
+    rotary_share: float = 1.0  # of a head, where a config does not say it
     scaling: Callable[[Config], Scaling] = _llama_scaling
     has_window: LayerRule = _always  # in a config with a sliding window and without `layer_types`
     has_rope: LayerRule = _always
     rope_base: RopeBase = RopeBase()
+    has_sinks: bool = False  # a learned score of each attention head
+    experts: ExpertNames | None = None  # of families whose MLP is a mixture of experts
+    has_experts: LayerRule = _always  # in such a family; other layers have one MLP
+    expert_size_key: str = "intermediate_size"
     sliding_rope_base: RopeBase | None = None  # of layers with a window, where they have rotary embeddings of their own
 
 
@@ -136,6 +169,26 @@ _GEMMA3_SIZES = {  # published configs leave out what is as in the model with 4 
     "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
     "max_position_embeddings": 131072, "query_pre_attn_scalar": 256, "sliding_window": 4096,
 }  # fmt: skip
+_QWEN3_MOE_SIZES = {
+    "num_experts_per_tok": 8, "norm_topk_prob": False, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
+}  # fmt: skip
+_QWEN2_MOE_SIZES = {
+    "num_experts_per_tok": 4, "norm_topk_prob": False, "moe_intermediate_size": 1408, "decoder_sparse_step": 1,
+    "shared_expert_intermediate_size": 5632,
+}  # fmt: skip
+_GPT_OSS_SIZES = {
+    "num_experts_per_tok": 4, "norm_topk_prob": True, "head_dim": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+    "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
+}  # fmt: skip
+_MIXTRAL_SIZES = {
+    "num_experts_per_tok": 2, "num_local_experts": 8, "norm_topk_prob": True, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+_QWEN3_5 = Family(
+    defaults={"head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim": 4},
+    scaling=lambda _config: Scaling(norms_add_one=True),
+    has_output_gate=True,
+    rotary_share=0.25,
+)
 _OLMO2 = Family(OUTPUT_NORM_NAMES, {"rms_norm_eps": 1e-5}, has_wide_qk_norms=True)
 
 FAMILIES: Mapping[str, Family] = {
@@ -166,8 +219,48 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "seed_oss": Family(defaults={"head_dim": 128, "num_key_value_heads": 8}),
     "ministral": Family(),
+    "qwen3_moe": Family(
+        defaults=_QWEN3_MOE_SIZES,
+        has_window=_has_window_if_used,
+        experts=ExpertNames(),
+        has_experts=_has_experts_in_qwen,
+        expert_size_key="moe_intermediate_size",
+    ),
+    "mixtral": Family(
+        defaults=_MIXTRAL_SIZES,
+        experts=ExpertNames("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3"), "w2"),
+        rope_base=RopeBase(default=1_000_000.0),
+    ),
+    "qwen2_moe": Family(
+        defaults=_QWEN2_MOE_SIZES,
+        has_window=_has_window_in_qwen2_moe,
+        experts=ExpertNames(shared="mlp.shared_expert"),
+        has_experts=_has_experts_in_qwen,
+        expert_size_key="moe_intermediate_size",
+    ),
+    "gpt_oss": Family(
+        defaults=_GPT_OSS_SIZES,
+        has_window=partial(_all_but_every, 2),
+        rope_base=RopeBase(default=150_000.0),
+        has_sinks=True,
+        experts=ExpertNames("mlp.router", has_gpt_oss_stacks=True),
+    ),
+    "olmoe": Family(
+        defaults={"num_experts_per_tok": 8, "norm_topk_prob": False, "rms_norm_eps": 1e-5},
+        has_wide_qk_norms=True,
+        experts=ExpertNames(),
+    ),
+    "qwen3_5_text": _QWEN3_5,
+    "qwen3_next": replace(
+        _QWEN3_5,
+        names=replace(LLAMA_NAMES, delta_qkvz=("linear_attn.in_proj_qkvz",), delta_ba=("linear_attn.in_proj_ba",)),
+        defaults=_QWEN3_5.defaults | {"num_experts": 512},
+    ),
 }
-LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
+HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_next")  # on CPUs only: transformers computes them on GPUs
+LLAMA_LIKE_FAMILIES = tuple(name for name in FAMILIES if name != "qwen3_next")  # published as mixtures of experts
+GPU_FAMILIES = tuple(name for name in FAMILIES if name not in HYBRID_FAMILIES)
+GRAPHED_FAMILIES = tuple(name for name in GPU_FAMILIES if FAMILIES[name].experts is None)  # as CUDA graphs
 
 
 def network_config(config: Config) -> dict[str, Any]:
@@ -177,6 +270,17 @@ def network_config(config: Config) -> dict[str, Any]:
         config = outer | {"model_type": f"{config['model_type']}_text"} | (config.get("text_config") or {})
     family = FAMILIES.get(str(config.get("model_type")))
     return {**family.defaults, **config} if family else dict(config)
+
+
+def expert_count(config: Config) -> int | None:
+    """The experts of a layer; None for a config without."""
+    return config.get("num_experts") or config.get("num_local_experts")
+
+
+def has_experts(config: Config, layer: int) -> bool:
+    """Whether the MLP of a layer is a mixture of experts."""
+    family = FAMILIES[config["model_type"]]
+    return family.experts is not None and family.has_experts(config, layer)
 
 
 def published_names(names: list[str]) -> dict[str, str]:
@@ -198,6 +302,15 @@ def sliding_window(config: Config, layer: int) -> int | None:
     return config["sliding_window"] if FAMILIES[config["model_type"]].has_window(config, layer) else None
 
 
+def is_recurrent(config: Config, layer: int) -> bool:
+    """Whether a layer has a state instead of keys and values."""
+    if config["model_type"] not in HYBRID_FAMILIES:
+        return False
+    if kinds := config.get("layer_types"):
+        return kinds[layer] == RECURRENT
+    return (layer + 1) % config["full_attention_interval"] != 0
+
+
 def rope_config(config: Config, layer: int) -> Config | None:
     """The rotary embeddings of a layer, as `Rope.from_config` reads them; None for a layer without."""
     family = FAMILIES[config["model_type"]]
@@ -211,5 +324,5 @@ def rope_config(config: Config, layer: int) -> Config | None:
     return {
         "rope_theta": config.get(base.key) or base.default,
         "rope_parameters": settings,
-        "partial_rotary_factor": config.get("partial_rotary_factor"),
+        "partial_rotary_factor": config.get("partial_rotary_factor") or family.rotary_share,
     }

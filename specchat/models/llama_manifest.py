@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
+from specchat.forward.gated_delta_net import DeltaNetSizes
 from specchat.forward.llama import Dimensions
-from specchat.models.llama_families import FAMILIES, Family, LayerNames
+from specchat.forward.moe import ExpertSizes
+from specchat.models.llama_families import FAMILIES, Family, LayerNames, expert_count, has_experts, is_recurrent
+from specchat.models.moe_weights import expert_tensors
 from specchat.models.tensor_files import TensorFiles
 
 # Far above every published model, and small enough that a product of them cannot overflow or fill a memory by itself.
@@ -28,7 +31,25 @@ LARGEST_SIZES = {
     "max_position_embeddings": 2**31,
     "sliding_window": 2**31,
 }
-OPTIONAL_SIZES = ("num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window")
+OPTIONAL_SIZES = (
+    "num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window", "decoder_sparse_step",
+    "shared_expert_intermediate_size",
+)  # fmt: skip
+LARGEST_EXPERT_SIZES = {
+    "num_experts": 2**16,
+    "num_experts_per_tok": 2**16,
+    "decoder_sparse_step": 2**12,
+    "moe_intermediate_size": 2**20,
+    "shared_expert_intermediate_size": 2**20,
+}
+LARGEST_DELTA_SIZES = {
+    "linear_num_key_heads": 2**12,
+    "linear_num_value_heads": 2**12,
+    "linear_key_head_dim": 2**12,
+    "linear_value_head_dim": 2**12,
+    "linear_conv_kernel_dim": 2**6,
+}
+NO_WINDOW = ("sliding_window", 0)  # as transformers writes it for Qwen2-MoE
 DEFAULT_POSITIONS = 4096
 DEFAULT_EPSILON = 1e-6
 Shape = tuple[int, ...]
@@ -36,7 +57,7 @@ Shape = tuple[int, ...]
 
 def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
     """The sizes in a `network_config`; ModelError for one that no model can have."""
-    sizes = {key: _size(config, key, source) for key in LARGEST_SIZES}
+    sizes = {key: _size(config, key, source, largest) for key, largest in LARGEST_SIZES.items()}
     heads = sizes["num_attention_heads"] or 1
     kv_heads = sizes["num_key_value_heads"] or heads
     head_size = sizes["head_dim"] or (sizes["hidden_size"] or 0) // heads
@@ -51,6 +72,7 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
     if not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:
         raise _config_error(source, f"rms_norm_eps cannot be {epsilon!r}")
     _check_rope(config, source)
+    recurrent_layers = frozenset(layer for layer in range(layers) if is_recurrent(config, layer))
     return Dimensions(
         hidden_size=sizes["hidden_size"] or 0,
         intermediate_size=sizes["intermediate_size"] or 0,
@@ -62,13 +84,40 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
         epsilon=float(epsilon),
         max_position_embeddings=sizes["max_position_embeddings"] or DEFAULT_POSITIONS,
         scaling=FAMILIES[config["model_type"]].scaling(config),
+        experts=_read_expert_sizes(config, source),
+        has_sinks=FAMILIES[config["model_type"]].has_sinks,
+        delta_net=_delta_net_sizes(config, source) if recurrent_layers else None,
+        recurrent_layers=recurrent_layers,
     )
 
 
-def check_tensors(files: TensorFiles, sizes: Dimensions, family: Family) -> None:
+def _read_expert_sizes(config: Mapping[str, Any], source: Path) -> ExpertSizes | None:
+    """The sizes of a mixture of experts; None for a family without."""
+    family = FAMILIES[config["model_type"]]
+    if family.experts is None:
+        return None
+    given = {**config, "num_experts": expert_count(config), "moe_intermediate_size": config.get(family.expert_size_key)}
+    sizes = {key: _size(given, key, source, largest) for key, largest in LARGEST_EXPERT_SIZES.items()}
+    experts, chosen = sizes["num_experts"] or 0, sizes["num_experts_per_tok"] or 0
+    if chosen > experts:
+        raise _config_error(source, f"a token cannot choose {chosen} of {experts} experts")
+    return ExpertSizes(experts, sizes["moe_intermediate_size"] or 0, sizes["shared_expert_intermediate_size"] or 0)
+
+
+def _delta_net_sizes(config: Mapping[str, Any], source: Path) -> DeltaNetSizes:
+    numbers = (_size(config, key, source, largest) for key, largest in LARGEST_DELTA_SIZES.items())
+    key_heads, heads, key_size, value_size, kernel = (number or 0 for number in numbers)
+    if heads % key_heads:
+        raise _config_error(source, f"{heads} heads of recurrent layers cannot share {key_heads} key heads")
+    if kernel < 2:
+        raise _config_error(source, f"linear_conv_kernel_dim cannot be {kernel}")
+    return DeltaNetSizes(key_heads, heads, key_size, value_size, kernel)
+
+
+def check_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> None:
     """ModelError when a tensor is missing or has another shape than the config means."""
-    is_optional = {name for name, _shape in _optional_tensors(sizes, family)}
-    for name, expected in (*_required_tensors(sizes, family), *_optional_tensors(sizes, family)):
+    is_optional = {name for name, _shape in _optional_tensors(sizes, config)}
+    for name, expected in (*_required_tensors(files, sizes, config), *_optional_tensors(sizes, config)):
         if name in is_optional and name not in files:
             continue
         if (actual := files.shape(name)) != expected:
@@ -78,23 +127,32 @@ def check_tensors(files: TensorFiles, sizes: Dimensions, family: Family) -> None
             )
 
 
-def _required_tensors(sizes: Dimensions, family: Family) -> Iterator[tuple[str, Shape]]:
+def _required_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    family = FAMILIES[config["model_type"]]
     yield "model.embed_tokens.weight", (sizes.vocab_size, sizes.hidden_size)
     yield "model.norm.weight", (sizes.hidden_size,)
-    for prefix in _layers(sizes):
+    for index, prefix in enumerate(_layers(sizes)):
         for norm in family.names.norms:
             yield f"{prefix}.{norm}.weight", (sizes.hidden_size,)
-        for name, (outputs, inputs) in _linear_layers(sizes, family.names).items():
+        if sizes.has_sinks:
+            yield f"{prefix}.self_attn.sinks", (sizes.heads,)
+        if sizes.experts and family.experts and has_experts(config, index):
+            yield from expert_tensors(files, prefix, family.experts, sizes.hidden_size, sizes.experts)
+        if sizes.delta_net and index in sizes.recurrent_layers:
+            for name, shape in _delta_net_tensors(sizes.hidden_size, sizes.delta_net, family.names).items():
+                yield f"{prefix}.{name}", shape
+        for name, (outputs, inputs) in _linear_layers(sizes, config, index).items():
             yield f"{prefix}.{name}.weight", (outputs, inputs)
 
 
-def _optional_tensors(sizes: Dimensions, family: Family) -> Iterator[tuple[str, Shape]]:
+def _optional_tensors(sizes: Dimensions, config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    has_wide_norms = FAMILIES[config["model_type"]].has_wide_qk_norms
     yield "lm_head.weight", (sizes.vocab_size, sizes.hidden_size)
-    for prefix in _layers(sizes):
+    for index, prefix in enumerate(_layers(sizes)):
         for norm, heads in (("q_norm", sizes.heads), ("k_norm", sizes.kv_heads)):
-            width = heads * sizes.head_size if family.has_wide_qk_norms else sizes.head_size
+            width = heads * sizes.head_size if has_wide_norms else sizes.head_size
             yield f"{prefix}.self_attn.{norm}.weight", (width,)
-        for name, (outputs, _inputs) in _linear_layers(sizes, family.names).items():
+        for name, (outputs, _inputs) in _linear_layers(sizes, config, index).items():
             yield f"{prefix}.{name}.bias", (outputs,)
 
 
@@ -102,13 +160,39 @@ def _layers(sizes: Dimensions) -> Iterator[str]:
     return (f"model.layers.{index}" for index in range(sizes.layers))
 
 
-def _linear_layers(sizes: Dimensions, names: LayerNames) -> Mapping[str, tuple[int, int]]:
-    """Outputs and inputs of each linear layer of a decoder layer."""
-    width, inner = sizes.hidden_size, sizes.intermediate_size
-    queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
+def _delta_net_tensors(width: int, sizes: DeltaNetSizes, names: LayerNames) -> dict[str, Shape]:
+    qkvz = (sizes.channels, sizes.values)
     return {
-        **{name: (outputs, width) for name, outputs in _outputs(names.qkv, (queries, keys, keys))},
+        **{f"{name}.weight": (outputs, width) for name, outputs in _outputs(names.delta_qkvz, qkvz)},
+        **{f"{name}.weight": (outputs, width) for name, outputs in _outputs(names.delta_ba, (sizes.heads,) * 2)},
+        "linear_attn.conv1d.weight": (sizes.channels, 1, sizes.kernel),
+        "linear_attn.A_log": (sizes.heads,),
+        "linear_attn.dt_bias": (sizes.heads,),
+        "linear_attn.norm.weight": (sizes.value_size,),
+        "linear_attn.out_proj.weight": (width, sizes.values),
+    }
+
+
+def _linear_layers(sizes: Dimensions, config: Mapping[str, Any], index: int) -> Mapping[str, tuple[int, int]]:
+    """Outputs and inputs of each linear layer of attention and MLP, where a layer has them."""
+    attention = {} if index in sizes.recurrent_layers else _attention_layers(sizes, FAMILIES[config["model_type"]])
+    return attention if has_experts(config, index) else attention | _mlp_layers(sizes, config)
+
+
+def _attention_layers(sizes: Dimensions, family: Family) -> dict[str, tuple[int, int]]:
+    width, names = sizes.hidden_size, family.names
+    queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
+    parts = (2 * queries if family.has_output_gate else queries, keys, keys)
+    return {
+        **{name: (outputs, width) for name, outputs in _outputs(names.qkv, parts)},
         "self_attn.o_proj": (width, queries),
+    }
+
+
+def _mlp_layers(sizes: Dimensions, config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    names = FAMILIES[config["model_type"]].names
+    width, inner = sizes.hidden_size, sizes.intermediate_size
+    return {
         **{name: (outputs, width) for name, outputs in _outputs(names.gate_up, (inner, inner))},
         "mlp.down_proj": (width, inner),
     }
@@ -119,12 +203,12 @@ def _outputs(names: tuple[str, ...], parts: tuple[int, ...]) -> Iterator[tuple[s
     return zip(names, parts if len(names) > 1 else (sum(parts),), strict=True)
 
 
-def _size(config: Mapping[str, Any], key: str, source: Path) -> int | None:
+def _size(config: Mapping[str, Any], key: str, source: Path, largest: int) -> int | None:
     value = config.get(key)
-    if value is None and key in OPTIONAL_SIZES:
+    if (value is None or (key, value) == NO_WINDOW) and key in OPTIONAL_SIZES:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZES[key]:
-        raise _config_error(source, f"{key} must be a number from 1 to {LARGEST_SIZES[key]}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+        raise _config_error(source, f"{key} must be a number from 1 to {largest}, not {value!r}")
     return value
 
 

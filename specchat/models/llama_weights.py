@@ -18,8 +18,14 @@ from specchat.engine.model import limit_context_window
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
 from specchat.forward.decoder_layer import Attention, DecoderLayer, GeGluMlp, RopeAngles, SwiGluMlp, WideNorms
+from specchat.forward.gated_delta_net import DeltaNetSizes, GatedDeltaNet
+from specchat.forward.hybrid import HybridModel
+from specchat.forward.linear import float_linear
 from specchat.forward.llama import Dimensions, LlamaModel, Weights
+from specchat.forward.moe import SOFTMAX, MixtureOfExperts, Routing
+from specchat.forward.recurrences import DeltaGates
 from specchat.forward.rope import Rope, cos_sin
+from specchat.forward.scaling import SwiGluClamp
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.models.gguf_blocks import GgufBlocks
 from specchat.models.int4_checkpoints import Int4TensorFiles, int4_scheme, is_int4
@@ -27,14 +33,19 @@ from specchat.models.llama_families import (
     COMPOSITE_TYPES,
     FAMILIES,
     GELU_TANH,
+    HYBRID_FAMILIES,
     SILU,
     Family,
+    LayerNames,
+    has_experts,
     network_config,
     published_names,
     rope_config,
     sliding_window,
 )
 from specchat.models.llama_manifest import LARGEST_SIZES, check_tensors, read_dimensions
+from specchat.models.moe_weights import load_moe
+from specchat.models.mxfp4_checkpoints import Mxfp4TensorFiles, is_mxfp4
 from specchat.models.tensor_files import EMBEDDING, WeightLoader
 
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
@@ -50,21 +61,30 @@ def is_llama_like(config: dict[str, Any]) -> bool:
     return (
         family is not None
         and network.get(family.activation_key, family.activation) == family.activation
-        and all(rope is None or _is_supported_rope(rope) for rope in _ropes(network, _known_layers(network)))
-        and _can_read_weights(network.get("quantization_config"), is_composite=_is_composite(config))
+        and all(rope is None or _is_supported_rope(rope, family) for rope in _ropes(network, _known_layers(network)))
+        and _can_read_weights(network.get("quantization_config"), family, is_composite=_is_composite(config))
         and not network.get("mlp_bias")
+        and network.get("clip_qkv") is None
         and not network.get("use_bidirectional_attention")
+        and not (is_hybrid(network) and network.get("num_experts"))
     )
+
+
+def is_hybrid(config: Mapping[str, Any]) -> bool:
+    """Whether a model of our own passes has recurrent layers."""
+    return network_config(config).get("model_type") in HYBRID_FAMILIES
 
 
 def _is_composite(config: Mapping[str, Any]) -> bool:
     return config.get("model_type") in COMPOSITE_TYPES
 
 
-def _can_read_weights(quantization_config: object, *, is_composite: bool) -> bool:
+def _can_read_weights(quantization_config: object, family: Family, *, is_composite: bool) -> bool:
     """Whether the weights are floats, or in a format that has a reader; the reader refuses what it cannot read."""
     if not quantization_config or is_supported_fp8(quantization_config):
         return True
+    if is_mxfp4(quantization_config):
+        return family.experts is not None and family.experts.has_gpt_oss_stacks
     return is_int4(quantization_config) and not is_composite  # its names of layers are those of the whole network
 
 
@@ -81,9 +101,10 @@ def _ropes(network: Mapping[str, Any], layers: int) -> list[Rope | None]:
     return [None if config is None else Rope.from_config(config) for config in configs]
 
 
-def _is_supported_rope(rope: Rope) -> bool:
+def _is_supported_rope(rope: Rope, family: Family) -> bool:
+    is_whole = rope.partial_rotary_factor == 1.0 or family.rotary_share < 1.0  # elsewhere transformers may ignore it
     has_length = rope.rope_type != "yarn" or {"factor", "original_max_position_embeddings"} <= rope.scaling.keys()
-    return rope.rope_type in SUPPORTED_ROPE_TYPES and rope.partial_rotary_factor == 1.0 and has_length
+    return rope.rope_type in SUPPORTED_ROPE_TYPES and is_whole and has_length
 
 
 def load_llama(
@@ -106,28 +127,34 @@ def load_llama(
     """
     kind, published = kind_of(device), json.loads((folder / "config.json").read_text())
     config = network_config(published)
-    sizes, family = read_dimensions(config, folder), FAMILIES[config["model_type"]]
+    sizes = read_dimensions(config, folder)
     arena_tokens = limit_context_window(context_window or DEFAULT_ARENA_TOKENS, sizes.max_position_embeddings)
     context_window = limit_context_window(context_window, sizes.max_position_embeddings)
     files = tensor_files(folder, published)
-    check_tensors(files, sizes, family)
+    check_tensors(files, sizes, config)
     if files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
     blocks = GgufBlocks.from_folder(folder) if quant_format == GGUF_FORMAT and not kind.is_gpu else None
     loader = WeightLoader(files, dtype, device, quant_format, blocks)
-    if kind.has_graphs:
+    if sizes.experts is not None:  # the host must know which experts a pass chose: no CUDA graph can hold that
+        capture = None
+    elif kind.has_graphs:
         capture = capture or CudaGraphCapture(device)
     weights = _weights(loader, config, sizes, embedding_device or device, context_window)
     graphs = GraphSettings(capture, arena_rows(arena_tokens)) if capture is not None else None
+    if sizes.delta_net is not None:
+        return HybridModel(sizes, weights, context_window, limits, has_int8_kv=has_int8_kv)
     return LlamaModel(sizes, weights, context_window, limits, graphs, has_int8_kv=has_int8_kv)
 
 
-def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles | Int4TensorFiles:
+def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles | Int4TensorFiles | Mxfp4TensorFiles:
     """The tensors of a folder; FP8 and 4-bit weights are dequantized when they are read."""
     paths, quantization = sorted(folder.glob("*.safetensors")), network_config(config).get("quantization_config") or {}
     if is_int4(quantization):
         return replace(Int4TensorFiles.from_files(folder, paths), scheme=int4_scheme(quantization, folder))
+    if is_mxfp4(quantization):
+        return Mxfp4TensorFiles.from_files(folder, paths)
     files = replace(Fp8TensorFiles.from_files(folder, paths), block_shape=block_shape_from_config(quantization))
     return files.renamed(published_names(list(files.locations))) if _is_composite(config) else files
 
@@ -153,7 +180,7 @@ def _weights(
     tables = [rope for index, rope in enumerate(ropes) if rope not in ropes[:index]]
     layers = [
         replace(
-            _layer(loader, f"model.layers.{index}", FAMILIES[config["model_type"]]),
+            _layer(loader, config, index, dimensions),
             sliding_window=sliding_window(config, index),
             residual_scale=dimensions.scaling.residual,
             rope=tables.index(ropes[index]),
@@ -176,30 +203,66 @@ def _rope_table(rope: Rope | None, positions: torch.Tensor, head_size: int, like
     return RopeAngles(cosine.to(like)[:, None], sine.to(like)[:, None])
 
 
-def _layer(loader: WeightLoader, prefix: str, family: Family) -> DecoderLayer:
+def _layer(loader: WeightLoader, config: Mapping[str, Any], index: int, sizes: Dimensions) -> DecoderLayer:
+    prefix, family = f"model.layers.{index}", FAMILIES[config["model_type"]]
     names = family.names
 
     def norm(name: str | None) -> torch.Tensor | None:
         return loader.tensor(f"{prefix}.{name}.weight") if name is not None else None
 
+    if sizes.delta_net is not None and index in sizes.recurrent_layers:
+        mixer = _delta_net(loader, prefix, names, sizes.delta_net)
+    else:
+        mixer = _attention(loader, prefix, family)
+    return DecoderLayer(
+        input_layernorm=norm(names.input_norm),
+        self_attn=mixer,
+        post_attention_layernorm=norm(names.mlp_norm),
+        mlp=_mlp(loader, prefix, config, index),
+        sliding_window=None,
+        attention_output_norm=norm(names.attention_output_norm),
+        mlp_output_norm=norm(names.mlp_output_norm),
+    )
+
+
+def _mlp(loader: WeightLoader, prefix: str, config: Mapping[str, Any], index: int) -> SwiGluMlp | MixtureOfExperts:
+    family = FAMILIES[config["model_type"]]
+    if family.experts is not None and has_experts(config, index):
+        routing = Routing(SOFTMAX, config["num_experts_per_tok"], is_topk_normalized=config["norm_topk_prob"])
+        clamp = SwiGluClamp(config["swiglu_alpha"], config["swiglu_limit"]) if "swiglu_limit" in config else None
+        return load_moe(loader, prefix, family.experts, routing, clamp=clamp)
+    gate_up_proj = loader.linear(*(f"{prefix}.{name}" for name in family.names.gate_up))
+    return MLPS[family.activation](gate_up_proj, loader.linear(f"{prefix}.mlp.down_proj"))
+
+
+def _attention(loader: WeightLoader, prefix: str, family: Family) -> Attention:
     q_norm, k_norm = (loader.optional(f"{prefix}.self_attn.{each}.weight") for each in ("q_norm", "k_norm"))
     wide_norms = None
     if family.has_wide_qk_norms and q_norm is not None and k_norm is not None:
         wide_norms, q_norm, k_norm = WideNorms(q_norm, k_norm), None, None
-    self_attn = Attention(
-        qkv_proj=loader.linear(*(f"{prefix}.{name}" for name in names.qkv)),
+    return Attention(
+        qkv_proj=loader.linear(*(f"{prefix}.{name}" for name in family.names.qkv)),
         q_norm=q_norm,
         k_norm=k_norm,
         o_proj=loader.linear(f"{prefix}.self_attn.o_proj"),
+        has_output_gate=family.has_output_gate,
         wide_norms=wide_norms,
+        sinks=loader.tensor(f"{prefix}.self_attn.sinks") if family.has_sinks else None,
     )
-    gate_up_proj = loader.linear(*(f"{prefix}.{name}" for name in names.gate_up))
-    return DecoderLayer(
-        input_layernorm=norm(names.input_norm),
-        self_attn=self_attn,
-        post_attention_layernorm=norm(names.mlp_norm),
-        mlp=MLPS[family.activation](gate_up_proj, loader.linear(f"{prefix}.mlp.down_proj")),
-        sliding_window=None,
-        attention_output_norm=norm(names.attention_output_norm),
-        mlp_output_norm=norm(names.mlp_output_norm),
+
+
+def _delta_net(loader: WeightLoader, prefix: str, names: LayerNames, sizes: DeltaNetSizes) -> GatedDeltaNet:
+    """A recurrent layer. The gates stay floats in every format: they are small, and decide what is forgotten."""
+    tensors = f"{prefix}.linear_attn"
+    ba_proj = float_linear(torch.cat([loader.tensor(f"{prefix}.{name}.weight") for name in names.delta_ba]))
+    rates, biases = (loader.tensor(f"{tensors}.{name}").float() for name in ("A_log", "dt_bias"))
+    return GatedDeltaNet(
+        sizes,
+        qkvz_proj=loader.linear(*(f"{prefix}.{name}" for name in names.delta_qkvz)),
+        ba_proj=ba_proj,
+        are_grouped=len(names.delta_qkvz) == 1,
+        convolution=loader.tensor(f"{tensors}.conv1d.weight")[:, 0].T.contiguous(),
+        gates=DeltaGates(-rates.exp(), biases),
+        norm=loader.tensor(f"{tensors}.norm.weight"),
+        out_proj=loader.linear(f"{tensors}.out_proj"),
     )

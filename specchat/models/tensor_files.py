@@ -20,7 +20,7 @@ from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.forward.int4_linear import Int4Linear, Int4Weight, int4_matmul
-from specchat.forward.linear import FloatLinear, Linear, WeightSource
+from specchat.forward.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.packed_linear import packed_linear
 from specchat.forward.quant_linear import quant_linear
 from specchat.models.gguf_blocks import GgufBlocks
@@ -115,7 +115,7 @@ class WeightLoader:
     def optional(self, name: str) -> Tensor | None:
         return self.tensor(name) if name in self.files else None
 
-    def linear(self, *names: str) -> Linear:
+    def linear(self, *names: str) -> QuantLinear:
         """Load these linear layers, stacked into one, in `quant_format`."""
         shapes = [self.files.shape(f"{name}.weight") for name in names]
         biases = [self.files.read_tensor(f"{name}.bias") for name in names if f"{name}.bias" in self.files]
@@ -139,6 +139,24 @@ class WeightLoader:
         self.loaded_bytes += linear.bytes
         return linear
 
+    def stacked(self, name: str, index: int, *, is_transposed: bool = False, alternates: bool = False) -> QuantLinear:
+        """Load one linear layer of a stack, and of the stack `{name}_bias` if there is one, in `quant_format`.
+
+        Its matrix is [out, in], or `is_transposed`. Where the outputs of two layers alternate, those of the first one
+        come before those of the second one.
+        """
+        weight = self.files.read_rows(name, index, index + 1)[0]
+        weight = weight.T if is_transposed else weight
+        bias = self.files.read_rows(f"{name}_bias", index, index + 1)[0] if f"{name}_bias" in self.files else None
+        if alternates:
+            weight = torch.cat((weight[0::2], weight[1::2]))
+            bias = torch.cat((bias[0::2], bias[1::2])) if bias is not None else None
+        weight = self._to_device(name, weight.contiguous(), self.device)
+        bias = self._to_device(name, bias, self.device) if bias is not None else None
+        linear = quant_linear(WeightSource.from_tensor(weight), self.quant_format, bias)
+        self.loaded_bytes += linear.bytes
+        return linear
+
     def _int4_linear(self, names: Sequence[str], bias: Tensor | None) -> Int4Linear | None:
         """The layers as the files hold them; None where they are not in 4 bits, or the device cannot multiply those."""
         if self.quant_format != "float" or self.dtype is None:
@@ -150,7 +168,7 @@ class WeightLoader:
         self.loaded_bytes += linear.bytes
         return linear
 
-    def tied_lm_head(self, embedding: Tensor) -> Linear:
+    def tied_lm_head(self, embedding: Tensor) -> QuantLinear:
         """The output matrix of a model with tied embeddings.
 
         The embedding stays in its dtype for lookups, so a quantized output matrix is a second copy.
@@ -164,7 +182,7 @@ class WeightLoader:
         self.loaded_bytes += 0 if is_shared else linear.bytes
         return linear
 
-    def _packed(self, names: Sequence[str], bias: Tensor | None = None) -> Linear | None:
+    def _packed(self, names: Sequence[str], bias: Tensor | None = None) -> QuantLinear | None:
         """The layer as its blocks are stored; None where there are none, or no kernel for them."""
         if self.blocks is None:
             return None

@@ -51,6 +51,11 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "the first layers of the model itself (early exit)", "a target that was trained to exit early",
         builder="specchat.drafters.early_exit:build",
     ),
+    "magicdec": DrafterInfo(
+        "the model itself over the first and last tokens of a long text (MagicDec)",
+        "a target in passes of our own, without recurrent layers, on a CPU",
+        builder="specchat.drafters.magicdec:build",
+    ),
     "medusa": DrafterInfo(
         "one extra head for each position ahead", "a Medusa head trained for this target",
         builder="specchat.drafters.medusa:build",
@@ -67,6 +72,10 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "a head that reads the hidden states of three layers", "an EAGLE-3 head trained for this target",
         builder="specchat.drafters.eagle:build_eagle3",
     ),
+    "peagle": DrafterInfo(
+        "as eagle3, with all draft tokens in one pass", "a P-EAGLE head trained for this target",
+        builder="specchat.drafters.peagle:build",
+    ),
     "mtp": DrafterInfo(
         "multi-token prediction layers of the model", "a target whose checkpoint has MTP layers",
         builder="specchat.drafters.eagle:build_mtp",
@@ -74,6 +83,10 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     "dflash": DrafterInfo(
         "a head that proposes a block at once", "a DFlash head trained for this target",
         builder="specchat.drafters.dflash:build_dflash",
+    ),
+    "dflash2": DrafterInfo(
+        "a block head that chooses among candidates by the token before", "a DFlash-2 head trained for this target",
+        builder="specchat.drafters.dflash:build_dflash2",
     ),
     "dspark": DrafterInfo(
         "a block head that corrects each token by the one before it", "a DSpark head trained for this target",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from specchat.bench.random_models import random_model_folder
 
@@ -12,13 +13,18 @@ CONFIG = {
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000,
     "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
 }  # fmt: skip
+EXPERTS = {"num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
 
 
 def config_file(folder: Path, family: str = "qwen2") -> Path:
     """The config.json of such a network."""
     path = folder / f"{family}.json"
-    named = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}[family]
-    path.write_text(json.dumps({**CONFIG, "model_type": family, "architectures": [named]}))
+    changes: dict[str, Any] = {
+        "qwen2": {},
+        "llama": {"architectures": ["LlamaForCausalLM"]},
+        "qwen3_moe": {"architectures": ["Qwen3MoeForCausalLM"], **EXPERTS},
+    }[family]
+    path.write_text(json.dumps({**CONFIG, "model_type": family, **changes}))
     return path
 
 

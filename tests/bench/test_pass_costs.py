@@ -11,6 +11,7 @@ from specchat.bench.pass_costs import (
     as_table,
     load_models,
     measure_pass_costs,
+    pass_seconds,
     random_context,
 )
 from specchat.bench.transformers_passes import COMPARED_ROWS, compare_with_transformers
@@ -22,7 +23,11 @@ from tests.bench.counting import counting
 
 @pytest.fixture
 def profile(tmp_path):
-    return Profile().override({"models.target": str(counting(tmp_path)), "limits.context": 512, "limits.answer": 8})
+    return profile_of(counting(tmp_path))
+
+
+def profile_of(folder):
+    return Profile().override({"models.target": str(folder), "limits.context": 512, "limits.answer": 8})
 
 
 def row(**fields):
@@ -85,6 +90,13 @@ def test_a_pass_reads_all_weights_but_the_table_of_embeddings(subject):
     assert subject.target.bytes - 1000 * 64 * 4 == subject.weight_bytes_per_pass
 
 
+def test_a_pass_over_one_row_reads_only_the_experts_that_the_row_selects(tmp_path):
+    [loaded] = load_models(profile_of(counting(tmp_path, "qwen3_moe")), ["float32"], 64, 0)
+    table, unread = 1000 * 64 * 4, 2 * (16 - 2) * 3 * 64 * 32 * 4
+
+    assert loaded.weight_bytes_per_pass == pytest.approx(loaded.target.bytes - table - unread, rel=0.01)
+
+
 def test_the_text_stands_as_before_after_steps_were_measured(subject):
     with random_context(TimedModel(subject.target), 64) as writing:
         assert (65, 64) == (len(writing.tokens), writing.cache.length)
@@ -100,6 +112,15 @@ def test_a_clocked_model_tells_each_pass_once(subject):
 
         assert watched.take_pass_seconds() > 0
         assert watched.take_pass_seconds() == 0
+
+
+def test_the_rows_of_a_measured_pass_differ(subject, monkeypatch):
+    trees = list[DraftTree]()
+    monkeypatch.setattr(subject.target, "forward", lambda tree, _cache: trees.append(tree))
+    with random_context(subject.target, 16) as writing:
+        pass_seconds(subject.target, writing.cache, 8)
+
+    assert len(set(trees[0].tokens)) == 8
 
 
 def test_the_same_weights_take_turns_with_transformers(profile):

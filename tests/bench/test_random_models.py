@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from specchat.bench.random_models import FIRST_NUMBER, counting_edit_prompts, random_model_folder
 from specchat.engine.drafter import Drafter
@@ -30,6 +31,23 @@ def test_so_does_one_with_the_layers_of_gemma(tmp_path):
     assert [311, 312, 313, 314] == answer(model, Drafter(), [500, 400, 310], Sampler(), limit=4)
 
 
+def test_so_does_a_mixture_of_experts(tmp_path):
+    model = load_model(counting(tmp_path, "qwen3_moe"), LoadOptions("bfloat16"))
+
+    assert [311, 312, 313, 314] == answer(model, Drafter(), [500, 400, 310], Sampler(), limit=4)
+
+
+def test_different_tokens_choose_different_experts(tmp_path):
+    folder = counting(tmp_path, "qwen3_moe")
+    router = load_file(folder / "model-00001.safetensors")["model.layers.0.mlp.gate.weight"]
+    embeddings = load_file(folder / "model-00000.safetensors")["model.embed_tokens.weight"]
+
+    chosen = (embeddings[300:308] @ router.T).topk(2).indices
+
+    assert len(router) == 16
+    assert 8 < len(chosen.unique()) < 16
+
+
 def test_a_shape_is_written_once(tmp_path):
     folder = counting(tmp_path)
     written = (folder / "config.json").stat().st_mtime_ns
@@ -46,7 +64,7 @@ def test_a_shape_of_another_family_is_refused(tmp_path):
 
 
 def test_an_unknown_shape_is_told_what_there_is(tmp_path):
-    with pytest.raises(InputError, match=r"0\.5b, gemma-270m, 8b"):
+    with pytest.raises(InputError, match=r"0\.5b, gemma-270m, moe-0\.7b-a0\.1b, 8b"):
         random_model_folder("3b", tmp_path)
 
 

@@ -8,6 +8,7 @@ from specchat.chooser.costs import Costs, load_costs, nearest_curve
 from specchat.chooser.curve import Curve
 from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation
+from specchat.engine.sampling import Sampler
 from tests.tiny import target
 
 IDENTITY = {"target": "tiny", "device": "here"}
@@ -49,6 +50,21 @@ def test_calibration_measures_three_row_counts_once_and_leaves_the_text_unchange
     assert sorted(points) == [1, 4, 16]
     assert costs.pass_curves[1024].points == points
     assert (writing.tokens, writing.cache.length) == ([5, 6, 7, 8], 3)
+
+
+def test_the_rows_of_a_measured_pass_are_the_latest_tokens_of_the_text(monkeypatch):
+    writing, passes = Generation(target()), list[list[int]]()
+    writing.replace_tokens([5, 6, 7, 8])
+    forward = writing.target.forward
+    monkeypatch.setattr(
+        writing.target, "forward", lambda tree, cache: passes.append(tree.tokens) or forward(tree, cache)
+    )
+    with writing.target.pool.acquire_slot(writing.cache, writing.rows_needed(4)):
+        list(writing.prefill())
+        for row_count in (1, 3, 6):
+            writing.measure_pass(row_count, Sampler())
+
+    assert passes == [[8], [8, 6, 7], [8, 5, 6, 7, 8, 5]]
 
 
 def test_a_second_start_loads_the_costs_of_the_first(tmp_path):

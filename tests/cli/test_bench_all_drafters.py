@@ -16,8 +16,11 @@ from specchat.profile import DRAFTER_NAMES
 from tests.tiny import SPEAKING, speaking
 from tests.tiny_heads import saved_head
 
-HEADS = ("eagle", "eagle3", "mtp", "medusa", "hydra", "dflash", "dspark")
-TOKEN_TABLES = {"hydra": r"hydra_lm_head\.", "dspark": r"markov_head\.markov_w"}  # of a head, a row for each token
+HEADS = ("eagle", "eagle3", "peagle", "mtp", "medusa", "hydra", "dflash", "dflash2", "dspark")
+NOT_EMBEDDED = ("hydra", "peagle", "dflash", "dflash2", "dspark")
+TOKEN_TABLES = {  # of a head, a row for each token
+    "hydra": r"hydra_lm_head\.", "dspark": r"markov_head\.markov_w", "dflash2": r".*codebook", "peagle": "embed_tokens",
+}  # fmt: skip
 PLAIN_FIRST = sorted(DRAFTER_NAMES, key=lambda name: name != "plain")  # the baseline comes first
 TEMPERATURES = ("0", "0.8")
 SHORT = ["--kind", "chat", "--count", "1", "--limit", "3"]
@@ -34,7 +37,7 @@ def changed(source, folder, **config):
 def head_of(kind, folder):
     """A tiny head that knows as many tokens as a target that speaks."""
     head = changed(saved_head(kind), folder, vocab_size=SPEAKING)
-    if kind == "eagle3":
+    if kind in ("eagle3", "peagle"):
         weights = load_file(folder / "model.safetensors")
         inside = torch.zeros(SPEAKING, dtype=torch.bool)
         inside[: len(weights["t2d"])] = weights["t2d"]
@@ -79,11 +82,10 @@ def test_of_the_embedded_models_every_drafter_runs_or_says_what_it_lacks(capsys)
     assert run(["bench", *SHORT]) == 0
 
     rows, skipped = rows_of(capsys.readouterr().out)
-    assert [name for name in PLAIN_FIRST if name not in ("hydra", "dflash", "dspark")] * len(TEMPERATURES) == [
-        row[2] for row in rows
-    ]
+    assert [name for name in PLAIN_FIRST if name not in NOT_EMBEDDED] * len(TEMPERATURES) == [row[2] for row in rows]
     assert {"1"} == {row[-1] for row in rows}
+    names = ("Hydra", "P-EAGLE", "DFlash", "DFlash-2", "DSpark")
     assert [line.split(";")[0] for line in skipped] == [
-        f"{kind.lower()}: variant '{kind.lower()}' needs a {kind} head trained for this target"
-        for kind in ("Hydra", "DFlash", "DSpark")
+        f"{kind}: variant '{kind}' needs a {name} head trained for this target"
+        for kind, name in zip(NOT_EMBEDDED, names, strict=True)
     ]

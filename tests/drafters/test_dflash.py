@@ -154,7 +154,7 @@ def test_a_dspark_position_depends_on_the_draft_token_before_it(sampler: str):
     assert len(tree) > 2
     for ahead in range(len(tree) - 1):
         paths = [tree.tokens[1 : 1 + ahead]] if rules.has_penalties else None
-        logits = block.next_slot(torch.tensor(tree.tokens[ahead : ahead + 1])).logits
+        logits = block.next_slot(tree.tokens[ahead : ahead + 1]).logits
         assert rules.sample(logits, LogitRows([len(TEXT) - 1 + ahead], paths), prefix) == [tree.tokens[1 + ahead]]
 
 

@@ -12,7 +12,7 @@ from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.heads.networks import HeadOutput
+from specchat.heads.pair_head import HeadOutput
 from tests.tiny import VOCABULARY, target, write
 from tests.tiny_heads import drafter_of, read
 
@@ -88,6 +88,19 @@ def test_a_pair_is_dropped_with_its_second_token(cut):
 
     assert drafter.hidden_states.end == min(cut, len(TEXT) - 1)
     assert drafter.cache.length == max(cut - 1, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_longer_than_its_window_is_cut_far_back(kind):
+    writing, drafter = made(kind, text=[token % 90 for token in range(3, 153)])
+    drafted(writing, drafter)
+    assert drafter.cache.length == drafter.head.context_window == 64
+
+    read(writing, [*writing.tokens[:20], 5, 6, 8])
+
+    _, fresh = made(kind, text=writing.tokens)
+    assert same(drafted(writing, drafter), drafted(writing, fresh))
+    assert drafter.cache.length == len(writing.tokens) - 1
 
 
 def test_cached_tokens_are_not_computed_again():

@@ -18,7 +18,7 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.tree import ROOT, DraftTree
 from tests.cover import matrix
 from tests.tiny import VOCABULARY, Chaos, FirstOf, network, small, target, write
-from tests.tiny_heads import drafter_of
+from tests.tiny_heads import SELF_DRAFTERS, drafter_of
 
 PROMPT = [5, 9, 12, 33, 7, 5, 9, 12]
 END = 0
@@ -72,7 +72,7 @@ DRAFTERS = {
     "self": lambda _model: DraftModelDrafter(target("dense-llama")),
     "lookup-else-draft": lambda _model: FirstOf(PromptLookup(), DraftModelDrafter(small())),
     "suffix": lambda _model: SuffixDecoding(),
-    **{head: lambda model, head=head: drafter_of(head, model) for head in ("eagle3", "mtp", "medusa", "exit")},
+    **{head: lambda model, head=head: drafter_of(head, model) for head in ("eagle3", "mtp", "medusa", *SELF_DRAFTERS)},
 }
 
 

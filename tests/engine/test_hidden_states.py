@@ -25,3 +25,13 @@ def test_hidden_states_grow_at_the_end_and_are_dropped_at_both_ends():
     assert (features.start, features.end) == (20, 22)
     features.truncate(3)
     assert features.start == features.end
+
+
+def test_a_long_text_is_read_in_chunks():
+    states = HiddenStateBuffer()
+    states.add(0, torch.arange(300)[:, None].float())
+
+    chunks = states.chunks_from(10)
+
+    assert [len(chunk) for chunk in chunks] == [128, 128, 34]
+    assert torch.equal(torch.cat(list(chunks)), states.slice_from(10))

@@ -26,7 +26,7 @@ from specchat.engine.sampling import Sampler
 from tests.cover import matrix
 from tests.drafters.character_tokenizer import Letters
 from tests.tiny import SHAPES, Chaos, FirstOf, answer, network, small, target, write
-from tests.tiny_heads import drafter_of, writing_of
+from tests.tiny_heads import SELF_DRAFTERS, drafter_of, writing_of
 
 PROMPT = [7, 3, 9, 12, 7, 3, 9, 12, 40, 41, 42] * 3
 SECOND = [9, 9, 4, 40, 41]
@@ -76,8 +76,18 @@ DRAFTERS: dict[str, Callable[[str], Drafter]] = {
         SuffixDecoding(), TokenRecycling(), Lookahead(), DraftModelDrafter(small(shape)), Chaos(5)
     ),
 }
-TARGETS = [*SHAPES, "dense-llama", "dense-qwen2", "dense-qwen3", "dense-mistral", "graphs-mistral"]
-HEADS = ["eagle", "eagle3", "mtp", "mtp latent", "medusa", "hydra", "hydra++", "dflash", "dspark"]
+TARGETS = [
+    *SHAPES,
+    "dense-llama",
+    "dense-qwen2",
+    "dense-qwen3",
+    "dense-mistral",
+    "dense-qwen3_moe",
+    "dense-qwen3_5",
+    "dense-gpt_oss",
+    "graphs-mistral",
+]
+HEADS = ["eagle", "eagle3", "peagle", "mtp", "mtp latent", "medusa", "hydra", "hydra++", "dflash", "dflash2", "dspark"]
 PLANS = {
     "open": frozenset[int](),
     "stop": STOPS,
@@ -124,15 +134,16 @@ def test_no_head_can_change_the_text(shape, head, sampler, stop):
     assert texts == plainly(shape, sampler, stop)
 
 
+@pytest.mark.parametrize("drafter", SELF_DRAFTERS)
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_no_exit_can_change_the_text(sampler):
+def test_no_self_draft_can_change_the_text(sampler, drafter):
     model = target("dense-qwen3")
-    texts = two_turns(model, drafter_of("exit", model), SAMPLERS[sampler], STOPS)
+    texts = two_turns(model, drafter_of(drafter, model), SAMPLERS[sampler], STOPS)
 
     assert texts == plainly("dense-qwen3", sampler, "stop")
 
 
-@pytest.mark.parametrize("head", [*HEADS, "exit"])
+@pytest.mark.parametrize("head", [*HEADS, *SELF_DRAFTERS])
 def test_no_head_can_change_the_text_in_exact_mode(head):
     def turns(made: Callable[[Model], Drafter]) -> list[list[int]]:
         model = target("dense-qwen3", exact=True)

@@ -107,6 +107,52 @@ def test_medusa_is_gone_from_newer_servers(server):
     assert "using n-gram speculation instead" in line.notes[0] and "org/medusa" not in " ".join(line.command)
 
 
+DSPARK = variant("auto", **{"models.heads": ["org/big-speculator.dspark"]})
+
+
+def test_a_dspark_head_is_given_to_each_server_as_such():
+    vllm, sglang, llama_cpp = (launch(server, **DSPARK) for server in ("vllm", "sglang", "llama.cpp"))
+
+    assert json.loads(after(vllm, "--speculative-config")) == {
+        "method": "dspark", "model": "org/big-speculator.dspark", "num_speculative_tokens": 7
+    }  # fmt: skip
+    assert after(sglang, "--speculative-algorithm") == "DSPARK" and "--speculative-num-steps" not in sglang.command
+    assert after(llama_cpp, "--spec-type") == "draft-dspark"
+
+
+@pytest.mark.parametrize(
+    ("head", "config"),
+    [("org/big-P-EAGLE", {"method": "eagle3", "parallel_drafting": True}), ("org/big-DFlash2", {"method": "dflash"})],
+)
+def test_vllm_drafts_in_one_pass_with_heads_that_can(head, config):
+    line = launch("vllm", **variant("auto", **{"models.heads": [head]}))
+
+    assert json.loads(after(line, "--speculative-config")) == {"model": head, "num_speculative_tokens": 7, **config}
+
+
+def test_other_servers_have_no_p_eagle():
+    for server in ("sglang", "llama.cpp"):
+        line = launch(server, **variant("peagle", **{"models.heads": ["org/big-P-EAGLE"]}))
+        assert "does not support peagle; using n-gram speculation instead" in " ".join(line.notes)
+
+
+def test_an_older_vllm_has_no_dspark():
+    assert launch("vllm", "0.24.0", **DSPARK).notes == (
+        "vLLM 0.24.0 does not support dspark; using n-gram speculation instead",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "notes"), [("auto", ()), ("hydra", ("no server supports hydra; using draft instead",))]
+)
+def test_no_server_is_given_a_hydra_head(name, notes, tmp_path):
+    (tmp_path / "config.json").write_text('{"hydra_num_heads": 3}')
+
+    line = launch("vllm", **variant(name, **{"models.heads": [str(tmp_path)]}))
+
+    assert (json.loads(after(line, "--speculative-config"))["method"], line.notes) == ("draft_model", notes)
+
+
 @pytest.mark.parametrize("server", DOCUMENTED_VERSIONS)
 def test_plain_decoding_adds_no_speculative_option(server):
     line = launch(server, **variant("plain"))

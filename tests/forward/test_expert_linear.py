@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specchat.forward.expert_linear import ExpertLinear, rows_by_expert, run_experts
+from specchat.forward.expert_linear import ExpertLinear, RowsByExpert
 from specchat.forward.linear import WeightSource
 
 EXPERTS, OUTPUTS, INPUTS = 6, 48, 64
@@ -20,14 +20,18 @@ def quantized(weights, quant_format):
 
 
 def test_each_chosen_expert_comes_once_with_all_its_rows():
-    found = {each.expert: (each.rows.tolist(), each.places.tolist()) for each in rows_by_expert(CHOSEN)}
+    by_expert = RowsByExpert.sort(CHOSEN)
+    rows = by_expert.gather(torch.arange(len(CHOSEN))[:, None], CHOSEN.shape[1]).flatten()
+    parts = zip(by_expert.experts, rows.split(by_expert.counts), strict=True)
 
-    assert found == {
-        0: ([0, 3, 4], [0, 1, 0]),
-        1: ([1, 3], [1, 0]),
-        3: ([0, 1, 2, 4], [1, 0, 1, 1]),
-        5: ([2], [0]),
-    }
+    assert {expert: part.tolist() for expert, part in parts} == {0: [0, 3, 4], 1: [1, 3], 3: [0, 1, 2, 4], 5: [2]}
+
+
+def test_the_outputs_of_a_row_come_back_in_the_order_of_its_choices():
+    by_expert = RowsByExpert.sort(CHOSEN)
+    outputs = torch.tensor(by_expert.experts).repeat_interleave(torch.tensor(by_expert.counts))[:, None]
+
+    assert torch.equal(by_expert.scatter(outputs, CHOSEN.shape[1])[:, :, 0], CHOSEN)
 
 
 @pytest.mark.parametrize("quant_format", ["int8", "nf4"])
@@ -40,40 +44,17 @@ def test_quantized_experts_are_near_their_floats(weights, quant_format):
     assert experts.bytes < weights.nbytes / 3
 
 
-def test_the_experts_of_a_row_are_added_with_their_shares(weights):
-    rows, shares = torch.randn(len(CHOSEN), INPUTS), torch.rand(CHOSEN.shape)
-    calls = []
+@pytest.mark.parametrize("quant_format", ["float", "int8", "nf4"])
+def test_a_row_of_experts_is_the_same_in_every_batch(weights, quant_format):
+    linear = quantized(weights, quant_format)
+    assert linear.is_batch_invariant
+    rows = torch.randn(len(CHOSEN), INPUTS)
 
-    def mlp(expert):
-        return lambda given: calls.append(expert) or given @ weights[expert].T @ weights[expert]
+    def outputs(chosen, rows):
+        by_expert = RowsByExpert.sort(chosen)
+        return by_expert.scatter(linear(by_expert.gather(rows, chosen.shape[1]), by_expert), chosen.shape[1])
 
-    out = run_experts(rows, CHOSEN, shares, [mlp(expert) for expert in range(EXPERTS)])
-
-    expected = torch.stack(
-        [
-            sum(
-                share * (row @ weights[expert].T @ weights[expert])
-                for expert, share in zip(chosen.tolist(), row_shares, strict=True)
-            )
-            for row, chosen, row_shares in zip(rows, CHOSEN, shares, strict=True)
-        ]
-    )
-    assert torch.allclose(out, expected, rtol=1e-3, atol=1e-3)
-    assert calls == [0, 1, 3, 5]
-
-
-@pytest.mark.parametrize("quant_format", ["int8", "nf4"])
-def test_a_row_of_quantized_experts_is_the_same_in_every_batch(weights, quant_format):
-    experts = quantized(weights, quant_format)
-    back = ExpertLinear.quantize(
-        EXPERTS, lambda expert: WeightSource.from_tensor(weights[expert].T.contiguous()), quant_format
-    )
-    assert experts.is_batch_invariant
-    rows, shares = torch.randn(len(CHOSEN), INPUTS), torch.rand(CHOSEN.shape)
-    mlps = [lambda given, expert=expert: back[expert](experts[expert](given).relu()) for expert in range(EXPERTS)]
-
-    out = run_experts(rows, CHOSEN, shares, mlps)
+    together = outputs(CHOSEN, rows)
 
     for row in range(len(rows)):
-        alone = slice(row, row + 1)
-        assert torch.equal(run_experts(rows[alone], CHOSEN[alone], shares[alone], mlps), out[alone])
+        assert torch.equal(outputs(CHOSEN[row : row + 1], rows[row : row + 1])[0], together[row])

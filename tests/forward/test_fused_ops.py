@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from specchat.engine.cache import KVCache, KVLayout, KVLocation, KVPool
+from specchat.engine.cache import NO_ROWS, KVCache, KVLayout, KVLocation, KVPool
 from specchat.engine.decode import Generation
 from specchat.engine.int8_rows import dequantize_rows
 from specchat.engine.tree import DraftTree
@@ -28,6 +28,7 @@ from specchat.forward.fused_ops import (
 from specchat.forward.linear import TOLERANCE
 from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import NativeBorderError, native_kernels
+from specchat.forward.scaling import SwiGluClamp
 from tests.tiny import target
 
 CHAIN = [60, 61, 3]
@@ -37,6 +38,7 @@ SHAPES = [
     AttentionDimensions(14, 2, 64, 1e-6),
     AttentionDimensions(3, 3, 80, 1e-5),
     AttentionDimensions(8, 1, 512, 1e-6),
+    AttentionDimensions(6, 2, 24, 1e-6, has_sinks=True),
 ]
 
 pytestmark = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
@@ -55,7 +57,14 @@ def random(dtype: torch.dtype, *shape: int, seed: int = 1) -> torch.Tensor:
 
 
 def attention_results(
-    ops: TorchOps, dtype: torch.dtype, count: int, committed: int, *, has_norms: bool, is_int8: bool = False
+    ops: TorchOps,
+    dtype: torch.dtype,
+    count: int,
+    committed: int,
+    *,
+    has_norms: bool,
+    is_int8: bool = False,
+    skipped: range = NO_ROWS,
 ) -> list[torch.Tensor]:
     """The output for `count` rows of a tree after the committed rows, and the keys and values in the cache."""
     sizes = ops.dimensions
@@ -69,14 +78,16 @@ def attention_results(
         cos, sin = random(dtype, 2, count, 1, sizes.head_size, seed=7)
         nodes = torch.rand(count, count, generator=torch.Generator().manual_seed(4)) < 0.5
         nodes |= torch.eye(count, dtype=torch.bool)
-        allowed = torch.cat((torch.ones(count, committed, dtype=torch.bool), nodes), dim=1)
+        seen = committed - len(skipped)
+        allowed = torch.cat((torch.ones(count, seen, dtype=torch.bool), nodes), dim=1)
         mask = None if count == 1 else AttentionMask(allowed, sizes.heads // sizes.kv_heads, cos)
         positions = torch.arange(count)
-        kv_location = partial(cache.kv_location, kv_length=committed + count)
-        batch = ForwardBatch(positions, {None: mask}, cache.write, kv_location)
+        kv_location = partial(cache.kv_location, kv_length=seen + count, skipped=skipped)
+        batch = ForwardBatch(positions, {None: mask}, partial(cache.write, skipped=skipped), kv_location)
         norms = [random(dtype, sizes.head_size, seed=seed) for seed in (5, 6)] if has_norms else (None, None)
         qkv = random(dtype, count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size, seed=8)
-        output = ops.attention(QKVInputs(qkv, *norms, cos, sin), batch, 0, None)
+        sinks = 3 * random(dtype, sizes.heads, seed=9) if sizes.has_sinks else None
+        output = ops.attention(QKVInputs(qkv, *norms, cos, sin, sinks), batch, 0, None)
         layers = cache.require_slot().layers[0]
         return [output, *(dequantize_rows(each, dtype) if is_int8 else each.clone() for each in layers)]
 
@@ -104,6 +115,20 @@ def test_attention_over_rows_of_8_bits_has_the_output_of_torch(dtype, sizes):
     for our, their in zip(ours[1:], theirs[1:], strict=True):  # keys that are rounded may be one step apart
         step = their.float().abs().amax(-1, keepdim=True) / 127
         assert ((our.float() - their.float()).abs() <= 1.1 * step + TOLERANCE[dtype] * their.float().abs()).all()
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("count", [1, 5])
+def test_skipped_rows_are_not_read(dtype, count, is_int8):
+    ours, theirs = (
+        attention_results(ops, dtype, count, 75, has_norms=False, is_int8=is_int8, skipped=range(16, 41))
+        for ops in both(SHAPES[0], dtype)
+    )
+    seen = attention_results(both(SHAPES[0], dtype)[0], dtype, count, 75, has_norms=False, is_int8=is_int8)
+
+    assert is_close(ours[0], theirs[0])
+    assert not is_close(ours[0], seen[0])
 
 
 def test_attention_over_many_scores_uses_torch(monkeypatch):
@@ -137,6 +162,8 @@ def test_rms_norm_and_swiglu_have_the_results_of_torch(dtype):
     assert is_close(
         native_ops.silu_and_mul(rows[:, :76]), torch_ops.silu_and_mul(rows[:, :76])
     )  # not contiguous, as padded matmul results
+    clamp = SwiGluClamp(1.702, 1.5)
+    assert is_close(native_ops.clamped_swiglu(rows[:, :76], clamp), torch_ops.clamped_swiglu(rows[:, :76], clamp))
 
 
 BORDERS = {
@@ -158,17 +185,18 @@ def test_a_kernel_gets_no_tensor_that_it_would_read_beyond(call):
     [
         {"qkv": torch.ones(3, 64)}, {"qkv": torch.ones(3, 96).bfloat16()}, {"q_norm": torch.ones(1)},
         {"cos": torch.ones(2, 1, 12)}, {"sin": torch.ones(3, 12)}, {"first": 14}, {"first": -1}, {"kv_length": 17},
-        {"keys": 1}, {"mask": 5},
+        {"keys": 1}, {"mask": 5}, {"skipped": range(6)},
+        {"skipped": range(1, 3)}, {"skipped": range(-16, 1)}, {"skipped": range(0, 4, 2)},
     ],
     ids=str,
 )  # fmt: skip
 def test_attention_gets_no_rows_and_no_cache_of_another_size(change):
     sizes, native_ops = SHAPES[0], both()[0]
-    given = {"first": 5, "kv_length": 8, "keys": 2, "mask": 8, "qkv": torch.ones(3, 96)} | change
+    given = {"first": 5, "kv_length": 8, "keys": 2, "mask": 8, "qkv": torch.ones(3, 96), "skipped": NO_ROWS} | change
     angles = torch.ones(3, 1, 12)
     cache = torch.zeros(2, 1, given["keys"], 16, sizes.head_size)
     mask = AttentionMask(torch.ones(3, given["mask"]).bool(), 2, angles)
-    location = KVLocation(*cache, given["first"], given["kv_length"])
+    location = KVLocation(*cache, given["first"], given["kv_length"], given["skipped"])
     batch = ForwardBatch(torch.arange(3), {None: mask}, lambda *_: None, lambda _layer: location)
     inputs = QKVInputs(given["qkv"], change.get("q_norm"), None, change.get("cos", angles), change.get("sin", angles))
 
@@ -211,6 +239,8 @@ def test_a_row_is_bit_identical_in_every_batch(dtype):
     for count in (1, 4, 9):
         assert torch.equal(native_ops.rms_norm(rows[:count], weight), native_ops.rms_norm(rows, weight)[:count])
         assert torch.equal(native_ops.silu_and_mul(rows[:count]), native_ops.silu_and_mul(rows)[:count])
+        few, all_rows = (native_ops.clamped_swiglu(each, SwiGluClamp(1.702, 1.5)) for each in (rows[:count], rows))
+        assert torch.equal(few, all_rows[:count])
 
 
 @pytest.mark.parametrize(("threads", "rows"), [(1, 512), (2, 256), (8, NATIVE_MIN_ROWS), (64, NATIVE_MIN_ROWS)])
@@ -235,7 +265,7 @@ def test_many_rows_use_torch(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "out"),
-    [("_rms_norm", 2), ("_add_rms_norm", 4), ("_silu_and_mul", 1)],
+    [("_rms_norm", 2), ("_add_rms_norm", 4), ("_silu_and_mul", 1), ("_clamped_swiglu", 1)],
 )
 def test_kernels_with_wrong_results_are_detected(name, out, monkeypatch):
     native_ops, _ = both()
@@ -283,7 +313,9 @@ def test_norms_in_another_dtype_use_torch():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", ["dense-qwen3", "dense-mistral"])  # mistral: its window is shorter than the text
+@pytest.mark.parametrize(
+    "shape", ["dense-qwen3", "dense-mistral", "dense-gpt_oss"]
+)  # a window that is shorter than the text; sinks
 @pytest.mark.parametrize("has_int8_kv", [False, True])
 def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(shape, dtype, has_int8_kv):
     model = target(shape, dtype=dtype, has_int8_kv=has_int8_kv)
@@ -331,7 +363,7 @@ def test_attention_of_a_row_is_bit_identical_in_every_batch(dtype):
     assert all(torch.equal(output(count), output(7)[:count]) for count in range(1, 7))
 
 
-def test_partly_rotated_heads_use_torch():
+def test_partly_rotated_heads_are_those_of_torch():
     native_ops, torch_ops = both()
     qkv = random(torch.float32, 2, 8 * 12)
     cos, sin = random(torch.float32, 2, 2, 1, 6, seed=2)
@@ -348,7 +380,7 @@ def test_partly_rotated_heads_use_torch():
         )
         outputs.append(ops.attention(QKVInputs(qkv, None, None, cos, sin), batch, 0, None))
 
-    assert torch.equal(*outputs)
+    torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-5)
 
 
 def test_a_cache_returns_the_location_of_the_rows_of_a_pass():

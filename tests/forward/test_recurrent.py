@@ -191,8 +191,8 @@ def test_hidden_states_belong_to_the_nodes_and_not_to_replayed_tokens(network):
     torch.testing.assert_close(output.logits, expected.logits, atol=1e-4, rtol=1e-4)
 
 
-def test_a_network_with_recurrent_layers_is_recognized_at_load(network, tmp_path):
-    network.save_pretrained(tmp_path)
+def test_a_network_with_recurrent_layers_is_recognized_at_load(tmp_path):
+    transformers.AutoModelForCausalLM.from_config(CONFIGS["lfm2"]()).save_pretrained(tmp_path)
 
     model = load_model(tmp_path, LoadOptions(dtype="float32", device="cpu"))
 

@@ -1,5 +1,7 @@
 """Recurrent layers that are stepped: a pass leaves their states alone until its rows are committed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -50,7 +52,7 @@ def scan(dtype: torch.dtype) -> Scan:
 def test_the_kernel_of_the_delta_rule_computes_what_torch_computes(dtype, decays):
     ours, reference = delta_rule(dtype, decays), delta_rule(dtype, decays)
 
-    actual, expected = step_delta_rule(ours, stores=True), delta_rule_by_torch(reference, True)
+    actual, expected = step_delta_rule(ours, into=ours.state), delta_rule_by_torch(reference, reference.state)
 
     torch.testing.assert_close(actual, expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
     torch.testing.assert_close(ours.state, reference.state, atol=1e-4, rtol=1e-4)
@@ -70,9 +72,10 @@ def test_the_kernel_of_the_scan_computes_what_torch_computes(dtype):
 @pytest.mark.parametrize("has_silu", [True, False])
 def test_the_kernel_of_the_convolution_computes_what_torch_computes(dtype, has_silu):
     bias = numbers(3, 40, dtype=dtype)
-    convolution = Convolution(numbers(1, 40, 9, dtype=dtype), numbers(2, 40, 4, dtype=dtype), bias, has_silu)
+    windows = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 5], [3, 5, 7, 8]])
+    convolution = Convolution(numbers(1, 9, 40, dtype=dtype), windows, numbers(2, 4, 40, dtype=dtype), bias, has_silu)
 
-    actual, expected = convolve(convolution, 6), convolution_by_torch(convolution, 6)
+    actual, expected = convolve(convolution), convolution_by_torch(convolution)
 
     torch.testing.assert_close(actual, expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
@@ -84,17 +87,23 @@ def test_a_row_has_the_same_bits_alone_and_with_others(dtype):
     together = delta_rule(dtype, 1), scan(dtype)
     alone = delta_rule(dtype, 1), scan(dtype)
     outputs = step_delta_rule(together[0]), step_scan(together[1])
-    assert torch.equal(together[0].state, alone[0].state)  # not changed without `stores`
+    assert torch.equal(together[0].state, alone[0].state)  # not changed without being asked
 
     for row in range(6):
-        rule, step = (
-            type(each)(**{name: value[row:] if len(value) == 6 else value for name, value in vars(each).items()}).first(
-                1
-            )
-            for each in alone
-        )
-        assert torch.equal(outputs[0][row : row + 1], step_delta_rule(rule, stores=True))
-        assert torch.equal(outputs[1][row : row + 1], step_scan(step, stores=True))
+        rule = alone[0].along([row])
+        step = replace(alone[1], **{name: getattr(alone[1], name)[row:] for name in ("x", "dt", "inputs", "outputs")})
+        assert torch.equal(outputs[0][row : row + 1], step_delta_rule(rule, into=rule.state))
+        assert torch.equal(outputs[1][row : row + 1], step_scan(step.first(1), stores=True))
+
+
+def test_a_node_has_the_bits_of_the_chain_that_leads_to_it():
+    if not native_recurrences(torch.bfloat16):
+        pytest.skip("no C++ compiler")
+    rule = delta_rule(torch.bfloat16, 1)
+    of_tree = step_delta_rule(replace(rule, parents=torch.tensor([-1, 0, 0, 1, 2, 4])))
+
+    for path in ([0, 1, 3], [0, 2, 4, 5]):
+        assert torch.equal(of_tree[path], step_delta_rule(rule.along(path)))
 
 
 @pytest.mark.parametrize("family", STEPPED)

@@ -24,6 +24,7 @@ from specchat.heads.detect import inspect_head
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.hydra_head import HydraHead
 from specchat.heads.networks import EagleHead, MedusaHead, load_head
+from specchat.heads.peagle_head import PEagleHead
 from specchat.heads.spec import HeadSpec
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -102,6 +103,8 @@ def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
         return [after_true_tokens(head, golden), golden.given["second"]]
     if isinstance(head, DFlashHead):
         return two_blocks(head, golden)
+    if isinstance(head, PEagleHead):
+        return pairs_and_masks(head, golden)
     return [output.logits for output in two_runs(head, golden)]
 
 
@@ -153,6 +156,24 @@ def two_runs(head: EagleHead, golden: Published):
                 mask = torch.cat((mask, torch.eye(count, dtype=torch.bool)), dim=-1)
             hidden, tokens = outputs[-1].hidden_states, torch.cat((tokens[1:], tokens.new_zeros(1)))
     return outputs
+
+
+def pairs_and_masks(head: PEagleHead, golden: Published) -> list[Tensor]:
+    """All pairs of the text; and behind each position one pass of all masks, in the order of their depth."""
+    tokens, hidden, cache = golden.given["tokens"], head.fuse(golden.given["features"]), head.pool.open()
+    count, masks = len(tokens), head.tokens_ahead - 1
+    states, embeddings = head.mask_pairs(masks)
+    after, first = list[Tensor](), torch.ones(count, count, dtype=torch.bool).tril()
+    with head.pool.acquire_slot(cache, 64):
+        batch = RowBatch(tokens.tolist(), torch.arange(count), first, 0)
+        pairs = head.forward(hidden, head.embed(tokens), batch, cache).logits
+        cache.commit(list(range(count)))
+        for last in reversed(range(count)):  # the masks overwrite the pairs behind
+            cache.rollback(last + 1)
+            mask = torch.ones(masks, last + 1 + masks, dtype=torch.bool).tril(last + 1)
+            batch = RowBatch([head.mask_token_id] * masks, torch.arange(masks) + last + 1, mask, last + 1)
+            after.append(head.forward(states, embeddings, batch, cache).logits)
+    return [pairs, torch.stack(after[::-1], dim=1).flatten(0, 1)]
 
 
 def inspected(golden: Published, folder: Path, **changes: Any) -> HeadSpec:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from specchat.cli.main import run
 from specchat.errors import ModelError
 from specchat.heads.detect import inspect_head, target_dimensions
-from specchat.heads.spec import MlaDimensions, TargetDimensions, mismatches
+from specchat.heads.spec import BlockConfig, MlaDimensions, TargetDimensions, mismatches
 from specchat.models.load_options import EMBEDDED, find_head
 from tests.heads.published import inspected, published
 from tests.tiny import saved
@@ -43,6 +43,8 @@ DETECTED = {
     "mtp-qwen3_next-experts": ("mtp", "Qwen3-Next MTP"),
     "dflash": ("dflash", "z-lab DFlash"),
     "speculators-dflash": ("dflash", "speculators DFlash"),
+    "speculators-peagle": ("peagle", "speculators P-EAGLE"),
+    "speculators-dflash2": ("dflash2", "speculators DFlash-2"),
     "dspark": ("dspark", "DeepSpec DSpark"),
     "speculators-dspark": ("dspark", "speculators DSpark"),
 }
@@ -51,7 +53,10 @@ PREFIX = "model.layers.5."
 UNSUPPORTED = {  # tensors, config, and a part of the message
     "dflash": ({"fc.weight": torch.zeros(4, 20), "hidden_norm.weight": SMALL}, {}, "no mask_token_id"),
     "dflash by name": ({"x": SMALL}, {"architectures": ["DFlashDraftModel"]}, "DFlash"),
-    "dflash 2": ({"candidate_selector.x": SMALL}, {"architectures": ["DFlash2DraftModel"]}, "candidate selector"),
+    "dflash 2 with a draft vocabulary": (
+        {"candidate_selector.x": SMALL, "d2t": SMALL}, {"architectures": ["DFlash2DraftModel"]},
+        "DFlash-2 with a draft vocabulary",
+    ),
     "dflash scaled": (
         {"x": SMALL}, {"dflash_config": {"output_multiplier": 2.0, "mask_token_id": 3}}, "output_multiplier = 2.0",
     ),
@@ -68,7 +73,10 @@ UNSUPPORTED = {  # tensors, config, and a part of the message
         "recurrent Markov head",
     ),
     "domino": ({"domino_gru.weight": SMALL}, {"architectures": ["DominoDraftModel"]}, "Domino"),
-    "peagle": ({"mask_hidden": SMALL, "fc.weight": SMALL}, {"speculators_model_type": "peagle"}, "P-EAGLE"),
+    "peagle without a mask token": (
+        {"mask_hidden": SMALL, "layers.0.hidden_norm.weight": SMALL, "layers.0.self_attn.q_proj.weight": SMALL}, {},
+        "no mask_token_id",
+    ),
     "hydra by name": (
         {"0.weight": SMALL}, {"hydra_num_heads": 4, "hydra_head_arch": "cross-attn"}, "heads of the type cross-attn",
     ),
@@ -434,6 +442,90 @@ class TestDFlash:
     def test_a_draft_vocabulary_needs_an_lm_head(self, tmp_path):
         with pytest.raises(ModelError, match=r"a part of the head is missing: lm_head\.weight"):
             inspected(published("speculators-dflash"), tmp_path, head={"lm_head.weight": None})
+
+
+class TestDFlash2:
+    def test_its_settings_are_nested_in_zlabs_format(self, tmp_path):
+        settings = {"mask_token_id": 38, "target_layer_ids": [1, 4], "block_size": 8, "selector_top_k": 7}
+        zlab = {"speculators_config": None, "speculators_model_type": None, "aux_hidden_state_layer_ids": None}
+
+        spec = inspected(published("speculators-dflash2"), tmp_path, **zlab, dflash_config=settings, is_causal=False)
+
+        assert (spec.kind, spec.format, spec.tokens_ahead) == ("dflash2", "z-lab DFlash-2", 7)
+        assert spec.block_config == BlockConfig(8, 38, has_non_causal_windows=True, candidates=7)
+
+    def test_slots_see_later_slots_through_a_window_unless_the_config_denies_it(self, tmp_path):
+        golden = published("speculators-dflash2-window")
+        default, denied = (
+            inspected(golden, tmp_path / name, sliding_window_non_causal=value)
+            for name, value in (("a", None), ("b", False))
+        )
+
+        assert default.block_config.has_non_causal_windows
+        assert not denied.block_config.has_non_causal_windows
+
+    def test_there_are_no_more_candidates_than_tokens(self, tmp_path):
+        spec = inspected(published("speculators-dflash2"), tmp_path, selector_top_k=500)
+
+        assert spec.block_config.candidates == 40
+
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [("candidate_selector.successor_codebook", (39, 6)), ("candidate_selector.hidden_projection.weight", (6, 15)),
+         ("layers.1.mlp_conv.base_kernel", (2, 2, 16)), ("layers.1.attention_conv.kernel_projection.weight", (24, 15))],
+    )  # fmt: skip
+    def test_parts_of_another_size_are_refused_by_name(self, name, shape, tmp_path):
+        with pytest.raises(ModelError, match=r"has the shape \[[\d, ]+\], but the rest of the head needs \[[\d, ]+\]"):
+            inspected(published("speculators-dflash2"), tmp_path, head={name: torch.zeros(shape)})
+
+    @pytest.mark.parametrize("name", ["candidate_selector.predecessor_codebook", "layers.0.attention_conv.base_kernel"])
+    def test_without_a_part_it_is_refused(self, name, tmp_path):
+        with pytest.raises(ModelError, match="a part of the head is missing"):
+            inspected(published("speculators-dflash2"), tmp_path, head={name: None})
+
+    @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 16), (2, 3)])
+    def test_a_convolution_without_taps_is_refused(self, shape, tmp_path):
+        head = {"layers.0.attention_conv.base_kernel": torch.zeros(shape)}
+
+        with pytest.raises(ModelError, match="the convolutions' 0 taps"):
+            inspected(published("speculators-dflash2"), tmp_path, head=head)
+
+    def test_a_convolution_over_more_slots_than_a_block_has_is_refused(self, tmp_path):
+        with pytest.raises(ModelError, match="3 taps and 24 kernel numbers fit neither a block of 2 nor the size 16"):
+            inspected(published("speculators-dflash2"), tmp_path, block_size=2)
+
+
+class TestPEagle:
+    @pytest.mark.parametrize("key", ["mask_token_id", "ptd_token_id", "pard_token"])
+    def test_its_mask_token_has_three_names(self, key, tmp_path):
+        config = {"mask_token_id": None} | {key: 38}
+
+        spec = inspected(published("speculators-peagle"), tmp_path, **config)
+
+        assert spec.block_config == BlockConfig(3, 38, samples_from_anchor=True)
+
+    @pytest.mark.parametrize(
+        ("architecture", "name"),
+        [("PEagleDraftModel", "SpecForge P-EAGLE"), ("Eagle3LlamaForCausalLM", "vLLM P-EAGLE")],
+    )
+    def test_without_a_number_of_tokens_it_drafts_as_many_as_its_trainers(self, architecture, name, tmp_path):
+        other = {"speculators_config": None, "speculators_model_type": None, "architectures": [architecture]}
+
+        spec = inspected(published("speculators-peagle"), tmp_path, **other)
+
+        assert (spec.kind, spec.format, spec.tokens_ahead) == ("peagle", name, 8)
+
+    def test_a_mask_outside_the_vocabulary_is_refused(self, tmp_path):
+        with pytest.raises(ModelError, match="the mask token 40 is outside the vocabulary of 40"):
+            inspected(published("speculators-peagle"), tmp_path, mask_token_id=40)
+
+    def test_the_state_of_its_masks_must_be_there_and_fit_to_fc(self, tmp_path):
+        golden = published("speculators-peagle")
+
+        with pytest.raises(ModelError, match="a part of the head is missing: mask_state"):
+            inspected(golden, tmp_path / "a", head={"mask_hidden": None})
+        with pytest.raises(ModelError, match=r"mask_hidden \[1, 47\] is not one state of 48 numbers, as fc reads"):
+            inspected(golden, tmp_path / "b", head={"mask_hidden": torch.zeros(1, 47)})
 
 
 class TestDSpark:

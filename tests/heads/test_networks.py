@@ -7,8 +7,8 @@ import torch
 
 from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
+from specchat.forward.moe import SOFTMAX
 from specchat.heads.networks import load_head
-from specchat.heads.spec import SOFTMAX
 from tests.heads.published import CPU, NAMES, greedy_slots, inspected, logits_of, published
 
 CLOSE, FAR = 1e-4, 1e-2  # the rounding of float32 depends on the instructions of the CPU
@@ -23,6 +23,7 @@ def largest_error(spec, golden):
 
 
 def difference(ours, theirs):
+    ours, theirs = ours.clamp(min=-100), theirs.clamp(min=-100)  # tokens that are no candidates have the logit -inf
     return float(((ours - theirs).abs() / (1 + theirs.abs())).max()) if theirs.numel() else 0.0
 
 
@@ -121,6 +122,20 @@ MISREADINGS = {
     "a layer with a window is not causal": ("dflash-window", with_block(has_non_causal_windows=True)),
     "speculators' windows start at the slot": ("speculators-dflash-window", with_block(windows_start_at_anchor=False)),
     "speculators' windows are causal": ("speculators-dflash-ahead", with_block(has_non_causal_windows=False)),
+    "the residual of P-EAGLE is not normed": ("speculators-peagle", with_wiring(residual_is_normed=False)),
+    "the mask token is another": ("speculators-peagle", with_block(mask_token_id=5)),
+    "the windows of P-EAGLE are ignored": ("speculators-peagle-window", without_windows),
+    "the blocks of DFlash-2 are not convolved": (
+        "speculators-dflash2", without(*(f"layers.{index}.mlp_conv.base_kernel" for index in range(2)))
+    ),
+    "the convolutions of attention and MLP are exchanged": (
+        "speculators-dflash2", swapped("layers.0.attention_conv.base_kernel", "layers.0.mlp_conv.base_kernel")
+    ),
+    "the candidate before and the candidate are exchanged": (
+        "speculators-dflash2", swapped("selector.predecessors", "selector.successors")
+    ),
+    "a slot has fewer candidates": ("speculators-dflash2", with_block(candidates=3)),
+    "the windows of DFlash-2 are causal": ("speculators-dflash2-window", with_block(has_non_causal_windows=False)),
     "the bias of the Markov head is missing": ("dspark-gated", without("markov.projection.weight")),
     "the gate of the Markov head is missing": ("dspark-gated", without("markov.gate.weight")),
     "the memory of the Markov head is missing": ("dspark-rnn", without("markov.joint.weight")),

@@ -17,7 +17,9 @@ from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
 from specchat.engine.cache import KVPool
+from specchat.engine.drafter import DraftContext
 from specchat.engine.model import FINAL_NORM, ModelOutput
+from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.heads import selftest
@@ -31,7 +33,7 @@ from specchat.models.load_options import EMBEDDED, LoadOptions
 from tests.heads.test_networks import with_mla, with_wiring, without, without_softmax_mscale
 from tests.tiny import VOCABULARY
 from tests.tiny import target as tiny
-from tests.tiny_heads import saved_head, tiny_head
+from tests.tiny_heads import drafter_of, saved_head, tiny_head
 
 CPU = torch.device("cpu")
 YARN = {"type": "yarn", "factor": 40, "mscale": 2.0, "mscale_all_dim": 2.0, "original_max_position_embeddings": 4096}
@@ -322,6 +324,32 @@ class TestTheCachedVariant:
             inspect_head(saved_head("dflash")), tiny("dense-llama"), None, CPU, tmp_path
         ).hidden_state_layers
         assert len(tested) == 2
+
+
+@pytest.mark.parametrize("kind", ["peagle", "dflash2"])
+def test_a_head_whose_draft_is_one_pass_is_tested_at_every_depth(kind):
+    model = tiny("dense-llama")
+
+    result = self_test(tiny_head(kind, model), model)
+
+    assert len(result.greedy_by_depth) == 3
+    assert result.positions == 120
+
+
+def test_the_depths_of_p_eagle_are_those_of_its_draft():
+    model = tiny("dense-llama")
+    head = tiny_head("peagle", model)
+    model.set_hidden_state_layers(head.hidden_state_layers)
+    sample = selftest.sample_text(model, [7, 3])
+    drafter, tokens = drafter_of("peagle", model), sample.tokens
+    drafter.hidden_states.add(0, sample.hidden_states)
+    prefix = Sampler().make_seen_tokens(tokens, model.vocab_size, CPU)
+
+    predicted = [int(column[-1]) for column in selftest._predictions(head, sample)]
+
+    draft = drafter.propose(DraftContext(tokens, Sampler(), 3, prefix))
+    assert len(draft) > 1
+    assert draft.tokens[1:] == predicted[: len(draft) - 1]
 
 
 def test_tokens_per_step_is_the_mean_accepted_length_and_one():

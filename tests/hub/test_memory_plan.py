@@ -149,13 +149,34 @@ def test_a_head_has_the_kv_cache_of_one_layer():
     assert () == read_architecture(EMBEDDED / "medusa").kv_layers
 
 
-def test_the_markov_head_of_dspark_is_counted():
-    config = published("speculators-dspark").config
-    whole, without = (head_architecture_from_config(config | {"markov_rank": rank}) for rank in (6, 0))
+SMALL = {
+    "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+    "vocab_size": 40,
+}  # fmt: skip
+HEADS = (
+    "eagle3", "eagle3-narrow", "specforge-norms", "deepspec", "speculators-plain", "speculators-gpt", "speculators-31",
+    "dflash", "speculators-dflash", "speculators-dflash-anchor", "dspark", "dspark-gated", "dspark-rnn",
+    "speculators-dspark", "speculators-dspark-mask", "speculators-peagle", "speculators-peagle-window",
+    "speculators-dflash2", "speculators-dflash2-window", "hydra", "hydra-ungrounded", "hydra++",
+)  # fmt: skip
+UNUSED = ("d2t", "t2d", "prefix_embeding_layer.embed_tokens.weight")
 
-    assert whole is not None
-    assert without is not None
-    assert ("dflash", 6 * 24) == (whole.family, whole.parameters_of_kind(LINEAR) - without.parameters_of_kind(LINEAR))
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_published_config_of_a_head_gives_the_parameters_of_its_file(name):
+    golden = published(name)
+    target = {key: value for key, value in SMALL.items() if name.startswith("hydra")}  # has the sizes of the head
+
+    architecture = head_architecture_from_config(golden.config | target)
+
+    assert architecture is not None
+    used = (each.numel() for key, each in golden.head.items() if key not in UNUSED and "inv_freq" not in key)
+    assert architecture.parameters == sum(used)
+
+
+def test_a_hydra_head_has_no_size_without_its_target():
+    with pytest.raises(ModelError, match="cannot compute its size from its config: 'hidden_size'"):
+        architecture_from_config(published("hydra").config)
 
 
 def test_layers_with_a_sliding_window_store_no_more_rows():
@@ -228,7 +249,7 @@ def test_experts_are_quantized_and_embeddings_are_not():
 
 
 def test_a_quantized_checkpoint_that_transformers_computes_has_one_format():
-    mixture = architecture_from_config(config_of("qwen3_moe", EXPERTS))
+    mixture = replace(architecture_from_config(config_of("qwen3_moe", EXPERTS)), family="glm4_moe")
 
     assert can_quantize(mixture)
     assert not can_quantize(replace(mixture, stored_format="mxfp4"))

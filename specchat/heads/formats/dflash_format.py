@@ -1,8 +1,9 @@
-"""DFlash and DSpark: `fc` over hidden states of several layers, a norm after it, and layers over a block of masks.
+"""DFlash, DFlash-2 and DSpark: `fc` over hidden states of several layers, a norm, and layers over a block of masks.
 
 From z-lab, SpecForge, DeepSpec and vLLM's speculators. The first three count the outputs of layers; z-lab and SpecForge
 have their settings in `dflash_config`. speculators counts inputs, and its sliding windows are the same for all slots.
-DSpark has the same tensors with a Markov head and a confidence head, and each slot predicts the next position.
+DSpark has the same tensors with a Markov head and a confidence head, and each slot predicts the next position. DFlash-2
+has them with convolutions in its layers and a candidate selector; `is_causal: false` lets slots see later ones.
 """
 
 from collections.abc import Mapping
@@ -13,13 +14,14 @@ from specchat.errors import ModelError
 from specchat.forward.rope import Rope
 from specchat.heads.formats.head_checkpoint import (
     HeadCheckpoint,
+    check_mask_token,
     dimensions_from_tensors,
     layer_tensor_names,
     require_tensors,
     target_vocab_size,
     unsupported_layer_reason,
 )
-from specchat.heads.spec import DEFAULT_TRAINED_LENGTH, DFLASH, DSPARK, BlockConfig, HeadSpec
+from specchat.heads.spec import DEFAULT_TRAINED_LENGTH, DFLASH, DFLASH2, DSPARK, BlockConfig, HeadDimensions, HeadSpec
 from specchat.models.tensor_files import TensorFiles
 
 MARKOV_PARTS = {
@@ -33,10 +35,17 @@ TENSOR_NAMES = (
     | {
         "hidden_norm.": "feature_norm.",
         "confidence_head.proj.": "confidence.",
+        "candidate_selector.predecessor_codebook": "selector.predecessors",
+        "candidate_selector.successor_codebook": "selector.successors",
+        "candidate_selector.hidden_projection.": "selector.projection.",
     }
     | {name: name for name in ("layers.", "fc.", "norm.", "lm_head.", "embed_tokens.", "d2t", "t2d")}
 )
 DEFAULT_BLOCK_SIZE = 16  # of z-lab
+DEFAULT_CANDIDATES = 16  # of DFlash-2
+DISPLAY_NAMES = {DFLASH: "DFlash", DFLASH2: "DFlash-2", DSPARK: "DSpark"}
+PROJECTION = "kernel_projection.weight"  # of a convolution
+SELECTOR_PARTS = ("selector.predecessors", "selector.successors", "selector.projection.weight")
 UNSUPPORTED_KEYS = ("final_logit_softcapping", "shift_label", "is_causal", "pure_draft_prefix_len")
 NEUTRAL_VALUES = {"output_multiplier": 1.0, "input_embedding_scale": 1.0}  # these values change nothing
 
@@ -47,9 +56,8 @@ def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     has_name = "dflash_config" in checkpoint.config or _has_name(checkpoint, "dflash", "dspark")
     if not has_norm_after_fc and not has_name:
         return None
-    is_corrected = _is_corrected(checkpoint)
-    kind, publisher = DSPARK if is_corrected else DFLASH, "DeepSpec" if _has_name(checkpoint, "dspark") else "z-lab"
-    name = f"{'speculators' if checkpoint.speculators_type else publisher} {'DSpark' if is_corrected else 'DFlash'}"
+    kind, publisher = _kind(checkpoint), "DeepSpec" if _has_name(checkpoint, "dspark") else "z-lab"
+    name = f"{'speculators' if checkpoint.speculators_type else publisher} {DISPLAY_NAMES[kind]}"
     if reason := _unsupported_reason(checkpoint):
         evidence = ("its name, or the norm after fc",)
         return HeadSpec(kind, name, checkpoint.tensors, evidence, unsupported_reason=reason)
@@ -65,7 +73,11 @@ def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     needed, alternative, reason = _hidden_state_layers(checkpoint, count, dimensions.layers)
     lm_head = "its own" if "lm_head.weight" in tensors else "the target's"
     draft_vocab_size = tensors.shape("d2t")[0] if "d2t" in tensors else vocab_size
-    _require_correction_shapes(checkpoint, tensors, hidden_size, vocab_size, draft_vocab_size)
+    if kind == DSPARK:
+        _require_correction_shapes(checkpoint, tensors, hidden_size, vocab_size, draft_vocab_size)
+    if kind == DFLASH2:
+        _require_selector_shapes(tensors, hidden_size, vocab_size)
+        _require_convolution_shapes(tensors, dimensions, block.block_size)
     spec = HeadSpec(
         kind=kind,
         format=name,
@@ -96,28 +108,40 @@ def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
 def _block_config(checkpoint: HeadCheckpoint, vocab_size: int) -> BlockConfig:
     source, is_speculators = checkpoint.tensors.source, checkpoint.speculators_type is not None
     block_size = int(_setting(checkpoint, "block_size") or DEFAULT_BLOCK_SIZE)
+    candidates = int(_setting(checkpoint, "selector_top_k") or DEFAULT_CANDIDATES)
     mask_token_id = int(_setting(checkpoint, "mask_token_id"))
     if block_size < 2:
         raise ModelError(f"{source}: block_size {block_size} has no position to draft")
-    if mask_token_id < 0 or (vocab_size and mask_token_id >= vocab_size):
-        raise ModelError(f"{source}: the mask token {mask_token_id} is outside the vocabulary of {vocab_size}")
+    check_mask_token(checkpoint, mask_token_id, vocab_size)
     return BlockConfig(
         block_size,
         mask_token_id,
         samples_from_anchor=_samples_from_anchor(checkpoint),
         windows_start_at_anchor=is_speculators,
-        has_non_causal_windows=is_speculators and bool(checkpoint.config.get("sliding_window_non_causal")),
+        has_non_causal_windows=_has_non_causal_windows(checkpoint),
+        candidates=min(candidates, vocab_size) if _kind(checkpoint) == DFLASH2 else 0,
     )
+
+
+def _has_non_causal_windows(checkpoint: HeadCheckpoint) -> bool:
+    """Slots see later slots through a sliding window in DFlash-2 of speculators, or where the config says so."""
+    if checkpoint.speculators_type:
+        return bool(checkpoint.config.get("sliding_window_non_causal", _kind(checkpoint) == DFLASH2))
+    return checkpoint.config.get("is_causal") is False
 
 
 def _samples_from_anchor(checkpoint: HeadCheckpoint) -> bool:
     """DSpark's slots predict the next position, unless its config denies it."""
-    is_dspark = _is_corrected(checkpoint) or _has_name(checkpoint, "dspark")
+    is_dspark = _kind(checkpoint) == DSPARK or _has_name(checkpoint, "dspark")
     return bool(checkpoint.config.get("sample_from_anchor", is_dspark))
 
 
-def _is_corrected(checkpoint: HeadCheckpoint) -> bool:
-    return checkpoint.first_match(r"(markov|confidence)_head\.") is not None
+def _kind(checkpoint: HeadCheckpoint) -> str:
+    """Which of the three it is, by its tensors first."""
+    if checkpoint.first_match(r"(markov|confidence)_head\."):
+        return DSPARK
+    parts = r"candidate_selector\.|layers\.\d+\.(attention|mlp)_conv\."
+    return DFLASH2 if checkpoint.first_match(parts) or _has_name(checkpoint, "dflash2") else DFLASH
 
 
 def _has_name(checkpoint: HeadCheckpoint, *names: str) -> bool:
@@ -137,16 +161,43 @@ def _require_correction_shapes(
         expected = {"embeddings": (vocab_size, rank), "projection": (draft_vocab_size, rank)}
         expected |= {"gate": (rank, hidden_size + rank), "joint": (3 * rank, 2 * rank + hidden_size)}
         expected = {f"markov.{part}.weight": shape for part, shape in expected.items()}
+    _require_shapes(tensors, expected)
+    confidence = "confidence.weight"
+    if confidence in tensors and tensors.shape(confidence) not in ((1, hidden_size), (1, hidden_size + rank)):
+        found = list(tensors.shape(confidence))
+        raise ModelError(f"{tensors.source}: the confidence head {found} reads neither a state nor a state and a token")
+
+
+def _require_shapes(tensors: TensorFiles, expected: Mapping[str, tuple[int, ...]]) -> None:
+    """ModelError for a tensor of another shape. Missing ones are left to the caller."""
     for name, shape in expected.items():
         if name in tensors and tensors.shape(name) != shape:
             found = list(tensors.shape(name))
             raise ModelError(
                 f"{tensors.source}: {name} has the shape {found}, but the rest of the head needs {list(shape)}"
             )
-    confidence = "confidence.weight"
-    if confidence in tensors and tensors.shape(confidence) not in ((1, hidden_size), (1, hidden_size + rank)):
-        found = list(tensors.shape(confidence))
-        raise ModelError(f"{tensors.source}: the confidence head {found} reads neither a state nor a state and a token")
+
+
+def _require_selector_shapes(tensors: TensorFiles, hidden_size: int, vocab_size: int) -> None:
+    """ModelError when the candidate selector lacks a part or has other sizes than the head."""
+    require_tensors(tensors, SELECTOR_PARTS)
+    rank = (tensors.shape(SELECTOR_PARTS[0]) or (0,))[-1]
+    shapes = ((vocab_size, rank), (vocab_size, rank), (rank, hidden_size))
+    _require_shapes(tensors, dict(zip(SELECTOR_PARTS, shapes, strict=True)))
+
+
+def _require_convolution_shapes(tensors: TensorFiles, dimensions: HeadDimensions, block_size: int) -> None:
+    """ModelError when a convolution is missing or has another size, or more taps than a block has slots."""
+    modules = [f"layers.{index}.{part}_conv" for index in range(dimensions.layers) for part in ("attention", "mlp")]
+    require_tensors(tensors, (f"{module}.{part}" for module in modules for part in ("base_kernel", PROJECTION)))
+    base, projection = (tensors.shape(f"{modules[0]}.{part}") for part in ("base_kernel", PROJECTION))
+    taps, rows, width = base[1] if len(base) == 3 else 0, (projection or (0,))[0], dimensions.hidden_size
+    groups = rows // (2 * taps) if taps else 0
+    if taps > block_size or not groups or rows != 2 * taps * groups or width % groups:
+        reason = f"{taps} taps and {rows} kernel numbers fit neither a block of {block_size} nor the size {width}"
+        raise ModelError(f"{tensors.source}: the convolutions' {reason}")
+    for module in modules:
+        _require_shapes(tensors, {f"{module}.base_kernel": (2, taps, width), f"{module}.{PROJECTION}": (rows, width)})
 
 
 def _hidden_state_layers(
@@ -179,8 +230,8 @@ def _evenly_spaced_layers(target_layers: int | None, layers: int) -> list[int] |
 
 
 def _unsupported_reason(checkpoint: HeadCheckpoint) -> str | None:
-    if checkpoint.first_match("candidate_selector") or checkpoint.first_match(r"layers\.\d+\.(attention|mlp)_conv\."):
-        return "DFlash-2's convolutions and candidate selector"
+    if _kind(checkpoint) == DFLASH2 and "d2t" in checkpoint.tensors:
+        return "DFlash-2 with a draft vocabulary"
     changed = [key for key, neutral in NEUTRAL_VALUES.items() if _setting(checkpoint, key) not in (None, neutral)]
     for key in [*changed, *(key for key in UNSUPPORTED_KEYS if _setting(checkpoint, key))]:
         return f"DFlash's {key} = {_setting(checkpoint, key)}"

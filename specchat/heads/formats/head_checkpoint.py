@@ -102,11 +102,18 @@ def config_mismatches(config: Mapping[str, Any], tensors: Mapping[str, int | Non
 
 def target_vocab_size(checkpoint: HeadCheckpoint, tensors: TensorFiles) -> int:
     """Tokens of the target: from tables with one row per token, else from the config."""
-    tables = ("t2d", "embed_tokens.weight", "markov.embeddings.weight")
+    tables = ("t2d", "embed_tokens.weight", "markov.embeddings.weight", "selector.predecessors")
     for name in (*tables, *(() if "d2t" in tensors else ("lm_head.weight",))):
         if name in tensors:
             return tensors.shape(name)[0]
     return int(checkpoint.text_config.get("vocab_size") or 0)
+
+
+def check_mask_token(checkpoint: HeadCheckpoint, mask_token_id: int, vocab_size: int) -> None:
+    """ModelError when it is no token of the target."""
+    if mask_token_id < 0 or (vocab_size and mask_token_id >= vocab_size):
+        source = checkpoint.tensors.source
+        raise ModelError(f"{source}: the mask token {mask_token_id} is outside the vocabulary of {vocab_size}")
 
 
 def unsupported_layer_reason(config: Mapping[str, Any], rope: Rope) -> str | None:

@@ -3,8 +3,8 @@
 import re
 
 from specchat.errors import ModelError
+from specchat.forward.moe import SIGMOID, SOFTMAX, Routing
 from specchat.heads.formats.head_checkpoint import HeadCheckpoint, require_tensors
-from specchat.heads.spec import SIGMOID, SOFTMAX, Routing
 from specchat.models.tensor_files import TensorFiles
 
 MLP_PREFIX = "layers.0.mlp"

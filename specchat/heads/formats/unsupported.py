@@ -3,21 +3,14 @@
 from specchat.heads.formats.head_checkpoint import HeadCheckpoint
 from specchat.heads.spec import EARLY_EXIT, HeadSpec
 
-BLOCK_DRAFTERS = {
-    "domino": ("domino", "Domino"),
-    "mask_hidden": ("peagle", "P-EAGLE"),
-}
 
-
-def detect_block_drafter(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """Heads like DFlash that draft a block of tokens in one pass and then correct it."""
-    names = (checkpoint.speculators_type or "", checkpoint.architecture.lower())
-    reason = "the correction of a drafted block"
-    for prefix, (kind, format_name) in BLOCK_DRAFTERS.items():
-        if checkpoint.first_match(prefix) or any(kind in name for name in names):
-            evidence = (f"{prefix} or its name in config.json",)
-            return HeadSpec(kind, format_name, checkpoint.tensors, evidence, unsupported_reason=reason)
-    return None
+def detect_domino(checkpoint: HeadCheckpoint) -> HeadSpec | None:
+    """Domino: a block like DFlash's, which a recurrent network then corrects."""
+    names = f"{checkpoint.speculators_type} {checkpoint.architecture}".lower()
+    if not checkpoint.first_match("domino") and "domino" not in names:
+        return None
+    evidence, reason = ("domino or its name in config.json",), "the correction of a drafted block"
+    return HeadSpec("domino", "Domino", checkpoint.tensors, evidence, unsupported_reason=reason)
 
 
 def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:

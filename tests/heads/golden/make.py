@@ -12,8 +12,9 @@ speculators 0.1.0, the last version that computes EAGLE-1.
 Every file has the checkpoint with the publisher's names (`head.*`), what it uses of a target (`target.*`), the inputs
 (`features` [L, layers * D], `tokens` [L], the tokens after these) and the logits: `first` [L, Vd], and `second`, the
 next run with its own output as input, for all rows or for the last ones. For block heads, `first` is the block after
-FIRST_BLOCK tokens and `second` the block after all of them. Slots of DSpark follow the best token of the slot before;
-`confidence` [2, slots] has the logits of its confidence head. The metadata names the reference code and its version.
+FIRST_BLOCK tokens and `second` the block after all of them. Slots of DSpark and DFlash-2 follow the best token of the
+slot before; `confidence` [2, slots] has the logits of DSpark's confidence head. The metadata names the reference code
+and its version.
 """
 
 from __future__ import annotations
@@ -66,6 +67,19 @@ def main(sources: list[str]) -> None:
     blocks()
     experts()
     latents()
+    parallel_heads()
+
+
+def parallel_heads() -> None:
+    """P-EAGLE, whose depths are one pass, and DFlash-2."""
+    torch.manual_seed(81)
+    speculators_peagle("speculators-peagle", {"norm_before_residual": True})
+    near = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 3, "use_sliding_window": True}
+    speculators_peagle("speculators-peagle-window", {"fc_norm": True}, family="qwen3", nested=near)
+    sizes = {"conv_kernel_size": 3, "conv_group_size": 4, "selector_rank": 6, "selector_top_k": 5}
+    speculators_dflash("speculators-dflash2", sizes, {}, whole=True, method="dflash2")
+    near |= {"sliding_window": 2}
+    speculators_dflash("speculators-dflash2-window", sizes, near, whole=True, method="dflash2")
 
 
 def blocks() -> None:
@@ -382,10 +396,11 @@ def specforge_dflash(name, nested) -> None:
 
 
 def speculators_dflash(name, flags, nested, whole=False, method="dflash") -> None:
-    """speculators' DFlash and DSpark, whose code runs both blocks at once, as in training."""
+    """speculators' DFlash, DSpark and DFlash-2, whose code runs both blocks at once, as in training."""
     core = importlib.import_module("speculators.models.dflash.core")
     configs = importlib.import_module("speculators.config")
-    own, kind = importlib.import_module(f"speculators.models.{method}.core"), {"dflash": "DFlash", "dspark": "DSpark"}
+    own = importlib.import_module(f"speculators.models.{method}.core")
+    kind = {"dflash": "DFlash", "dspark": "DSpark", "dflash2": "DFlash2"}
     from transformers import AutoConfig
 
     sizes = plain({**LLAMA, "num_hidden_layers": 2, "rope_theta": 30000.0, "model_type": "qwen3", **nested})
@@ -422,6 +437,8 @@ def speculators_dflash(name, flags, nested, whole=False, method="dflash") -> Non
         extra = {}
         if method == "dspark":
             logits, extra["confidence"] = corrected(head, states, logits, given.tokens[[FIRST_BLOCK - 1, LENGTH - 1]])
+        if method == "dflash2":
+            logits = selected(head.candidate_selector, states, logits, given.tokens[[FIRST_BLOCK - 1, LENGTH - 1]])
     first, second = logits
     left = ("verifier_", "embed_tokens", "lm_head") if whole else ("verifier_", "embed_tokens")
     state = {key: value for key, value in head.state_dict().items() if not key.startswith(left)}
@@ -439,6 +456,60 @@ def corrected(head, states, logits, anchors):
             before[:, slot + 1] = columns + head.d2t[columns]
     embedded = [head.markov_head.prev_embeddings(before)] if head.config.confidence_head_with_markov else []
     return biased, head.confidence_head(torch.cat([states, *embedded], dim=-1))
+
+
+def selected(selector, states, logits, before):
+    """The scores of the candidates of each slot after the best candidate of the slot before; no other token has one."""
+    scored = torch.full_like(logits, -torch.inf)
+    for slot in range(logits.shape[1]):
+        candidates, scores = selector.select(logits[:, slot], states[:, slot], before)
+        scored[:, slot].scatter_(1, candidates, scores)
+        before = scored[:, slot].argmax(-1)
+    return scored
+
+
+DEPTHS = 3  # of P-EAGLE: a pair, and mask tokens behind it
+
+
+def speculators_peagle(name, flags, family="llama", nested=None) -> None:
+    """speculators' P-EAGLE, with the sampling of training replaced by all depths behind each position.
+
+    `first` has the logits of the pairs, `second` those of the mask tokens, depth by depth.
+    """
+    core = importlib.import_module("speculators.models.peagle.core")
+    configs = importlib.import_module("speculators.config")
+    from transformers import AutoConfig
+
+    sizes = plain({**LLAMA, "num_hidden_layers": 2, "rope_theta": 30000.0, **(nested or {})})
+    layer = AutoConfig.for_model(family, **sizes)
+    layer._attn_implementation = "eager"
+    verifier = configs.VerifierConfig(name_or_path=None, architectures=["LlamaForCausalLM"])
+    proposal = importlib.import_module("speculators.proposals.greedy").GreedyTokenProposalConfig(
+        speculative_tokens=DEPTHS
+    )
+    config = core.PEagleSpeculatorConfig(
+        transformer_layer_config=layer, draft_vocab_size=DRAFTED, mask_token_id=MASK,
+        speculators_config=configs.SpeculatorsConfig(
+            algorithm="peagle", proposal_methods=[proposal], default_proposal_method="greedy", verifier=verifier
+        ),
+        **flags,
+    )  # fmt: skip
+    head, given, length, outputs = shaken(core.PEagleDraftModel(config)), Given(layers=3), LENGTH + DEPTHS, []
+    anchors = [torch.arange(length), *(torch.arange(LENGTH) for _ in range(1, DEPTHS))]
+    depths = torch.cat([torch.full((len(each),), depth) for depth, each in enumerate(anchors)])
+    core.generate_cod_sample_indices = lambda **_options: (torch.cat(anchors), depths)
+    core.compute_metrics = lambda **_options: (None, None)
+    text, features = torch.zeros(1, length, dtype=torch.long), torch.zeros(1, length, 3 * WIDTH)
+    text[0, :LENGTH], features[0, :LENGTH] = given.tokens, given.features
+    with torch.no_grad():
+        head.embed_tokens.weight.copy_(torch.randn_like(head.embed_tokens.weight))
+        given.choose_tokens(head)
+        head.lm_head.register_forward_hook(lambda _module, _inputs, output: outputs.append(output[0]))
+        one = torch.zeros(1, length, dtype=torch.long)
+        head(features, text, one, verifier_last_hidden_states=torch.zeros(1, length, WIDTH))
+    state = {key: value for key, value in head.state_dict().items() if not key.startswith("verifier_")}
+    oracle = f"speculators {version('speculators')}: models.peagle.core.PEagleDraftModel"
+    given.keep(name, as_json(config), state, outputs[0][:LENGTH], outputs[0][length:], oracle)
 
 
 def speculators_mtp(family, routed=None) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.forward.fused_ops import AttentionDimensions, TorchOps
-from specchat.heads.moe import MixtureOfExperts, select_experts
-from specchat.heads.spec import SIGMOID, SOFTMAX, Routing
+from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.moe import SIGMOID, SOFTMAX, MixtureOfExperts, Routing, select_experts
+from specchat.forward.native_ops import native_kernels
+from specchat.models.llama_families import ExpertNames
+from specchat.models.moe_weights import load_moe
 from specchat.models.tensor_files import TensorFiles, WeightLoader
 
 MLP = ("gate", "up", "down")
@@ -30,11 +34,15 @@ def loader(folder: Path, tensors: dict[str, Tensor], dtype: torch.dtype = torch.
     return WeightLoader(TensorFiles.from_files(folder, [folder / "x.safetensors"]), dtype, torch.device("cpu"))
 
 
+def mixture_of(source: WeightLoader, routing: Routing) -> MixtureOfExperts:
+    return load_moe(source, "layers.0", ExpertNames(), routing, torch.float32)
+
+
 def experts(count: int) -> dict[str, Tensor]:
     """Experts of which the k-th has k + 1 times the output of the first, and a router with equal scores."""
-    tensors = {"mlp.gate.weight": torch.zeros(count, 2)}
+    tensors = {"layers.0.mlp.gate.weight": torch.zeros(count, 2)}
     for expert in range(count):
-        at = f"mlp.experts.{expert}"
+        at = f"layers.0.mlp.experts.{expert}"
         tensors |= {f"{at}.{part}_proj.weight": torch.ones(4, 2) for part in ("gate", "up")}
         tensors[f"{at}.down_proj.weight"] = torch.full((2, 4), float(expert + 1))
     return tensors
@@ -66,8 +74,10 @@ def test_weights_are_normalized_before_they_are_scaled():
 
 
 def test_routing_is_computed_in_float32_for_every_dtype(tmp_path: Path):
-    tensors = experts(2) | {"mlp.gate.e_score_correction_bias": torch.tensor([1.0, 1.001])}  # equal in bfloat16
-    mixture = MixtureOfExperts(Routing(SIGMOID, experts_per_token=1), loader(tmp_path, tensors, torch.bfloat16), "mlp")
+    tensors = experts(2) | {
+        "layers.0.mlp.gate.e_score_correction_bias": torch.tensor([1.0, 1.001])
+    }  # equal in bfloat16
+    mixture = mixture_of(loader(tmp_path, tensors, torch.bfloat16), Routing(SIGMOID, experts_per_token=1))
 
     outputs = mixture(torch.ones(3, 2, dtype=torch.bfloat16), OPS)
 
@@ -76,22 +86,40 @@ def test_routing_is_computed_in_float32_for_every_dtype(tmp_path: Path):
 
 
 def output_of_first_expert(folder: Path) -> Tensor:
-    mixture = MixtureOfExperts(Routing(SIGMOID, experts_per_token=1), loader(folder, experts(1), torch.bfloat16), "mlp")
+    mixture = mixture_of(loader(folder, experts(1), torch.bfloat16), Routing(SIGMOID, experts_per_token=1))
     return mixture(torch.ones(3, 2, dtype=torch.bfloat16), OPS)
 
 
 def test_stacked_experts_have_the_output_of_named_ones(tmp_path: Path):
     named, routing, rows = experts(3), Routing(SOFTMAX, experts_per_token=2), torch.randn(5, 2)
-    named["mlp.gate.weight"] = torch.randn(3, 2)
-    parts = {part: [named[f"mlp.experts.{index}.{part}_proj.weight"] for index in range(3)] for part in MLP}
+    named["layers.0.mlp.gate.weight"] = torch.randn(3, 2)
+    parts = {part: [named[f"layers.0.mlp.experts.{index}.{part}_proj.weight"] for index in range(3)] for part in MLP}
     stacked = {
-        "mlp.gate.weight": named["mlp.gate.weight"],
-        "mlp.experts.gate_up_proj": torch.cat((torch.stack(parts["gate"]), torch.stack(parts["up"])), dim=1),
-        "mlp.experts.down_proj": torch.stack(parts["down"]),
+        "layers.0.mlp.gate.weight": named["layers.0.mlp.gate.weight"],
+        "layers.0.mlp.experts.gate_up_proj": torch.cat((torch.stack(parts["gate"]), torch.stack(parts["up"])), dim=1),
+        "layers.0.mlp.experts.down_proj": torch.stack(parts["down"]),
     }
 
-    one, other = (
-        MixtureOfExperts(routing, loader(tmp_path, tensors), "mlp")(rows, OPS) for tensors in (named, stacked)
-    )
+    one, other = (mixture_of(loader(tmp_path, tensors), routing)(rows, OPS) for tensors in (named, stacked))
 
     assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+def test_a_row_has_the_same_bits_however_many_rows_chose_its_experts(tmp_path: Path, dtype: torch.dtype):
+    size, inner, count, rng = 70, 44, 12, torch.Generator().manual_seed(2)
+    at, random = "layers.0.mlp", partial(torch.randn, generator=rng)
+    tensors = {f"{at}.gate.weight": random(count, size), f"{at}.shared_expert_gate.weight": random(1, size)}
+    for mlp in (*(f"experts.{expert}" for expert in range(count)), "shared_expert"):
+        tensors |= {f"{at}.{mlp}.{part}_proj.weight": random(inner, size) for part in ("gate", "up")}
+        tensors[f"{at}.{mlp}.down_proj.weight"] = random(size, inner)
+    names = ExpertNames(shared="mlp.shared_expert")
+    mixture = load_moe(loader(tmp_path, tensors, dtype), "layers.0", names, Routing(SOFTMAX, experts_per_token=8))
+    ops = select_fused_ops(AttentionDimensions(1, 1, 2, 1e-6), torch.empty(0, dtype=dtype))
+    rows = random(128, size).to(dtype)  # the largest draft tree
+
+    together = mixture(rows, ops)
+
+    for first, last in ((0, 1), (3, 4), (5, 12), (64, 128)):
+        assert torch.equal(mixture(rows[first:last], ops), together[first:last])

@@ -1,0 +1,96 @@
+"""The base of heads over pairs: (hidden state of token t, embedding of token t+1) predict token t+2.
+
+EAGLE-1, EAGLE-2 (the same weights), EAGLE-3 and MTP are such heads (`EagleHead` in `networks.py`), and P-EAGLE
+(`peagle_head.py`). Which tensors a head has, and the wiring in its `HeadSpec`, tell them apart. Knows no drafting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.engine.cache import KVCache
+from specchat.engine.model import FINAL_NORM, Model
+from specchat.forward.batch import HiddenStates, RowBatch
+from specchat.heads.backbone import HeadBackbone
+from specchat.heads.spec import HeadSpec
+from specchat.models.tensor_files import WeightLoader
+
+
+@dataclass(frozen=True)
+class HeadOutput:
+    logits: Tensor  # [logit_rows, Vd]
+    hidden_states: Tensor  # [logit_rows, D]: input of the next draft step, in place of the target's hidden states
+
+
+class PairHead:
+    """A head over pairs, with a KV cache of its own.
+
+    Its embeddings may differ from the target's, so callers use `embed`.
+    """
+
+    def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
+        self.kind, self.context_window, self.wiring = spec.kind, spec.context_window, spec.wiring
+        self.hidden_state_layers = spec.hidden_state_layers_for(len(target.pool.layout.shapes))
+        self._backbone = backbone = HeadBackbone(spec, loader, target)
+        self.pool, self.draft_to_target_ids = backbone.pool, backbone.draft_to_target_ids
+        layer_count = len(self.hidden_state_layers)
+        self._per_layer_norms = [backbone.norm_weight(f"fc_norm.{index}") for index in range(layer_count)]
+        self._concatenated_norm = backbone.norm_weight("input_norm")
+        self._fc = loader.linear("fc") if "fc.weight" in spec.tensors else None
+        self._embedding_norm = backbone.norm_weight("embedding_norm")
+        self._feature_norm = backbone.norm_weight("feature_norm")
+        self._pair_projection = loader.linear("join") if "join.weight" in spec.tensors else None
+        self._lm_head = backbone.lm_head
+        self.bytes = loader.loaded_bytes
+
+    @torch.inference_mode()
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The embeddings that this head was trained with. [n] -> [n, D]"""
+        return self._backbone.embed(tokens)
+
+    @torch.inference_mode()
+    def fuse(self, hidden_states: Tensor) -> Tensor:
+        """One state per token from the states of several target layers: EAGLE-3's `fc`. [n, layers * D] -> [n, D]"""
+        if self._fc is None:
+            return hidden_states
+        parts = hidden_states.chunk(len(self.hidden_state_layers), dim=-1)
+        rms_norm = self._backbone.rms_norm
+        parts = [rms_norm(part, weight) for part, weight in zip(parts, self._per_layer_norms, strict=True)]
+        return self._fc(rms_norm(torch.cat(parts, dim=-1), self._concatenated_norm))
+
+    @torch.inference_mode()
+    def forward(
+        self, hidden_states: Tensor, embeddings: Tensor, batch: RowBatch, cache: KVCache, logit_rows: int | None = None
+    ) -> HeadOutput:
+        """Run pairs: fused target states or own outputs [N, D], with embeddings [N, D] of the tokens that follow.
+
+        Keys and values of the N rows stay uncommitted. The output has the last `logit_rows` rows, or all: during
+        prefill the LM head takes most of the time.
+        """
+        residual, attention_input = self._fuse_inputs(hidden_states, embeddings)
+        states = self._backbone.forward(
+            residual, batch, cache, attention_input=attention_input, hidden_state_layers=(self._feedback_layer,)
+        )
+        first = 0 if logit_rows is None else len(residual) - logit_rows
+        return self._output(states, slice(first, None))
+
+    @property
+    def _feedback_layer(self) -> int:
+        """The layer whose states are the next inputs."""
+        return FINAL_NORM if self.wiring.feeds_back_normed else self._backbone.dimensions.layers
+
+    def _output(self, states: HiddenStates, rows: slice | Tensor) -> HeadOutput:
+        assert states.selected is not None, "a pass without the states that it was called for"
+        return HeadOutput(self._lm_head(states.final[rows]), states.selected[rows])
+
+    def _fuse_inputs(self, hidden_states: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The residual stream [N, D], and the first attention's input where it differs: the pair [N, 2D]."""
+        rms_norm = self._backbone.rms_norm
+        embedding, feature = rms_norm(embeddings, self._embedding_norm), rms_norm(hidden_states, self._feature_norm)
+        pair = torch.cat((feature, embedding) if self.wiring.is_feature_first else (embedding, feature), dim=-1)
+        if self._pair_projection is None:
+            return feature if self.wiring.residual_is_normed else hidden_states, pair
+        return self._pair_projection(pair), None
