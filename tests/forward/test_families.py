@@ -93,6 +93,21 @@ def test_an_embedding_is_scaled_as_hidden_state_0_of_transformers():
     assert torch.allclose(target("dense-gemma3").embed(torch.tensor(TEXT)), states[0][0], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [lambda: target("graphs-gemma4"), lambda: target("dense-gemma4", dtype=torch.float64)],
+    ids=["CUDA graphs", "torch alone"],
+)
+def test_shared_keys_and_per_layer_embeddings_need_no_kernels(model):
+    expected = logits_after(target("dense-gemma4"), TEXT, branching())
+
+    assert torch.allclose(logits_after(model(), TEXT, branching()).float(), expected, atol=2e-4)
+
+
+def test_layers_that_read_the_keys_of_another_have_no_cache_of_their_own():
+    assert target("dense-gemma4").pool.layout.shapes == ((2, 12, 12), (2, 16, 16), (2, 12, 12))
+
+
 @pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
 def test_the_text_part_of_a_vision_language_checkpoint_runs_alone(tmp_path, prefix):
     tensors = {
