@@ -5,6 +5,8 @@ llama.py                        networks of the Llama architecture: embed, decod
 decoder_layer.py                one layer: attention and MLP with residual connections; heads use it, too
 layer_shape.py                  what the layers of one network may differ in
 per_layer_input.py              per-layer embeddings: a small vector of every layer for a token (Gemma 4)
+gated_delta_net.py              the recurrent layer of Qwen3.5 and Qwen3-Next, in chains and trees
+hybrid.py                       networks with such layers: states of texts, checkpoints to go back to
 linear.py quant_linear.py       matmuls with float weights, and with 8-bit and 4-bit weights
 moe.py                          the MLP of a mixture of experts: router, experts, shared expert; heads use it, too
 expert_linear.py                its linear layers: each expert is read once a pass
