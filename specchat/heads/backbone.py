@@ -16,7 +16,15 @@ from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, RowBatch
-from specchat.forward.decoder_layer import Attention, AttentionModule, DecoderLayer, DecoderStack, RopeAngles, SwiGluMlp
+from specchat.forward.decoder_layer import (
+    Attention,
+    AttentionKind,
+    AttentionModule,
+    DecoderLayer,
+    DecoderStack,
+    RopeAngles,
+    SwiGluMlp,
+)
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.moe import MixtureOfExperts
 from specchat.forward.rope import cos_sin
@@ -47,7 +55,7 @@ class HeadBackbone:
         # native kernels write to the cache, so the cache must have the dtype of the weights
         ops = select_fused_ops(dimensions, self._like) if self._like.dtype == dtype else TorchOps(dimensions)
         layers = [self._layer(index) for index in range(sizes.layers)]
-        self.stack = DecoderStack(layers, self.norm_weight("norm"), ops, [self.rope_angles])
+        self.stack = DecoderStack(layers, self.norm_weight("norm"), ops, [AttentionKind(ops, self.rope_angles)])
         self._embeddings, self._target = loader.optional("embed_tokens.weight"), target
         self.lm_head = loader.linear("lm_head") if "lm_head.weight" in spec.tensors else target.compute_logits
         self.draft_to_target_ids = spec.draft_to_target_ids().to(loader.device) if "d2t" in spec.tensors else None

@@ -15,7 +15,7 @@ from specchat.forward import hybrid
 from specchat.forward.batch import BatchLimits
 from specchat.forward.hybrid import HybridModel
 from specchat.forward.native_ops import native_kernels
-from specchat.models.llama_weights import is_llama_like, load_llama
+from specchat.models.llama_weights import load_llama
 from specchat.models.load import load_model
 from specchat.models.load_options import LoadOptions
 from tests.tiny import HYBRIDS, VOCABULARY, Chaos, network, saved, target
@@ -159,12 +159,6 @@ def test_keys_and_values_may_be_in_eight_bits():
 
     assert eight.pool.layout.bytes_per_row < floats.pool.layout.bytes_per_row
     torch.testing.assert_close(logits_after(eight, PROMPT), logits_after(floats, PROMPT), atol=0.3, rtol=0.1)
-
-
-def test_a_mixture_of_experts_is_left_to_transformers():
-    config = json.loads((saved("qwen3_next") / "config.json").read_text()) | {"num_experts": 4}
-
-    assert not is_llama_like(config)
 
 
 def test_the_text_part_of_a_vision_language_checkpoint_runs_alone(tmp_path):

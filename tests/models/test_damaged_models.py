@@ -91,6 +91,25 @@ def test_weights_that_are_no_numbers_are_refused_by_their_name(folder, name, qua
     assert f"{name} contains NaN or infinite values" in refusal(folder, quant_format=quant_format)
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"num_kv_shared_layers": 5}, "layer 0 reads the keys of an earlier layer with sliding_attention"),
+        ({"num_kv_shared_layers": "many"}, "its layers cannot be read"),
+        ({"per_layer_config": {"1": {"head_dim": 15}}}, "a head cannot have 15 numbers"),
+        ({"per_layer_config": {"1": {"num_key_value_heads": "2"}}}, "num_key_value_heads of a layer must be a number"),
+        ({"vocab_size_per_layer_input": 95}, "vocab_size_per_layer_input (95) must not be below vocab_size (96)"),
+        ({"hidden_size_per_layer_input": 7}, "model.embed_tokens_per_layer.weight has the shape [96, 30]"),
+    ],
+    ids=lambda each: "" if isinstance(each, str) else next(iter(each)),
+)
+def test_layers_that_no_gemma_4_can_have_are_refused(tmp_path, changes, reason):
+    folder = shutil.copytree(saved("gemma4"), tmp_path / "model")
+    change_config(folder, **changes)
+
+    assert reason in refusal(folder)
+
+
 def test_a_weight_that_the_dtype_cannot_hold_is_refused(folder):
     change_tensor(folder, "model.norm.weight", lambda tensor: tensor * 1e30)
 
