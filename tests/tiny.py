@@ -61,6 +61,7 @@ _GEMMA4_UNIFIED = {
     "global_head_dim": 20, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
 }  # fmt: skip
 _EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": True}
+_SHARED_EXPERTS = _EXPERTS | {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}
 _YARN = {
     "rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
     "original_max_position_embeddings": 4096,
@@ -71,8 +72,13 @@ _DELTA = {
 }  # fmt: skip
 HYBRIDS = {
     "qwen3_5": ("Qwen3_5Text", {}),
-    "qwen3_next": ("Qwen3Next", {"num_experts": 0, "mlp_only_layers": [0, 1, 2]}),
+    "qwen3_next": ("Qwen3Next", _SHARED_EXPERTS | {"mlp_only_layers": [1]}),
+    "qwen3_5_moe": ("Qwen3_5MoeText", _SHARED_EXPERTS),
 }
+_GPT_OSS = {
+    "num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN,
+    "hidden_size": 64, "intermediate_size": 96,  # whole blocks of MXFP4
+}  # fmt: skip
 VARIATIONS = {
     "gemma": ("Gemma", {"tie_word_embeddings": False}),
     "gemma4": ("Gemma4Text", _GEMMA4),
@@ -87,12 +93,9 @@ VARIATIONS = {
     "ministral": ("Ministral", {"sliding_window": 24}),
     "qwen3_moe": ("Qwen3Moe", _EXPERTS | {"moe_intermediate_size": 40, "mlp_only_layers": [1]}),
     "mixtral": ("Mixtral", {"num_local_experts": 6}),
-    "qwen2_moe": ("Qwen2Moe", _EXPERTS | {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}),
+    "qwen2_moe": ("Qwen2Moe", _SHARED_EXPERTS),
     "olmoe": ("Olmoe", _EXPERTS),
-    "gpt_oss": (
-        "GptOss",
-        {"num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN},
-    ),
+    "gpt_oss": ("GptOss", _GPT_OSS),
     **{name: (family, _DELTA | extra) for name, (family, extra) in HYBRIDS.items()},
 }
 OTHERS = {"cohere": ("Cohere", {})}  # computed by transformers
@@ -272,12 +275,12 @@ def calling(template: str, *tokens: str) -> Path:
 
 
 @lru_cache
-def speaking(layers: int = 2, seed: int = 1) -> Path:
+def speaking(layers: int = 2, seed: int = 1, shape: str = "llama") -> Path:
     """The folder of a random network with a byte tokenizer, as a hub stores it."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    folder = Path(_FOLDER.name, f"speaking-{layers}-{seed}")
-    network("llama", layers, seed, vocabulary=SPEAKING).save_pretrained(folder)
+    folder = Path(_FOLDER.name, f"speaking-{shape}-{layers}-{seed}")
+    network(shape, layers, seed, vocabulary=SPEAKING).save_pretrained(folder)
     control = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
     pieces = [*control, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     backend = Tokenizer(models.BPE({piece: index for index, piece in enumerate(pieces)}, []))

@@ -188,7 +188,8 @@ class LlamaModel:
 
     @torch.inference_mode()
     def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
-        states = self._forward(chain_nodes(tokens), cache, ForwardDepth(len(self.weights.layers)), skipped)
+        depth = ForwardDepth(len(self.weights.layers))
+        states = self._run(chain_nodes(tokens), cache, depth, skipped, is_tree=False)
         return self._scaled_logits(states.final[-1:])
 
     @torch.inference_mode()
@@ -242,10 +243,8 @@ class LlamaModel:
         logits = self._scaled_logits(states.final)
         return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
 
-    def _forward(
-        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, skipped: range = NO_ROWS, *, is_tree: bool = False
-    ) -> HiddenStates:
-        return self._run(nodes, cache, depth, skipped, is_tree=is_tree)
+    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
+        return self._run(nodes, cache, depth, is_tree=is_tree)
 
     def _run(
         self,

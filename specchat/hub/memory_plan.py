@@ -20,7 +20,7 @@ from specchat.models.llama_families import GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
 
 GIB = 2**30
 BF16_BYTES = 2
-STATE_BYTES = 2 * 4  # recurrent states are float32; the state before the draft tokens is stored, too
+STATE_BYTES = 2 * 4  # recurrent states are float32; those before a pass are stored, too
 CHECKPOINT_TOKENS = 256  # between states that are kept to go back to, as in forward.cache_states
 MAX_CHECKPOINT_BYTES = 2**29  # of these, as in forward.cache_states
 NF4_BLOCK, SCALES_PER_GROUP = 64, 256  # elements that share a scale, and scales that share a second one

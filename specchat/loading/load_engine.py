@@ -34,7 +34,7 @@ from specchat.drafters.registry import (
 )
 from specchat.drafters.suffix_decoding import PastTextIndex
 from specchat.engine.drafter import Drafter
-from specchat.engine.model import Model
+from specchat.engine.model import Model, StatefulModel
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
 from specchat.forward.quant_linear import BLOCKS_OF_8_BITS
@@ -282,9 +282,9 @@ def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResource
 
 
 def _kv_files(profile: Profile, plan: LoadPlan, target: Model) -> KVFiles | None:
-    """Where KV caches are kept; None for a model whose state is more than rows of keys and values."""
+    """Where KV caches are kept; None for a model with states that cannot be stored."""
     layout = target.pool.layout
-    if not layout.has_all_layers:
+    if not layout.has_all_layers and not isinstance(target, StatefulModel):
         return None
     files = sorted(_folder(plan.target).iterdir())
     identity = {

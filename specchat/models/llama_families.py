@@ -20,7 +20,7 @@ LayerRule = Callable[[Config, int], bool]
 SLIDING, FULL, RECURRENT = "sliding_attention", "full_attention", "linear_attention"
 SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
 # Vision-language checkpoints whose text part is one of the families; images are not read.
-COMPOSITE_TYPES = ("gemma3", "gemma4", "gemma4_unified", "mistral3", "qwen3_5")
+COMPOSITE_TYPES = ("gemma3", "gemma4", "gemma4_unified", "mistral3", "qwen3_5", "qwen3_5_moe")
 OUTER_KEYS = ("dtype", "torch_dtype", "quantization_config", "tie_word_embeddings")  # may stand beside the text part
 TEXT_PREFIXES = {
     "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
@@ -236,12 +236,21 @@ _GPT_OSS_SIZES = {
 _MIXTRAL_SIZES = {
     "num_experts_per_tok": 2, "num_local_experts": 8, "norm_topk_prob": True, "rms_norm_eps": 1e-5,
 }  # fmt: skip
+_QWEN3_5_SIZES = {"head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim": 4}
 _QWEN3_5 = Family(
-    defaults={"head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim": 4},
+    defaults=_QWEN3_5_SIZES,
     scaling=lambda _config: Scaling(norms_add_one=True),
     has_output_gate=True,
     rotary_share=0.25,
 )
+_QWEN3_NEXT_SIZES = _QWEN3_5_SIZES | {
+    "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+    "norm_topk_prob": True, "decoder_sparse_step": 1,
+}  # fmt: skip
+_QWEN3_5_MOE_SIZES = _QWEN3_5_SIZES | {
+    "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+    "norm_topk_prob": True, "intermediate_size": 512,  # which no layer has
+}  # fmt: skip
 _OLMO2 = Family(OUTPUT_NORM_NAMES, {"rms_norm_eps": 1e-5}, has_wide_qk_norms=True)
 
 FAMILIES: Mapping[str, Family] = {
@@ -309,11 +318,20 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3_next": replace(
         _QWEN3_5,
         names=replace(LLAMA_NAMES, delta_qkvz=("linear_attn.in_proj_qkvz",), delta_ba=("linear_attn.in_proj_ba",)),
-        defaults=_QWEN3_5.defaults | {"num_experts": 512},
+        defaults=_QWEN3_NEXT_SIZES,
+        experts=ExpertNames(shared="mlp.shared_expert"),
+        has_experts=_has_experts_in_qwen,
+        expert_size_key="moe_intermediate_size",
+    ),
+    "qwen3_5_moe_text": replace(
+        _QWEN3_5,
+        defaults=_QWEN3_5_MOE_SIZES,
+        experts=ExpertNames(shared="mlp.shared_expert"),
+        expert_size_key="moe_intermediate_size",
     ),
 }
+HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")  # on CPUs only: transformers computes them on GPUs
 LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
-HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_next")  # on CPUs only: transformers computes them on GPUs
 GPU_FAMILIES = tuple(name for name in FAMILIES if name not in HYBRID_FAMILIES)
 GRAPHED_FAMILIES = tuple(name for name in GPU_FAMILIES if FAMILIES[name].experts is None)  # as CUDA graphs
 

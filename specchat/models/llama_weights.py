@@ -54,6 +54,7 @@ from specchat.models.llama_families import (
 )
 from specchat.models.llama_manifest import LARGEST_SIZES, check_tensors, read_dimensions
 from specchat.models.moe_weights import load_moe
+from specchat.models.mxfp4_checkpoints import Mxfp4TensorFiles, is_mxfp4
 from specchat.models.tensor_files import EMBEDDING, WeightLoader
 
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3", "yarn", PROPORTIONAL)
@@ -70,11 +71,10 @@ def is_llama_like(config: dict[str, Any]) -> bool:
         family is not None
         and network.get(family.activation_key, family.activation) == family.activation
         and all(rope is None or _is_supported_rope(rope, family) for rope in _ropes(network, _known_layers(network)))
-        and _can_read_weights(network.get("quantization_config"), is_composite=_is_composite(config))
+        and _can_read_weights(network.get("quantization_config"), family, is_composite=_is_composite(config))
         and not network.get("mlp_bias")
         and network.get("clip_qkv") is None
         and network.get("use_bidirectional_attention") in (None, False, "vision")  # images are not read
-        and not (is_hybrid(network) and network.get("num_experts"))
         and not network.get("enable_moe_block")
     )
 
@@ -88,10 +88,12 @@ def _is_composite(config: Mapping[str, Any]) -> bool:
     return config.get("model_type") in COMPOSITE_TYPES
 
 
-def _can_read_weights(quantization_config: object, *, is_composite: bool) -> bool:
+def _can_read_weights(quantization_config: object, family: Family, *, is_composite: bool) -> bool:
     """Whether the weights are floats, or in a format that has a reader; the reader refuses what it cannot read."""
     if not quantization_config or is_supported_fp8(quantization_config):
         return True
+    if is_mxfp4(quantization_config):
+        return family.experts is not None and family.experts.has_gpt_oss_stacks
     return is_int4(quantization_config) and not is_composite  # its names of layers are those of the whole network
 
 
@@ -157,11 +159,13 @@ def load_llama(
     return LlamaModel(sizes, weights, context_window, limits, graphs, has_int8_kv=has_int8_kv)
 
 
-def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles | Int4TensorFiles:
+def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles | Int4TensorFiles | Mxfp4TensorFiles:
     """The tensors of a folder; FP8 and 4-bit weights are dequantized when they are read."""
     paths, quantization = sorted(folder.glob("*.safetensors")), network_config(config).get("quantization_config") or {}
     if is_int4(quantization):
         return replace(Int4TensorFiles.from_files(folder, paths), scheme=int4_scheme(quantization, folder))
+    if is_mxfp4(quantization):
+        return Mxfp4TensorFiles.from_files(folder, paths)
     files = replace(Fp8TensorFiles.from_files(folder, paths), block_shape=block_shape_from_config(quantization))
     return files.renamed(published_names(list(files.locations))) if _is_composite(config) else files
 

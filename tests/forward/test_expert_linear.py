@@ -40,7 +40,7 @@ def test_quantized_experts_are_near_their_floats(weights, quant_format):
 
     for expert in range(EXPERTS):
         expected = rows @ weights[expert].T
-        assert (experts[expert](rows) - expected).norm() < 0.15 * expected.norm()
+        assert (experts.experts[expert](rows) - expected).norm() < 0.15 * expected.norm()
     assert experts.bytes < weights.nbytes / 3
 
 

@@ -12,9 +12,10 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward import hybrid
+from specchat.forward.batch import BatchLimits
 from specchat.forward.hybrid import HybridModel
 from specchat.forward.native_ops import native_kernels
-from specchat.models.llama_weights import is_llama_like
+from specchat.models.llama_weights import load_llama
 from specchat.models.load import load_model
 from specchat.models.load_options import LoadOptions
 from tests.tiny import HYBRIDS, VOCABULARY, Chaos, network, saved, target
@@ -30,6 +31,13 @@ def extended(model, generation, tokens, drafter, limit, sampler=None):
         list(generation.prefill())
         list(generation.decode(GenerationConfig(drafter, sampler or Sampler(), 8, limit)))
     return list(generation.tokens)
+
+
+def logits_after(model, tokens):
+    cache = model.pool.open()
+    with model.pool.acquire_slot(cache, 128), torch.inference_mode():
+        model.prefill(tokens, cache)
+        return model.forward(DraftTree(9), cache).logits
 
 
 @pytest.fixture
@@ -134,10 +142,23 @@ def test_a_checkpoint_loads_into_our_own_passes(exact):
     assert not model.pool.layout.has_all_layers
 
 
-def test_a_mixture_of_experts_is_left_to_transformers():
-    config = json.loads((saved("qwen3_next") / "config.json").read_text()) | {"num_experts": 4}
+@pytest.mark.parametrize("weights", ["int8", "nf4", "fp8"])
+def test_quantized_weights_load_and_are_near_the_floats(weights):
+    floats, quantized = (
+        load_llama(saved("qwen3_5"), torch.float32, torch.device("cpu"), 512, BatchLimits(), quant_format=each)
+        for each in ("float", weights)
+    )
+    logits = [logits_after(model, PROMPT) for model in (floats, quantized)]
 
-    assert not is_llama_like(config)
+    assert quantized.bytes < floats.bytes
+    assert (logits[0] - logits[1]).norm() < 0.4 * logits[0].norm()
+
+
+def test_keys_and_values_may_be_in_eight_bits():
+    floats, eight = (target("dense-qwen3_5", has_int8_kv=each) for each in (False, True))
+
+    assert eight.pool.layout.bytes_per_row < floats.pool.layout.bytes_per_row
+    torch.testing.assert_close(logits_after(eight, PROMPT), logits_after(floats, PROMPT), atol=0.3, rtol=0.1)
 
 
 def test_the_text_part_of_a_vision_language_checkpoint_runs_alone(tmp_path):

@@ -181,3 +181,29 @@ def test_a_cpu_without_float16_matmuls_in_onednn_computes_them_with_torch(folder
     model = load_model(folder, LoadOptions(dtype="float16"))
 
     assert model.pool.layout.dtype == torch.float16
+
+
+@pytest.fixture
+def mixture(tmp_path) -> Path:
+    return shutil.copytree(saved("qwen3_moe"), tmp_path / "mixture")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_experts", -1), ("num_experts_per_tok", 7), ("num_experts_per_tok", None), ("moe_intermediate_size", 0),
+        ("decoder_sparse_step", 0),
+    ],
+)  # fmt: skip
+def test_a_mixture_that_no_model_has_is_refused(mixture, key, value):
+    change_config(mixture, **{key: value})
+
+    assert re.search(rf"config\.json: .*({key}|cannot choose 7 of 6 experts)", refusal(mixture))
+
+
+@pytest.mark.parametrize("name", ["gate", "experts.0.up_proj", "experts.5.down_proj"])
+@pytest.mark.parametrize("change", [lambda tensor: tensor[:1], lambda _tensor: None], ids=["one row", "missing"])
+def test_the_tensors_of_experts_are_checked(mixture, name, change):
+    change_tensor(mixture, f"model.layers.2.mlp.{name}.weight", change)
+
+    assert f"model.layers.2.mlp.{name}.weight" in refusal(mixture)

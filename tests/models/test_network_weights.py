@@ -52,7 +52,7 @@ def error(model, expected):
     return float((logits(model) - expected).norm() / expected.norm())
 
 
-@pytest.mark.parametrize(("family", "quant_format"), [("qwen3_moe", "nf4"), ("gpt_oss", "int8")])
+@pytest.mark.parametrize(("family", "quant_format"), [("flex_olmo", "nf4"), ("llama4_text", "int8")])
 def test_the_logits_of_a_quantized_network_are_near_those_of_floats(saved, family, quant_format):
     folder = saved(family, num_hidden_layers=2, **SIZES, **EVERY_EXPERT)
     whole, small = load(folder, "float"), load(folder, quant_format)
@@ -107,7 +107,7 @@ def test_the_rounding_of_activations_does_not_hide_a_wrong_pass(saved):
 
 
 def test_each_expert_of_a_pass_is_read_once(saved, monkeypatch):
-    model = load(saved("qwen3_moe", num_hidden_layers=1), "int8")
+    model = load(saved("flex_olmo", num_hidden_layers=1), "int8")
     monkeypatch.setattr(type(model.network.model.layers[0].mlp.gate), "forward", everyone_chooses_1_and_2)
     [gate_up] = [weight for weight in quant_weights(model.network) if weight.weight_name.endswith("gate_up_proj")]
     calls = []
@@ -151,7 +151,7 @@ def test_a_checkpoint_that_is_quantized_already_keeps_its_format(saved):
         load(path.parent, "int8")
 
 
-@pytest.mark.parametrize(("family", "is_exact"), [("gpt_neox", True), ("gpt_oss", False)])
+@pytest.mark.parametrize(("family", "is_exact"), [("gpt_neox", True), ("flex_olmo", False)])
 def test_exact_mode_claims_nothing_where_rows_share_experts(saved, family, is_exact):
     folder = saved(family, num_hidden_layers=1)
 
