@@ -77,9 +77,14 @@ class AssistantHead:
         positions = torch.full((count,), length, device=device)
         masks = {window: self._mask(count, length, window) for window in self._queries_per_kv}
         layers = cache.require_slot().layers
+
+        def kv_location(layer: int) -> KVLocation:
+            keys, values = layers[layer]
+            return KVLocation(keys, values, 0, length)
+
         # a kernel takes its rows for the last ones of the cache, so there must be as many
-        kv_location = (lambda layer: KVLocation(*layers[layer], 0, length)) if count <= length else None
-        return ForwardBatch(positions, masks, cache.write, kv_location, read_kv=partial(cache.read, kv_length=length))
+        location = kv_location if count <= length else None
+        return ForwardBatch(positions, masks, cache.write, location, read_kv=partial(cache.read, kv_length=length))
 
     def _mask(self, count: int, length: int, window: int | None) -> AttentionMask | None:
         """The last `window` + 1 rows, as in transformers; None where all are seen."""
