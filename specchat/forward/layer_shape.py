@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+OTHER_NETWORK = -1  # as `kv_source`: a layer of another network, as of the target of an assistant
+
 
 @dataclass(frozen=True)
 class LayerShape:

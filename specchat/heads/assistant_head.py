@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.engine.cache import KVCache, KVLocation
+from specchat.engine.cache import NO_KV_ROWS, KVCache, KVLocation
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.errors import ModelError
 from specchat.forward.attention import AttentionMask
@@ -47,11 +47,8 @@ class AssistantHead:
                 f"{spec.source}: it reads keys and values of a target in our own passes, which this is not"
             )
         self.target = target
-        self._join, self._feedback, norm = (
-            loader.linear("join"),
-            loader.linear("feedback"),
-            loader.tensor("norm.weight"),
-        )
+        self._join, self._feedback = loader.linear("join"), loader.linear("feedback")
+        norm = loader.tensor("norm.weight")
         layers, kinds, self._queries_per_kv = list[DecoderLayer](), list[AttentionKind](), dict[int | None, int]()
         for index, window in enumerate(spec.dimensions.sliding_windows):
             kv_layer = _kv_layer(spec, target, index)
@@ -80,9 +77,14 @@ class AssistantHead:
         positions = torch.full((count,), length, device=device)
         masks = {window: self._mask(count, length, window) for window in self._queries_per_kv}
         layers = cache.require_slot().layers
+
+        def kv_location(layer: int) -> KVLocation:
+            keys, values = layers[layer]
+            return KVLocation(keys, values, 0, length)
+
         # a kernel takes its rows for the last ones of the cache, so there must be as many
-        kv_location = (lambda layer: KVLocation(*layers[layer], 0, length)) if count <= length else None
-        return ForwardBatch(positions, masks, cache.write, kv_location, read_kv=partial(cache.read, kv_length=length))
+        location = kv_location if count <= length else None
+        return ForwardBatch(positions, masks, cache.write, location, read_kv=partial(cache.read, kv_length=length))
 
     def _mask(self, count: int, length: int, window: int | None) -> AttentionMask | None:
         """The last `window` + 1 rows, as in transformers; None where all are seen."""
@@ -100,7 +102,8 @@ def _kv_layer(spec: HeadSpec, target: LlamaModel, index: int) -> int:
     same = [
         each for each in range(len(shapes)) if (target.weights.layers[each].sliding_window is not None) == is_sliding
     ]
-    if not same or shapes[same[-1]][1] != size:
+    kv_heads, found, _size = shapes[same[-1]] if same else NO_KV_ROWS
+    if found != size or spec.dimensions.heads % kv_heads:
         kind = "sliding" if is_sliding else "full"
         raise ModelError(f"{spec.source}: it reads keys of {size} numbers in {kind} attention, which the target lacks")
     return same[-1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specchat.forward.layer_shape import LayerShape
+from specchat.forward.layer_shape import OTHER_NETWORK, LayerShape
 
 Config = Mapping[str, Any]
 FULL = "full_attention"
@@ -17,7 +17,7 @@ GLOBAL_HEAD_SIZE = 512  # of a config that leaves it out
 
 
 def gemma4_layer_shapes(config: Config, kinds: Sequence[str]) -> tuple[LayerShape, ...]:
-    """The shape of each layer; `kinds` as `layer_types`. ValueError for keys and values of no layer."""
+    """The shape of each layer; `kinds` as `layer_types`."""
     own = len(kinds) - int(config.get("num_kv_shared_layers") or 0)
     return tuple(_layer_shape(config, kinds, layer, own) for layer in range(len(kinds)))
 
@@ -25,14 +25,12 @@ def gemma4_layer_shapes(config: Config, kinds: Sequence[str]) -> tuple[LayerShap
 def _layer_shape(config: Config, kinds: Sequence[str], layer: int, own: int) -> LayerShape:
     kind, is_shared = kinds[layer], layer >= own
     sources = [index for index in range(max(own, 0)) if kinds[index] == kind]
-    if is_shared and not sources:
-        raise ValueError(f"layer {layer} reads the keys of an earlier layer with {kind}, and there is none")
     given = _attention_sizes(config, kind, layer)
     return LayerShape(
         kv_heads=given.get("num_key_value_heads") or config["num_key_value_heads"],
         head_size=given.get("head_dim") or config["head_dim"],
         intermediate_size=config["intermediate_size"] * (2 if is_shared and config.get("use_double_wide_mlp") else 1),
-        kv_source=sources[-1] if is_shared else None,
+        kv_source=(sources or [OTHER_NETWORK])[-1] if is_shared else None,
         has_values=not config.get("attention_k_eq_v") or kind != FULL,
         normalizes_values=True,
     )

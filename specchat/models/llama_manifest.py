@@ -13,7 +13,7 @@ from typing import Any
 
 from specchat.errors import ModelError
 from specchat.forward.gated_delta_net import DeltaNetSizes
-from specchat.forward.layer_shape import LayerShape
+from specchat.forward.layer_shape import OTHER_NETWORK, LayerShape
 from specchat.forward.llama import Dimensions
 from specchat.forward.moe import ExpertSizes
 from specchat.models.llama_families import (
@@ -90,6 +90,8 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
     shapes = _layer_shapes(config, source)
     for each in (*shapes, LayerShape(kv_heads, head_size, 1)):
         _check_heads(heads, each, source)
+        if each.kv_source == OTHER_NETWORK:
+            raise _config_error(source, "a layer reads the keys of an earlier layer of its kind, and there is none")
     vocab_size, per_layer_vocab_size = sizes["vocab_size"] or 0, sizes["vocab_size_per_layer_input"] or 0
     if sizes["hidden_size_per_layer_input"] and per_layer_vocab_size < vocab_size:
         reason = f"vocab_size_per_layer_input ({per_layer_vocab_size}) must not be below vocab_size ({vocab_size})"

@@ -114,6 +114,14 @@ def test_a_published_config_of_gemma_4_gives_parameters_and_kv_rows_of_the_netwo
     )
 
 
+def test_an_assistant_of_gemma_4_has_the_parameters_of_its_layers_and_no_kv_cache():
+    layers = SIZES | GEMMA4 | {"model_type": "gemma4_text", "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 6}
+    assistant = architecture_from_config({"model_type": "gemma4_assistant", "text_config": layers})
+
+    assert sum(group.layers for group in assistant.kv_layers) == 0
+    assert assistant.parameters < architecture_from_config(layers | {"num_kv_shared_layers": 0}).parameters
+
+
 @pytest.mark.parametrize("family", ["qwen3_5_text", "qwen3_5_moe_text"])
 def test_an_mtp_layer_of_a_target_is_as_large_as_that_of_a_published_checkpoint(family):
     """Those of the golden file, which has the names and shapes of a published checkpoint."""

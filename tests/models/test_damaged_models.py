@@ -94,7 +94,7 @@ def test_weights_that_are_no_numbers_are_refused_by_their_name(folder, name, qua
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"num_kv_shared_layers": 5}, "layer 0 reads the keys of an earlier layer with sliding_attention"),
+        ({"num_kv_shared_layers": 5}, "a layer reads the keys of an earlier layer of its kind"),
         ({"num_kv_shared_layers": "many"}, "its layers cannot be read"),
         ({"per_layer_config": {"1": {"head_dim": 15}}}, "a head cannot have 15 numbers"),
         ({"per_layer_config": {"1": {"num_key_value_heads": "2"}}}, "num_key_value_heads of a layer must be a number"),
