@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from specchat.engine.cache import NO_ROWS, KVCache
+from specchat.engine.cache import KVCache
 from specchat.engine.model import ModelOutput, TextStates
 from specchat.forward.batch import ForwardDepth, HiddenStates, Nodes
 from specchat.forward.cache_states import (
@@ -100,10 +100,7 @@ class HybridModel(LlamaModel):
         return sum(text.checkpoints.bytes for text in self._texts.values())
 
     @torch.inference_mode()
-    def _forward(
-        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, skipped: range = NO_ROWS, *, is_tree: bool = False
-    ) -> HiddenStates:
-        assert not skipped, "a state holds every row"
+    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
         text = self._text_at(cache)
         is_due = text.length % CHECKPOINT_TOKENS == 0
         if is_due or text.is_prompt == is_tree:

@@ -601,6 +601,7 @@ void multiply_format(int64_t format, const Rows& rows, const uint8_t* weights, i
         case 4: return run(Format<5, true, true>());      // Q5_K
         case 5: return run(Format<6, false, true, 2>());  // Q6_K
         case 6: return run(Format<5, false, false>());    // Q5_0
+        case 7: return run(Format<5, true, false>());     // Q5_1
     }
 }
 
@@ -622,11 +623,19 @@ struct Q4_1 : FileBlock<Format<4, true, false>, 20, 0, 2> {
     static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) { std::memcpy(words, block + 4, GROUP / 2); }
 };
 
+// 4 bits of each code in 16 bytes, the fifth of all in the 4 bytes before them.
+inline void read_5_bits(const uint8_t* upper, uint8_t* codes) {
+    const uint8_t* lower = upper + 4;
+    for (int i = 0; i < GROUP; i++)
+        codes[i] = uint8_t((lower[i % 16] >> i / 16 * 4 & 15) | (upper[i / 8] >> i % 8 & 1) << 4);
+}
+
 struct Q5_0 : FileBlock<Format<5, false, false>, 22, 0> {
-    static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) {
-        for (int i = 0; i < GROUP; i++)
-            words[i] = uint8_t((block[6 + i % 16] >> i / 16 * 4 & 15) | (block[2 + i / 8] >> i % 8 & 1) << 4);
-    }
+    static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) { read_5_bits(block + 2, words); }
+};
+
+struct Q5_1 : FileBlock<Format<5, true, false>, 24, 0, 2> {
+    static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) { read_5_bits(block + 4, words); }
 };
 
 struct Q8_0 : FileBlock<Format<8, false, false>, 34, 0> {
@@ -673,15 +682,17 @@ struct Q6_K : FileBlock<Format<6, false, true, 2>, 210, 208> {
 
 // Puts codes of 5 or 6 bits [GROUP] in the order in which their bits are stored, in place.
 template <class F>
-void split_planes(uint8_t* words) {
-    uint8_t codes[GROUP];
-    std::memcpy(codes, words, GROUP);
-    std::memset(words, 0, GROUP);
-    for (int i = 0; i < GROUP; i++) {
-        const int word = i / 4, upper = codes[i] & F::UPPER_BITS, shift = F::upper_shift(word);
-        words[i % (GROUP / 2)] |= uint8_t((codes[i] & 15) << (word < WORDS / 2 ? 0 : 4));
-        words[GROUP / 2 + word % F::UPPER_WORDS * 4 + i % 4] |= uint8_t(shift < 0 ? upper >> -shift : upper << shift);
+void split_planes(uint8_t* codes) {
+    uint32_t upper[2] = {};
+    for (int word = 0; word < WORDS; word++) {
+        constexpr uint32_t MASK = F::UPPER_BITS * 0x01010101u;
+        uint32_t bits;
+        std::memcpy(&bits, codes + 4 * word, sizeof bits);
+        const int shift = F::upper_shift(word);
+        upper[word % F::UPPER_WORDS] |= shift < 0 ? (bits & MASK) >> -shift : (bits & MASK) << shift;
     }
+    for (int i = 0; i < GROUP / 2; i++) codes[i] = uint8_t((codes[i] & 15) | codes[i + GROUP / 2] << 4);
+    std::memcpy(codes + GROUP / 2, upper, 4 * F::UPPER_WORDS);
 }
 
 // One output of a packed block: row [groups] -> its lane. A null row is zeros.
@@ -732,6 +743,7 @@ void with_file_format(int64_t number, const Run& run) {
         case 4: return run(Q4_K());
         case 5: return run(Q5_K());
         case 6: return run(Q6_K());
+        case 7: return run(Q5_1());
     }
 }
 

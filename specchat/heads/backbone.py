@@ -26,6 +26,7 @@ from specchat.forward.decoder_layer import (
     SwiGluMlp,
 )
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.llama import LlamaModel
 from specchat.forward.moe import MixtureOfExperts
 from specchat.forward.rope import cos_sin
 from specchat.heads.block_convolution import BlockConvolution, ConvolvedAttention, ConvolvedMlp
@@ -36,6 +37,11 @@ from specchat.models.moe_weights import load_moe
 from specchat.models.tensor_files import WeightLoader
 
 SHARED_EXPERTS = ("mlp.shared_experts", "mlp.shared_expert")  # of DeepSeek and GLM; of Qwen
+
+
+def layer_count(target: Model) -> int:
+    """The decoder layers of a target; 0: unknown. Some of them may have no rows in its KV cache."""
+    return len(target.weights.layers) if isinstance(target, LlamaModel) else len(target.pool.layout.shapes)
 
 
 class HeadBackbone:

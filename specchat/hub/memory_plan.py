@@ -16,7 +16,7 @@ from math import ceil
 
 from specchat.devices import CUDA, DeviceKind
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
-from specchat.models.llama_families import GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
+from specchat.models.llama_families import GPU_FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
 
 GIB = 2**30
 BF16_BYTES = 2
@@ -87,7 +87,7 @@ INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4"
 
 def can_quantize(architecture: Architecture) -> bool:
     """Whether models.weights has a choice: transformers computes quantized checkpoints in their own format only."""
-    return architecture.family in LLAMA_LIKE_FAMILIES or architecture.stored_format in FLOAT_FORMATS
+    return architecture.family in GPU_FAMILIES or architecture.stored_format in FLOAT_FORMATS
 
 
 def listed_formats(architecture: Architecture) -> tuple[str, ...]:

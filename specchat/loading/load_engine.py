@@ -38,6 +38,7 @@ from specchat.engine.model import Model, StatefulModel
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
 from specchat.forward.quant_linear import BLOCKS_OF_8_BITS
+from specchat.heads.assistant_head import AssistantHead
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
@@ -117,7 +118,8 @@ class Engine:
         models = {"target": self.resources.target, "draft": self.resources.draft_model}
         loaded = {name: model for name, model in models.items() if model is not None}
         heads = self.resources.heads
-        pools = [each.pool for each in (*loaded.values(), *heads.values()) if not isinstance(each, MedusaHead)]
+        without_cache = (MedusaHead, AssistantHead)
+        pools = [each.pool for each in (*loaded.values(), *heads.values()) if not isinstance(each, without_cache)]
         weights = {name: each.bytes for name, each in (*loaded.items(), *heads.items())}
         return weights | {"kv_cache": sum(pool.bytes for pool in pools)}
 

@@ -26,7 +26,11 @@ from tests.forward.threads import with_threads
 
 INPUTS, OUTPUTS = 768, 35  # three super-blocks, and no whole number of lanes
 DTYPES = [torch.float32, torch.bfloat16]
-SCALE_BYTES = {"Q4_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}  # of half floats, if not only 0
+SCALES_AND_MINIMUMS = (0, 2)
+SCALE_BYTES = {  # of half floats, if not only 0
+    **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), SCALES_AND_MINIMUMS),
+    "Q6_K": (208,),
+}
 needs_kernels = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
 
 
@@ -155,7 +159,7 @@ def test_a_row_is_near_the_float_result_and_the_same_in_every_batch(kernels: Nat
 
 @needs_kernels
 @pytest.mark.parametrize("groups", [1, 3, 18])  # of 32 inputs; CPUs with tiles multiply four together
-@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q8_0"])
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
 def test_any_number_of_groups_is_multiplied(kernels: NativeKernels, name, groups):
     inputs = 32 * groups
     blocks, numbers = stored(name, inputs=inputs)
