@@ -24,6 +24,7 @@ FILE = Attachment("total.py", "def total(xs):\n    return sum(xs)\n")
 WITHOUT_MODELS = frozenset({"auto", "plain", "lookup"})
 DRAFT = WITHOUT_MODELS | {"draft"}
 ALL_DRAFTERS = frozenset(DRAFTER_NAMES)
+NEVER_ORDERED = frozenset({"auto", "magicdec"})  # auto does not try magicdec: trials cost more than it brings
 
 
 @pytest.fixture(autouse=True)
@@ -139,8 +140,8 @@ def test_calls_and_what_follows_results_are_kinds_of_their_own(request_, kind):
 def test_the_order_has_every_available_drafter_once():
     for kind in NAMES:
         for available in (WITHOUT_MODELS, DRAFT, ALL_DRAFTERS):
-            assert available - {"auto"} == set(by_rules("x", RouteRule(kind=kind), available=available).drafter_order)
-            assert len(available) - 1 == len(by_rules("x", RouteRule(kind=kind), available=available).drafter_order)
+            order = by_rules("x", RouteRule(kind=kind), available=available).drafter_order
+            assert sorted(available - NEVER_ORDERED) == sorted(order)
 
 
 def test_a_head_goes_before_a_draft_model_in_a_chat():
@@ -149,7 +150,7 @@ def test_a_head_goes_before_a_draft_model_in_a_chat():
 
 def test_every_kind_of_the_profiles_has_a_reason_and_an_order():
     assert {*NAMES, *TOOL_KINDS} == KIND_DEFAULTS.keys()
-    assert all({*kind.drafter_order} == {*DRAFTER_NAMES} - {"auto"} for kind in KIND_DEFAULTS.values())
+    assert all({*kind.drafter_order} == ALL_DRAFTERS - NEVER_ORDERED for kind in KIND_DEFAULTS.values())
 
 
 def test_a_high_temperature_puts_plain_decoding_first():

@@ -57,8 +57,8 @@ def test_without_a_person_it_says_what_it_would_do_and_does_nothing(monkeypatch,
     done = ran(monkeypatch)
 
     assert 0 == done.code
-    assert b"would choose google/gemma-4-12B-it (nf4-double) with prompt lookup" in done.out
-    assert b"would run: specchat models pull google/gemma-4-12B-it\n" in done.out
+    assert b"would choose Qwen/Qwen3.5-9B (nf4-double) with its own mtp head" in done.out
+    assert b"would run: specchat models pull Qwen/Qwen3.5-9B\n" in done.out
     assert [] == written(own_folders) == pulled
 
 
@@ -66,9 +66,9 @@ def test_a_yes_fetches_the_best_pair_and_uses_it_from_now_on(monkeypatch, own_fo
     done = ran(monkeypatch, "--yes")
 
     assert 0 == done.code
-    assert [("google/gemma-4-12B-it", "")] == pulled
+    assert [("Qwen/Qwen3.5-9B", "")] == pulled
     assert ["chat.toml"] == written(own_folders)
-    assert "google/gemma-4-12B-it" == load_profile("chat").models.target
+    assert "Qwen/Qwen3.5-9B" == load_profile("chat").models.target
     assert load_profile("chat").routes == load_profile("plain").routes
     assert b"specchat\n" in done.out
     assert [] == opened
@@ -90,7 +90,7 @@ def test_answers_are_heard(monkeypatch, own_folders):
     assert 0 == done.code
     assert 4096 == profile.limits.context
     assert [profile.models.target] == [source for source, _ in pulled]
-    assert "Qwen/Qwen3.5-9B" == profile.models.target
+    assert "ibm-granite/granite-4.1-8b" == profile.models.target
     assert b"specchat -P best" in done.out
     assert ["best"] == opened
 
@@ -108,7 +108,7 @@ def test_who_wants_no_download_gets_a_profile_that_breaks_nothing(monkeypatch, o
     done = ran(monkeypatch, answers="\n\n\nn\n", on_terminal=True)
 
     assert ["best.toml"] == written(own_folders)
-    assert b"download first:  specchat models pull google/gemma-4-12B-it" in done.out
+    assert b"download first:  specchat models pull Qwen/Qwen3.5-9B" in done.out
     assert [("starter?", "")] == pulled
     assert [] == opened  # nothing is here to chat with
 
@@ -141,7 +141,7 @@ def test_without_a_download_the_starter_is_not_offered(monkeypatch, own_folders)
 
 
 def test_what_lies_here_already_is_not_fetched(monkeypatch, own_folders):
-    for name in ("google--gemma-4-12B-it",):
+    for name in ("Qwen--Qwen3.5-9B",):
         (hub_cache_folder() / f"models--{name}" / "snapshots" / "abc").mkdir(parents=True)
 
     assert 0 == ran(monkeypatch, "--yes").code
