@@ -334,7 +334,7 @@ void load_tile_config(int64_t height) {
     config.load();
 }
 
-// Some groups of weights of LANES outputs, and their products with a block of rows.
+// As many groups of weights of LANES outputs as have CHUNK scales.
 template <class F>
 struct TileChunk {
     static constexpr int GROUPS = CHUNK / F::SCALES, STRIDE = GROUP / F::SCALES;  // inputs with one scale
