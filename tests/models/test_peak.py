@@ -47,6 +47,8 @@ from pathlib import Path
 from threading import Event, Thread
 import torch
 from transformers.models.gpt_neox import modeling_gpt_neox
+from specchat.forward.linear import WeightSource
+from specchat.forward.quant_linear import quant_linear
 from specchat.models import transformers_files
 from specchat.models.load import load_model
 from specchat.models.load_options import LoadOptions
@@ -61,6 +63,8 @@ def watch():
 
 torch.set_num_threads(1)
 folder, weights = sys.argv[1:]
+ones = torch.ones(64, 64, dtype=torch.bfloat16)
+quant_linear(WeightSource.from_tensor(ones), weights)(ones[:1])
 before, samples, is_loaded = own_mebibytes(), [], Event()
 thread = Thread(target=watch)
 thread.start()
