@@ -50,7 +50,18 @@ _GRANITE = {
     "embedding_multiplier": 6.0, "attention_multiplier": 0.3, "residual_multiplier": 0.22, "logits_scaling": 3.0,
     "attention_bias": True,
 }  # fmt: skip
+_GEMMA4 = {  # its last layers read the keys and values of the second and the third
+    "num_hidden_layers": 5, "num_kv_shared_layers": 2, "sliding_window": 24, "global_head_dim": 16,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": VOCABULARY, "use_double_wide_mlp": True,
+    "final_logit_softcapping": 5.0,
+}  # fmt: skip
+_GEMMA4_UNIFIED = {
+    "layer_types": ["sliding_attention", "full_attention", "full_attention"], "sliding_window": 24,
+    "global_head_dim": 20, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+}  # fmt: skip
 _EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": True}
+_SHARED_EXPERTS = _EXPERTS | {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}
 _YARN = {
     "rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
     "original_max_position_embeddings": 4096,
@@ -61,10 +72,17 @@ _DELTA = {
 }  # fmt: skip
 HYBRIDS = {
     "qwen3_5": ("Qwen3_5Text", {}),
-    "qwen3_next": ("Qwen3Next", {"num_experts": 0, "mlp_only_layers": [0, 1, 2]}),
+    "qwen3_next": ("Qwen3Next", _SHARED_EXPERTS | {"mlp_only_layers": [1]}),
+    "qwen3_5_moe": ("Qwen3_5MoeText", _SHARED_EXPERTS),
 }
+_GPT_OSS = {
+    "num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN,
+    "hidden_size": 64, "intermediate_size": 96,  # whole blocks of MXFP4
+}  # fmt: skip
 VARIATIONS = {
     "gemma": ("Gemma", {"tie_word_embeddings": False}),
+    "gemma4": ("Gemma4Text", _GEMMA4),
+    "gemma4_unified": ("Gemma4UnifiedText", _GEMMA4_UNIFIED),
     "granite": ("Granite", _GRANITE),
     "phi3": ("Phi3", {"sliding_window": 24}),
     "olmo2": ("Olmo2", {}),
@@ -75,12 +93,9 @@ VARIATIONS = {
     "ministral": ("Ministral", {"sliding_window": 24}),
     "qwen3_moe": ("Qwen3Moe", _EXPERTS | {"moe_intermediate_size": 40, "mlp_only_layers": [1]}),
     "mixtral": ("Mixtral", {"num_local_experts": 6}),
-    "qwen2_moe": ("Qwen2Moe", _EXPERTS | {"moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}),
+    "qwen2_moe": ("Qwen2Moe", _SHARED_EXPERTS),
     "olmoe": ("Olmoe", _EXPERTS),
-    "gpt_oss": (
-        "GptOss",
-        {"num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN},
-    ),
+    "gpt_oss": ("GptOss", _GPT_OSS),
     **{name: (family, _DELTA | extra) for name, (family, extra) in HYBRIDS.items()},
 }
 OTHERS = {"cohere": ("Cohere", {})}  # computed by transformers
@@ -98,10 +113,9 @@ def network(
     config = getattr(transformers, f"{family}Config")(**(SIZES | sizes | extra))
     model = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")(config)
     if shape in VARIATIONS:
-        for weights in (
-            each for name, each in model.named_parameters() if name.endswith(("norm.weight", "bias", "sinks"))
-        ):
-            torch.nn.init.normal_(weights, mean=float(weights.data.mean()), std=0.2)
+        for name, weights in (*model.named_parameters(), *model.named_buffers()):
+            if name.endswith(("norm.weight", "bias", "sinks", "layer_scalar")):
+                torch.nn.init.normal_(weights, mean=float(weights.data.mean()), std=0.2)
     return model.to(device, dtype).eval()
 
 
@@ -261,12 +275,12 @@ def calling(template: str, *tokens: str) -> Path:
 
 
 @lru_cache
-def speaking(layers: int = 2, seed: int = 1) -> Path:
+def speaking(layers: int = 2, seed: int = 1, shape: str = "llama") -> Path:
     """The folder of a random network with a byte tokenizer, as a hub stores it."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    folder = Path(_FOLDER.name, f"speaking-{layers}-{seed}")
-    network("llama", layers, seed, vocabulary=SPEAKING).save_pretrained(folder)
+    folder = Path(_FOLDER.name, f"speaking-{shape}-{layers}-{seed}")
+    network(shape, layers, seed, vocabulary=SPEAKING).save_pretrained(folder)
     control = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
     pieces = [*control, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     backend = Tokenizer(models.BPE({piece: index for index, piece in enumerate(pieces)}, []))

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from specchat.drafters.assistant import Assistant
 from specchat.drafters.dflash import DFlashDrafter
 from specchat.drafters.eagle import EagleDrafter, TreeConfig
 from specchat.drafters.early_exit import EarlyExit
@@ -24,6 +25,7 @@ from specchat.engine.decode import Generation
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.forward.llama import LlamaModel
+from specchat.heads.assistant_head import AssistantHead
 from specchat.heads.detect import inspect_head
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.hydra_head import HydraHead
@@ -49,6 +51,15 @@ CONFIGS = {
     "mtp latent": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64}
     | {"model_type": "deepseek_v3", "mtp_hidden_states": "post_norm"},
     "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
+    "assistant": {
+        "model_type": "gemma4_assistant", "backbone_hidden_size": 48, "text_config": {
+            "model_type": "gemma4_text", "hidden_size": 20, "intermediate_size": 24, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "global_head_dim": 16,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 8,
+            "vocab_size": VOCABULARY, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
+            "num_kv_shared_layers": 3,
+        },
+    },
     "hydra": {"hydra_num_heads": 3, "hydra_num_layers": 1, "grounded_heads": True},
     "hydra++": {"hydra_num_heads": 3, "hydra_head_arch": "prefix-mlp", "max_position_embeddings": 64},
     "dflash": {
@@ -93,6 +104,8 @@ def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Dr
             return Medusa(head, target)
         case HydraHead():
             return Hydra(head, target)
+        case AssistantHead():
+            return Assistant(head)
         case DFlashHead():
             return DFlashDrafter(head, target)
         case PEagleHead():
@@ -184,6 +197,21 @@ def _medusa() -> dict[str, Tensor]:
     return weights | {f"{head}.0.linear.bias": torch.zeros(WIDTH) for head in range(3)}
 
 
+def _assistant() -> dict[str, Tensor]:
+    """For a target with Gemma 4's layers: its full attention has heads of another size."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "pre_projection": (20, 2 * WIDTH), "post_projection": (WIDTH, 20), "model.embed_tokens": (VOCABULARY, 20),
+        "model.norm": (20,),
+    }  # fmt: skip
+    for layer, size in enumerate((12, 12, 16)):
+        at = f"model.layers.{layer}"
+        norms = ("input", "post_attention", "pre_feedforward", "post_feedforward")
+        shapes |= {f"{at}.{name}_layernorm": (20,) for name in norms} | {f"{at}.self_attn.q_norm": (size,)}
+        shapes |= {f"{at}.self_attn.q_proj": (4 * size, 20), f"{at}.self_attn.o_proj": (20, 4 * size)}
+        shapes |= {f"{at}.mlp.{part}_proj": (24, 20) for part in ("gate", "up")} | {f"{at}.mlp.down_proj": (20, 24)}
+    return _random(shapes)
+
+
 def _hydra() -> dict[str, Tensor]:
     shapes: dict[str, tuple[int, ...]] = {}
     for head in range(3):
@@ -234,6 +262,7 @@ def _dspark() -> dict[str, Tensor]:
 
 
 TENSORS = {
+    "assistant": _assistant,
     "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent, "medusa": _medusa, "hydra": _hydra,
     "hydra++": _hydra_plus, "dflash": _dflash, "dflash2": _dflash2, "dspark": _dspark, "peagle": _peagle,
 }  # fmt: skip

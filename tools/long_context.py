@@ -1,6 +1,9 @@
-"""What long contexts cost on a CPU: a one-row pass over a KV cache of floats and of 8 bits, by its length.
+"""What long contexts cost on a CPU: passes over a KV cache of floats and of 8 bits, by its length.
 
     python -m tools.long_context --model-shape 0.5b --dtype bfloat16 --contexts 512,1024,8192,16384 --rounds 9
+
+t(1) is a pass over one row, c(5) one over five rows by t(1): it verifies a chain of four draft tokens. *draft* is a
+draft pass of MagicDec by t(1).
 
 Both formats share the weights, and every round measures all of them in turn. The figures are CPU time, which other load
 on the machine changes less than it changes the time on the clock.
@@ -9,15 +12,18 @@ on the machine changes less than it changes the time on the clock.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
 from time import process_time
 
 import torch
 
 from specchat.bench.columns import markdown_table
-from specchat.bench.pass_costs import MedianRange, load_models, pass_seconds, random_context
+from specchat.bench.pass_costs import ROOT_TOKEN, MedianRange, load_models, pass_seconds, random_context
 from specchat.bench.random_models import random_model_folder
+from specchat.drafters.magicdec import MagicDec
 from specchat.engine.cache import KVCache
 from specchat.forward.llama import LlamaModel
 from specchat.profile import load_profile
@@ -28,10 +34,28 @@ def with_int8_kv(model: LlamaModel) -> LlamaModel:
     return LlamaModel(model.dimensions, model.weights, model.context_window, model.limits, has_int8_kv=True)
 
 
-def cpu_seconds(model: LlamaModel, cache: KVCache) -> float:
-    """CPU seconds of a pass over one row."""
+@dataclass(frozen=True)
+class PassTimes:
+    """CPU seconds of passes in one round."""
+
+    one_row: float
+    five_rows: float
+    draft: float
+
+    @classmethod
+    def measure(cls, model: LlamaModel, cache: KVCache) -> PassTimes:
+        drafter = MagicDec(model)
+        passes = (
+            lambda: pass_seconds(model, cache, 1),
+            lambda: pass_seconds(model, cache, 5),
+            lambda: drafter.draft_logits(ROOT_TOKEN, cache),
+        )
+        return cls(*map(_cpu_seconds, passes))
+
+
+def _cpu_seconds(run_pass: Callable[[], object]) -> float:
     started_at = process_time()
-    pass_seconds(model, cache, 1)
+    run_pass()
     return process_time() - started_at
 
 
@@ -42,13 +66,16 @@ def measure(model: LlamaModel, contexts: Sequence[int], rounds: int) -> Iterator
         with ExitStack() as stack:
             caches = [stack.enter_context(random_context(each, context)).cache for each in models]
             timed = [
-                [cpu_seconds(each, cache) for each, cache in zip(models, caches, strict=True)]
+                [PassTimes.measure(each, cache) for each, cache in zip(models, caches, strict=True)]
                 for _ in range(rounds + 1)
             ][1:]  # the first round warms up
-        floats, int8 = (MedianRange.from_values(each) for each in zip(*timed, strict=True))
-        ratio = MedianRange.from_values(small / large for large, small in timed)
         sizes = [f"{context * each.pool.layout.bytes_per_row / 2**20:.1f}" for each in models]
-        yield [str(context), *sizes, floats.to_text(1, 1000), int8.to_text(1, 1000), ratio.to_text(2)]
+        by_format = list(zip(*timed, strict=True))
+        seconds = [MedianRange.from_values(each.one_row for each in times).to_text(1, 1000) for times in by_format]
+        ratio = MedianRange.from_values(small.one_row / large.one_row for large, small in timed).to_text(2)
+        wide = [f"{median(each.five_rows / each.one_row for each in times):.2f}" for times in by_format]
+        drafts = [f"{median(each.draft / each.one_row for each in times):.2f}" for times in by_format]
+        yield [str(context), *sizes, *seconds, ratio, *wide, *drafts]
 
 
 def main() -> None:
@@ -67,7 +94,10 @@ def main() -> None:
     torch.manual_seed(0)
     [loaded] = load_models(profile, [arguments.dtype], max(contexts), arguments.threads)
     assert isinstance(loaded.target, LlamaModel)
-    header = ["context", "MiB, float", "MiB, int8", "t(1) ms, float", "t(1) ms, int8", "int8 / float"]
+    header = [
+        "context", "MiB, float", "MiB, int8", "t(1) ms, float", "t(1) ms, int8", "int8 / float",
+        "c(5), float", "c(5), int8", "draft, float", "draft, int8",
+    ]  # fmt: skip
     print(markdown_table(header, measure(loaded.target, contexts, arguments.rounds)))
 
 

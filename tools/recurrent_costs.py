@@ -3,8 +3,9 @@
     python -m tools.recurrent_costs passes --shape qwen3_5 --rounds 7
     python -m tools.recurrent_costs going-back
 
-Passes: random weights of a shape, stepped row by row and computed in chunks by transformers, in turn. A step verifies a
-chain of which only the first row is accepted, so it includes what a rejection costs. Times are CPU time.
+Passes: random weights of a shape, in our own passes where they compute the family, stepped row by row in those of
+transformers, and computed in chunks by transformers, in turn. A step verifies a chain of which only the first row is
+accepted, so it includes what a rejection costs; a prompt has CONTEXT tokens. Times are CPU time.
 
 Going back: tiny random networks; the text is edited near its end, and the answer is compared with that to a fresh text.
 """
@@ -15,6 +16,8 @@ import argparse
 import random
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -29,6 +32,7 @@ from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.decoding_probe import build_model, find_form
 from specchat.forward.recurrent import RecurrentModel
+from specchat.models.llama_weights import is_llama_like, load_llama
 from tools.zoo_networks import tiny_network
 
 VOCABULARY = 32768
@@ -72,45 +76,65 @@ def random_network(shape: str, dtype: torch.dtype) -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(CONFIG_MAPPING[family](**sizes), dtype=dtype).eval()
 
 
-def step_seconds(model: Model, generation: Generation, rows: int) -> float:
-    """The CPU time of a step over so many rows whose drafts are all rejected, after one like it."""
-    tree = DraftTree(5)
-    tree.add_chain([5] * (rows - 1))
-    model.forward(tree, generation.cache)
-    generation.cache.commit([0])
+def own_passes(network: PreTrainedModel) -> Model:
+    with TemporaryDirectory() as folder:
+        network.save_pretrained(folder)
+        return load_llama(Path(folder), network.dtype, network.device, None, BatchLimits())
+
+
+def prompt_seconds(generation: Generation, prompt: list[int]) -> float:
+    """The CPU time of a prompt that replaces the text."""
+    generation.replace_tokens([0])
+    generation.replace_tokens(prompt)
     started_at = time.process_time()
-    for _ in range(PASSES):
-        model.forward(tree, generation.cache)
-        generation.cache.commit([0])
-    return (time.process_time() - started_at) / PASSES
+    with generation.target.pool.acquire_slot(generation.cache, 2 * CONTEXT):
+        list(generation.prefill())
+    return time.process_time() - started_at
+
+
+def step_seconds(generation: Generation, rows: int) -> float:
+    """The CPU time of a step over so many rows whose drafts are all rejected, after one like it."""
+    model, cache, tree = generation.target, generation.cache, DraftTree(5)
+    tree.add_chain([5] * (rows - 1))
+    with model.pool.acquire_slot(cache, 2 * CONTEXT):
+        model.forward(tree, cache)
+        cache.commit([0])
+        started_at = time.process_time()
+        for _ in range(PASSES):
+            model.forward(tree, cache)
+            cache.commit([0])
+        return (time.process_time() - started_at) / PASSES
 
 
 def pass_rows(shape: str, dtype: torch.dtype, rounds: int) -> Iterator[str]:
     """A table: milliseconds of a step over one row, and the other steps relative to it."""
     network = random_network(shape, dtype)
-    models = {
+    models: dict[str, Model] = {
         "chunks and replay": RecurrentModel(network, steps_rows=False),
         "stepped": RecurrentModel(network),
     }
-    generations: dict[str, Generation] = {}
-    for name, model in models.items():
-        generations[name] = Generation(model)
-        generations[name].replace_tokens([5 + index % 1000 for index in range(CONTEXT)])
-        list(generations[name].prefill())
+    if is_llama_like(network.config.to_dict()):
+        models["own passes"] = own_passes(network)
+    generations = {name: Generation(model) for name, model in models.items()}
+    prompt = [5 + index % 1000 for index in range(CONTEXT)]
     seconds: dict[tuple[str, int], float] = {}
     for _round in range(rounds):
+        for name, generation in generations.items():
+            value = prompt_seconds(generation, prompt)
+            seconds[name, 0] = min(value, seconds.get((name, 0), value))
         for rows in ROW_COUNTS:
-            for name, model in models.items():
-                value = step_seconds(model, generations[name], rows)
+            for name, generation in generations.items():
+                value = step_seconds(generation, rows)
                 seconds[name, rows] = min(value, seconds.get((name, rows), value))
     parameters = sum(each.numel() for each in network.parameters()) / 1e6
     yield f"{shape}, {parameters:.0f}M parameters, {dtype}, {torch.get_num_threads()} threads, {rounds} rounds\n"
-    yield "| recurrent layers | 1 row (ms) | " + " | ".join(f"c({rows})" for rows in ROW_COUNTS[1:]) + " |"
-    yield "|---" * (1 + len(ROW_COUNTS)) + "|"
+    columns = " | ".join(f"c({rows})" for rows in ROW_COUNTS[1:])
+    yield f"| recurrent layers | 1 row (ms) | {columns} | prompt (ms) |"
+    yield "|---" * (2 + len(ROW_COUNTS)) + "|"
     for name in models:
         single = seconds[name, 1]
         costs = (f"{seconds[name, rows] / single:.2f}" for rows in ROW_COUNTS[1:])
-        yield f"| {name} | {1000 * single:.1f} | {' | '.join(costs)} |"
+        yield f"| {name} | {1000 * single:.1f} | {' | '.join(costs)} | {1000 * seconds[name, 0]:.0f} |"
 
 
 def answer(model: Model, generation: Generation) -> list[int]:

@@ -17,7 +17,21 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import InputError
-from specchat.models.llama_families import FAMILIES, has_experts, network_config
+from specchat.forward.layer_shape import LayerShape
+from specchat.forward.llama import Dimensions
+from specchat.models.llama_families import (
+    FAMILIES,
+    LAYER_SCALAR,
+    PER_LAYER_EMBEDDING,
+    PER_LAYER_GATE,
+    PER_LAYER_MODEL_PROJECTION,
+    PER_LAYER_NORM,
+    PER_LAYER_OUTPUT_NORM,
+    PER_LAYER_PROJECTION,
+    has_experts,
+    network_config,
+)
+from specchat.models.llama_manifest import read_dimensions
 from specchat.models.llama_weights import is_llama_like
 from specchat.paths import cache_folder
 
@@ -33,6 +47,14 @@ MODEL_CONFIGS: Mapping[str, dict[str, Any]] = {
         "head_dim": 256, "vocab_size": 262144, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
         "query_pre_attn_scalar": 256, "sliding_window": 512, "hidden_activation": "gelu_pytorch_tanh",
     },
+    "gemma4-360m": {
+        "model_type": "gemma4_text", "architectures": ["Gemma4ForCausalLM"], "hidden_size": 768,
+        "intermediate_size": 3072, "num_hidden_layers": 15, "num_attention_heads": 4, "num_key_value_heads": 1,
+        "head_dim": 256, "global_head_dim": 512, "vocab_size": 65536, "max_position_embeddings": 32768,
+        "sliding_window": 512, "num_kv_shared_layers": 6, "use_double_wide_mlp": True, "rms_norm_eps": 1e-6,
+        "layer_types": [*["sliding_attention"] * 4, "full_attention"] * 3, "hidden_size_per_layer_input": 128,
+        "vocab_size_per_layer_input": 65536, "hidden_activation": "gelu_pytorch_tanh",
+    },
     "moe-0.7b-a0.1b": {
         "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 768,
         "intermediate_size": 2048, "moe_intermediate_size": 256, "num_experts": 64, "num_experts_per_tok": 8,
@@ -46,11 +68,12 @@ MODEL_CONFIGS: Mapping[str, dict[str, Any]] = {
         "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
     },
 }  # fmt: skip
-QK_NORM_TYPES = ("qwen3", "qwen3_moe", "gemma3_text")
+QK_NORM_TYPES = ("qwen3", "qwen3_moe", "gemma3_text", "gemma4_text")
 SHAPE_TYPES = ("llama", "mistral", "qwen2", "gemma2", *QK_NORM_TYPES)  # whose tensors are written here
 RANDOM_WEIGHTS_WARNING = "the weights are random: the text is meaningless, the times are not"
 RESIDUAL_SCALE = 0.02  # of the output of each layer
 WEIGHT_STD = 0.02
+LAYER_SCALE = 0.98  # of the hidden states of a layer that has such a number
 CONTROL_TOKENS = ("<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
@@ -108,30 +131,49 @@ def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / file, {"format": "pt"})
         weight_map.update(dict.fromkeys(tensors, file))
 
-    for number in range(config["num_hidden_layers"]):
-        write(f"model-{number + 1:05d}.safetensors", dict(_layer(config, number, rng)))
+    sizes = read_dimensions(config, folder)
+    for number in range(sizes.layers):
+        tensors = dict(_layer(config, sizes.shape(number), number, rng))
+        write(f"model-{number + 1:05d}.safetensors", tensors)
     size = config["hidden_size"]
     embedding = _random_tensor((config["vocab_size"], size), 1.0, rng)
     ends = {"model.embed_tokens.weight": embedding, "model.norm.weight": _neutral_norm(config, size)}
+    ends |= dict(_per_layer_input(sizes, rng))
     write("model-00000.safetensors", {**ends, "lm_head.weight": embedding.roll(1, 0) * size**-0.5})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
 
-def _layer(config: Mapping[str, Any], number: int, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+def _per_layer_input(sizes: Dimensions, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    if small := sizes.per_layer_input_size:
+        width = sizes.layers * small
+        yield f"{PER_LAYER_EMBEDDING}.weight", _random_tensor((sizes.per_layer_vocab_size, width), WEIGHT_STD, rng)
+        yield f"{PER_LAYER_MODEL_PROJECTION}.weight", _random_tensor((width, sizes.hidden_size), WEIGHT_STD, rng)
+        yield f"{PER_LAYER_NORM}.weight", torch.ones(small, dtype=torch.bfloat16)
+
+
+def _layer(
+    config: Mapping[str, Any], shape: LayerShape, number: int, rng: torch.Generator
+) -> Iterator[tuple[str, Tensor]]:
     prefix, size, heads = f"model.layers.{number}", config["hidden_size"], config["num_attention_heads"]
-    head = config.get("head_dim") or size // heads
-    kv_heads = config.get("num_key_value_heads") or heads
+    head, kv_heads = shape.head_size, shape.kv_heads
     for norm in FAMILIES[config["model_type"]].names.norms:
         yield f"{prefix}.{norm}.weight", _neutral_norm(config, size)
     for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
+        if f"self_attn.{part}_proj" not in FAMILIES[config["model_type"]].names.qkv_of(shape):
+            continue
         yield f"{prefix}.self_attn.{part}_proj.weight", _random_tensor((count * head, size), WEIGHT_STD, rng)
         if config["model_type"] == "qwen2":
             yield f"{prefix}.self_attn.{part}_proj.bias", _random_tensor((count * head,), WEIGHT_STD, rng)
         if config["model_type"] in QK_NORM_TYPES and part != "v":
             yield f"{prefix}.self_attn.{part}_norm.weight", _neutral_norm(config, head)
     yield f"{prefix}.self_attn.o_proj.weight", _random_tensor((size, heads * head), RESIDUAL_SCALE * WEIGHT_STD, rng)
+    if small := config.get("hidden_size_per_layer_input"):
+        yield f"{prefix}.{PER_LAYER_GATE}.weight", _random_tensor((small, size), WEIGHT_STD, rng)
+        yield f"{prefix}.{PER_LAYER_PROJECTION}.weight", _random_tensor((size, small), WEIGHT_STD, rng)
+        yield f"{prefix}.{PER_LAYER_OUTPUT_NORM}.weight", _neutral_norm(config, size)
+        yield f"{prefix}.{LAYER_SCALAR}", torch.full((1,), LAYER_SCALE, dtype=torch.bfloat16)
     if not has_experts(config, number):
-        yield from _mlp(f"{prefix}.mlp", size, config["intermediate_size"], rng)
+        yield from _mlp(f"{prefix}.mlp", size, shape.intermediate_size, rng)
         return
     yield f"{prefix}.mlp.gate.weight", _random_tensor((config["num_experts"], size), WEIGHT_STD, rng)
     for expert in range(config["num_experts"]):

@@ -88,7 +88,7 @@ class LoadedModels:
     chooser_state: ChooserState
     reference_corpus: ReferenceCorpus | None = None
     notices: tuple[str, ...] = ()  # about the loaded models, for the first answer of each session
-    kv_files: KVFiles | None = None  # None where a text cannot be continued from rows alone
+    kv_files: KVFiles | None = None  # None where rows and states of a text cannot be stored
 
 
 class Session(AbstractContextManager["Session"]):

@@ -16,7 +16,9 @@ from specchat.errors import UsageError
 @click.option("--rounds", default=9, show_default=True, help="Repetitions; all measurements take turns.")
 @click.option("--threads", default=0, help="Threads of a pass; 0 leaves it to the engine.")
 @click.option(
-    "--model-shape", default="", help="Random weights instead: 0.5b, gemma-270m, moe-0.7b-a0.1b, 8b, or a config.json."
+    "--model-shape",
+    default="",
+    help="Random weights instead: 0.5b, gemma-270m, gemma4-360m, moe-0.7b-a0.1b, 8b, or a config.json.",
 )
 @click.option("--transformers", "beside_transformers", is_flag=True, help="Only compare with transformers, in turn.")
 @profile_options

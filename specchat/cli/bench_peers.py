@@ -24,7 +24,7 @@ from specchat.errors import InputError, UsageError
 @click.option(
     "--model-shape",
     default="",
-    help="Random weights and edits of numbers: 0.5b, gemma-270m, moe-0.7b-a0.1b, 8b, or a config.json.",
+    help="Random weights, edits of numbers: 0.5b, gemma-270m, gemma4-360m, moe-0.7b-a0.1b, 8b, or a config.json.",
 )
 @click.option("--replace-interval", default=20, show_default=True, help="Numbers between two that an edit replaces.")
 @click.option("--filter", "name_filter", default="", help="Only comparisons whose name contains this, as 'generate'.")

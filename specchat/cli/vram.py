@@ -39,7 +39,7 @@ from specchat.profile import load_profile
 MIN_GIB = 1.5  # smaller tables are in MiB
 EXTRA_CONTEXTS = (4096, 16384)  # columns beside the requested one
 FIT_COLOURS = {"fits": "green", "tight": "yellow", "no": "red"}
-FP8_METHODS = ("fp8", "fbgemm_fp8")  # the names in checkpoints
+FP8_METHODS, MXFP4 = ("fp8", "fbgemm_fp8"), "mxfp4"  # the names in checkpoints
 
 
 @click.command()
@@ -186,6 +186,8 @@ def _weight_notes(architecture: Architecture) -> Iterator[str]:
         yield 'its weights are stored in 8 bits: models.weights = "float" converts them to bf16, "fp8" keeps them'
     elif architecture.stored_format in INT4_CHECKPOINTS and architecture.family in LLAMA_LIKE_FAMILIES:
         yield 'its weights are stored in 4 bits: with models.weights = "float" a CUDA GPU keeps them, a CPU makes bf16'
+    elif architecture.stored_format == MXFP4 and architecture.family in LLAMA_LIKE_FAMILIES:
+        yield 'its experts are stored in 4 bits: models.weights = "float" converts them to bf16, "nf4" keeps 4 bits'
     embeddings = format_gib(BF16_BYTES * architecture.parameters_of_kind(EMBEDDING))
     if not can_quantize(architecture):
         yield f"its checkpoint is in {architecture.stored_format}: models.weights has no choice of another format"

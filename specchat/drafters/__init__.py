@@ -15,6 +15,7 @@ exit_selftest.py     after how many layers of the target drafting pays most
 candidate_tree.py    a tree of the candidates of several heads, each for one position ahead
 medusa.py            Medusa heads
 hydra.py             Hydra heads, whose candidates depend on the path to them
+assistant.py         Gemma 4's assistants, which read the keys and values of the target
 pair_drafter.py      the base of drafters whose head reads pairs of a hidden state and a token
 eagle.py             EAGLE and MTP heads
 eagle_graph.py       their trees on a GPU, as one CUDA graph

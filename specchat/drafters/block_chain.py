@@ -1,4 +1,4 @@
-"""The chain of a block whose positions were predicted in one pass: the drafts of DFlash, DSpark and P-EAGLE.
+"""The chain of a block whose positions were predicted in one pass: the drafts of P-EAGLE and of block heads.
 
 The draft is the best token of each position, or one sample for each with rejection sampling. Where a position depends
 on the token before it, positions are read one by one. Knows no head but the output of its pass.

@@ -30,6 +30,7 @@ class MagicDec(SelfDrafter):
     """Drafts with all layers over the sink and a window. A text that fits into both has nothing to skip: no draft."""
 
     name = "magicdec"
+    min_chain_probability = 0.7  # one more draft pass costs more than half a plain one
 
     def __init__(
         self, model: SelfDraftingModel, window_tokens: int = WINDOW_TOKENS, chain_length: int = CHAIN_LENGTH

@@ -7,7 +7,7 @@ subclass to say; this file knows neither layers nor windows.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 
 from torch import Tensor
 
@@ -19,14 +19,15 @@ from specchat.engine.tree import ROOT, DraftTree
 
 CHAIN_LENGTH = 4
 SHORTLIST = 8  # best tokens that get a probability
-MIN_CHAIN_PROBABILITY = 0.4  # a chain below this probability ends
 
 
-class SelfDrafter(Drafter):
+class SelfDrafter(Drafter, ABC):
     """Drafts a chain with the target; at T > 0 each token of it has a second-best sibling.
 
     It needs the target's cache of the whole text except the last token, and proposes nothing without it.
     """
+
+    min_chain_probability = 0.4  # a chain below this probability ends
 
     def __init__(self, model: SelfDraftingModel, chain_length: int = CHAIN_LENGTH) -> None:
         self.model, self.chain_length = model, chain_length
@@ -61,5 +62,5 @@ class SelfDrafter(Drafter):
             best = context.sampler.rank(logits, rows, context.seen_tokens, count=SHORTLIST)
             probability *= float(best.scores[0].softmax(-1)[0])
             leaf = tree.add_siblings(best.token_ids[0, :siblings].tolist(), leaf, self.name)
-            if probability < MIN_CHAIN_PROBABILITY:
+            if probability < self.min_chain_probability:
                 return

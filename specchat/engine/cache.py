@@ -138,10 +138,18 @@ class KVCache:
         is_int8, kv_length = slot.layout.is_int8, kv_length or end - len(skipped)
         stored_keys[:, :, self.length : end] = quantize_rows(keys) if is_int8 else keys
         stored_values[:, :, self.length : end] = quantize_rows(values) if is_int8 else values
-        visible_keys, visible_values = (visible_rows(each, kv_length, skipped) for each in (stored_keys, stored_values))
-        if is_int8:
-            return dequantize_rows(visible_keys, keys.dtype), dequantize_rows(visible_values, values.dtype)
-        return visible_keys, visible_values
+        return self.read(layer, kv_length, skipped)
+
+    def read(self, layer: int, kv_length: int, skipped: range = NO_ROWS) -> tuple[Tensor, Tensor]:
+        """The first `kv_length` rows but the skipped ones, new ones included, in the dtype of the passes.
+
+        [1, H, kv_length, size]
+        """
+        layout, stored = self.require_slot().layout, self.require_slot().layers[layer]
+        keys, values = (visible_rows(each, kv_length, skipped) for each in stored)
+        if layout.is_int8:
+            return dequantize_rows(keys, layout.dtype), dequantize_rows(values, layout.dtype)
+        return keys, values
 
     def kv_location(self, layer: int, kv_length: int, skipped: range = NO_ROWS) -> KVLocation:
         """The rows of a layer, for a pass that writes its rows itself and attends to `kv_length` rows."""

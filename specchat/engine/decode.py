@@ -4,8 +4,8 @@ A `Generation` is a text and all state about it: the target's KV cache and the d
 truncates them, so that after a stop, a cancel or an edit they all describe the same text.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 
 from torch import Tensor
@@ -15,7 +15,15 @@ from specchat.engine.cache import SCRATCH_ROWS, KVCache, Stacks
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.grammar import Grammar, advance_all, constrain_tree
-from specchat.engine.model import MAX_PROMPT_HIDDEN_STATES, Model, ModelOutput, SampledOutput, SamplingModel
+from specchat.engine.model import (
+    MAX_PROMPT_HIDDEN_STATES,
+    Model,
+    ModelOutput,
+    SampledOutput,
+    SamplingModel,
+    StatefulModel,
+    TextStates,
+)
 from specchat.engine.pass_clock import pass_seconds, paused_clock
 from specchat.engine.probabilities import TokenProbabilities, token_probabilities
 from specchat.engine.sampling import Sampler, SeenTokens, pack_samples
@@ -58,10 +66,11 @@ class GenerationConfig:
 
 @dataclass(frozen=True)
 class TextRows:
-    """The tokens of a text, and the rows of a KV cache for all of them but the last."""
+    """The tokens of a text, and what a model computed for all of them but the last."""
 
     tokens: list[int]
     stacks: Stacks
+    states: TextStates = field(default_factory=dict[int, Mapping[str, Tensor]])  # the last one follows the last row
 
 
 class Generation:
@@ -89,12 +98,15 @@ class Generation:
 
     def copy_rows(self) -> TextRows:
         """The text as far as the cache has it, to continue it with the same model later."""
-        return TextRows(self.tokens[: self.cache.length + 1], self.target.pool.copy_rows(self.cache))
+        states = self.target.copy_states(self.cache) if isinstance(self.target, StatefulModel) else {}
+        return TextRows(self.tokens[: self.cache.length + 1], self.target.pool.copy_rows(self.cache), states)
 
     def restore(self, rows: TextRows) -> None:
         """Begin with a text whose rows an earlier generation of this model computed."""
         self.tokens = list(rows.tokens)
         self.target.pool.restore_rows(self.cache, rows.stacks, len(rows.tokens) - 1)
+        if isinstance(self.target, StatefulModel):
+            self.target.restore_states(self.cache, rows.states)
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` tokens, in the text, the cache and the drafters."""

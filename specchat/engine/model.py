@@ -5,6 +5,7 @@ It knows tensors and positions, no drafter and no text. The implementations are 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -17,6 +18,7 @@ from specchat.engine.tree import DraftTree
 
 FINAL_NORM = -1  # the hidden state after the final norm; layer k is the residual stream after k layers
 MAX_PROMPT_HIDDEN_STATES = 2048  # last tokens of a prompt whose hidden states are stored
+TextStates = Mapping[int, Mapping[str, Tensor]]  # states of recurrent layers, by the number of tokens that they follow
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,19 @@ class SamplingModel(Protocol):
 
         `rows` are those of the tree, without penalties.
         """
+        ...
+
+
+@runtime_checkable
+class StatefulModel(Protocol):
+    """A model that keeps states of a text beside the rows of its KV cache."""
+
+    def copy_states(self, cache: KVCache) -> TextStates:
+        """The state after the committed tokens, and a few earlier ones to go back to, in host memory."""
+        ...
+
+    def restore_states(self, cache: KVCache, states: TextStates) -> None:
+        """Give these states to a cache whose rows were restored; the last of them follows its last row."""
         ...
 
 

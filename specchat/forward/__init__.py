@@ -3,6 +3,8 @@
 batch.py                        tokens, positions and attention mask of a pass
 llama.py                        networks of the Llama architecture: embed, decoder layers, LM head
 decoder_layer.py                one layer: attention and MLP with residual connections; heads use it, too
+layer_shape.py                  what the layers of one network may differ in
+per_layer_input.py              per-layer embeddings: a small vector of every layer for a token (Gemma 4)
 linear.py quant_linear.py       matmuls with float weights, and with 8-bit and 4-bit weights
 moe.py                          the MLP of a mixture of experts: router, experts, shared expert; heads use it, too
 expert_linear.py                its linear layers: each expert is read once a pass

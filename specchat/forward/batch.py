@@ -88,6 +88,7 @@ class ForwardBatch:
     cache_rows: CacheRows | None = None  # for kernels of a GPU; None where no mask of bits can say what a row sees
     is_batch_invariant: bool = False  # each row must be bit-identical in every batch: draft trees are verified
     recurrent: RecurrentPass | None = None  # for recurrent layers
+    read_kv: Callable[[int], tuple[Tensor, Tensor]] | None = None  # layer -> visible keys and values, for later layers
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,7 @@ class RowBatch:
             masks,
             partial(cache.write, kv_length=self.kv_length, skipped=self.skipped),
             partial(cache.kv_location, kv_length=self.kv_length, skipped=self.skipped),
+            read_kv=partial(cache.read, kv_length=self.kv_length, skipped=self.skipped),
         )
 
     def cache_rows(self, cache: KVCache, device: torch.device) -> CacheRows | None:

@@ -82,6 +82,10 @@ class Checkpoints(Generic[C]):
         self._snapshots.append(snapshot)
         self.bytes += snapshot.bytes
 
+    def newest(self, count: int) -> list[C]:
+        """At most so many of the last snapshots, oldest first."""
+        return self._snapshots[-count:]
+
     def go_back(self, length: int) -> C | None:
         """The snapshot of this length, without the later ones, whose text is gone; None for the empty text."""
         while self.last_length > length:

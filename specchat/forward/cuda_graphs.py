@@ -71,7 +71,7 @@ class GraphedNetwork:
     compute: Callable[[Tensor, ForwardBatch, DeviceNoise, ForwardDepth], PassOutput]  # from embedded rows
     embedded: Tensor  # no rows, with the size and dtype of embedded ones, on the device [0, D]
     windows: frozenset[int | None]  # sliding windows of the layers
-    attention_mask: Callable[[Tensor], AttentionMask]  # of the rows that each row sees
+    attention_mask: Callable[[Tensor, int | None], AttentionMask]  # of the rows that each row sees, and a window
     reads_cache_rows: bool  # kernels need no mask
 
 
@@ -167,11 +167,11 @@ class CudaGraphs:
         row_position = torch.where(is_node, positions[node], row - first_row)
         masks = {
             window: self._network.attention_mask(
-                allowed if window is None else allowed & (row_position > positions[:, None] - window)
+                allowed if window is None else allowed & (row_position > positions[:, None] - window), window
             )
             for window in self._network.windows
         }
-        return ForwardBatch(positions, masks, write_kv)
+        return ForwardBatch(positions, masks, write_kv, read_kv=self.arena.layers.__getitem__)
 
 
 def warn_without_graphs(error: RuntimeError) -> None:

@@ -17,6 +17,7 @@ from specchat.engine.model import FINAL_NORM
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates
 from specchat.forward.fused_ops import QKV, AttentionDimensions, QKVInputs, TorchOps
 from specchat.forward.linear import Linear
+from specchat.forward.per_layer_input import PerLayerGate, PerLayerInput
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,14 @@ class RopeAngles:
     def at(self, rows: Tensor) -> RopeAngles:
         """Those of some rows of a table."""
         return RopeAngles(self.cos[rows], self.sin[rows])
+
+
+@dataclass(frozen=True)
+class AttentionKind:
+    """What layers whose heads have one size and one rotation share."""
+
+    ops: TorchOps
+    rope: Callable[[Tensor], RopeAngles]  # positions [N] -> angles
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,7 @@ class Attention:
     has_output_gate: bool = False  # qkv_proj has a gate after the query of each head: the output times its sigmoid
     wide_norms: WideNorms | None = None
     sinks: Tensor | None = None  # [H]
+    kv_source: int | None = None  # the earlier layer whose keys and values it reads; `qkv_proj` -> H * head_size
 
     def project_qkv(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles) -> QKV:
         inputs, _gates = self._inputs(hidden_states, ops, rope)
@@ -84,7 +94,8 @@ class Attention:
 
     def __call__(self, hidden_states: Tensor, context: LayerContext, layer: int, window: int | None) -> Tensor:
         inputs, gates = self._inputs(hidden_states, context.ops, context.rope)
-        output = context.ops.attention(inputs, context.batch, layer, window)
+        kv_layer = layer if self.kv_source is None else self.kv_source
+        output = context.ops.attention(inputs, context.batch, kv_layer, window)
         return self.o_proj(output if gates is None else context.ops.sigmoid_gate(output, gates))
 
     def _inputs(self, hidden_states: Tensor, ops: TorchOps, rope: RopeAngles) -> tuple[QKVInputs, Tensor | None]:
@@ -94,7 +105,8 @@ class Attention:
             qkv, gates = _without_gates(qkv, ops.dimensions)
         if self.wide_norms is not None:
             qkv = self.wide_norms(qkv, ops)
-        return QKVInputs(qkv, self.q_norm, self.k_norm, rope.cos, rope.sin, self.sinks), gates
+        writes_kv = self.kv_source is None
+        return QKVInputs(qkv, self.q_norm, self.k_norm, rope.cos, rope.sin, self.sinks, writes_kv), gates
 
 
 def _without_gates(projected: Tensor, sizes: AttentionDimensions) -> tuple[Tensor, Tensor]:
@@ -141,11 +153,16 @@ class DecoderLayer:
     attention_output_norm: Tensor | None = None  # before the residual connection
     mlp_output_norm: Tensor | None = None
     residual_scale: float = 1.0  # of both outputs
-    rope: int = 0  # which of the stack's
+    attention_kind: int = 0  # which of the stack's
+    per_layer_gate: PerLayerGate | None = None
+    output_scale: float = 1.0  # of the hidden states that it passes on
 
     @property
     def norms(self) -> list[Tensor]:
-        norms = (self.input_layernorm, self.attention_output_norm, self.post_attention_layernorm, self.mlp_output_norm)
+        norms = (
+            self.input_layernorm, self.attention_output_norm, self.post_attention_layernorm, self.mlp_output_norm,
+            self.per_layer_gate.norm if self.per_layer_gate is not None else None,
+        )  # fmt: skip
         return [norm for norm in norms if norm is not None]
 
     def scaled(self, output: Tensor) -> Tensor:
@@ -158,7 +175,8 @@ class DecoderStack:
     layers: Sequence[DecoderLayer]
     norm: Tensor | None  # [D]; None: the output is not normalized
     ops: TorchOps
-    ropes: Sequence[Callable[[Tensor], RopeAngles]]  # positions [N] -> angles; a layer says which
+    attention_kinds: Sequence[AttentionKind]  # a layer says which it has
+    per_layer_input: PerLayerInput | None = None
 
     @property
     def sliding_windows(self) -> frozenset[int | None]:
@@ -168,20 +186,27 @@ class DecoderStack:
     def forward(
         self, hidden_states: Tensor, batch: ForwardBatch, depth: ForwardDepth, attention_input: Tensor | None = None
     ) -> HiddenStates:
-        """Run the first layers, then the final norm. [N, D]
+        """Run the first layers, then the final norm. [N, D]; with a per-layer input [N, D + L * P]
 
         `attention_input` replaces the normalized hidden states as input of the first attention. [N, inputs * D]
         """
-        contexts = [LayerContext(self.ops, batch, rope(batch.positions)) for rope in self.ropes]
+        contexts = [LayerContext(kind.ops, batch, kind.rope(batch.positions)) for kind in self.attention_kinds]
+        vectors: Sequence[Tensor] = ()
+        if self.per_layer_input is not None:
+            hidden_states, vectors = self.per_layer_input.split(hidden_states, self.ops)
         layers, by_layer = self.layers[: depth.layers], {0: hidden_states}
         norms = (*(layer.input_layernorm for layer in layers), self.norm)
         normed = self._norm(hidden_states, norms[0]) if attention_input is None else attention_input
         for index, layer in enumerate(layers):
-            output = layer.self_attn(normed, contexts[layer.rope], index, layer.sliding_window)
+            output = layer.self_attn(normed, contexts[layer.attention_kind], index, layer.sliding_window)
             output = self._norm(output, layer.attention_output_norm)
             hidden_states, normed = self._add(hidden_states, layer.scaled(output), layer.post_attention_layernorm)
             output = self._norm(layer.mlp(normed, self.ops), layer.mlp_output_norm)
-            hidden_states, normed = self._add(hidden_states, layer.scaled(output), norms[index + 1])
+            if layer.per_layer_gate is not None:
+                hidden_states = hidden_states + layer.scaled(output)
+                output = layer.per_layer_gate(hidden_states, vectors[index], self.ops)
+            output = layer.scaled(output)
+            hidden_states, normed = self._add(hidden_states, output, norms[index + 1], layer.output_scale)
             if index + 1 in depth.hidden_state_layers:
                 by_layer[index + 1] = hidden_states
         by_layer[FINAL_NORM] = normed
@@ -191,9 +216,11 @@ class DecoderStack:
     def _norm(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         return rows if weight is None else self.ops.rms_norm(rows, weight)
 
-    def _add(self, hidden_states: Tensor, output: Tensor, norm: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The sum, and what the next module reads. [N, D] each"""
-        if norm is not None:
+    def _add(
+        self, hidden_states: Tensor, output: Tensor, norm: Tensor | None, scale: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """The sum times a scale, and what the next module reads. [N, D] each"""
+        if norm is not None and scale == 1.0:
             return self.ops.add_rms_norm(hidden_states, output, norm)
-        hidden_states = hidden_states + output
-        return hidden_states, hidden_states
+        hidden_states = (hidden_states + output) * scale
+        return hidden_states, self._norm(hidden_states, norm)

@@ -56,6 +56,7 @@ class AttentionDimensions:
     epsilon: float
     scaling: Scaling = LLAMA_SCALING
     has_sinks: bool = False
+    normalizes_values: bool = False  # by an RMS norm without a weight
 
     @property
     def scores(self) -> Scores:
@@ -67,12 +68,13 @@ class AttentionDimensions:
 class QKVInputs:
     """Projected queries, keys and values of every row, and what is applied to them before attention."""
 
-    qkv: Tensor  # [N, (heads + 2 kv_heads) * size]
+    qkv: Tensor  # [N, (heads + 2 kv_heads) * size]; queries alone [N, heads * size] where no keys are written
     q_norm: Tensor | None  # [size]
     k_norm: Tensor | None
     cos: Tensor  # [N, 1, rotary size]
     sin: Tensor  # as `cos`; the first half is negative
     sinks: Tensor | None = None  # [heads]: a score of each head that takes its share of the softmax and has no value
+    writes_kv: bool = True  # False: the layer reads the keys and values that an earlier layer wrote in this pass
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class TorchOps:
         self.dimensions = dimensions
 
     def rms_norm(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """RMS norm over the last dimension. [N, D]"""
+        """RMS norm over the last dimension. [N, D] or [N, parts, D]"""
         if self.dimensions.scaling.norms_add_one:  # 1 + weight in float32: bfloat16 would round it
             normed = functional.rms_norm(rows.float(), weight.shape, weight.float() + 1.0, self.dimensions.epsilon)
             return normed.to(rows.dtype)
@@ -132,20 +134,27 @@ class TorchOps:
 
     def qk_norm_rope(self, inputs: QKVInputs) -> QKV:
         """Split the projection into heads, normalize queries and keys, and rotate them."""
-        heads, kv_heads = self.dimensions.heads, self.dimensions.kv_heads
+        heads, kv_heads = self.dimensions.heads, self.dimensions.kv_heads if inputs.writes_kv else 0
         states = inputs.qkv.view(len(inputs.qkv), -1, self.dimensions.head_size)
         queries, keys, values = states.split((heads, kv_heads, kv_heads), dim=1)
         queries_and_keys = states[:, : heads + kv_heads]
-        if inputs.q_norm is not None and inputs.k_norm is not None:
+        if inputs.q_norm is not None or inputs.k_norm is not None:
             norms = ((queries, inputs.q_norm), (keys, inputs.k_norm))
-            queries_and_keys = torch.cat([TorchOps.rms_norm(self, each, weight) for each, weight in norms], dim=1)
+            parts = [each if weight is None else TorchOps.rms_norm(self, each, weight) for each, weight in norms]
+            queries_and_keys = torch.cat(parts, dim=1)
         queries, keys = apply_rope(queries_and_keys, inputs.cos, inputs.sin).split((heads, kv_heads), dim=1)
+        if self.dimensions.normalizes_values:
+            values = functional.rms_norm(values, values.shape[-1:], None, self.dimensions.epsilon)
         return QKV(queries, keys, values)
 
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
         """Write keys and values of the rows to the KV cache, and attend to the visible ones. [N, heads * size]"""
         qkv = self.qk_norm_rope(inputs)
-        keys, values = batch.write_kv(layer, *qkv.cache_rows)
+        if inputs.writes_kv:
+            keys, values = batch.write_kv(layer, *qkv.cache_rows)
+        else:
+            assert batch.read_kv is not None, "a pass that cannot read the rows of another layer"
+            keys, values = batch.read_kv(layer)
         return attention(qkv.queries, keys, values, batch.masks[window], self.dimensions.scores, inputs.sinks)
 
 
@@ -169,6 +178,8 @@ class NativeOps(TorchOps):
 
     def __init__(self, dimensions: AttentionDimensions, native: NativeKernels, dtype: torch.dtype) -> None:
         super().__init__(dimensions)
+        ones = torch.full((dimensions.head_size,), 1.0 - dimensions.scaling.norms_add_one, dtype=dtype)
+        self._v_norm = ones if dimensions.normalizes_values else None
         self._rms_norm = native.require_kernel("rms_norm", dtype)
         self._add_rms_norm = native.require_kernel("add_rms_norm", dtype)
         self._silu_and_mul = native.require_kernel("silu_and_mul", dtype)
@@ -183,12 +194,13 @@ class NativeOps(TorchOps):
     def rms_norm(self, rows: Tensor, weight: Tensor) -> Tensor:
         if len(rows) > max_native_rows():
             return super().rms_norm(rows, weight)
-        rows = rows.contiguous()
-        check_border("rms_norm", rows, (weight, rows.shape[1:]))
+        rows, size = rows.contiguous(), rows.shape[-1]
+        check_border("rms_norm", rows, (weight, (size,)))
         out = torch.empty_like(rows)
         self._rms_norm(
-            rows.data_ptr(), weight.data_ptr(), out.data_ptr(), *rows.shape, self.dimensions.epsilon, self._norm_offset
-        )
+            rows.data_ptr(), weight.data_ptr(), out.data_ptr(), rows.numel() // size, size,
+            self.dimensions.epsilon, self._norm_offset,
+        )  # fmt: skip
         return out
 
     def add_rms_norm(self, rows: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -246,11 +258,12 @@ class NativeOps(TorchOps):
         offset, stride = first_row * keys.shape[3] * keys.element_size(), keys.stride(1)
         kernels = self._over_int8 if keys.dtype == torch.int8 else self._over_floats
         queries = states.new_empty(sizes.heads, count, sizes.head_size)
+        written_heads = sizes.kv_heads if inputs.writes_kv else 0
         kernels.qk_norm_rope(
-            states.data_ptr(), data_pointer(inputs.q_norm), data_pointer(inputs.k_norm),
+            states.data_ptr(), data_pointer(inputs.q_norm), data_pointer(inputs.k_norm), data_pointer(self._v_norm),
             inputs.cos.data_ptr(), inputs.sin.data_ptr(), queries.data_ptr(),
             keys.data_ptr() + offset, values.data_ptr() + offset,
-            count, sizes.heads, sizes.kv_heads, sizes.head_size, inputs.cos.shape[-1], stride, sizes.epsilon,
+            count, sizes.heads, written_heads, sizes.head_size, inputs.cos.shape[-1], stride, sizes.epsilon,
             self._norm_offset,
         )  # fmt: skip
         scores = sizes.scores
@@ -285,10 +298,11 @@ class NativeOps(TorchOps):
         is_int8 = keys.dtype == torch.int8
         stored_size = sizes.head_size + SCALE_BYTES * is_int8
         cache_shape, angles_shape = (1, sizes.kv_heads, capacity, stored_size), (count, 1, rotary)
+        written_heads = sizes.kv_heads if inputs.writes_kv else 0
         is_inside = (
             rotary % 2 == 0
             and rotary <= sizes.head_size
-            and states.shape[1] == (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size
+            and states.shape[1] == (sizes.heads + 2 * written_heads) * sizes.head_size
             and keys.shape == cache_shape == values.shape
             and inputs.cos.shape == angles_shape == inputs.sin.shape
             and states.dtype == inputs.cos.dtype

@@ -10,7 +10,7 @@ What is read again after a rollback does not depend on drafts: checkpoints are a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cache import KVCache
-from specchat.engine.model import ModelOutput
+from specchat.engine.model import ModelOutput, TextStates
 from specchat.forward.batch import ForwardDepth, HiddenStates, Nodes
 from specchat.forward.cache_states import (
     CHECKPOINT_TOKENS,
@@ -31,6 +31,7 @@ from specchat.forward.cache_states import (
 from specchat.forward.gated_delta_net import GatedDeltaNet, LayerRows, LayerState, RecurrentPass
 from specchat.forward.llama import LlamaModel
 
+STORED_STATES = 3  # with a file of a text: the last ones; a state is as large as the rows of about a thousand tokens
 States = dict[int, LayerState]  # by layer
 
 
@@ -81,6 +82,19 @@ class HybridModel(LlamaModel):
         hidden_states = [each.hidden_states for each in outputs if each.hidden_states is not None]
         return ModelOutput(outputs[-1].logits, torch.cat(hidden_states) if hidden_states else None)
 
+    def copy_states(self, cache: KVCache) -> TextStates:
+        text = self._text_at(cache)
+        kept = text.checkpoints.newest(STORED_STATES - 1)
+        states = {each.length: each.states for each in kept} | {text.length: _copy(text.states)}
+        return {length: _named(each) for length, each in states.items()}
+
+    def restore_states(self, cache: KVCache, states: TextStates) -> None:
+        *earlier, last = ((length, _unnamed(states[length])) for length in sorted(states))
+        self._texts[cache] = text = _Text(last[1], last[0], is_prompt=False)
+        for length, each in earlier:
+            text.checkpoints.add(_Checkpoint(length, each))
+        self._keep_within_budget()
+
     def checkpoint_bytes(self) -> int:
         """Of all texts."""
         return sum(text.checkpoints.bytes for text in self._texts.values())
@@ -125,6 +139,9 @@ class HybridModel(LlamaModel):
         if not is_new or self.state_bytes > MAX_CHECKPOINT_BYTES:
             return
         text.checkpoints.add(_Checkpoint(text.length, _copy(text.states)))
+        self._keep_within_budget()
+
+    def _keep_within_budget(self) -> None:
         keep_within(MAX_CHECKPOINT_BYTES, [each.checkpoints for each in self._texts.values()])
         for cache, each in self._texts.items():
             self._update_cache(cache, each)
@@ -147,3 +164,17 @@ def _copy(states: States) -> States:
 
 def _bytes_of(states: States) -> int:
     return sum(state.bytes for state in states.values())
+
+
+def _named(states: States) -> dict[str, Tensor]:
+    """The tensors of all layers, by names that `_unnamed` reads."""
+    return {
+        f"{layer} {name}": tensor
+        for layer, state in states.items()
+        for name, tensor in (("columns", state.columns), ("matrices", state.matrices))
+    }
+
+
+def _unnamed(tensors: Mapping[str, Tensor]) -> States:
+    layers = [int(name.removesuffix(" columns")) for name in tensors if name.endswith(" columns")]
+    return {layer: LayerState(tensors[f"{layer} columns"], tensors[f"{layer} matrices"]) for layer in layers}

@@ -30,12 +30,14 @@ from specchat.forward.batch import (
     chain_nodes,
 )
 from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput, Progress
-from specchat.forward.decoder_layer import DecoderLayer, DecoderStack, RopeAngles
+from specchat.forward.decoder_layer import AttentionKind, DecoderLayer, DecoderStack, RopeAngles
 from specchat.forward.expert_linear import ExpertLinear
 from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.gated_delta_net import DeltaNetSizes, GatedDeltaNet, RecurrentPass
+from specchat.forward.gated_delta_net import DeltaNetSizes, RecurrentPass
+from specchat.forward.layer_shape import LayerShape
 from specchat.forward.linear import Linear, QuantLinear
 from specchat.forward.moe import ExpertSizes
+from specchat.forward.per_layer_input import PerLayerInput
 from specchat.forward.scaling import Scaling
 
 
@@ -55,11 +57,30 @@ class Dimensions:
     has_sinks: bool = False  # a learned score of each head beside the scores of the keys
     delta_net: DeltaNetSizes | None = None  # of the recurrent layers
     recurrent_layers: frozenset[int] = frozenset()
+    layer_shapes: tuple[LayerShape, ...] = ()  # where layers differ from the sizes above
+    per_layer_input_size: int = 0  # of the vector that each layer reads for a token
+    per_layer_vocab_size: int = 0
+
+    def shape(self, layer: int) -> LayerShape:
+        if self.layer_shapes:
+            return self.layer_shapes[layer]
+        return LayerShape(self.kv_heads, self.head_size, self.intermediate_size)
+
+    def attention(self, layer: int) -> AttentionDimensions:
+        shape = self.shape(layer)
+        return AttentionDimensions(
+            self.heads, shape.kv_heads, shape.head_size, self.epsilon, self.scaling, self.has_sinks,
+            shape.normalizes_values,
+        )  # fmt: skip
 
     @property
-    def attention(self) -> AttentionDimensions:
-        return AttentionDimensions(
-            self.heads, self.kv_heads, self.head_size, self.epsilon, self.scaling, self.has_sinks
+    def kv_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """What each layer writes to the KV cache; those that read the rows of others come last and are left out."""
+        shapes = ((layer, self.shape(layer)) for layer in range(self.layers))
+        return tuple(
+            NO_KV_ROWS if layer in self.recurrent_layers else (shape.kv_heads, shape.head_size, shape.head_size)
+            for layer, shape in shapes
+            if shape.kv_source is None
         )
 
 
@@ -71,8 +92,10 @@ class Weights:
     layers: list[DecoderLayer]
     norm: Tensor  # [D]
     lm_head: Linear  # -> V
-    ropes: tuple[RopeAngles, ...]  # of every position of the context window; a layer says which it has
+    ropes: tuple[RopeAngles, ...]  # of each kind of attention, for every position of the context window
+    attentions: tuple[AttentionDimensions, ...]  # of each kind of attention; a layer says which it has
     bytes: int
+    per_layer_input: PerLayerInput | None = None
 
 
 class LlamaModel:
@@ -96,28 +119,32 @@ class LlamaModel:
     ) -> None:
         self.dimensions, self.weights, self.limits = dimensions, weights, limits
         self.device, self._like = weights.norm.device, weights.norm
-        sizes, self.scaling = dimensions.attention, dimensions.scaling
+        self.scaling = dimensions.scaling
         self._embedding_scale = torch.tensor(self.scaling.embeddings).to(self._like.dtype).item()  # as transformers
         is_capturable = graphs is None or kind_of(self.device).has_kernels  # native kernels are not
         has_kernels = is_capturable and _have_one_dtype(weights)
-        self.ops = select_fused_ops(sizes, self._like) if has_kernels else TorchOps(sizes)
-        self.is_batch_invariant = self.ops.is_batch_invariant and _have_invariant_linears(weights)
+        ops = _fused_ops(weights.attentions, self._like if has_kernels else None)
+        self.ops = ops[0]  # they differ in attention only
+        self.is_batch_invariant = all(each.is_batch_invariant for each in ops) and _have_invariant_linears(weights)
         # an expert computes as many rows as chose it, whatever the number of rows of the pass
         self.is_exact = self.is_batch_invariant or (limits.exact and dimensions.experts is None)
         if self.is_batch_invariant and limits.exact:
             limits = self.limits = replace(limits, exact=False)
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
         self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
-        kv_shape = (dimensions.kv_heads, dimensions.head_size, dimensions.head_size)
-        shapes = (NO_KV_ROWS if isinstance(layer.self_attn, GatedDeltaNet) else kv_shape for layer in weights.layers)
-        layout = KVLayout(tuple(shapes), self._like.dtype, self.device, has_int8_kv)
+        layout = KVLayout(dimensions.kv_shapes, self._like.dtype, self.device, has_int8_kv)
         arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
         self.pool = KVPool(layout, arena=arena)
         self.hidden_state_layers: tuple[int, ...] = ()
-        self._stack = DecoderStack(weights.layers, weights.norm, self.ops, [rope.at for rope in weights.ropes])
+        kinds = [AttentionKind(each, rope.at) for each, rope in zip(ops, weights.ropes, strict=True)]
+        self._queries_per_kv = {
+            layer.sliding_window: dimensions.heads // weights.attentions[layer.attention_kind].kv_heads
+            for layer in weights.layers
+        }
+        self._stack = DecoderStack(weights.layers, weights.norm, self.ops, kinds, weights.per_layer_input)
         self.graphs: CudaGraphs | None = None
         if graphs is not None and arena is not None:
-            embedded = weights.embedding[:0].to(self.device)
+            embedded = self._embed_nodes([])
             network = GraphedNetwork(
                 self._compute_pass,
                 embedded,
@@ -161,7 +188,8 @@ class LlamaModel:
 
     @torch.inference_mode()
     def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
-        states = self._forward(chain_nodes(tokens), cache, ForwardDepth(len(self.weights.layers)), skipped)
+        depth = ForwardDepth(len(self.weights.layers))
+        states = self._run(chain_nodes(tokens), cache, depth, skipped, is_tree=False)
         return self._scaled_logits(states.final[-1:])
 
     @torch.inference_mode()
@@ -215,10 +243,8 @@ class LlamaModel:
         logits = self._scaled_logits(states.final)
         return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
 
-    def _forward(
-        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, skipped: range = NO_ROWS, *, is_tree: bool = False
-    ) -> HiddenStates:
-        return self._run(nodes, cache, depth, skipped, is_tree=is_tree)
+    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
+        return self._run(nodes, cache, depth, is_tree=is_tree)
 
     def _run(
         self,
@@ -234,31 +260,46 @@ class LlamaModel:
         batch = replace(batch, is_batch_invariant=is_tree, recurrent=recurrent)
         return self._stack.forward(self._embed_nodes(nodes.tokens), batch, depth)
 
+    @torch.inference_mode()
     def _embed_nodes(self, tokens: list[int] | Tensor) -> Tensor:
-        return self.embed(copy_to_device(tokens, self.weights.embedding.device))
+        """The rows that the layers read. [N, D]; with a per-layer input [N, D + L * P]"""
+        on_device = copy_to_device(tokens, self.weights.embedding.device)
+        rows, per_layer_input = self.embed(on_device), self.weights.per_layer_input
+        if per_layer_input is None:
+            return rows
+        return torch.cat((rows, per_layer_input.embed(on_device, self.device)), dim=-1)
 
     def _forward_batch(self, host_batch: RowBatch, cache: KVCache) -> ForwardBatch:
         cache_rows = host_batch.cache_rows(cache, self.device) if self.ops.reads_cache_rows else None
-        queries_per_kv = self.dimensions.heads // self.dimensions.kv_heads
         masks = {
             window: build_attention_mask(host_batch, window, queries_per_kv, self._like)
-            for window in self._stack.sliding_windows
+            for window, queries_per_kv in self._queries_per_kv.items()
             if cache_rows is None
         }
         return replace(host_batch.to_device(cache, masks, self.device), cache_rows=cache_rows)
 
-    def _attention_mask(self, allowed: Tensor) -> AttentionMask:
-        return AttentionMask(allowed, self.dimensions.heads // self.dimensions.kv_heads, self._like)
+    def _attention_mask(self, allowed: Tensor, window: int | None) -> AttentionMask:
+        return AttentionMask(allowed, self._queries_per_kv[window], self._like)
+
+
+def _fused_ops(attentions: tuple[AttentionDimensions, ...], like: Tensor | None) -> list[TorchOps]:
+    """Those of each kind of attention; without `like` those of torch."""
+    ops = [TorchOps(each) if like is None else select_fused_ops(each, like) for each in attentions]
+    if len({each.reads_cache_rows for each in ops}) > 1:  # a pass has masks for all layers, or for none
+        return [TorchOps(each) for each in attentions]
+    return ops
 
 
 def _have_one_dtype(weights: Weights) -> bool:
-    norms = [norm for layer in weights.layers for norm in layer.norms]
-    return all(each.dtype == weights.norm.dtype for each in (weights.embedding, *norms))
+    others = [norm for layer in weights.layers for norm in layer.norms]
+    if (per_layer := weights.per_layer_input) is not None:
+        others += [per_layer.embedding, per_layer.norm]
+    return all(each.dtype == weights.norm.dtype for each in (weights.embedding, *others))
 
 
 def _have_invariant_linears(weights: Weights) -> bool:
-    head = weights.lm_head
-    return all(map(_is_invariant, weights.layers)) and isinstance(head, QuantLinear) and head.is_batch_invariant
+    parts = (*weights.layers, weights.per_layer_input, weights.lm_head)
+    return isinstance(weights.lm_head, QuantLinear) and all(map(_is_invariant, parts))
 
 
 def _is_invariant(part: object) -> bool:

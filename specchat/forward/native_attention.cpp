@@ -67,13 +67,13 @@ void norm_rope_head(const T* head, const T* weight, const T* cos, const T* sin, 
 }
 
 // states [count, heads + 2 kv_heads, size]; cos, sin [count, rotary] -> queries [heads, count, size], and keys and values
-// in the rows of a KV cache: `stride` numbers lie between two of its heads.
+// in the rows of a KV cache: `stride` numbers lie between two of its heads. With 0 kv_heads nothing is written there.
 template <class T, class Stored>
-void qk_norm_rope(const T* states, const T* q_norm, const T* k_norm, const T* cos, const T* sin, T* queries,
-                  Stored* keys, Stored* values, int64_t count, int heads, int kv_heads, int size, int rotary,
-                  int64_t stride, float epsilon, float offset) {
+void qk_norm_rope(const T* states, const T* q_norm, const T* k_norm, const T* v_norm, const T* cos, const T* sin,
+                  T* queries, Stored* keys, Stored* values, int64_t count, int heads, int kv_heads, int size,
+                  int rotary, int64_t stride, float epsilon, float offset) {
     const int64_t row_size = row_stride<Stored>(size);
-    T rotated[MAX_HEAD_SIZE];
+    T rotated[MAX_HEAD_SIZE], normed[MAX_HEAD_SIZE];
     for (int64_t row = 0; row < count; row++, cos += rotary, sin += rotary) {
         for (int head = 0; head < heads; head++, states += size)
             norm_rope_head(states, q_norm, cos, sin, queries + (head * count + row) * size, size, rotary, epsilon,
@@ -82,8 +82,10 @@ void qk_norm_rope(const T* states, const T* q_norm, const T* k_norm, const T* co
             norm_rope_head(states, k_norm, cos, sin, rotated, size, rotary, epsilon, offset);
             store_row(rotated, keys + head * stride + row * row_size, size);
         }
-        for (int head = 0; head < kv_heads; head++, states += size)
-            store_row(states, values + head * stride + row * row_size, size);
+        for (int head = 0; head < kv_heads; head++, states += size) {
+            if (v_norm) rms_norm_row(states, v_norm, normed, size, epsilon, offset);
+            store_row(v_norm ? normed : states, values + head * stride + row * row_size, size);
+        }
     }
 }
 

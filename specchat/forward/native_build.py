@@ -53,7 +53,10 @@ _VNNI = (*_AVX512, "-mavx512vnni")
 _BFLOAT16 = (*_VNNI, "-mavx512bf16")
 INSTRUCTION_SETS = (
     InstructionSet(
-        "avx512-amx", "AVX512", frozenset({"VNNI", "BF16", "AMX"}), (*_BFLOAT16, "-mamx-tile", "-mamx-bf16")
+        "avx512-amx",
+        "AVX512",
+        frozenset({"VNNI", "BF16", "AMX"}),
+        (*_BFLOAT16, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
     ),
     InstructionSet("avx512-bf16", "AVX512", frozenset({"VNNI", "BF16"}), _BFLOAT16),
     InstructionSet("avx512-vnni", "AVX512", frozenset({"VNNI"}), _VNNI),

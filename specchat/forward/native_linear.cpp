@@ -7,8 +7,9 @@
 // One load brings one word of LANES outputs, for all rows; AMX reads the same layout as tiles of 16 words.
 
 #include "native_lanes.h"
+#include "native_tiles.h"
 
-#if defined(__AMX_BF16__) && defined(__linux__)
+#if defined(HAS_TILES)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -16,8 +17,6 @@
 namespace {
 
 constexpr int64_t PANEL_BYTES = 1 << 18;  // weights that stay in the cache while all rows are multiplied with them
-
-bool has_amx = false;
 
 template <class T>
 void store(const float* sums, const T* bias, T* out, int64_t count) {
@@ -48,24 +47,18 @@ void multiply_blocks(const T* rows, const uint32_t* weights, const T* bias, T* o
     }
 }
 
-#if defined(__AMX_BF16__)
+#if defined(HAS_TILES)
 
-constexpr int TILE_ROWS = 16, TILE_WORDS = 16;  // a tile of weights: 16 words of 16 outputs
+constexpr int TILE_WORDS = 16;  // a tile of weights: 16 words of 16 outputs
 constexpr int PREFETCH_WORDS = 64;
-
-struct alignas(64) TileConfig {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t bytes_per_row[16] = {};
-    uint8_t rows[16] = {};
-};
 
 // Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights. `second` rows follow the first 16.
 void configure_tiles(int first, int second) {
     TileConfig config;
-    for (int tile = 0; tile < 8; tile++) config.bytes_per_row[tile] = 64, config.rows[tile] = uint8_t(first);
-    config.rows[2] = config.rows[3] = config.rows[5] = uint8_t(second ? second : first);
-    config.rows[6] = config.rows[7] = TILE_WORDS;
-    _tile_loadconfig(&config);
+    for (const int tile : {0, 1, 4}) config.set(tile, first);
+    for (const int tile : {2, 3, 5}) config.set(tile, second ? second : first);
+    for (const int tile : {6, 7}) config.set(tile, TILE_WORDS);
+    config.load();
 }
 
 void store_tile(const float (&sums)[TILE_ROWS][LANES], const bfloat16* bias, bfloat16* out, int rows, int64_t outputs,
@@ -144,7 +137,7 @@ void linear(const T* rows, const uint32_t* weights, const T* bias, T* out, int64
         const int64_t pairs = (blocks + 1) / 2;
         const int64_t first = pairs * part / parts * 2, end = pairs * (part + 1) / parts * 2;
         const int64_t last = end < blocks ? end : blocks;
-#if defined(__AMX_BF16__)
+#if defined(HAS_TILES)
         if constexpr (std::is_same_v<T, bfloat16>)
             if (has_amx) return multiply_blocks_amx(rows, weights, bias, out, count, inputs, outputs, first, last);
 #endif
@@ -161,10 +154,11 @@ int64_t lanes() { return LANES; }
 
 // Asks the system for AMX, once for a process; false where it has none.
 bool enable_amx() {
-#if defined(__AMX_BF16__) && defined(__linux__)
+#if defined(HAS_TILES)
     constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
-    has_amx = syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+    return has_amx = syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return false;
 #endif
-    return has_amx;
 }
 }

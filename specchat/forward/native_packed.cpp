@@ -3,7 +3,8 @@
 // Activations are quantized to 8 bits, with one scale for each group of 32. A number of more than three times
 // the next largest of its group would make the scale too coarse for the others: it is an outlier, and is multiplied as
 // a float. The product of a group is an integer, which has no order; groups are scaled and added in their order, then outliers.
-// So a row has the same bits whatever other rows are in the pass, and for every number of threads.
+// So a row has the same bits whatever other rows are in the pass, and for every number of threads. Tiles of AMX multiply
+// the groups of many rows, vectors those of few: the integers are the same.
 //
 // Weights are packed in blocks of LANES outputs, group after group of inputs: the scales of all lanes, their minimums,
 // and words of 4 codes (4 inputs of one output), LANES words together. A byte of 4-bit codes holds word i and, in its
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "native_lanes.h"
+#include "native_tiles.h"
 
 namespace {
 
@@ -22,6 +24,10 @@ constexpr int64_t PANEL_BYTES = 1 << 18;  // weights that stay in the cache whil
 constexpr float OUTLIER_RATIO = 3;  // to the next largest number of the group
 constexpr int PREFETCH_BYTES = 1024, CACHE_LINE = 64;
 constexpr int MAX_ROWS = LANES == 16 ? 8 : 4;  // that are multiplied with a group of weights while it is in registers
+constexpr int ROW_BLOCK = 16;     // rows whose groups lie together: a tile of AMX
+constexpr int TILE_MIN_ROWS = 5;  // fewer take longer with tiles than with vectors
+constexpr int ADDED_ROWS = 4;     // whose sums are in registers together
+constexpr int CHUNK = 4;          // products of tiles that are under way together
 
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef uint8_t Codes __attribute__((vector_size(4 * LANES)));
@@ -202,6 +208,15 @@ struct WeightGroup {
         return (Codes)(shift < 0 ? (Words)bits << -shift : (Words)bits >> shift) & F::UPPER_BITS;
     }
 
+    // sums + products with the weights that have scale number `part`.
+    Floats add_products_of(int part, Floats sums, Ints products, const GroupScale& group) const {
+        return sums + __builtin_convertvector(products, Floats) * (scales[part] * group.scale);
+    }
+
+    Floats add_minimum(Floats sums, const GroupScale& group) const {
+        return F::HAS_MINIMUM ? sums + minimum * group.scaled_sum : sums;
+    }
+
     // sums + this group times a group of activations.
     Floats add_group(Floats sums, const int8_t* integers, const GroupScale& group, int32_t offset) const {
         constexpr int SHARE = WORDS / F::SCALES;  // words with one scale
@@ -219,9 +234,9 @@ struct WeightGroup {
                 }
             }
             if (!(F::BITS < 8 || MULTIPLIES_BYTES)) products += upper * 16;
-            sums += __builtin_convertvector(products, Floats) * (scales[part] * group.scale);
+            sums = add_products_of(part, sums, products, group);
         }
-        return F::HAS_MINIMUM ? sums + minimum * group.scaled_sum : sums;
+        return add_minimum(sums, group);
     }
 };
 
@@ -251,33 +266,169 @@ inline Floats weights_of_input(const uint8_t* block, int32_t input, int32_t offs
     return F::HAS_MINIMUM ? scaled + load_halves(super + 2 * LANES) * load_bytes(from + F::SCALES * LANES) : scaled;
 }
 
-// ROWS rows times LANES outputs. The outliers of row i are those from starts[i] to starts[i + 1].
-template <class F, int ROWS>
-inline void multiply_rows(const int8_t* integers, const GroupScale* scales, const Outlier* outliers,
-                          const int64_t* starts, const uint8_t* weights, int64_t groups, int32_t offset,
-                          float (&out)[MAX_ROWS][LANES]) {
-    Floats sums[ROWS] = {}, super_scale = {}, super_minimum = {};
-    const uint8_t* block = weights;
-    for (int64_t index = 0; index < groups; index++) {
-        if (F::IS_SUPER && index % SUPER_GROUPS == 0) {
+// Up to ROW_BLOCK quantized rows: integers [groups, height, GROUP], scales [groups, height], and the outliers of one
+// row after the other, those of row i from starts[i] to starts[i + 1].
+struct RowBlock {
+    const int8_t* integers;
+    const GroupScale* scales;
+    const Outlier* outliers;
+    const int64_t* starts;
+    int64_t height, groups;
+
+    RowBlock from_row(int64_t row) const {
+        return {integers + row * GROUP, scales + row, outliers, starts + row, height, groups};
+    }
+};
+
+// Goes through the groups of LANES outputs: loads their scales, and fetches what comes next.
+template <class F>
+struct WeightReader {
+    const uint8_t* weights;
+    int64_t index = 0;
+    Floats super_scale = {}, super_minimum = {};
+
+    void read(WeightGroup<F>& group) {
+        if (F::IS_SUPER && index++ % SUPER_GROUPS == 0) {
             super_scale = load_halves(weights);
             if (F::HAS_MINIMUM) super_minimum = load_halves(weights + 2 * LANES);
             weights += F::SUPER_BYTES;
         }
         for (int i = 0; i < F::GROUP_BYTES; i += CACHE_LINE) __builtin_prefetch(weights + PREFETCH_BYTES + i);
-        WeightGroup<F> group;
         group.load(weights, super_scale, super_minimum);
         weights += F::GROUP_BYTES;
-        for (int row = 0; row < ROWS; row++)
-            sums[row] = group.add_group(sums[row], integers + (row * groups + index) * GROUP,
-                                        scales[row * groups + index], offset);
     }
-    for (int row = 0; row < ROWS; row++) {
-        for (int64_t i = starts[row]; i < starts[row + 1]; i++)
-            sums[row] += weights_of_input<F>(block, outliers[i].input, offset) * outliers[i].number;
-        std::memcpy(out[row], &sums[row], sizeof sums[row]);
-    }
+};
+
+// Adds the outliers of a row to its sums of LANES outputs, and stores these.
+template <class F>
+inline void finish_row(const RowBlock& rows, int row, const uint8_t* block, int32_t offset, Floats sums, float* out) {
+    for (int64_t i = rows.starts[row]; i < rows.starts[row + 1]; i++)
+        sums += weights_of_input<F>(block, rows.outliers[i].input, offset) * rows.outliers[i].number;
+    std::memcpy(out, &sums, sizeof sums);
 }
+
+// The first ROWS rows times LANES outputs.
+template <class F, int ROWS>
+inline void multiply_rows(const RowBlock& rows, const uint8_t* weights, int32_t offset, float (*out)[LANES]) {
+    Floats sums[ROWS] = {};
+    WeightReader<F> reader{weights};
+    for (int64_t index = 0; index < rows.groups; index++) {
+        WeightGroup<F> group;
+        reader.read(group);
+        const int64_t first = index * rows.height;
+        for (int row = 0; row < ROWS; row++)
+            sums[row] = group.add_group(sums[row], rows.integers + (first + row) * GROUP, rows.scales[first + row], offset);
+    }
+    for (int row = 0; row < ROWS; row++) finish_row<F>(rows, row, weights, offset, sums[row], out[row]);
+}
+
+#if defined(HAS_TILES)
+
+// Tiles 0 to 3 are products, 4 and 5 rows, 6 and 7 weights.
+template <class F>
+void load_tile_config(int64_t height) {
+    TileConfig config;
+    for (const int tile : {0, 1, 2, 3}) config.set(tile, height);
+    for (const int tile : {4, 5}) config.set(tile, height, GROUP / F::SCALES);
+    for (const int tile : {6, 7}) config.set(tile, WORDS / F::SCALES);
+    config.load();
+}
+
+// Some groups of weights of LANES outputs, and their products with a block of rows.
+template <class F>
+struct TileChunk {
+    static constexpr int GROUPS = CHUNK / F::SCALES, STRIDE = GROUP / F::SCALES;  // inputs with one scale
+    WeightGroup<F> groups[GROUPS];
+
+    void read(WeightReader<F>& reader, int count, int32_t offset) {
+        for (int i = 0; i < count; i++) {
+            WeightGroup<F> group;
+            reader.read(group);
+            for (Codes& word : group.words) word -= uint8_t(F::HAS_MINIMUM ? 0 : offset);
+            groups[i] = group;
+        }
+    }
+
+    // Stores the products of the chunk before, and starts those of this one: neither waits for the other.
+    void multiply(const int8_t* integers, int64_t height, Ints (&before)[CHUNK][ROW_BLOCK]) const {
+        const auto rows = [&](int i) { return integers + i / F::SCALES * height * GROUP + i % F::SCALES * STRIDE; };
+        const auto words = [&](int i) { return groups[i / F::SCALES].words + i % F::SCALES * (STRIDE / 4); };
+        publish_memory(this);
+// a macro, since the number of a tile is a part of the instruction
+#define MULTIPLY(I, ROWS, WORDS)                                    \
+    _tile_stored(I, before[I], sizeof(Ints));                       \
+    _tile_zero(I);                                                  \
+    _tile_loadd(ROWS, rows(I), GROUP);                              \
+    _tile_loadd(WORDS, words(I), sizeof(Codes));                    \
+    if constexpr (F::HAS_MINIMUM) { _tile_dpbsud(I, ROWS, WORDS); } \
+    else { _tile_dpbssd(I, ROWS, WORDS); }
+        MULTIPLY(0, 4, 6)
+        MULTIPLY(1, 5, 7)
+        MULTIPLY(2, 4, 6)
+        MULTIPLY(3, 5, 7)
+#undef MULTIPLY
+    }
+
+    static void store(Ints (&products)[CHUNK][ROW_BLOCK]) {
+        _tile_stored(0, products[0], sizeof(Ints));
+        _tile_stored(1, products[1], sizeof(Ints));
+        _tile_stored(2, products[2], sizeof(Ints));
+        _tile_stored(3, products[3], sizeof(Ints));
+    }
+
+    // Adds the products of the first `count` groups to the sums of some rows.
+    void add(Floats* sums, const Ints (&products)[CHUNK][ROW_BLOCK], const GroupScale* scales, int64_t height,
+             int count, int first) const {
+        Floats added[ADDED_ROWS];
+        for (int row = 0; row < ADDED_ROWS; row++) added[row] = sums[first + row];
+        for (int i = 0; i < count; i++, scales += height) {
+            for (int part = 0; part < F::SCALES; part++)
+                for (int row = 0; row < ADDED_ROWS; row++)
+                    added[row] = groups[i].add_products_of(
+                        part, added[row], products[i * F::SCALES + part][first + row], scales[first + row]);
+            for (int row = 0; row < ADDED_ROWS; row++)
+                added[row] = groups[i].add_minimum(added[row], scales[first + row]);
+        }
+        for (int row = 0; row < ADDED_ROWS; row++) sums[first + row] = added[row];
+    }
+};
+
+// What multiply_tiles needs memory for.
+template <class F>
+struct TileBuffers {
+    TileChunk<F> chunks[2];
+    Ints products[CHUNK][ROW_BLOCK];
+    Floats sums[ROW_BLOCK];
+};
+
+// All rows times LANES outputs. Numbers of rows up to the next multiple of ADDED_ROWS are computed from what lies there,
+// and nobody reads them.
+template <class F>
+void multiply_tiles(const RowBlock& rows, const uint8_t* weights, int32_t offset, TileBuffers<F>& buffers,
+                    float (*out)[LANES]) {
+    constexpr int GROUPS = TileChunk<F>::GROUPS;
+    const int64_t last = (rows.groups - 1) / GROUPS;  // chunk
+    const int rest = int(rows.groups - last * GROUPS);
+    const auto add = [&](int64_t index, int count) {
+        for (int row = 0; row < int(rows.height); row += ADDED_ROWS)
+            buffers.chunks[index % 2].add(buffers.sums, buffers.products, rows.scales + index * GROUPS * rows.height,
+                                          rows.height, count, row);
+    };
+    for (Floats& sums : buffers.sums) sums = Floats{};
+    WeightReader<F> reader{weights};
+    for (int64_t index = 0; index <= last; index++) {
+        TileChunk<F>& chunk = buffers.chunks[index % 2];
+        chunk.read(reader, index < last ? GROUPS : rest, offset);
+        chunk.multiply(rows.integers + index * GROUPS * rows.height * GROUP, rows.height, buffers.products);
+        if (index > 0) add(index - 1, GROUPS);
+    }
+    TileChunk<F>::store(buffers.products);
+    add(last, rest);
+    for (int row = 0; row < int(rows.height); row++)
+        finish_row<F>(rows, row, weights, offset, buffers.sums[row], out[row]);
+}
+
+#endif
 
 // Numbers of one group, in registers.
 struct Group {
@@ -326,61 +477,95 @@ struct Group {
     }
 };
 
+// Where the groups of a pass lie: row block after row block, in each group after group.
+struct RowLayout {
+    int64_t count, groups;
+
+    int64_t height(int64_t first) const { return count - first < ROW_BLOCK ? count - first : ROW_BLOCK; }
+
+    int64_t place(int64_t row, int64_t group) const {
+        const int64_t first = row / ROW_BLOCK * ROW_BLOCK;
+        return first * groups + group * height(first) + row - first;
+    }
+};
+
+// Groups [first, last) of all rows.
 template <class T>
-void quantize_groups(const T* numbers, int8_t* integers, GroupScale* scales, Outlier* outliers, int64_t groups,
+void quantize_groups(const T* numbers, int8_t* integers, GroupScale* scales, Outlier* outliers, const RowLayout& layout,
                      int64_t first, int64_t last) {
     for (int64_t index = first; index < last; index++) {
+        const int64_t row = index / layout.groups, number = index % layout.groups, place = layout.place(row, number);
         Group group(numbers + index * GROUP);
         float largest = group.largest_below(INFINITY);
         const float next = group.largest_below(largest);
         outliers[index].input = -1;
         if (largest > OUTLIER_RATIO * next && group.count(largest) == 1) {
-            int place;
-            outliers[index].number = group.take(largest, place);
-            outliers[index].input = int32_t(index % groups) * GROUP + place;
+            int input;
+            outliers[index].number = group.take(largest, input);
+            outliers[index].input = int32_t(number) * GROUP + input;
             largest = next;
         }
-        GroupScale& scale = scales[index];
-        group.round(largest > 0 ? 127.0f / largest : 0.0f, integers + index * GROUP, scale.half_sums);
+        GroupScale& scale = scales[place];
+        group.round(largest > 0 ? 127.0f / largest : 0.0f, integers + place * GROUP, scale.half_sums);
         scale.scale = largest / 127.0f;
         scale.scaled_sum = scale.scale * float(scale.half_sums[0] + scale.half_sums[1]);
     }
 }
 
-// Quantized rows: integers [rows, inputs], scales [rows, groups], and the outliers of one row after the other.
+// Quantized rows in their layout, and the outliers of one row after the other.
 struct Rows {
     const int8_t* integers;
     const GroupScale* scales;
     const Outlier* outliers;
     const int64_t* starts;  // of a row's outliers [rows + 1]
-    int64_t count, groups;
+    RowLayout layout;
+
+    RowBlock block(int64_t first) const {
+        const int64_t place = first * layout.groups;
+        return {integers + place * GROUP, scales + place, outliers, starts + first, layout.height(first), layout.groups};
+    }
 };
+
+// The outputs of blocks [first, last) for one block of rows, whose first has this number.
+template <class F, class Store>
+void multiply_row_block(const RowBlock& rows, int64_t first_row, const uint8_t* weights, int64_t block_bytes,
+                        int32_t offset, int64_t first, int64_t last, const Store& store) {
+    float sums[ROW_BLOCK][LANES];
+    const auto run = [&](int64_t row, int64_t count, const auto& multiply) {
+        for (int64_t block = first; block < last; block++) {
+            multiply(weights + block * block_bytes);
+            for (int64_t i = 0; i < count; i++) store(first_row + row + i, block * LANES, sums[i]);
+        }
+    };
+#if defined(HAS_TILES)
+    if (has_amx && rows.height >= TILE_MIN_ROWS) {
+        TileBuffers<F> buffers;
+        load_tile_config<F>(rows.height);
+        run(0, rows.height, [&](const uint8_t* from) { multiply_tiles<F>(rows, from, offset, buffers, sums); });
+        return _tile_release();
+    }
+#endif
+    int64_t row = 0;
+    const auto group = [&](auto size) {
+        constexpr int ROWS = decltype(size)::value;
+        for (; row + ROWS <= rows.height; row += ROWS)
+            run(row, ROWS, [&](const uint8_t* from) { multiply_rows<F, ROWS>(rows.from_row(row), from, offset, sums); });
+    };
+    group(std::integral_constant<int, MAX_ROWS>());
+    if (MAX_ROWS > 4) group(std::integral_constant<int, 4>());
+    group(std::integral_constant<int, 2>());
+    group(std::integral_constant<int, 1>());
+}
 
 // The outputs of blocks [first, last): store(row, output, numbers of LANES outputs).
 template <class F, class Store>
 void multiply_blocks(const Rows& rows, const uint8_t* weights, int32_t offset, int64_t first, int64_t last,
                      const Store& store) {
-    const int64_t count = rows.count, groups = rows.groups;
-    const int64_t block_bytes = F::block_bytes(groups), panel = PANEL_BYTES / block_bytes + 1;
-    float sums[MAX_ROWS][LANES];
-    for (int64_t start = first; start < last; start += panel) {
-        const int64_t end = last - start < panel ? last : start + panel;
-        int64_t row = 0;
-        const auto tile = [&](auto size) {
-            constexpr int ROWS = decltype(size)::value;
-            for (; row + ROWS <= count; row += ROWS)
-                for (int64_t block = start; block < end; block++) {
-                    multiply_rows<F, ROWS>(rows.integers + row * groups * GROUP, rows.scales + row * groups,
-                                           rows.outliers, rows.starts + row, weights + block * block_bytes, groups,
-                                           offset, sums);
-                    for (int i = 0; i < ROWS; i++) store(row + i, block * LANES, sums[i]);
-                }
-        };
-        tile(std::integral_constant<int, MAX_ROWS>());
-        if (MAX_ROWS > 4) tile(std::integral_constant<int, 4>());
-        tile(std::integral_constant<int, 2>());
-        tile(std::integral_constant<int, 1>());
-    }
+    const int64_t block_bytes = F::block_bytes(rows.layout.groups), panel = PANEL_BYTES / block_bytes + 1;
+    for (int64_t start = first; start < last; start += panel)
+        for (int64_t row = 0; row < rows.layout.count; row += ROW_BLOCK)
+            multiply_row_block<F>(rows.block(row), row, weights, block_bytes, offset, start,
+                                  last - start < panel ? last : start + panel, store);
 }
 
 // Where the results of a dtype go; its type does not depend on the dtype, so kernels are compiled once.
@@ -416,6 +601,7 @@ void multiply_format(int64_t format, const Rows& rows, const uint8_t* weights, i
         case 4: return run(Format<5, true, true>());      // Q5_K
         case 5: return run(Format<6, false, true, 2>());  // Q6_K
         case 6: return run(Format<5, false, false>());    // Q5_0
+        case 7: return run(Format<5, true, false>());     // Q5_1
     }
 }
 
@@ -437,11 +623,19 @@ struct Q4_1 : FileBlock<Format<4, true, false>, 20, 0, 2> {
     static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) { std::memcpy(words, block + 4, GROUP / 2); }
 };
 
+// 4 bits of each code in 16 bytes, the fifth of all in the 4 bytes before them.
+inline void read_5_bits(const uint8_t* upper, uint8_t* codes) {
+    const uint8_t* lower = upper + 4;
+    for (int i = 0; i < GROUP; i++)
+        codes[i] = uint8_t((lower[i % 16] >> i / 16 * 4 & 15) | (upper[i / 8] >> i % 8 & 1) << 4);
+}
+
 struct Q5_0 : FileBlock<Format<5, false, false>, 22, 0> {
-    static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) {
-        for (int i = 0; i < GROUP; i++)
-            words[i] = uint8_t((block[6 + i % 16] >> i / 16 * 4 & 15) | (block[2 + i / 8] >> i % 8 & 1) << 4);
-    }
+    static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) { read_5_bits(block + 2, words); }
+};
+
+struct Q5_1 : FileBlock<Format<5, true, false>, 24, 0, 2> {
+    static void read(const uint8_t* block, int, uint8_t* words, uint8_t*) { read_5_bits(block + 4, words); }
 };
 
 struct Q8_0 : FileBlock<Format<8, false, false>, 34, 0> {
@@ -488,15 +682,17 @@ struct Q6_K : FileBlock<Format<6, false, true, 2>, 210, 208> {
 
 // Puts codes of 5 or 6 bits [GROUP] in the order in which their bits are stored, in place.
 template <class F>
-void split_planes(uint8_t* words) {
-    uint8_t codes[GROUP];
-    std::memcpy(codes, words, GROUP);
-    std::memset(words, 0, GROUP);
-    for (int i = 0; i < GROUP; i++) {
-        const int word = i / 4, upper = codes[i] & F::UPPER_BITS, shift = F::upper_shift(word);
-        words[i % (GROUP / 2)] |= uint8_t((codes[i] & 15) << (word < WORDS / 2 ? 0 : 4));
-        words[GROUP / 2 + word % F::UPPER_WORDS * 4 + i % 4] |= uint8_t(shift < 0 ? upper >> -shift : upper << shift);
+void split_planes(uint8_t* codes) {
+    uint32_t upper[2] = {};
+    for (int word = 0; word < WORDS; word++) {
+        constexpr uint32_t MASK = F::UPPER_BITS * 0x01010101u;
+        uint32_t bits;
+        std::memcpy(&bits, codes + 4 * word, sizeof bits);
+        const int shift = F::upper_shift(word);
+        upper[word % F::UPPER_WORDS] |= shift < 0 ? (bits & MASK) >> -shift : (bits & MASK) << shift;
     }
+    for (int i = 0; i < GROUP / 2; i++) codes[i] = uint8_t((codes[i] & 15) | codes[i + GROUP / 2] << 4);
+    std::memcpy(codes + GROUP / 2, upper, 4 * F::UPPER_WORDS);
 }
 
 // One output of a packed block: row [groups] -> its lane. A null row is zeros.
@@ -547,6 +743,7 @@ void with_file_format(int64_t number, const Run& run) {
         case 4: return run(Q4_K());
         case 5: return run(Q5_K());
         case 6: return run(Q6_K());
+        case 7: return run(Q5_1());
     }
 }
 
@@ -560,15 +757,17 @@ void packed_linear(const T* rows, const uint8_t* weights, const T* bias, T* out,
     thread_local std::vector<Outlier> outlier_buffer;
     thread_local std::vector<int64_t> start_buffer;
     const int64_t groups = inputs / GROUP, blocks = (outputs + LANES - 1) / LANES;
-    integer_buffer.resize(size_t(count * inputs));
-    scale_buffer.resize(size_t(count * groups));
+    const RowLayout layout{count, groups};
+    const size_t readable = size_t(count * groups + CHUNK * ROW_BLOCK);  // tiles are read as a whole
+    integer_buffer.resize(readable * GROUP);
+    scale_buffer.resize(readable);
     int8_t* integers = integer_buffer.data();
     GroupScale* scales = scale_buffer.data();
     outlier_buffer.resize(size_t(count * groups));
     start_buffer.resize(size_t(count + 1));
     Outlier* outliers = outlier_buffer.data();
     in_parallel(count > 1 ? threads : 1, [&](int64_t part, int64_t parts) {
-        quantize_groups(rows, integers, scales, outliers, groups, count * groups * part / parts,
+        quantize_groups(rows, integers, scales, outliers, layout, count * groups * part / parts,
                         count * groups * (part + 1) / parts);
     });
     int64_t found = 0;
@@ -577,7 +776,7 @@ void packed_linear(const T* rows, const uint8_t* weights, const T* bias, T* out,
         if (outliers[group].input >= 0) outliers[found++] = outliers[group];
     }
     start_buffer[size_t(count)] = found;
-    const Rows quantized{integers, scales, outliers, start_buffer.data(), count, groups};
+    const Rows quantized{integers, scales, outliers, start_buffer.data(), layout};
     const Output output{store_row<T>, bias, out, outputs, stride};
     in_parallel(threads, [&](int64_t part, int64_t parts) {
         multiply_format(format, quantized, weights, int32_t(offset), blocks * part / parts,

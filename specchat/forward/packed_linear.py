@@ -8,7 +8,8 @@ The blocks are packed once, for groups of outputs that the kernel computes toget
 | format | bits in the file | in memory | a weight is |
 |---|---|---|---|
 | `Q4_0`, `Q4_1` | 4.5, 5 | 4.5, 5 | scale * (code - 8), scale * code + minimum |
-| `Q5_0`, `Q8_0` | 5.5, 8.5 | 5.5, 8.5 | scale * (code - 16), scale * code |
+| `Q5_0`, `Q5_1` | 5.5, 6 | 5.5, 6 | scale * (code - 16), scale * code + minimum |
+| `Q8_0` | 8.5 | 8.5 | scale * code |
 | `Q4_K`, `Q5_K` | 4.5, 5.5 | 4.6, 5.6 | d * scale * code - dmin * minimum |
 | `Q6_K` | 6.6 | 6.6 | d * scale * (code - 32), a scale for 16 inputs |
 
@@ -159,6 +160,7 @@ PACKED_FORMATS: Mapping[str, PackedFormat] = {
     "Q4_0": PackedFormat(32, 18, 0, 0, 8),
     "Q4_1": PackedFormat(32, 20, 1, 1, 0),
     "Q5_0": PackedFormat(32, 22, 2, 6, 16),
+    "Q5_1": PackedFormat(32, 24, 7, 7, 0),
     "Q8_0": PackedFormat(32, 34, 3, 2, 128),
     "Q4_K": PackedFormat(256, 144, 4, 3, 0),
     "Q5_K": PackedFormat(256, 176, 5, 4, 0),

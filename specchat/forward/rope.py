@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+PROPORTIONAL = "proportional"
+ROPE_TYPES = ("default", "linear", "llama3", "yarn", PROPORTIONAL)
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,12 @@ class Rope:
         return self.rope_type in ROPE_TYPES
 
     def inv_freq(self, head_size: int) -> Tensor:
-        """Radians per position for every pair of numbers. [partial_rotary_factor * head_size / 2]"""
+        """Radians per position for every pair of numbers. [partial_rotary_factor * head_size / 2]
+
+        Of proportional RoPE [head_size / 2]: the pairs behind the rotated share have 0.
+        """
+        if self.rope_type == PROPORTIONAL:
+            return self._proportional_inv_freq(head_size)
         rotary_size = int(head_size * self.partial_rotary_factor)
         inv_freq = 1.0 / self.theta ** (torch.arange(0, rotary_size, 2, dtype=torch.int64).float() / rotary_size)
         match self.rope_type:
@@ -54,6 +60,15 @@ class Rope:
                 return _yarn_inv_freq(inv_freq, self.scaling, self.theta)
             case _:
                 return inv_freq
+
+    def _proportional_inv_freq(self, head_size: int) -> Tensor:
+        """The frequencies of a fully rotated head (Gemma 4)."""
+        rotated = int(self.partial_rotary_factor * head_size // 2)
+        inv_freq = torch.zeros(head_size // 2)
+        inv_freq[:rotated] = 1.0 / self.theta ** (
+            torch.arange(0, 2 * rotated, 2, dtype=torch.int64).float() / head_size
+        )
+        return inv_freq / self.scaling.get("factor", 1.0)
 
     @property
     def attention_factor(self) -> float:

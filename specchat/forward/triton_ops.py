@@ -65,6 +65,8 @@ def triton_ops(dimensions: AttentionDimensions, dtype: torch.dtype, device: torc
     """The kernels for this dtype and GPU; None, with a line in the log, where they fail or give other results."""
     if dtype not in DTYPES or dimensions.head_size > MAX_HEAD_SIZE or dimensions.head_size % 2:
         return None
+    if dimensions.normalizes_values:  # no kernel does
+        return None
     ops = TritonOps(dimensions)
     try:
         is_right = (

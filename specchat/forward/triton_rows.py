@@ -107,9 +107,9 @@ def _qk_norm_rope_kernel(
 
 
 def rms_norm(rows: Tensor, weight: Tensor, epsilon: float, offset: float = 0.0) -> Tensor:
-    """RMS norm over the last dimension, times offset + weight. [N, D]"""
+    """RMS norm over the last dimension, times offset + weight. [N, D] or [N, parts, D]"""
     rows, out = rows.contiguous(), torch.empty_like(rows, memory_format=torch.contiguous_format)
-    count, size = rows.shape
+    count, size = rows.shape[:-1].numel(), rows.shape[-1]
     block = triton.next_power_of_2(size)
     _rms_norm_kernel[(count,)](
         rows, rows, weight, out, out, size, epsilon, offset, HAS_RESIDUAL=False, BLOCK=block, **OPTIONS

@@ -14,5 +14,6 @@ block_correction.py  what DSpark adds to a block: a bias from the token before, 
 candidate_selector.py  what DFlash-2 adds to a block: a choice among candidates by the token before
 block_convolution.py  and to its layers: convolutions over the slots
 hydra_head.py   Hydra: heads that also read the draft tokens before theirs
+assistant_head.py  assistants of Gemma 4: layers over the keys and values of the target
 selftest.py     how well does a head predict its target, and in which variant?
 """

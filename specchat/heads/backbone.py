@@ -16,8 +16,17 @@ from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, RowBatch
-from specchat.forward.decoder_layer import Attention, AttentionModule, DecoderLayer, DecoderStack, RopeAngles, SwiGluMlp
+from specchat.forward.decoder_layer import (
+    Attention,
+    AttentionKind,
+    AttentionModule,
+    DecoderLayer,
+    DecoderStack,
+    RopeAngles,
+    SwiGluMlp,
+)
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.llama import LlamaModel
 from specchat.forward.moe import MixtureOfExperts
 from specchat.forward.rope import cos_sin
 from specchat.heads.block_convolution import BlockConvolution, ConvolvedAttention, ConvolvedMlp
@@ -28,6 +37,11 @@ from specchat.models.moe_weights import load_moe
 from specchat.models.tensor_files import WeightLoader
 
 SHARED_EXPERTS = ("mlp.shared_experts", "mlp.shared_expert")  # of DeepSeek and GLM; of Qwen
+
+
+def layer_count(target: Model) -> int:
+    """The decoder layers of a target; 0: unknown. Some of them may have no rows in its KV cache."""
+    return len(target.weights.layers) if isinstance(target, LlamaModel) else len(target.pool.layout.shapes)
 
 
 class HeadBackbone:
@@ -47,7 +61,7 @@ class HeadBackbone:
         # native kernels write to the cache, so the cache must have the dtype of the weights
         ops = select_fused_ops(dimensions, self._like) if self._like.dtype == dtype else TorchOps(dimensions)
         layers = [self._layer(index) for index in range(sizes.layers)]
-        self.stack = DecoderStack(layers, self.norm_weight("norm"), ops, [self.rope_angles])
+        self.stack = DecoderStack(layers, self.norm_weight("norm"), ops, [AttentionKind(ops, self.rope_angles)])
         self._embeddings, self._target = loader.optional("embed_tokens.weight"), target
         self.lm_head = loader.linear("lm_head") if "lm_head.weight" in spec.tensors else target.compute_logits
         self.draft_to_target_ids = spec.draft_to_target_ids().to(loader.device) if "d2t" in spec.tensors else None

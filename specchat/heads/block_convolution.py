@@ -61,7 +61,7 @@ def _convolve(rows: Tensor, base: Tensor, varying: Tensor) -> Tensor:
     count, slots, taps, groups, _ = varying.shape
     blocks = rows.view(count, slots, groups, -1)
     kernel = base.view(taps, groups, -1) + varying
-    mixed = blocks * kernel[:, :, 0]
+    sums = blocks * kernel[:, :, 0]
     for tap in range(1, taps):
-        mixed = mixed + functional.pad(blocks[:, :-tap], (0, 0, 0, 0, tap, 0)) * kernel[:, :, tap]
-    return mixed.view_as(rows)
+        sums = sums + functional.pad(blocks[:, :-tap], (0, 0, 0, 0, tap, 0)) * kernel[:, :, tap]
+    return sums.view_as(rows)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
+from specchat.heads.formats.assistant_format import detect_assistant
 from specchat.heads.formats.dflash_format import detect_dflash
 from specchat.heads.formats.eagle1_format import detect_eagle1
 from specchat.heads.formats.eagle3_format import detect_eagle3
@@ -18,7 +19,6 @@ from specchat.heads.formats.hydra_format import detect_hydra
 from specchat.heads.formats.medusa_format import detect_medusa
 from specchat.heads.formats.mtp_format import detect_mtp
 from specchat.heads.formats.unsupported import (
-    detect_assistant,
     detect_domino,
     detect_early_exit,
     detect_other_speculators,
@@ -27,8 +27,8 @@ from specchat.heads.spec import HeadSpec, TargetDimensions
 from specchat.models.tensor_files import PICKLE_SUFFIXES, TensorFiles
 
 HEAD_DETECTORS = (
-    detect_hydra, detect_medusa, detect_mtp, detect_domino, detect_dflash, detect_eagle3, detect_eagle1,
-    detect_other_speculators, detect_assistant, detect_early_exit,
+    detect_hydra, detect_medusa, detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3,
+    detect_eagle1, detect_other_speculators, detect_early_exit,
 )  # fmt: skip
 
 

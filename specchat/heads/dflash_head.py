@@ -19,7 +19,7 @@ from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import RowBatch
 from specchat.forward.decoder_layer import AttentionModule
-from specchat.heads.backbone import HeadBackbone
+from specchat.heads.backbone import HeadBackbone, layer_count
 from specchat.heads.block_correction import BlockCorrection, DraftedBlocks
 from specchat.heads.candidate_selector import CandidateSelector
 from specchat.heads.spec import DFLASH2, DSPARK, HeadSpec
@@ -33,7 +33,7 @@ class DFlashHead:
         assert spec.block_config is not None, "inspection accepted a block head without a block"
         self.kind, self.context_window, self.block_config = spec.kind, spec.context_window, spec.block_config
         self.tokens_ahead = spec.tokens_ahead
-        self.hidden_state_layers = spec.hidden_state_layers_for(len(target.pool.layout.shapes))
+        self.hidden_state_layers = spec.hidden_state_layers_for(layer_count(target))
         self._backbone = HeadBackbone(spec, loader, target)
         self.pool, self.draft_to_target_ids = self._backbone.pool, self._backbone.draft_to_target_ids
         self._fc, self._feature_norm = loader.linear("fc"), self._backbone.norm_weight("feature_norm")

@@ -1,7 +1,7 @@
 """Heads that draft from the hidden states of the target.
 
 An `EagleHead` reads pairs (`pair_head.py`) and its own output, a `MedusaHead` the last hidden state alone. P-EAGLE is
-in `peagle_head.py`, block heads are in `dflash_head.py`, Hydra in `hydra_head.py`.
+in `peagle_head.py`, block heads are in `dflash_head.py`, Hydra in `hydra_head.py`, assistants in `assistant_head.py`.
 
 Knows tensors by canonical name. The names of publishers are in `formats/`, the choice of draft tokens in the drafters.
 """
@@ -21,11 +21,24 @@ from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import ForwardBatch
 from specchat.forward.cuda_graphs import Capture, CapturedFunction, CudaGraphCapture
 from specchat.forward.linear import Linear
+from specchat.heads.assistant_head import AssistantHead
+from specchat.heads.backbone import layer_count
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.hydra_head import HydraHead
 from specchat.heads.pair_head import HeadOutput, PairHead
 from specchat.heads.peagle_head import PEagleHead
-from specchat.heads.spec import DFLASH, DFLASH2, DSPARK, HYDRA, MEDUSA, PEAGLE, HeadSpec, TargetDimensions, mismatches
+from specchat.heads.spec import (
+    ASSISTANT,
+    DFLASH,
+    DFLASH2,
+    DSPARK,
+    HYDRA,
+    MEDUSA,
+    PEAGLE,
+    HeadSpec,
+    TargetDimensions,
+    mismatches,
+)
 from specchat.models.tensor_files import WeightLoader
 
 
@@ -91,7 +104,7 @@ class MedusaHead:
         return rows
 
 
-LoadedHead = EagleHead | PEagleHead | MedusaHead | HydraHead | DFlashHead
+LoadedHead = EagleHead | PEagleHead | MedusaHead | HydraHead | DFlashHead | AssistantHead
 
 
 def load_head(
@@ -103,11 +116,11 @@ def load_head(
     of its linear layers, one of QUANT_FORMATS.
     """
     hidden_size = target.embed(torch.zeros(1, dtype=torch.long, device=device)).shape[-1]
-    dimensions = TargetDimensions(hidden_size, len(target.pool.layout.shapes) or None, target.vocab_size)
+    dimensions = TargetDimensions(hidden_size, layer_count(target) or None, target.vocab_size)
     if reasons := mismatches(spec, dimensions):
         raise ModelError(f"{spec.source}: this {spec.format} head does not fit the target: {'; '.join(reasons)}")
     loader = WeightLoader(spec.tensors, dtype or target.pool.layout.dtype, device, weights)
-    networks = {MEDUSA: MedusaHead, HYDRA: HydraHead, PEAGLE: PEagleHead}
+    networks = {MEDUSA: MedusaHead, HYDRA: HydraHead, PEAGLE: PEagleHead, ASSISTANT: AssistantHead}
     networks |= dict.fromkeys((DFLASH, DFLASH2, DSPARK), DFlashHead)
     network = networks.get(spec.kind, EagleHead)
     return network(spec, loader, target)

@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.engine.cache import KVCache
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.forward.batch import HiddenStates, RowBatch
-from specchat.heads.backbone import HeadBackbone
+from specchat.heads.backbone import HeadBackbone, layer_count
 from specchat.heads.spec import HeadSpec
 from specchat.models.tensor_files import WeightLoader
 
@@ -33,11 +33,11 @@ class PairHead:
 
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
         self.kind, self.context_window, self.wiring = spec.kind, spec.context_window, spec.wiring
-        self.hidden_state_layers = spec.hidden_state_layers_for(len(target.pool.layout.shapes))
+        self.hidden_state_layers = spec.hidden_state_layers_for(layer_count(target))
         self._backbone = backbone = HeadBackbone(spec, loader, target)
         self.pool, self.draft_to_target_ids = backbone.pool, backbone.draft_to_target_ids
-        layer_count = len(self.hidden_state_layers)
-        self._per_layer_norms = [backbone.norm_weight(f"fc_norm.{index}") for index in range(layer_count)]
+        states = len(self.hidden_state_layers)
+        self._per_layer_norms = [backbone.norm_weight(f"fc_norm.{index}") for index in range(states)]
         self._concatenated_norm = backbone.norm_weight("input_norm")
         self._fc = loader.linear("fc") if "fc.weight" in spec.tensors else None
         self._embedding_norm = backbone.norm_weight("embedding_norm")

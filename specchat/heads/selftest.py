@@ -19,6 +19,8 @@ from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
+from specchat.heads.assistant_head import AssistantHead
+from specchat.heads.backbone import layer_count
 from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.hydra_head import HydraHead
 from specchat.heads.networks import LoadedHead, MedusaHead, load_head
@@ -128,7 +130,7 @@ def _load_selected(spec: HeadSpec, target: Model, load: LoadVariant, folder: Pat
 
 def _variants(spec: HeadSpec, target: Model) -> list[HeadSpec]:
     """The default variant, then the others that are possible with this target."""
-    layers = len(target.pool.layout.shapes)
+    layers = layer_count(target)
     return [
         spec,
         *(each for each in spec.variants if not layers or max(each.hidden_state_layers_for(layers)) <= layers),
@@ -234,6 +236,8 @@ def _predictions(head: LoadedHead, sample: TargetSample) -> list[Tensor]:
         return [logits.argmax(-1) for logits in head.logits(sample.hidden_states)]
     if isinstance(head, HydraHead):
         return [logits.argmax(-1) for logits in _path_logits(head, sample)]
+    if isinstance(head, AssistantHead):
+        return _assistant_predictions(head, sample)
     by_depth = _chain_logits(head, sample) if isinstance(head, PairHead) else _block_logits(head, sample)
     columns = [logits.argmax(-1) for logits in by_depth]
     return columns if head.draft_to_target_ids is None else [head.draft_to_target_ids[column] for column in columns]
@@ -254,6 +258,25 @@ def _path_logits(head: HydraHead, sample: TargetSample) -> list[Tensor]:
 def _tokens_after(tokens: Tensor, depth: int) -> Tensor:
     """The sampled token `1 + depth` places behind every position; the last one where the text ends."""
     return torch.cat((tokens[1 + depth :], tokens[-1:].expand(depth)))
+
+
+@torch.inference_mode()
+def _assistant_predictions(head: AssistantHead, sample: TargetSample) -> list[Tensor]:
+    """A chain after every position, over the target's keys of the text up to there. [L] for each depth"""
+    target, count, cache = head.target, len(sample.probabilities), head.target.pool.open()
+    tokens = torch.tensor(sample.tokens, device=sample.hidden_states.device)
+    best = tokens.new_empty(TESTED_DEPTH, count)
+    with target.pool.acquire_slot(cache, count + SCRATCH_ROWS):
+        for start in range(0, count, target.prefill_chunk):
+            target.prefill(sample.tokens[start : min(start + target.prefill_chunk, count)], cache)
+        for position in reversed(range(count)):
+            cache.rollback(position + 1)
+            state = sample.hidden_states[position : position + 1]
+            for depth in range(TESTED_DEPTH):
+                output = head.forward(state, _tokens_after(tokens, depth)[position : position + 1], cache)
+                best[depth, position], state = output.logits.argmax(), output.hidden_states
+    target.pool.close(cache)
+    return list(best)
 
 
 @torch.inference_mode()

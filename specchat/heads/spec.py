@@ -16,6 +16,8 @@ Knows no publisher's tensor names (`formats/` does) and computes nothing (`netwo
     selector.predecessors   rows of the token before, successors of a candidate, and projection of the state (DFlash-2)
     layers.{i}.*_conv       convolutions around attention and mlp: base_kernel and kernel_projection (DFlash-2)
     layers.{i}.self_attn    q, k, v and o; or the q_a, q_b, kv_a and kv_b of MLA
+    feedback                output of an assistant -> state of the next draft step, in the size of the target
+    centroids               groups of tokens of an assistant; token_ordering lists the tokens of one after the other
     layers.{i}.mlp.gate     router, with experts.{e}.*, or stacks of them, and in most families shared_expert(s).*
 """
 
@@ -34,7 +36,7 @@ from specchat.forward.rope import Rope
 from specchat.models.tensor_files import TensorFiles
 
 EAGLE, EAGLE3, PEAGLE, MTP, MEDUSA, HYDRA = "eagle", "eagle3", "peagle", "mtp", "medusa", "hydra"
-DFLASH, DFLASH2, DSPARK = "dflash", "dflash2", "dspark"
+DFLASH, DFLASH2, DSPARK, ASSISTANT = "dflash", "dflash2", "dspark", "assistant"
 EARLY_EXIT = "early exit"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
@@ -103,6 +105,14 @@ class BlockConfig:
 
 
 @dataclass(frozen=True)
+class AssistantConfig:
+    """What the tensors of an assistant do not say."""
+
+    ropes: tuple[Rope, ...]  # of each layer
+    centroids: int = 0  # whose tokens are scored; 0: all tokens
+
+
+@dataclass(frozen=True)
 class TargetDimensions:
     hidden_size: int
     layers: int | None  # None: unknown, and not compared
@@ -128,6 +138,7 @@ class HeadSpec:
     tokens_ahead: int = 1  # tokens that one pass predicts
     routing: Routing | None = None  # of layers with a mixture of experts
     block_config: BlockConfig | None = None  # of heads that draft a block
+    assistant_config: AssistantConfig | None = None
     target_layers: int | None = None  # depth of the target that the head was trained for
     variants: tuple[HeadSpec, ...] = field(default=(), repr=False)  # other interpretations; a self-test selects one
 
@@ -200,4 +211,4 @@ def _depth_mismatches(spec: HeadSpec, layers: int) -> list[str]:
 
 
 def _uses_targets(spec: HeadSpec, name: str) -> bool:
-    return spec.kind not in (MEDUSA, HYDRA, EARLY_EXIT) and f"{name}.weight" not in spec.tensors
+    return spec.kind not in (MEDUSA, HYDRA, ASSISTANT, EARLY_EXIT) and f"{name}.weight" not in spec.tensors

@@ -258,7 +258,9 @@ def head_architecture_from_config(config: Config) -> Architecture | None:
     is_dflash = "dflash" in names or "dspark" in names or "dflash_config" in config
     if is_dflash:
         return _feature_head_architecture(config, "dflash", _hidden_state_count(config, 5))
-    if "eagle3" in names or "peagle" in names or "draft_vocab_size" in config:
+    if "peagle" in names or "ptd_token_id" in config:
+        return _feature_head_architecture(config, "peagle", _hidden_state_count(config, 3))
+    if "eagle3" in names or "draft_vocab_size" in config:
         return _feature_head_architecture(config, "eagle3", _hidden_state_count(config, 3))
     if "eagle" in names or config.get("fc") is True:
         return _feature_head_architecture(config, "eagle", 0)
@@ -298,15 +300,15 @@ def _feature_head_architecture(outer: Config, kind: str, hidden_state_count: int
     matrices += _mlp({"hidden_size": width, "intermediate_size": config["intermediate_size"]}, family, layers)
     is_deepspec = bool(DEEPSPEC_ARCHITECTURE.search(str(outer.get("architectures"))))
     is_from_speculators = kind == "eagle3" and outer.get("speculators_model_type")
-    if is_deepspec or is_from_speculators or target_width != width or _is_parallel_eagle(outer):
+    if is_deepspec or is_from_speculators or target_width != width or kind == "peagle":
         matrices.append(Matrix(EMBEDDING, vocabulary, width))
-    if kind == "eagle3":
+    if reads_pairs := kind in ("eagle3", "peagle"):
         heads, size = int(config["num_attention_heads"]), _head_size(config)
         qkv_heads = heads + 2 * int(config.get("num_key_value_heads") or heads)
         matrices.append(Matrix(LINEAR, qkv_heads * size, width))  # its layer reads a feature and an embedding
-    if kind == "eagle3" or is_deepspec or draft_vocabulary < vocabulary:
+    if reads_pairs or is_deepspec or draft_vocabulary < vocabulary:
         matrices.append(Matrix(OUTPUT, draft_vocabulary, width))
-    if _is_parallel_eagle(outer):
+    if kind == "peagle":
         matrices.append(Matrix(OTHER, hidden_state_count * target_width))  # the state of its masks
     matrices += _block_correction(config, width, draft_vocabulary)
     matrices += _dflash2_parts(config, width, layers)
@@ -324,15 +326,11 @@ def _block_correction(config: Config, width: int, draft_vocabulary: int) -> Iter
     if rank:
         yield Matrix(OTHER, int(config["vocab_size"]), rank)
         yield Matrix(LINEAR, draft_vocabulary, rank)
-    match config.get("markov_head_type"):
-        case "gated" if rank:
-            yield Matrix(LINEAR, rank, width + rank)
-            yield Matrix(OTHER, rank)
-        case "rnn" if rank:
-            yield Matrix(LINEAR, 3 * rank, width + 2 * rank)
-            yield Matrix(OTHER, 3 * rank)
-        case _:
-            pass
+    markov_heads = {"gated": (1, width + rank), "rnn": (3, width + 2 * rank)}
+    gates, inputs = markov_heads.get(str(config.get("markov_head_type")), (0, 0))
+    if rank and gates:
+        yield Matrix(LINEAR, gates * rank, inputs)
+        yield Matrix(OTHER, gates * rank)
     if config.get("enable_confidence_head"):
         yield Matrix(LINEAR, 1, width + (rank if config.get("confidence_head_with_markov") else 0))
         yield Matrix(OTHER, 1)
@@ -346,11 +344,6 @@ def _medusa_architecture(config: Config) -> Architecture:
         Matrix(OUTPUT, vocabulary, width, heads),
     )  # fmt: skip
     return Architecture("medusa", matrices, (), 0, vocabulary, width, layers)
-
-
-def _is_parallel_eagle(config: Config) -> bool:
-    names = f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
-    return "peagle" in names or "ptd_token_id" in config
 
 
 def _dflash2_parts(config: Config, width: int, layers: int) -> Iterator[Matrix]:

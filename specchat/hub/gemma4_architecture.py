@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from specchat.forward.layer_shape import LayerShape
 from specchat.hub.architecture import EXPERT, IDLE, LINEAR, OTHER, KVLayers, Matrix
+from specchat.models.gemma4_layers import FULL, gemma4_layer_shapes
 
 GEMMA4_FAMILIES = ("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text")
-FULL = "full_attention"
 
 Config = Mapping[str, Any]
 
@@ -27,13 +28,10 @@ def gemma4_layers(text: Config, kinds: Sequence[str]) -> Iterator[Matrix]:
 
 def _matrices(text: Config, kinds: Sequence[str]) -> Iterator[Matrix]:
     width = int(text["hidden_size"])
-    shares = _shared_from(text, kinds)
-    for layer, kind in enumerate(kinds):
-        yield from _attention(text, kind, has_own_keys=layer < shares)
-        is_wide = bool(text.get("use_double_wide_mlp")) and layer >= shares
-        hidden = int(text["intermediate_size"]) * (2 if is_wide else 1)
-        yield Matrix(LINEAR, hidden, width, 2)
-        yield Matrix(LINEAR, width, hidden)
+    for shape in gemma4_layer_shapes(text, kinds):
+        yield from _attention(text, shape)
+        yield Matrix(LINEAR, shape.intermediate_size, width, 2)
+        yield Matrix(LINEAR, width, shape.intermediate_size)
     if per_layer := int(text.get("hidden_size_per_layer_input") or 0):
         count = len(kinds)
         yield Matrix(IDLE, int(text.get("vocab_size_per_layer_input") or text["vocab_size"]), per_layer * count)
@@ -46,26 +44,22 @@ def _matrices(text: Config, kinds: Sequence[str]) -> Iterator[Matrix]:
 
 
 def gemma4_kv_layers(text: Config, kinds: Sequence[str]) -> tuple[KVLayers, ...]:
-    own = kinds[: _shared_from(text, kinds)]
-    groups = [
-        KVLayers(
-            own.count(kind), 2 * _kv_heads(text, kind) * _head_size(text, kind), None if kind == FULL else _window(text)
-        )
-        for kind in dict.fromkeys(own)
-    ]
-    return tuple(groups)
+    shapes = zip(gemma4_layer_shapes(text, kinds), kinds, strict=True)
+    counts = Counter((kind, 2 * shape.kv_heads * shape.head_size) for shape, kind in shapes if shape.kv_source is None)
+    return tuple(
+        KVLayers(count, elements, None if kind == FULL else int(text["sliding_window"]))
+        for (kind, elements), count in counts.items()
+    )
 
 
-def _attention(text: Config, kind: str, *, has_own_keys: bool) -> Iterator[Matrix]:
-    width, size = int(text["hidden_size"]), _head_size(text, kind)
-    queries = int(text["num_attention_heads"]) * size
+def _attention(text: Config, shape: LayerShape) -> Iterator[Matrix]:
+    width, queries = int(text["hidden_size"]), int(text["num_attention_heads"]) * shape.head_size
     yield Matrix(LINEAR, queries, width)
     yield Matrix(LINEAR, width, queries)
-    yield Matrix(OTHER, size)
-    if has_own_keys:
-        are_values_keys = bool(text.get("attention_k_eq_v")) and kind == FULL
-        yield Matrix(LINEAR, _kv_heads(text, kind) * size, width, 1 if are_values_keys else 2)
-        yield Matrix(OTHER, size)
+    yield Matrix(OTHER, shape.head_size)
+    if shape.kv_source is None:
+        yield Matrix(LINEAR, shape.kv_heads * shape.head_size, width, 2 if shape.has_values else 1)
+        yield Matrix(OTHER, shape.head_size)
 
 
 def _experts(text: Config, layers: int) -> Iterator[Matrix]:
@@ -74,21 +68,3 @@ def _experts(text: Config, layers: int) -> Iterator[Matrix]:
     yield Matrix(EXPERT, width, hidden, experts * layers)
     yield Matrix(OTHER, experts, width, layers)  # the router, its scales, and three norms
     yield Matrix(OTHER, 4 * width + experts, 1, layers)
-
-
-def _head_size(text: Config, kind: str) -> int:
-    return int(text.get("global_head_dim") or 512) if kind == FULL else int(text["head_dim"])
-
-
-def _kv_heads(text: Config, kind: str) -> int:
-    heads = text.get("num_global_key_value_heads") if kind == FULL and text.get("attention_k_eq_v") else None
-    return int(heads or text["num_key_value_heads"])
-
-
-def _window(text: Config) -> int:
-    return int(text["sliding_window"])
-
-
-def _shared_from(text: Config, kinds: Sequence[str]) -> int:
-    """The first layer that uses the keys and values of an earlier one."""
-    return len(kinds) - int(text.get("num_kv_shared_layers") or 0)

@@ -16,11 +16,11 @@ from math import ceil
 
 from specchat.devices import CUDA, DeviceKind
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
-from specchat.models.llama_families import GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
+from specchat.models.llama_families import GPU_FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
 
 GIB = 2**30
 BF16_BYTES = 2
-STATE_BYTES = 2 * 4  # recurrent states are float32; the state before the draft tokens is stored, too
+STATE_BYTES = 2 * 4  # recurrent states are float32; those before a pass are stored, too
 CHECKPOINT_TOKENS = 256  # between states that are kept to go back to, as in forward.cache_states
 MAX_CHECKPOINT_BYTES = 2**29  # of these, as in forward.cache_states
 NF4_BLOCK, SCALES_PER_GROUP = 64, 256  # elements that share a scale, and scales that share a second one
@@ -87,7 +87,7 @@ INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4"
 
 def can_quantize(architecture: Architecture) -> bool:
     """Whether models.weights has a choice: transformers computes quantized checkpoints in their own format only."""
-    return architecture.family in LLAMA_LIKE_FAMILIES or architecture.stored_format in FLOAT_FORMATS
+    return architecture.family in GPU_FAMILIES or architecture.stored_format in FLOAT_FORMATS
 
 
 def listed_formats(architecture: Architecture) -> tuple[str, ...]:

@@ -18,9 +18,8 @@ SPARE_SHARE = 0.1  # of the free memory, for what no plan knows
 
 def compute_features() -> ComputeFeatures:
     has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    has_amx = torch.cpu._is_amx_tile_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     has_vectors = torch.backends.cpu.get_cpu_capability() in {each.capability for each in INSTRUCTION_SETS}
-    return ComputeFeatures(default_device(), has_bf16, has_vectors and not has_amx)
+    return ComputeFeatures(default_device(), has_bf16, has_vectors)
 
 
 def planned_bytes(profile: Profile) -> tuple[str, int | None]:

@@ -34,10 +34,11 @@ from specchat.drafters.registry import (
 )
 from specchat.drafters.suffix_decoding import PastTextIndex
 from specchat.engine.drafter import Drafter
-from specchat.engine.model import Model
+from specchat.engine.model import Model, StatefulModel
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
 from specchat.forward.quant_linear import BLOCKS_OF_8_BITS
+from specchat.heads.assistant_head import AssistantHead
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
@@ -117,7 +118,8 @@ class Engine:
         models = {"target": self.resources.target, "draft": self.resources.draft_model}
         loaded = {name: model for name, model in models.items() if model is not None}
         heads = self.resources.heads
-        pools = [each.pool for each in (*loaded.values(), *heads.values()) if not isinstance(each, MedusaHead)]
+        without_cache = (MedusaHead, AssistantHead)
+        pools = [each.pool for each in (*loaded.values(), *heads.values()) if not isinstance(each, without_cache)]
         weights = {name: each.bytes for name, each in (*loaded.items(), *heads.items())}
         return weights | {"kv_cache": sum(pool.bytes for pool in pools)}
 
@@ -280,9 +282,9 @@ def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResource
 
 
 def _kv_files(profile: Profile, plan: LoadPlan, target: Model) -> KVFiles | None:
-    """Where KV caches are kept; None for a model whose state is more than rows of keys and values."""
+    """Where KV caches are kept; None for a model with states that cannot be stored."""
     layout = target.pool.layout
-    if not layout.has_all_layers:
+    if not layout.has_all_layers and not isinstance(target, StatefulModel):
         return None
     files = sorted(_folder(plan.target).iterdir())
     identity = {

@@ -47,8 +47,7 @@ class ComputeFeatures:
     @classmethod
     def of_machine(cls, machine: Machine) -> ComputeFeatures:
         features = machine.cpu_features
-        # with AMX, rows of bf16 cost so little that drafts bring more than smaller weights
-        return cls(machine.best_device.kind.name, "BF16" in features, "AVX2" in features and "AMX" not in features)
+        return cls(machine.best_device.kind.name, "BF16" in features, "AVX2" in features)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ context_window     the context length in a config.json, without torch
 tensor_files       names, shapes and rows of tensors in safetensors and pickles; WeightLoader
 fp8_checkpoints    published FP8 weights with scales, read as floats
 int4_checkpoints   published AWQ and GPTQ weights, packed or read as floats
+mxfp4_checkpoints  published MXFP4 experts, read as floats
 llama_families     the families that forward.llama computes: their configs and tensor names, as a table
+gemma4_layers      the shapes of the layers of Gemma 4, from its config
 llama_weights      safetensors of a Llama-like model → forward.llama
 moe_weights        the experts of a layer, in the layouts of checkpoints → forward.moe
 transformers_files any other safetensors → a network of transformers; missing and unknown tensors are refused

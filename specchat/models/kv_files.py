@@ -1,8 +1,9 @@
 """KV caches on disk: a conversation that is opened after its engine has ended reads only what is new.
 
-A file holds the tokens of one text and the rows that a model computed for them. The rows are those of one model, in one
-form, on one kind of machine: the identity of all three is part of the name. A file that is damaged is ignored and
-removed. Written by a thread, and the files that were used longest ago go first. Knows no conversation and no profile.
+A file holds the tokens of one text and the rows that a model computed for them, with the last states of recurrent
+layers. They are those of one model, in one form, on one kind of machine: the identity of all three is part of the name.
+A file that is damaged is ignored and removed. Written by a thread, and the files that were used longest ago go first.
+Knows no conversation and no profile.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -23,7 +25,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.engine.cache import Stacks
 from specchat.engine.decode import TextRows
 from specchat.errors import CacheError
 from specchat.paths import KV_FILE_ENDING
@@ -34,6 +35,7 @@ FORMAT_VERSION = "1"
 MIN_TOKENS = 256  # fewer are read again as fast as from a file
 MAX_WRITING_SECONDS = 3600.0
 TOKENS = "tokens"
+STATE = re.compile(r"state (?P<length>\d+) (?P<name>.+)")  # of recurrent layers, after so many tokens
 CHECKSUMS = "crc32"
 
 
@@ -54,18 +56,21 @@ class KVFiles:
 
     def store(self, name: str, rows: TextRows, budget_bytes: int) -> None:
         """Write the file of a text, in the background; nothing if it is larger than the budget."""
-        if sum(stack.nbytes for stack in rows.stacks.values()) <= budget_bytes:
+        if sum(tensor.nbytes for tensor in _named_tensors(rows).values()) <= budget_bytes:
             self._pending.append(self._writer.submit(self._write, name, rows, budget_bytes))
 
     def longest_prefix(self, tokens: Sequence[int]) -> TextRows | None:
-        """The rows of the longest beginning of a text that any file has; None for fewer than `MIN_TOKENS`."""
+        """The longest beginning of a text that any file has; None for fewer than `MIN_TOKENS`.
+
+        With recurrent layers it ends where the file has a state.
+        """
         self.wait()
         shared = {path: _shared_length(_read_tokens(path), tokens) for path in self._files()}
         path = max(shared, key=lambda each: shared[each], default=None)
         if path is None or shared[path] < MIN_TOKENS:
             return None
-        stacks = _read_stacks(path, shared[path] - 1)
-        return TextRows(list(tokens[: shared[path]]), stacks) if stacks else None
+        tensors = _read_tensors(path)
+        return _text_rows(list(tokens[: shared[path]]), tensors) if tensors else None
 
     def wait(self) -> None:
         """Wait until everything is written."""
@@ -78,7 +83,7 @@ class KVFiles:
 
     def _write(self, name: str, rows: TextRows, budget_bytes: int) -> None:
         """Write, and remove older files beyond the budget. A full disk costs nothing but the file."""
-        tensors = {f"{heads}x{size}": stack.contiguous() for (heads, size), stack in rows.stacks.items()}
+        tensors = _named_tensors(rows)
         tensors[TOKENS] = torch.tensor(rows.tokens, dtype=torch.int32)
         metadata = {CHECKSUMS: json.dumps({key: _checksum(tensor) for key, tensor in tensors.items()})}
         path = self.folder / f"{name}.{self.identity}{KV_FILE_ENDING}"
@@ -93,6 +98,30 @@ class KVFiles:
             log.warning("the KV cache of a conversation is not kept: %s", error)
             with suppress(OSError):
                 partial.unlink()
+
+
+def _named_tensors(rows: TextRows) -> dict[str, Tensor]:
+    """What a file holds, by the names there, without the tokens."""
+    stacks = {f"{heads}x{size}": stack.contiguous() for (heads, size), stack in rows.stacks.items()}
+    states = {
+        f"state {length} {name}": tensor for length, state in rows.states.items() for name, tensor in state.items()
+    }
+    return stacks | states
+
+
+def _text_rows(tokens: list[int], tensors: dict[str, Tensor]) -> TextRows | None:
+    """The beginning of a text that a file with these tensors has; None where it has no state of it."""
+    states, stacks = dict[int, dict[str, Tensor]](), dict[tuple[int, int], Tensor]()
+    for key, tensor in tensors.items():
+        if state := STATE.fullmatch(key):
+            states.setdefault(int(state["length"]), {})[state["name"]] = tensor
+        elif key != TOKENS:
+            stacks[_shape(key)] = tensor
+    shared = {length: state for length, state in states.items() if length < len(tokens)}
+    if states and not shared:
+        return None
+    length = max(shared, default=len(tokens) - 1)
+    return TextRows(tokens[: length + 1], {shape: stack[:, :, :length] for shape, stack in stacks.items()}, shared)
 
 
 def _shared_length(stored: Sequence[int], tokens: Sequence[int]) -> int:
@@ -113,8 +142,8 @@ def _read_tokens(path: Path) -> list[int]:
     return tokens
 
 
-def _read_stacks(path: Path, length: int) -> Stacks | None:
-    """The first rows of a file; None if it is damaged, and then it is removed."""
+def _read_tensors(path: Path) -> dict[str, Tensor] | None:
+    """What a file holds; None if it is damaged, and then it is removed."""
     try:
         with safe_open(path, framework="pt") as file:
             checksums = json.loads((file.metadata() or {}).get(CHECKSUMS, "{}"))
@@ -125,8 +154,7 @@ def _read_stacks(path: Path, length: int) -> Stacks | None:
     except (OSError, ValueError, SafetensorError, CacheError) as error:
         _remove_damaged(path, error)
         return None
-    del tensors[TOKENS]
-    return {_shape(name): tensor[:, :, :length] for name, tensor in tensors.items()}
+    return tensors
 
 
 def _shape(name: str) -> tuple[int, int]:

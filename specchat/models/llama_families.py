@@ -6,24 +6,35 @@ that nothing here imports torch. Knows names and numbers; reads no file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from specchat.forward.layer_shape import LayerShape
 from specchat.forward.scaling import Scaling
+from specchat.models.gemma4_layers import gemma4_layer_shapes
 
 Config = Mapping[str, Any]
 LayerRule = Callable[[Config, int], bool]
 SLIDING, FULL, RECURRENT = "sliding_attention", "full_attention", "linear_attention"
 SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
 # Vision-language checkpoints whose text part is one of the families; images are not read.
-COMPOSITE_TYPES = ("gemma3", "mistral3", "qwen3_5")
+COMPOSITE_TYPES = ("gemma3", "gemma4", "gemma4_unified", "mistral3", "qwen3_5", "qwen3_5_moe")
 OUTER_KEYS = ("dtype", "torch_dtype", "quantization_config", "tie_word_embeddings")  # may stand beside the text part
 TEXT_PREFIXES = {
     "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
     "lm_head.": "lm_head.",
 }  # fmt: skip
+
+
+LAYER_SCALAR = "layer_scalar"  # without `.weight`
+# Tensors of per-layer embeddings: those of the network, then those of a layer.
+PER_LAYER_EMBEDDING = "model.embed_tokens_per_layer"
+PER_LAYER_MODEL_PROJECTION = "model.per_layer_model_projection"
+PER_LAYER_NORM = "model.per_layer_projection_norm"
+PER_LAYER_GATE, PER_LAYER_PROJECTION = "per_layer_input_gate", "per_layer_projection"
+PER_LAYER_OUTPUT_NORM = "post_per_layer_input_norm"
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,12 @@ class LayerNames:
     def norms(self) -> tuple[str, ...]:
         norms = (self.input_norm, self.attention_output_norm, self.mlp_norm, self.mlp_output_norm)
         return tuple(norm for norm in norms if norm is not None)
+
+    def qkv_of(self, shape: LayerShape) -> tuple[str, ...]:
+        """The linear layers of queries, keys and values; keys may stand for values, or be those of another layer."""
+        if shape.kv_source is not None:
+            return self.qkv[:1]
+        return self.qkv if shape.has_values else (*self.qkv[:2], self.qkv[1])
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,10 @@ def _all_but_every(count: int, config: Config, layer: int) -> bool:
     return (layer + 1) % int(config.get("sliding_window_pattern") or count) != 0
 
 
+def _has_window_in_gemma4(config: Config, layer: int) -> bool:
+    return layer + 1 < config["num_hidden_layers"] and _all_but_every(6, config, layer)
+
+
 def _has_window_in_qwen(config: Config, layer: int) -> bool:
     return bool(config.get("use_sliding_window")) and layer >= config.get("max_window_layers", 28)
 
@@ -103,6 +124,10 @@ def _has_experts_in_qwen(config: Config, layer: int) -> bool:
     return layer not in (config.get("mlp_only_layers") or ()) and (layer + 1) % config["decoder_sparse_step"] == 0
 
 
+def _equal_layers(_config: Config, _kinds: Sequence[str]) -> tuple[LayerShape, ...]:
+    return ()
+
+
 def _llama_scaling(_config: Config) -> Scaling:
     return Scaling()
 
@@ -115,6 +140,12 @@ def _gemma_scaling(config: Config) -> Scaling:
         attention=scalar**-0.5 if scalar else None,
         attention_cap=config.get("attn_logit_softcapping"),
         logit_cap=config.get("final_logit_softcapping"),
+    )
+
+
+def _gemma4_scaling(config: Config) -> Scaling:
+    return Scaling(
+        embeddings=config["hidden_size"] ** 0.5, attention=1.0, logit_cap=config.get("final_logit_softcapping")
     )
 
 
@@ -147,6 +178,7 @@ class Family:
     has_output_gate: bool = False  # q_proj has a gate after the query of each head
     rotary_share: float = 1.0  # of a head, where a config does not say it
     scaling: Callable[[Config], Scaling] = _llama_scaling
+    layer_shapes: Callable[[Config, Sequence[str]], tuple[LayerShape, ...]] = _equal_layers  # none: all are equal
     has_window: LayerRule = _always  # in a config with a sliding window and without `layer_types`
     has_rope: LayerRule = _always
     rope_base: RopeBase = RopeBase()
@@ -169,6 +201,27 @@ _GEMMA3_SIZES = {  # published configs leave out what is as in the model with 4 
     "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
     "max_position_embeddings": 131072, "query_pre_attn_scalar": 256, "sliding_window": 4096,
 }  # fmt: skip
+_GEMMA4 = Family(
+    FOUR_NORM_NAMES,
+    {
+        "vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+        "max_position_embeddings": 131072, "sliding_window": 512,
+        "rope_parameters": {
+            SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
+            FULL: {"rope_type": "proportional", "rope_theta": 1_000_000.0, "partial_rotary_factor": 0.25},
+        },
+        "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144,
+    },
+    GELU_TANH,
+    "hidden_activation",
+    scaling=_gemma4_scaling,
+    layer_shapes=gemma4_layer_shapes,
+    has_window=_has_window_in_gemma4,
+    sliding_rope_base=RopeBase(),
+)  # fmt: skip
+_GEMMA4_UNIFIED_SIZES = {
+    "max_position_embeddings": 262144, "sliding_window": 1024, "hidden_size_per_layer_input": 0
+}  # fmt: skip
 _QWEN3_MOE_SIZES = {
     "num_experts_per_tok": 8, "norm_topk_prob": False, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
 }  # fmt: skip
@@ -183,12 +236,21 @@ _GPT_OSS_SIZES = {
 _MIXTRAL_SIZES = {
     "num_experts_per_tok": 2, "num_local_experts": 8, "norm_topk_prob": True, "rms_norm_eps": 1e-5,
 }  # fmt: skip
+_QWEN3_5_SIZES = {"head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim": 4}
 _QWEN3_5 = Family(
-    defaults={"head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim": 4},
+    defaults=_QWEN3_5_SIZES,
     scaling=lambda _config: Scaling(norms_add_one=True),
     has_output_gate=True,
     rotary_share=0.25,
 )
+_QWEN3_NEXT_SIZES = _QWEN3_5_SIZES | {
+    "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+    "norm_topk_prob": True, "decoder_sparse_step": 1,
+}  # fmt: skip
+_QWEN3_5_MOE_SIZES = _QWEN3_5_SIZES | {
+    "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+    "norm_topk_prob": True, "intermediate_size": 512,  # which no layer has
+}  # fmt: skip
 _OLMO2 = Family(OUTPUT_NORM_NAMES, {"rms_norm_eps": 1e-5}, has_wide_qk_norms=True)
 
 FAMILIES: Mapping[str, Family] = {
@@ -205,6 +267,8 @@ FAMILIES: Mapping[str, Family] = {
         rope_base=RopeBase(default=1_000_000.0),
         sliding_rope_base=RopeBase("rope_local_base_freq"),
     ),
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified_text": replace(_GEMMA4, defaults={**_GEMMA4.defaults, **_GEMMA4_UNIFIED_SIZES}),
     "granite": Family(scaling=_granite_scaling),
     "phi3": Family(
         replace(LLAMA_NAMES, qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",)), {"rms_norm_eps": 1e-5}
@@ -254,11 +318,20 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3_next": replace(
         _QWEN3_5,
         names=replace(LLAMA_NAMES, delta_qkvz=("linear_attn.in_proj_qkvz",), delta_ba=("linear_attn.in_proj_ba",)),
-        defaults=_QWEN3_5.defaults | {"num_experts": 512},
+        defaults=_QWEN3_NEXT_SIZES,
+        experts=ExpertNames(shared="mlp.shared_expert"),
+        has_experts=_has_experts_in_qwen,
+        expert_size_key="moe_intermediate_size",
+    ),
+    "qwen3_5_moe_text": replace(
+        _QWEN3_5,
+        defaults=_QWEN3_5_MOE_SIZES,
+        experts=ExpertNames(shared="mlp.shared_expert"),
+        expert_size_key="moe_intermediate_size",
     ),
 }
+HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")  # on CPUs only: transformers computes them on GPUs
 LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
-HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_next")  # on CPUs only: transformers computes them on GPUs
 GPU_FAMILIES = tuple(name for name in FAMILIES if name not in HYBRID_FAMILIES)
 GRAPHED_FAMILIES = tuple(name for name in GPU_FAMILIES if FAMILIES[name].experts is None)  # as CUDA graphs
 
@@ -300,6 +373,13 @@ def sliding_window(config: Config, layer: int) -> int | None:
     if kinds := config.get("layer_types"):
         return config["sliding_window"] if kinds[layer] == SLIDING else None
     return config["sliding_window"] if FAMILIES[config["model_type"]].has_window(config, layer) else None
+
+
+def layer_shapes(config: Config) -> tuple[LayerShape, ...]:
+    """The shape of each layer of a family whose layers differ; none where all are equal."""
+    layers = range(config["num_hidden_layers"])
+    kinds = [FULL if sliding_window(config, layer) is None else SLIDING for layer in layers]
+    return FAMILIES[config["model_type"]].layer_shapes(config, kinds)
 
 
 def is_recurrent(config: Config, layer: int) -> bool:

@@ -13,9 +13,25 @@ from typing import Any
 
 from specchat.errors import ModelError
 from specchat.forward.gated_delta_net import DeltaNetSizes
+from specchat.forward.layer_shape import LayerShape
 from specchat.forward.llama import Dimensions
 from specchat.forward.moe import ExpertSizes
-from specchat.models.llama_families import FAMILIES, Family, LayerNames, expert_count, has_experts, is_recurrent
+from specchat.models.llama_families import (
+    FAMILIES,
+    LAYER_SCALAR,
+    PER_LAYER_EMBEDDING,
+    PER_LAYER_GATE,
+    PER_LAYER_MODEL_PROJECTION,
+    PER_LAYER_NORM,
+    PER_LAYER_OUTPUT_NORM,
+    PER_LAYER_PROJECTION,
+    Family,
+    LayerNames,
+    expert_count,
+    has_experts,
+    is_recurrent,
+    layer_shapes,
+)
 from specchat.models.moe_weights import expert_tensors
 from specchat.models.tensor_files import TensorFiles
 
@@ -30,10 +46,12 @@ LARGEST_SIZES = {
     "vocab_size": 2**24,
     "max_position_embeddings": 2**31,
     "sliding_window": 2**31,
+    "hidden_size_per_layer_input": 2**17,
+    "vocab_size_per_layer_input": 2**24,
 }
 OPTIONAL_SIZES = (
     "num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window", "decoder_sparse_step",
-    "shared_expert_intermediate_size",
+    "shared_expert_intermediate_size", "hidden_size_per_layer_input", "vocab_size_per_layer_input",
 )  # fmt: skip
 LARGEST_EXPERT_SIZES = {
     "num_experts": 2**16,
@@ -49,7 +67,8 @@ LARGEST_DELTA_SIZES = {
     "linear_value_head_dim": 2**12,
     "linear_conv_kernel_dim": 2**6,
 }
-NO_WINDOW = ("sliding_window", 0)  # as transformers writes it for Qwen2-MoE
+# Sizes where 0 means none: a window, as transformers writes it for Qwen2-MoE, and per-layer embeddings.
+ZERO_MEANS_NONE = ("sliding_window", "hidden_size_per_layer_input", "vocab_size_per_layer_input")
 DEFAULT_POSITIONS = 4096
 DEFAULT_EPSILON = 1e-6
 Shape = tuple[int, ...]
@@ -61,10 +80,6 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
     heads = sizes["num_attention_heads"] or 1
     kv_heads = sizes["num_key_value_heads"] or heads
     head_size = sizes["head_dim"] or (sizes["hidden_size"] or 0) // heads
-    if heads % kv_heads:
-        raise _config_error(source, f"{heads} attention heads cannot share {kv_heads} key-value heads")
-    if head_size < 2 or head_size % 2:
-        raise _config_error(source, f"a head cannot have {head_size} numbers")
     layers, kinds = sizes["num_hidden_layers"] or 0, config.get("layer_types")
     if kinds is not None and len(kinds) < layers:
         raise _config_error(source, f"layer_types has {len(kinds)} entries for {layers} layers")
@@ -72,6 +87,13 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
     if not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:
         raise _config_error(source, f"rms_norm_eps cannot be {epsilon!r}")
     _check_rope(config, source)
+    shapes = _layer_shapes(config, source)
+    for each in (*shapes, LayerShape(kv_heads, head_size, 1)):
+        _check_heads(heads, each, source)
+    vocab_size, per_layer_vocab_size = sizes["vocab_size"] or 0, sizes["vocab_size_per_layer_input"] or 0
+    if sizes["hidden_size_per_layer_input"] and per_layer_vocab_size < vocab_size:
+        reason = f"vocab_size_per_layer_input ({per_layer_vocab_size}) must not be below vocab_size ({vocab_size})"
+        raise _config_error(source, reason)
     recurrent_layers = frozenset(layer for layer in range(layers) if is_recurrent(config, layer))
     return Dimensions(
         hidden_size=sizes["hidden_size"] or 0,
@@ -80,7 +102,7 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
         heads=heads,
         kv_heads=kv_heads,
         head_size=head_size,
-        vocab_size=sizes["vocab_size"] or 0,
+        vocab_size=vocab_size,
         epsilon=float(epsilon),
         max_position_embeddings=sizes["max_position_embeddings"] or DEFAULT_POSITIONS,
         scaling=FAMILIES[config["model_type"]].scaling(config),
@@ -88,6 +110,9 @@ def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
         has_sinks=FAMILIES[config["model_type"]].has_sinks,
         delta_net=_delta_net_sizes(config, source) if recurrent_layers else None,
         recurrent_layers=recurrent_layers,
+        layer_shapes=shapes,
+        per_layer_input_size=sizes["hidden_size_per_layer_input"] or 0,
+        per_layer_vocab_size=per_layer_vocab_size,
     )
 
 
@@ -131,8 +156,12 @@ def _required_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str
     family = FAMILIES[config["model_type"]]
     yield "model.embed_tokens.weight", (sizes.vocab_size, sizes.hidden_size)
     yield "model.norm.weight", (sizes.hidden_size,)
+    if small := sizes.per_layer_input_size:
+        yield f"{PER_LAYER_EMBEDDING}.weight", (sizes.per_layer_vocab_size, sizes.layers * small)
+        yield f"{PER_LAYER_MODEL_PROJECTION}.weight", (sizes.layers * small, sizes.hidden_size)
+        yield f"{PER_LAYER_NORM}.weight", (small,)
     for index, prefix in enumerate(_layers(sizes)):
-        for norm in family.names.norms:
+        for norm in (*family.names.norms, *((PER_LAYER_OUTPUT_NORM,) if sizes.per_layer_input_size else ())):
             yield f"{prefix}.{norm}.weight", (sizes.hidden_size,)
         if sizes.has_sinks:
             yield f"{prefix}.self_attn.sinks", (sizes.heads,)
@@ -149,11 +178,13 @@ def _optional_tensors(sizes: Dimensions, config: Mapping[str, Any]) -> Iterator[
     has_wide_norms = FAMILIES[config["model_type"]].has_wide_qk_norms
     yield "lm_head.weight", (sizes.vocab_size, sizes.hidden_size)
     for index, prefix in enumerate(_layers(sizes)):
-        for norm, heads in (("q_norm", sizes.heads), ("k_norm", sizes.kv_heads)):
-            width = heads * sizes.head_size if has_wide_norms else sizes.head_size
+        shape = sizes.shape(index)
+        for norm, heads in (("q_norm", sizes.heads), ("k_norm", shape.kv_heads)):
+            width = heads * shape.head_size if has_wide_norms else shape.head_size
             yield f"{prefix}.self_attn.{norm}.weight", (width,)
         for name, (outputs, _inputs) in _linear_layers(sizes, config, index).items():
             yield f"{prefix}.{name}.bias", (outputs,)
+        yield f"{prefix}.{LAYER_SCALAR}", (1,)
 
 
 def _layers(sizes: Dimensions) -> Iterator[str]:
@@ -174,24 +205,27 @@ def _delta_net_tensors(width: int, sizes: DeltaNetSizes, names: LayerNames) -> d
 
 
 def _linear_layers(sizes: Dimensions, config: Mapping[str, Any], index: int) -> Mapping[str, tuple[int, int]]:
-    """Outputs and inputs of each linear layer of attention and MLP, where a layer has them."""
-    attention = {} if index in sizes.recurrent_layers else _attention_layers(sizes, FAMILIES[config["model_type"]])
-    return attention if has_experts(config, index) else attention | _mlp_layers(sizes, config)
+    """Outputs and inputs of each linear layer of attention, MLP and per-layer input, where a layer has them."""
+    family, small = FAMILIES[config["model_type"]], sizes.per_layer_input_size
+    layers = {} if index in sizes.recurrent_layers else _attention_layers(sizes, family, sizes.shape(index))
+    if small:
+        layers |= {PER_LAYER_GATE: (small, sizes.hidden_size), PER_LAYER_PROJECTION: (sizes.hidden_size, small)}
+    return layers if has_experts(config, index) else layers | _mlp_layers(sizes, family, sizes.shape(index))
 
 
-def _attention_layers(sizes: Dimensions, family: Family) -> dict[str, tuple[int, int]]:
+def _attention_layers(sizes: Dimensions, family: Family, shape: LayerShape) -> dict[str, tuple[int, int]]:
     width, names = sizes.hidden_size, family.names
-    queries, keys = sizes.heads * sizes.head_size, sizes.kv_heads * sizes.head_size
-    parts = (2 * queries if family.has_output_gate else queries, keys, keys)
+    queries, keys = sizes.heads * shape.head_size, shape.kv_heads * shape.head_size
+    projected = 2 * queries if family.has_output_gate else queries
+    parts = (projected, keys, keys) if shape.kv_source is None else (projected,)
     return {
-        **{name: (outputs, width) for name, outputs in _outputs(names.qkv, parts)},
+        **{name: (outputs, width) for name, outputs in _outputs(names.qkv_of(shape), parts)},
         "self_attn.o_proj": (width, queries),
     }
 
 
-def _mlp_layers(sizes: Dimensions, config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    names = FAMILIES[config["model_type"]].names
-    width, inner = sizes.hidden_size, sizes.intermediate_size
+def _mlp_layers(sizes: Dimensions, family: Family, shape: LayerShape) -> dict[str, tuple[int, int]]:
+    names, width, inner = family.names, sizes.hidden_size, shape.intermediate_size
     return {
         **{name: (outputs, width) for name, outputs in _outputs(names.gate_up, (inner, inner))},
         "mlp.down_proj": (width, inner),
@@ -205,11 +239,28 @@ def _outputs(names: tuple[str, ...], parts: tuple[int, ...]) -> Iterator[tuple[s
 
 def _size(config: Mapping[str, Any], key: str, source: Path, largest: int) -> int | None:
     value = config.get(key)
-    if (value is None or (key, value) == NO_WINDOW) and key in OPTIONAL_SIZES:
+    if (value is None and key in OPTIONAL_SIZES) or (value == 0 and key in ZERO_MEANS_NONE):
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
         raise _config_error(source, f"{key} must be a number from 1 to {largest}, not {value!r}")
     return value
+
+
+def _layer_shapes(config: Mapping[str, Any], source: Path) -> tuple[LayerShape, ...]:
+    try:
+        return layer_shapes(config)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _config_error(source, f"its layers cannot be read: {error}") from error
+
+
+def _check_heads(heads: int, shape: LayerShape, source: Path) -> None:
+    for key, value in (("num_key_value_heads", shape.kv_heads), ("head_dim", shape.head_size)):
+        if not isinstance(value, int) or not 1 <= value <= LARGEST_SIZES[key]:
+            raise _config_error(source, f"{key} of a layer must be a number from 1 to {LARGEST_SIZES[key]}")
+    if heads % shape.kv_heads:
+        raise _config_error(source, f"{heads} attention heads cannot share {shape.kv_heads} key-value heads")
+    if shape.head_size < 2 or shape.head_size % 2:
+        raise _config_error(source, f"a head cannot have {shape.head_size} numbers")
 
 
 def _check_rope(config: Mapping[str, Any], source: Path) -> None:

@@ -20,11 +20,13 @@ from specchat.forward.cuda_graphs import Capture, CudaGraphCapture, GraphSetting
 from specchat.forward.decoder_layer import Attention, DecoderLayer, GeGluMlp, RopeAngles, SwiGluMlp, WideNorms
 from specchat.forward.gated_delta_net import DeltaNetSizes, GatedDeltaNet
 from specchat.forward.hybrid import HybridModel
+from specchat.forward.layer_shape import LayerShape
 from specchat.forward.linear import float_linear
 from specchat.forward.llama import Dimensions, LlamaModel, Weights
 from specchat.forward.moe import SOFTMAX, MixtureOfExperts, Routing
+from specchat.forward.per_layer_input import PerLayerGate, PerLayerInput
 from specchat.forward.recurrences import DeltaGates
-from specchat.forward.rope import Rope, cos_sin
+from specchat.forward.rope import PROPORTIONAL, Rope, cos_sin
 from specchat.forward.scaling import SwiGluClamp
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.models.gguf_blocks import GgufBlocks
@@ -34,6 +36,13 @@ from specchat.models.llama_families import (
     FAMILIES,
     GELU_TANH,
     HYBRID_FAMILIES,
+    LAYER_SCALAR,
+    PER_LAYER_EMBEDDING,
+    PER_LAYER_GATE,
+    PER_LAYER_MODEL_PROJECTION,
+    PER_LAYER_NORM,
+    PER_LAYER_OUTPUT_NORM,
+    PER_LAYER_PROJECTION,
     SILU,
     Family,
     LayerNames,
@@ -45,9 +54,10 @@ from specchat.models.llama_families import (
 )
 from specchat.models.llama_manifest import LARGEST_SIZES, check_tensors, read_dimensions
 from specchat.models.moe_weights import load_moe
+from specchat.models.mxfp4_checkpoints import Mxfp4TensorFiles, is_mxfp4
 from specchat.models.tensor_files import EMBEDDING, WeightLoader
 
-SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3", "yarn", PROPORTIONAL)
 DEFAULT_ARENA_TOKENS = 8192  # without a limit; a context window may have a million tokens
 MLPS = {SILU: SwiGluMlp, GELU_TANH: GeGluMlp}
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -61,11 +71,11 @@ def is_llama_like(config: dict[str, Any]) -> bool:
         family is not None
         and network.get(family.activation_key, family.activation) == family.activation
         and all(rope is None or _is_supported_rope(rope, family) for rope in _ropes(network, _known_layers(network)))
-        and _can_read_weights(network.get("quantization_config"), is_composite=_is_composite(config))
+        and _can_read_weights(network.get("quantization_config"), family, is_composite=_is_composite(config))
         and not network.get("mlp_bias")
         and network.get("clip_qkv") is None
-        and not network.get("use_bidirectional_attention")
-        and not (is_hybrid(network) and network.get("num_experts"))
+        and network.get("use_bidirectional_attention") in (None, False, "vision")  # images are not read
+        and not network.get("enable_moe_block")
     )
 
 
@@ -78,10 +88,12 @@ def _is_composite(config: Mapping[str, Any]) -> bool:
     return config.get("model_type") in COMPOSITE_TYPES
 
 
-def _can_read_weights(quantization_config: object, *, is_composite: bool) -> bool:
+def _can_read_weights(quantization_config: object, family: Family, *, is_composite: bool) -> bool:
     """Whether the weights are floats, or in a format that has a reader; the reader refuses what it cannot read."""
     if not quantization_config or is_supported_fp8(quantization_config):
         return True
+    if is_mxfp4(quantization_config):
+        return family.experts is not None and family.experts.has_gpt_oss_stacks
     return is_int4(quantization_config) and not is_composite  # its names of layers are those of the whole network
 
 
@@ -99,7 +111,9 @@ def _ropes(network: Mapping[str, Any], layers: int) -> list[Rope | None]:
 
 
 def _is_supported_rope(rope: Rope, family: Family) -> bool:
-    is_whole = rope.partial_rotary_factor == 1.0 or family.rotary_share < 1.0  # elsewhere transformers may ignore it
+    # elsewhere transformers may ignore the share
+    has_share = family.rotary_share < 1.0 or rope.rope_type == PROPORTIONAL
+    is_whole = rope.partial_rotary_factor == 1.0 or has_share
     has_length = rope.rope_type != "yarn" or {"factor", "original_max_position_embeddings"} <= rope.scaling.keys()
     return rope.rope_type in SUPPORTED_ROPE_TYPES and is_whole and has_length
 
@@ -145,11 +159,13 @@ def load_llama(
     return LlamaModel(sizes, weights, context_window, limits, graphs, has_int8_kv=has_int8_kv)
 
 
-def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles | Int4TensorFiles:
+def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles | Int4TensorFiles | Mxfp4TensorFiles:
     """The tensors of a folder; FP8 and 4-bit weights are dequantized when they are read."""
     paths, quantization = sorted(folder.glob("*.safetensors")), network_config(config).get("quantization_config") or {}
     if is_int4(quantization):
         return replace(Int4TensorFiles.from_files(folder, paths), scheme=int4_scheme(quantization, folder))
+    if is_mxfp4(quantization):
+        return Mxfp4TensorFiles.from_files(folder, paths)
     files = replace(Fp8TensorFiles.from_files(folder, paths), block_shape=block_shape_from_config(quantization))
     return files.renamed(published_names(list(files.locations))) if _is_composite(config) else files
 
@@ -171,21 +187,29 @@ def _weights(
     embedding = loader.tensor(EMBEDDING, embedding_device)
     is_tied = config.get("tie_word_embeddings", False) or "lm_head.weight" not in loader.files
     head = loader.tied_lm_head(embedding) if is_tied else loader.linear("lm_head")
-    ropes = _ropes(config, dimensions.layers)
-    tables = [rope for index, rope in enumerate(ropes) if rope not in ropes[:index]]
+    per_layer_input = _per_layer_input(loader, embedding_device) if dimensions.per_layer_input_size else None
+    kinds = [(rope, dimensions.attention(index)) for index, rope in enumerate(_ropes(config, dimensions.layers))]
+    distinct = [kind for index, kind in enumerate(kinds) if kind not in kinds[:index]]
     layers = [
         replace(
             _layer(loader, config, index, dimensions),
             sliding_window=sliding_window(config, index),
             residual_scale=dimensions.scaling.residual,
-            rope=tables.index(ropes[index]),
+            attention_kind=distinct.index(kind),
         )
-        for index in range(dimensions.layers)
+        for index, kind in enumerate(kinds)
     ]
     norm = loader.tensor("model.norm.weight")
     positions = torch.arange(context_window + SCRATCH_ROWS)  # a config may declare millions
-    angles = tuple(_rope_table(rope, positions, dimensions.head_size, norm) for rope in tables)
-    return Weights(embedding, layers, norm, head, angles, loader.loaded_bytes)
+    angles = tuple(_rope_table(rope, positions, attention.head_size, norm) for rope, attention in distinct)
+    attentions = tuple(attention for _rope, attention in distinct)
+    return Weights(embedding, layers, norm, head, angles, attentions, loader.loaded_bytes, per_layer_input)
+
+
+def _per_layer_input(loader: WeightLoader, embedding_device: torch.device) -> PerLayerInput:
+    embedding = loader.tensor(f"{PER_LAYER_EMBEDDING}.weight", embedding_device)
+    norm = loader.tensor(f"{PER_LAYER_NORM}.weight")
+    return PerLayerInput(embedding, loader.linear(PER_LAYER_MODEL_PROJECTION), norm)
 
 
 def _rope_table(rope: Rope | None, positions: torch.Tensor, head_size: int, like: torch.Tensor) -> RopeAngles:
@@ -208,7 +232,8 @@ def _layer(loader: WeightLoader, config: Mapping[str, Any], index: int, sizes: D
     if sizes.delta_net is not None and index in sizes.recurrent_layers:
         mixer = _delta_net(loader, prefix, names, sizes.delta_net)
     else:
-        mixer = _attention(loader, prefix, family)
+        mixer = _attention(loader, prefix, family, sizes.shape(index))
+    scalar = loader.optional(f"{prefix}.{LAYER_SCALAR}")
     return DecoderLayer(
         input_layernorm=norm(names.input_norm),
         self_attn=mixer,
@@ -217,7 +242,16 @@ def _layer(loader: WeightLoader, config: Mapping[str, Any], index: int, sizes: D
         sliding_window=None,
         attention_output_norm=norm(names.attention_output_norm),
         mlp_output_norm=norm(names.mlp_output_norm),
+        per_layer_gate=_per_layer_gate(loader, prefix),
+        output_scale=1.0 if scalar is None else scalar.item(),
     )
+
+
+def _per_layer_gate(loader: WeightLoader, prefix: str) -> PerLayerGate | None:
+    if f"{prefix}.{PER_LAYER_GATE}.weight" not in loader.files:
+        return None
+    gate, projection = (loader.linear(f"{prefix}.{name}") for name in (PER_LAYER_GATE, PER_LAYER_PROJECTION))
+    return PerLayerGate(gate, projection, loader.tensor(f"{prefix}.{PER_LAYER_OUTPUT_NORM}.weight"))
 
 
 def _mlp(loader: WeightLoader, prefix: str, config: Mapping[str, Any], index: int) -> SwiGluMlp | MixtureOfExperts:
@@ -230,19 +264,20 @@ def _mlp(loader: WeightLoader, prefix: str, config: Mapping[str, Any], index: in
     return MLPS[family.activation](gate_up_proj, loader.linear(f"{prefix}.mlp.down_proj"))
 
 
-def _attention(loader: WeightLoader, prefix: str, family: Family) -> Attention:
+def _attention(loader: WeightLoader, prefix: str, family: Family, shape: LayerShape) -> Attention:
     q_norm, k_norm = (loader.optional(f"{prefix}.self_attn.{each}.weight") for each in ("q_norm", "k_norm"))
     wide_norms = None
     if family.has_wide_qk_norms and q_norm is not None and k_norm is not None:
         wide_norms, q_norm, k_norm = WideNorms(q_norm, k_norm), None, None
     return Attention(
-        qkv_proj=loader.linear(*(f"{prefix}.{name}" for name in family.names.qkv)),
+        qkv_proj=loader.linear(*(f"{prefix}.{name}" for name in family.names.qkv_of(shape))),
         q_norm=q_norm,
         k_norm=k_norm,
         o_proj=loader.linear(f"{prefix}.self_attn.o_proj"),
         has_output_gate=family.has_output_gate,
         wide_norms=wide_norms,
         sinks=loader.tensor(f"{prefix}.self_attn.sinks") if family.has_sinks else None,
+        kv_source=shape.kv_source,
     )
 
 

@@ -33,6 +33,7 @@ from specchat.forward.quant_linear import hardware_warning
 from specchat.models.int4_checkpoints import Int4TensorFiles
 from specchat.models.llama_weights import config_dtype, is_hybrid, is_llama_like, load_llama, tensor_files
 from specchat.models.load_options import STORED_DTYPE, LoadOptions, resolve_dtype
+from specchat.models.mxfp4_checkpoints import Mxfp4TensorFiles
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS
 
@@ -116,12 +117,12 @@ def _check_format(folder: Path, quant_format: str, device: torch.device) -> None
 def _warn_of_dequantization(folder: Path, config: dict[str, Any], dtype: torch.dtype, device: torch.device) -> None:
     """Say once what the weights of this checkpoint become, unless they stay as they are."""
     files, bits = tensor_files(folder, config), 8 * dtype.itemsize
-    is_int4 = isinstance(files, Int4TensorFiles)
-    if not files.has_scaled_weights or (is_int4 and int4_matmul(device, dtype) is not None):
+    has_4_bits = isinstance(files, Int4TensorFiles | Mxfp4TensorFiles)
+    if not files.has_scaled_weights or (isinstance(files, Int4TensorFiles) and int4_matmul(device, dtype) is not None):
         return
-    kind, stored_bits = kind_of(device), 4 if is_int4 else 8
-    keeps_4_bits = is_int4 and "nf4" in kind.weight_formats
-    quant_format = "nf4" if keeps_4_bits else "fp8" if kind.has_kernels and not is_int4 else "int8"
+    kind, stored_bits = kind_of(device), 4 if has_4_bits else 8
+    keeps_4_bits = has_4_bits and "nf4" in kind.weight_formats
+    quant_format = "nf4" if keeps_4_bits else "fp8" if kind.has_kernels and not has_4_bits else "int8"
     mebibytes = dtype.itemsize * sum(prod(files.shape(name)) for name in files.weight_names()) / 2**20
     size = f"{mebibytes:.1f} MiB" if mebibytes < 2**10 else f"{mebibytes / 2**10:.1f} GiB"
     print_warning(

@@ -55,6 +55,7 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "the model itself over the first and last tokens of a long text (MagicDec)",
         "a target in passes of our own, without recurrent layers, on a CPU",
         builder="specchat.drafters.magicdec:build",
+        is_auto_candidate=False,  # it gains about a tenth in long texts, and trials cost time
     ),
     "medusa": DrafterInfo(
         "one extra head for each position ahead", "a Medusa head trained for this target",
@@ -79,6 +80,10 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     "mtp": DrafterInfo(
         "multi-token prediction layers of the model", "a target whose checkpoint has MTP layers",
         builder="specchat.drafters.eagle:build_mtp",
+    ),
+    "assistant": DrafterInfo(
+        "a small model that reads the keys and values of the target", "an assistant trained for this Gemma 4 target",
+        builder="specchat.drafters.assistant:build",
     ),
     "dflash": DrafterInfo(
         "a head that proposes a block at once", "a DFlash head trained for this target",

@@ -31,6 +31,18 @@ def test_so_does_one_with_the_layers_of_gemma(tmp_path):
     assert [311, 312, 313, 314] == answer(model, Drafter(), [500, 400, 310], Sampler(), limit=4)
 
 
+def test_so_does_one_with_the_layers_of_gemma_4(tmp_path):
+    changes = {
+        "model_type": "gemma4_text", "num_hidden_layers": 4, "num_kv_shared_layers": 2, "head_dim": 16,
+        "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 16, "global_head_dim": 32,
+        "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": CONFIG["vocab_size"],
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | changes))
+    model = load_model(random_model_folder(str(tmp_path / "config.json"), tmp_path), LoadOptions("bfloat16"))
+
+    assert [311, 312, 313, 314] == answer(model, Drafter(), [500, 400, 310], Sampler(), limit=4)
+
+
 def test_so_does_a_mixture_of_experts(tmp_path):
     model = load_model(counting(tmp_path, "qwen3_moe"), LoadOptions("bfloat16"))
 
@@ -64,7 +76,7 @@ def test_a_shape_of_another_family_is_refused(tmp_path):
 
 
 def test_an_unknown_shape_is_told_what_there_is(tmp_path):
-    with pytest.raises(InputError, match=r"0\.5b, gemma-270m, moe-0\.7b-a0\.1b, 8b"):
+    with pytest.raises(InputError, match=r"0\.5b, gemma-270m, gemma4-360m, moe-0\.7b-a0\.1b, 8b"):
         random_model_folder("3b", tmp_path)
 
 

@@ -10,7 +10,7 @@ from specchat.chat.transcript import Turn
 from specchat.loading.load_engine import load_engine
 from specchat.paths import kv_folder
 from specchat.profile import Profile
-from tests.tiny import speaking
+from tests.tiny import HYBRIDS, speaking
 
 LONG = "abc and so on; " * 20  # a token each character
 FORMS = {
@@ -19,8 +19,10 @@ FORMS = {
     "int8": {"models.weights": "int8"},
     "int8 KV cache": {"models.kv_cache": "int8"},
     "T1": {"sampling.temperature": 1.0, "sampling.seed": 3},
+    "hybrid": {"models.target": "qwen3_5"},
+    "int8 hybrid": {"models.target": "qwen3_5", "models.weights": "int8"},
 }
-IN_EVERY_RUN = "int8"
+IN_EVERY_RUN = ("int8", "hybrid")
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +32,8 @@ def cache(monkeypatch, tmp_path):
 
 def answered(turns: tuple[Turn, ...], question: str, kv_name: str = "one", **values: object):
     """The answer of a new engine that goes on with these turns, its totals, and the turns after it."""
-    target = str(speaking())
+    shape = values.pop("models.target", "llama")
+    target = str(speaking(layers=3 if shape in HYBRIDS else 2, shape=str(shape)))
     engine = load_engine(Profile().override({"models.target": target, "limits.answer": 12, **values}))
     session = engine.create_session(turns)
     session.keep_kv_as(kv_name)
@@ -42,9 +45,11 @@ def answered(turns: tuple[Turn, ...], question: str, kv_name: str = "one", **val
     return text, events[-1].totals, tuple(session.turns)
 
 
-@pytest.mark.parametrize(
-    "form", [pytest.param(FORMS[each], id=each, marks=[pytest.mark.full] * (each != IN_EVERY_RUN)) for each in FORMS]
-)
+def form_case(name: str):
+    return pytest.param(FORMS[name], id=name, marks=[] if name in IN_EVERY_RUN else [pytest.mark.full])
+
+
+@pytest.mark.parametrize("form", [form_case(each) for each in FORMS])
 def test_a_conversation_goes_on_where_it_was(form):
     _text, first, turns = answered((), LONG, **form)
     again, warm, _turns = answered(turns, "and now?", **form)
@@ -60,6 +65,14 @@ def test_another_conversation_with_the_same_beginning_has_its_rows():
     _text, other, _turns = answered((), LONG + "how?", kv_name="other")
 
     assert first.prompt_tokens - 20 < other.cached_tokens < first.prompt_tokens
+
+
+def test_a_hybrid_conversation_with_the_same_beginning_has_its_last_state():
+    answered((), LONG + "why?", **FORMS["hybrid"])
+    text, other, _turns = answered((), LONG + "how?", kv_name="other", **FORMS["hybrid"])
+    fresh, _totals, _turns = answered((), LONG + "how?", kv_name="", **FORMS["hybrid"])
+
+    assert (other.cached_tokens, text) == (256, fresh)
 
 
 def test_a_shorter_conversation_is_not_kept():

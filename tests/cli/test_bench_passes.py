@@ -31,7 +31,7 @@ def test_a_shape_is_measured_and_its_figures_kept(tmp_path, monkeypatch, capsys)
         (["--contexts", "many"], "--contexts 'many'"),
         (["--contexts", "0"], "at least 1"),
         (["--rounds", "0"], "--rounds"),
-        (["--model-shape", "3b"], "0.5b, gemma-270m, moe-0.7b-a0.1b, 8b"),
+        (["--model-shape", "3b"], "0.5b, gemma-270m, gemma4-360m, moe-0.7b-a0.1b, 8b"),
     ],
 )
 def test_what_cannot_be_measured_is_told(words, said, capsys):

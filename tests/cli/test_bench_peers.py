@@ -29,7 +29,7 @@ def test_a_shape_is_edited_beside_others(tmp_path, monkeypatch, capsys):
     [
         ([], "prompts, or --model-shape"),
         (["--model-shape", "0.5b", "--replace-interval", "1"], "--replace-interval"),
-        (["--model-shape", "3b"], "0.5b, gemma-270m, moe-0.7b-a0.1b, 8b"),
+        (["--model-shape", "3b"], "0.5b, gemma-270m, gemma4-360m, moe-0.7b-a0.1b, 8b"),
         (["nowhere.jsonl"], "nowhere.jsonl"),
         (["--model-shape", "0.5b", "--prompt-tokens", "64"], "--prompt-tokens"),
     ],

@@ -67,7 +67,7 @@ def test_a_head_of_another_target_is_refused(monkeypatch):
 def test_experts_and_windows_are_told_of(monkeypatch):
     notes = " ".join(needs(monkeypatch, "gpt-oss-20b")["notes"])
 
-    assert "its checkpoint is in mxfp4: models.weights has no choice of another format" in notes
+    assert 'models.weights = "float" converts them to bf16, "nf4" keeps 4 bits' in notes
     assert "layers with a sliding window keep all rows" in notes
 
 

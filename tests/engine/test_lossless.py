@@ -143,6 +143,14 @@ def test_no_self_draft_can_change_the_text(sampler, drafter):
     assert texts == plainly("dense-qwen3", sampler, "stop")
 
 
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_no_assistant_can_change_the_text(sampler):
+    model = target("dense-gemma4")
+    texts = two_turns(model, drafter_of("assistant", model), SAMPLERS[sampler], STOPS)
+
+    assert texts == plainly("dense-gemma4", sampler, "stop")
+
+
 @pytest.mark.parametrize("head", [*HEADS, *SELF_DRAFTERS])
 def test_no_head_can_change_the_text_in_exact_mode(head):
     def turns(made: Callable[[Model], Drafter]) -> list[list[int]]:

@@ -29,7 +29,7 @@ from tests.tiny import Chaos
 
 CPU = torch.device("cpu")
 TEXT = [5, 9, 17, 33, 60, 2, 2, 81]
-FAMILIES = ["llama", "mistral", "qwen2", "qwen3"]
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "qwen3_moe"]
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,7 @@ SHAPES = [
     AttentionDimensions(14, 2, 64, 1e-6),
     AttentionDimensions(3, 3, 80, 1e-5),
     AttentionDimensions(8, 1, 512, 1e-6),
+    AttentionDimensions(4, 1, 20, 1e-6, normalizes_values=True),
     AttentionDimensions(6, 2, 24, 1e-6, has_sinks=True),
 ]
 
@@ -65,14 +66,18 @@ def attention_results(
     has_norms: bool,
     is_int8: bool = False,
     skipped: range = NO_ROWS,
+    writes_kv: bool = True,
 ) -> list[torch.Tensor]:
-    """The output for `count` rows of a tree after the committed rows, and the keys and values in the cache."""
+    """The output for `count` rows of a tree after the committed rows, and the keys and values in the cache.
+
+    Without `writes_kv`, an earlier layer has written those of the new rows.
+    """
     sizes = ops.dimensions
     kv_shape = (sizes.kv_heads, sizes.head_size, sizes.head_size)
     pool = KVPool(KVLayout((kv_shape,), dtype, torch.device("cpu"), is_int8))
     cache = pool.open()
     with pool.acquire_slot(cache, committed + count):
-        rows = 1, sizes.kv_heads, committed, sizes.head_size
+        rows = 1, sizes.kv_heads, committed if writes_kv else committed + count, sizes.head_size
         cache.write(0, random(dtype, *rows, seed=2), random(dtype, *rows, seed=3))
         cache.length = committed
         cos, sin = random(dtype, 2, count, 1, sizes.head_size, seed=7)
@@ -83,11 +88,15 @@ def attention_results(
         mask = None if count == 1 else AttentionMask(allowed, sizes.heads // sizes.kv_heads, cos)
         positions = torch.arange(count)
         kv_location = partial(cache.kv_location, kv_length=seen + count, skipped=skipped)
-        batch = ForwardBatch(positions, {None: mask}, partial(cache.write, skipped=skipped), kv_location)
+        read_kv = partial(cache.read, kv_length=seen + count, skipped=skipped)
+        batch = ForwardBatch(
+            positions, {None: mask}, partial(cache.write, skipped=skipped), kv_location, read_kv=read_kv
+        )
         norms = [random(dtype, sizes.head_size, seed=seed) for seed in (5, 6)] if has_norms else (None, None)
-        qkv = random(dtype, count, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size, seed=8)
+        heads = sizes.heads + (2 * sizes.kv_heads if writes_kv else 0)
+        qkv = random(dtype, count, heads * sizes.head_size, seed=8)
         sinks = 3 * random(dtype, sizes.heads, seed=9) if sizes.has_sinks else None
-        output = ops.attention(QKVInputs(qkv, *norms, cos, sin, sinks), batch, 0, None)
+        output = ops.attention(QKVInputs(qkv, *norms, cos, sin, sinks, writes_kv), batch, 0, None)
         layers = cache.require_slot().layers[0]
         return [output, *(dequantize_rows(each, dtype) if is_int8 else each.clone() for each in layers)]
 
@@ -101,6 +110,18 @@ def test_attention_has_the_output_and_the_cache_of_torch(dtype, sizes, count, ha
     ours, theirs = (attention_results(ops, dtype, count, 37, has_norms=has_norms) for ops in (native_ops, torch_ops))
 
     assert all(is_close(our, their) for our, their in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("is_int8", [False, True], ids=["floats", "int8"])
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: f"{sizes.heads}x{sizes.head_size}")
+def test_attention_to_the_keys_of_an_earlier_layer_has_the_output_of_torch(sizes, is_int8):
+    ours, theirs = (
+        attention_results(ops, torch.bfloat16, 5, 37, has_norms=True, is_int8=is_int8, writes_kv=False)
+        for ops in both(sizes, torch.bfloat16)
+    )
+
+    assert is_close(ours[0], theirs[0])
+    assert all(torch.equal(our, their) for our, their in zip(ours[1:], theirs[1:], strict=True))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

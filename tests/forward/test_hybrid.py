@@ -8,19 +8,36 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.engine.decode import Generation, GenerationConfig
-from specchat.engine.drafter import Drafter
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward import hybrid
+from specchat.forward.batch import BatchLimits
 from specchat.forward.hybrid import HybridModel
 from specchat.forward.native_ops import native_kernels
-from specchat.models.llama_weights import is_llama_like
+from specchat.models.llama_weights import load_llama
 from specchat.models.load import load_model
 from specchat.models.load_options import LoadOptions
-from tests.tiny import HYBRIDS, VOCABULARY, Chaos, network, saved, target
+from tests.tiny import HYBRIDS, VOCABULARY, network, saved, target
 
 PROMPT = [random.Random(1).randrange(1, VOCABULARY) for _ in range(40)]
 FLOATS = LoadOptions(dtype="float32", device="cpu")
+
+
+class Oracle(Drafter):
+    """Drafts a wrong branch, and after it the right one with a wrong end."""
+
+    name = "oracle"
+
+    def __init__(self, text: list[int]) -> None:
+        self.text = text
+
+    def propose(self, context: DraftContext) -> DraftTree:
+        tree, right = DraftTree(context.tokens[-1]), self.text[len(context.tokens) :][:4]
+        wrong = [(token + 1) % VOCABULARY for token in right]
+        tree.add_chain(wrong[:2])
+        tree.add_chain([*right[:3], *wrong[3:]])
+        return tree
 
 
 def extended(model, generation, tokens, drafter, limit, sampler=None):
@@ -30,6 +47,13 @@ def extended(model, generation, tokens, drafter, limit, sampler=None):
         list(generation.prefill())
         list(generation.decode(GenerationConfig(drafter, sampler or Sampler(), 8, limit)))
     return list(generation.tokens)
+
+
+def logits_after(model, tokens):
+    cache = model.pool.open()
+    with model.pool.acquire_slot(cache, 128), torch.inference_mode():
+        model.prefill(tokens, cache)
+        return model.forward(DraftTree(9), cache).logits
 
 
 @pytest.fixture
@@ -59,22 +83,22 @@ def test_a_pass_after_a_committed_branch_continues_that_branch(name):
 def test_a_text_with_rejected_drafts_goes_back_again_and_again(name):
     model = target(f"dense-{name}")
     generation = Generation(model)
-    text = extended(model, generation, PROMPT, Chaos(), limit=40)
-    assert text == extended(model, Generation(model), PROMPT, Drafter(), limit=40)
+    text = extended(model, Generation(model), PROMPT, Drafter(), limit=40)
+    assert text == extended(model, generation, PROMPT, Oracle(text), limit=40)
     for kept in (77, 60, 52, 33, 2):
         changed = [*text[:kept], 1 + text[kept] % (VOCABULARY - 1), *PROMPT[:10]]
         expected = extended(model, Generation(model), changed, Drafter(), limit=8)
-        assert expected == extended(model, generation, changed, Chaos(), limit=8)
+        assert expected == extended(model, generation, changed, Oracle(expected), limit=8)
 
 
 @pytest.mark.usefixtures("close_checkpoints")
 @pytest.mark.parametrize("kept", [2, 40, 47, 63, 64, 71, 72, 74, 75, 76])
 def test_what_is_kept_of_a_text_does_not_depend_on_drafts(kept):
     model = target("dense-qwen3_5")
-    lengths = set[int]()
-    for drafter in (Drafter(), Chaos(), Chaos()):
+    lengths, text = set[int](), extended(model, Generation(model), PROMPT, Drafter(), limit=36)
+    for drafter in (Drafter(), Oracle(text)):
         generation = Generation(model)
-        text = extended(model, generation, PROMPT, drafter, limit=36)
+        assert text == extended(model, generation, PROMPT, drafter, limit=36)
         lengths.add(generation.replace_tokens([*text[:kept], 0, *PROMPT]))
 
     assert len(lengths) == 1
@@ -134,10 +158,23 @@ def test_a_checkpoint_loads_into_our_own_passes(exact):
     assert not model.pool.layout.has_all_layers
 
 
-def test_a_mixture_of_experts_is_left_to_transformers():
-    config = json.loads((saved("qwen3_next") / "config.json").read_text()) | {"num_experts": 4}
+@pytest.mark.parametrize("weights", ["int8", "nf4", "fp8"])
+def test_quantized_weights_load_and_are_near_the_floats(weights):
+    floats, quantized = (
+        load_llama(saved("qwen3_5"), torch.float32, torch.device("cpu"), 512, BatchLimits(), quant_format=each)
+        for each in ("float", weights)
+    )
+    logits = [logits_after(model, PROMPT) for model in (floats, quantized)]
 
-    assert not is_llama_like(config)
+    assert quantized.bytes < floats.bytes
+    assert (logits[0] - logits[1]).norm() < 0.4 * logits[0].norm()
+
+
+def test_keys_and_values_may_be_in_eight_bits():
+    floats, eight = (target("dense-qwen3_5", has_int8_kv=each) for each in (False, True))
+
+    assert eight.pool.layout.bytes_per_row < floats.pool.layout.bytes_per_row
+    torch.testing.assert_close(logits_after(eight, PROMPT), logits_after(floats, PROMPT), atol=0.3, rtol=0.1)
 
 
 def test_the_text_part_of_a_vision_language_checkpoint_runs_alone(tmp_path):

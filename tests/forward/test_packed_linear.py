@@ -26,24 +26,28 @@ from tests.forward.threads import with_threads
 
 INPUTS, OUTPUTS = 768, 35  # three super-blocks, and no whole number of lanes
 DTYPES = [torch.float32, torch.bfloat16]
-SCALE_BYTES = {"Q4_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}  # of half floats, if not only 0
+SCALES_AND_MINIMUMS = (0, 2)
+SCALE_BYTES = {  # of half floats, if not only 0
+    **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), SCALES_AND_MINIMUMS),
+    "Q6_K": (208,),
+}
 needs_kernels = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
 
 
-def stored(name: str, outputs: int = OUTPUTS, seed: int = 1) -> tuple[StoredBlocks, torch.Tensor]:
+def stored(name: str, outputs: int = OUTPUTS, seed: int = 1, inputs: int = INPUTS) -> tuple[StoredBlocks, torch.Tensor]:
     """Random blocks, and the numbers that the package gguf reads from them."""
     random, kind = numpy.random.default_rng(seed), PACKED_FORMATS[name]
-    blocks = random.integers(0, 256, (outputs, INPUTS // kind.block_inputs, kind.block_bytes), dtype=numpy.uint8)
+    blocks = random.integers(0, 256, (outputs, inputs // kind.block_inputs, kind.block_bytes), dtype=numpy.uint8)
     for first in SCALE_BYTES.get(name, (0,)):
         scales = (random.standard_normal(blocks.shape[:2]) * 0.01).astype(numpy.float16)
         blocks[..., first : first + 2] = scales[..., None].view(numpy.uint8)
     rows = torch.from_numpy(blocks.reshape(outputs, -1))
     numbers = gguf_dequantize(rows.numpy(), GGMLQuantizationType[name])
-    return StoredBlocks(name, (outputs, INPUTS), lambda first, last: rows[first:last]), torch.from_numpy(numbers)
+    return StoredBlocks(name, (outputs, inputs), lambda first, last: rows[first:last]), torch.from_numpy(numbers)
 
 
-def activations(dtype: torch.dtype, count: int = 19) -> torch.Tensor:
-    return torch.randn(count, INPUTS, generator=torch.Generator().manual_seed(3)).to(dtype)
+def activations(dtype: torch.dtype, count: int = 19, inputs: int = INPUTS) -> torch.Tensor:
+    return torch.randn(count, inputs, generator=torch.Generator().manual_seed(3)).to(dtype)
 
 
 @needs_kernels
@@ -151,6 +155,39 @@ def test_a_row_is_near_the_float_result_and_the_same_in_every_batch(kernels: Nat
     assert (out.double() - expected).norm() < 0.01 * expected.norm()
     for count in (1, 2, 3, 4, 7, 8, 13):
         assert torch.equal(linear(rows[-count:]), out[-count:]), count
+
+
+@needs_kernels
+@pytest.mark.parametrize("groups", [1, 3, 18])  # of 32 inputs; CPUs with tiles multiply four together
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+def test_any_number_of_groups_is_multiplied(kernels: NativeKernels, name, groups):
+    inputs = 32 * groups
+    blocks, numbers = stored(name, inputs=inputs)
+    kernel = packed_kernel(kernels, torch.float32)
+    assert kernel is not None
+    linear, rows = PackedLinear((pack(blocks, kernels),), None, inputs, kernel), activations(torch.float32, 19, inputs)
+
+    out = linear(rows)
+
+    expected = rows.double() @ numbers.double().T
+    assert (out.double() - expected).norm() < 0.02 * expected.norm()
+    assert all(torch.equal(linear(rows[:count]), out[:count]) for count in (1, 5, 16))
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", PACKED_FORMATS)
+def test_a_row_has_the_bits_that_an_older_cpu_with_as_many_lanes_computes(kernels: NativeKernels, name):
+    blocks, _numbers = stored(name)
+    rows = activations(torch.float32)
+    if kernels.lanes != native_kernels().lanes:
+        pytest.skip("sums of other lanes are rounded together")
+
+    results = [
+        PackedLinear((pack(blocks, each),), None, INPUTS, each.require_kernel("packed_linear", torch.float32))(rows)
+        for each in (kernels, native_kernels())
+    ]
+
+    assert torch.equal(*results)
 
 
 @needs_kernels

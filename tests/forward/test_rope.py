@@ -13,6 +13,7 @@ SCALINGS = {
     "llama3": ORIGINAL | {"low_freq_factor": 1.0, "high_freq_factor": 4.0},
     "yarn": ORIGINAL,
     "yarn, DeepSeek's": ORIGINAL | {"mscale": 0.7, "mscale_all_dim": 1.4, "beta_fast": 16, "beta_slow": 2},
+    "proportional": {"partial_rotary_factor": 0.25, "factor": 2.0},
     "yarn, gpt-oss's": ORIGINAL | {"truncate": False, "attention_factor": 1.2},
 }
 

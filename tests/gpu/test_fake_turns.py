@@ -249,3 +249,15 @@ def test_a_row_is_sampled_the_same_alone_and_among_others(sampler):
         texts.append(answered.tokens[: len(TEXT) + 24])
 
     assert texts[0] == texts[1] == texts[2]
+
+
+@pytest.mark.parametrize("shape", ["dense-qwen3_moe", "dense-gpt_oss"])
+def test_a_mixture_of_experts_has_no_graph_and_the_text_of_a_cpu(gpu, shape):
+    texts = list[list[int]]()
+    for model in (loaded(target(shape, device="cuda")), target(shape)):
+        answered = generation(model)
+        write(answered, config())
+        texts.append(answered.tokens)
+
+    assert texts[0] == texts[1]
+    assert (gpu.captures, gpu.replays) == (0, 0)

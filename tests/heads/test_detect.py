@@ -453,6 +453,7 @@ class TestDFlash2:
 
         assert (spec.kind, spec.format, spec.tokens_ahead) == ("dflash2", "z-lab DFlash-2", 7)
         assert spec.block_config == BlockConfig(8, 38, has_non_causal_windows=True, candidates=7)
+        assert spec.evidence[-1].startswith("blocks of 8 with mask token 38 and 7 candidates in each slot; ")
 
     def test_slots_see_later_slots_through_a_window_unless_the_config_denies_it(self, tmp_path):
         golden = published("speculators-dflash2-window")

@@ -25,7 +25,7 @@ from tests.tiny import SPEAKING, network, speaking, thinking
 from tests.tiny_heads import saved_head
 
 ALONE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
-WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix", "recycling", "lookahead"}
+WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix", "recycling", "lookahead", "magicdec"}
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def embedded():
 
 def test_the_embedded_models_allow_all_drafters_but_hydra_peagle_and_block_heads(embedded):
     with embedded.create_session() as session:
-        assert set(DRAFTERS) - {"hydra", "peagle", "dflash", "dflash2", "dspark"} == set(session.drafters)
-        assert set(session.chooser.drafters) == set(session.drafters) - {"auto", "plain", "lookup"}
+        assert set(DRAFTERS) - {"assistant", "hydra", "peagle", "dflash", "dflash2", "dspark"} == set(session.drafters)
+        assert set(session.chooser.drafters) == set(session.drafters) - {"auto", "plain", "lookup", "magicdec"}
 
 
 def test_a_target_alone_allows_the_drafters_that_need_no_other_model():

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
+from specchat.devices import CPU
 from specchat.errors import ModelError
+from specchat.hub.machine import Device, Machine
 from specchat.loading.drafter_fit import RECOMMEND_HINT, drafters_that_fit
 from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import EMBEDDED_HEADS, ComputeFeatures, check_named_drafters, plan_load
@@ -178,6 +180,13 @@ def test_a_gguf_file_is_computed_as_it_is_stored_where_that_is_fast(tmp_path, se
     )
 
     assert weights == plan_load(profile, features).target.options.quant_format
+
+
+@pytest.mark.parametrize(("flags", "is_fast"), [(["AVX2"], True), (["AVX2", "AMX"], True), (["NEON"], False)], ids=str)
+def test_blocks_are_fast_on_a_cpu_with_vectors(flags, is_fast):
+    cpu = Device(CPU, "cpu", 1, 1)
+
+    assert is_fast == ComputeFeatures.of_machine(Machine((cpu,), tuple(flags))).has_fast_gguf_blocks
 
 
 @pytest.mark.parametrize("bits", [4, 5, 8])

@@ -104,11 +104,15 @@ LAYOUTS = {
 }
 
 
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
+
+
 def write(folder: Path, layout: str, family: str = "qwen3", **changes: Any) -> Path:
     """Save a random network in this layout in `small`, and the dequantized weights in `float`."""
     torch.manual_seed(1)
-    kind = {"qwen3": "Qwen3", "qwen2": "Qwen2", "llama": "Llama", "mistral": "Mistral"}[family]
-    network = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**SIZES))
+    kinds = {"qwen3": "Qwen3", "qwen2": "Qwen2", "llama": "Llama", "mistral": "Mistral", "qwen3_moe": "Qwen3Moe"}
+    sizes, kind = SIZES | (EXPERTS if family == "qwen3_moe" else {}), kinds[family]
+    network = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**sizes))
     network.bfloat16().save_pretrained(folder / "float")
     config = json.loads((folder / "float" / "config.json").read_text())
     published, stored, expected = LAYOUTS[layout], dict[str, Tensor](), dict[str, Tensor]()

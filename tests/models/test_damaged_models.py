@@ -91,6 +91,25 @@ def test_weights_that_are_no_numbers_are_refused_by_their_name(folder, name, qua
     assert f"{name} contains NaN or infinite values" in refusal(folder, quant_format=quant_format)
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"num_kv_shared_layers": 5}, "layer 0 reads the keys of an earlier layer with sliding_attention"),
+        ({"num_kv_shared_layers": "many"}, "its layers cannot be read"),
+        ({"per_layer_config": {"1": {"head_dim": 15}}}, "a head cannot have 15 numbers"),
+        ({"per_layer_config": {"1": {"num_key_value_heads": "2"}}}, "num_key_value_heads of a layer must be a number"),
+        ({"vocab_size_per_layer_input": 95}, "vocab_size_per_layer_input (95) must not be below vocab_size (96)"),
+        ({"hidden_size_per_layer_input": 7}, "model.embed_tokens_per_layer.weight has the shape [96, 30]"),
+    ],
+    ids=lambda each: "" if isinstance(each, str) else next(iter(each)),
+)
+def test_layers_that_no_gemma_4_can_have_are_refused(tmp_path, changes, reason):
+    folder = shutil.copytree(saved("gemma4"), tmp_path / "model")
+    change_config(folder, **changes)
+
+    assert reason in refusal(folder)
+
+
 def test_a_weight_that_the_dtype_cannot_hold_is_refused(folder):
     change_tensor(folder, "model.norm.weight", lambda tensor: tensor * 1e30)
 
@@ -162,3 +181,29 @@ def test_a_cpu_without_float16_matmuls_in_onednn_computes_them_with_torch(folder
     model = load_model(folder, LoadOptions(dtype="float16"))
 
     assert model.pool.layout.dtype == torch.float16
+
+
+@pytest.fixture
+def mixture(tmp_path) -> Path:
+    return shutil.copytree(saved("qwen3_moe"), tmp_path / "mixture")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_experts", -1), ("num_experts_per_tok", 7), ("num_experts_per_tok", None), ("moe_intermediate_size", 0),
+        ("decoder_sparse_step", 0),
+    ],
+)  # fmt: skip
+def test_a_mixture_that_no_model_has_is_refused(mixture, key, value):
+    change_config(mixture, **{key: value})
+
+    assert re.search(rf"config\.json: .*({key}|cannot choose 7 of 6 experts)", refusal(mixture))
+
+
+@pytest.mark.parametrize("name", ["gate", "experts.0.up_proj", "experts.5.down_proj"])
+@pytest.mark.parametrize("change", [lambda tensor: tensor[:1], lambda _tensor: None], ids=["one row", "missing"])
+def test_the_tensors_of_experts_are_checked(mixture, name, change):
+    change_tensor(mixture, f"model.layers.2.mlp.{name}.weight", change)
+
+    assert f"model.layers.2.mlp.{name}.weight" in refusal(mixture)

@@ -64,7 +64,7 @@ def test_no_drafter_can_change_the_text(tmp_path, drafter, sampler):
 
 @needs_kernels
 def test_blocks_without_a_kernel_are_dequantized(tmp_path):
-    folder = converted_gguf(write_gguf(tmp_path / "model.gguf", "qwen3", storage="Q5_1"))
+    folder = converted_gguf(write_gguf(tmp_path / "model.gguf", "qwen3", storage="MXFP4"))
     model = load(folder, "gguf")
 
     assert not isinstance(model.weights.lm_head, PackedLinear)

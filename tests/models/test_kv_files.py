@@ -25,14 +25,15 @@ def files(tmp_path):
     return KVFiles(tmp_path / "kv", "model")
 
 
-def rows(tokens, seed=0):
+def rows(tokens, seed=0, states=()):
     generator = torch.Generator().manual_seed(seed)
     stack = torch.randn(3, SHAPE[0], len(tokens) - 1, SHAPE[1], generator=generator).bfloat16()
-    return TextRows(list(tokens), {SHAPE: stack})
+    by_length = {length: {"2 columns": torch.full((2,), length)} for length in states}
+    return TextRows(list(tokens), {SHAPE: stack}, by_length)
 
 
-def stored(files, name, tokens, seed=0, budget=BUDGET):
-    text = rows(tokens, seed)
+def stored(files, name, tokens, seed=0, budget=BUDGET, states=()):
+    text = rows(tokens, seed, states)
     files.store(name, text, budget)
     files.wait()
     return text
@@ -58,6 +59,25 @@ def test_a_text_that_differs_gets_the_rows_of_its_common_beginning(files):
 
     assert found.tokens == list(range(7))
     assert torch.equal(found.stacks[SHAPE], text.stacks[SHAPE][:, :, :6])
+
+
+@pytest.mark.parametrize(("shared", "kept"), [(12, 9), (10, 9), (9, 6), (7, 6)])
+def test_a_text_with_states_begins_where_the_last_of_them_is(files, shared, kept):
+    text = stored(files, "one", range(10), states=(4, 6, 9))
+
+    found = files.longest_prefix([*range(shared), 99])
+
+    assert found.tokens == list(range(kept + 1))
+    assert torch.equal(found.stacks[SHAPE], text.stacks[SHAPE][:, :, :kept])
+    assert {length: state["2 columns"].tolist() for length, state in found.states.items()} == {
+        length: [length] * 2 for length in (4, 6, 9) if length <= kept
+    }
+
+
+def test_a_text_without_a_state_of_its_beginning_gets_nothing(files):
+    stored(files, "one", range(10), states=(8, 9))
+
+    assert files.longest_prefix([*range(7), 99]) is None
 
 
 def test_the_longest_beginning_counts_and_not_the_newest_file(files):

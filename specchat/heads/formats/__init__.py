@@ -6,5 +6,6 @@ mtp_format.py                       multi-token prediction, with
   mla_format.py moe_format.py         the sizes of MLA and of a mixture of experts
 medusa_format.py hydra_format.py    Medusa; Hydra and Hydra++
 dflash_format.py                    DFlash, DFlash-2 and DSpark
+assistant_format.py                 assistants of Gemma 4
 unsupported.py                      formats that are recognized only
 """

@@ -71,6 +71,7 @@ def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     rope, vocab_size = Rope.from_config(config), target_vocab_size(checkpoint, tensors)
     block, count = _block_config(checkpoint, vocab_size), fc_inputs // hidden_size
     needed, alternative, reason = _hidden_state_layers(checkpoint, count, dimensions.layers)
+    choice = f" and {block.candidates} candidates in each slot" if block.candidates else ""
     lm_head = "its own" if "lm_head.weight" in tensors else "the target's"
     draft_vocab_size = tensors.shape("d2t")[0] if "d2t" in tensors else vocab_size
     if kind == DSPARK:
@@ -84,7 +85,7 @@ def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
         tensors=tensors,
         evidence=(
             f"hidden_norm after {fc}: {count} hidden states of size {hidden_size}; {reason}",
-            f"blocks of {block.block_size} with mask token {block.mask_token_id}; the LM head is {lm_head}",
+            f"blocks of {block.block_size} with mask token {block.mask_token_id}{choice}; the LM head is {lm_head}",
         ),
         warnings=tuple(warnings),
         unsupported_reason=unsupported_layer_reason(config, rope),

@@ -22,15 +22,6 @@ def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     return HeadSpec(kind, f"speculators {kind}", checkpoint.tensors, evidence, unsupported_reason=reason)
 
 
-def detect_assistant(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """A small model that reads the keys and values of its target, as in Gemma-4."""
-    kind = str(checkpoint.config.get("model_type") or "")
-    if not kind.endswith("_assistant"):
-        return None
-    evidence, reason = (f"model_type is {kind}",), "it reads the keys and values of its target"
-    return HeadSpec("assistant", f"{kind} of transformers", checkpoint.tensors, evidence, unsupported_reason=reason)
-
-
 def detect_early_exit(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     """LayerSkip: an ordinary checkpoint whose first layers draft, recognized by its name."""
     names = f"{checkpoint.config.get('_name_or_path')} {checkpoint.tensors.source}".lower()
