@@ -27,6 +27,7 @@ from tools.replay_chooser import (
     gpu_like_costs,
     read_cost_tables,
     read_traces,
+    relative_cost_table,
     replay_fixed_size,
     seconds_per_token,
     write_traces,
@@ -48,6 +49,8 @@ TABLES = {
         cpu_like_costs("steep-dear-draft", 0.1, draft=1.1, lookup=0.01),
     )
 }
+MIXTURE_COSTS = {1: 1.0, 2: 1.4, 4: 2.0, 8: 2.9, 16: 3.8, 32: 4.5}  # by `tools.expert_costs`
+MIXTURE_OF_EXPERTS = relative_cost_table("mixture of experts", 0.05, MIXTURE_COSTS, draft=0.15, lookup=0.005)
 COPYING, CHATTING = ("suffix", "eagle3", "plain"), ("eagle3", "suffix", "plain")
 WEAK = {"never": 0.05, "seldom": 0.3, "half": 0.5, "mostly": 0.7}
 
@@ -134,6 +137,14 @@ SLOW_TO_LEARN = {
 @pytest.mark.parametrize(("table", "group"), tables_and_groups())
 def test_it_is_never_two_percent_slower_than_plain(table, group):
     assert TABLES[table].pass_seconds_by_rows[1] / of_auto(table, group) >= 0.98
+
+
+@pytest.mark.parametrize("group", traces())
+def test_nor_with_a_mixture_of_experts(group):
+    """Its rows choose different experts: the first draft tokens cost most."""
+    seconds = seconds_per_token(played(Replayer(MIXTURE_OF_EXPERTS), traces()[group]))
+
+    assert MIXTURE_OF_EXPERTS.pass_seconds_by_rows[1] / seconds >= 0.98
 
 
 @pytest.mark.parametrize(("table", "group"), tables_and_groups())
