@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import torch
 
+from specchat.errors import ModelError
 from specchat.forward.decoder_layer import SwiGluMlp
 from specchat.forward.expert_linear import ExpertLinear
 from specchat.forward.linear import float_linear
@@ -80,6 +81,8 @@ def _load_router(loader: WeightLoader, name: str, routing: Routing, dtype: torch
     """Routers stay floats: a rounding would choose other experts."""
     exact = replace(loader, dtype=dtype or loader.dtype)
     weight, bias = exact.tensor(f"{name}.weight"), exact.optional(f"{name}.bias")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ModelError(f"{loader.files.source}: {name}.bias has the shape {list(bias.shape)}, not [{len(weight)}]")
     correction = replace(exact, dtype=torch.float32).optional(f"{name}.{CORRECTION}")
     loader.loaded_bytes += exact.loaded_bytes
     return Router(float_linear(weight, bias), weight.dtype, routing, correction)

@@ -120,6 +120,11 @@ class WeightLoader:
         shapes = [self.files.shape(f"{name}.weight") for name in names]
         biases = [self.files.read_tensor(f"{name}.bias") for name in names if f"{name}.bias" in self.files]
         bias = self._to_device(names[0], torch.cat(biases), self.device) if biases else None
+        outputs = sum(height for height, _inputs in shapes)
+        if bias is not None and bias.shape != (outputs,):  # kernels trust the sizes
+            raise ModelError(
+                f"{self.files.source}: the biases of {names[0]} have the shape {list(bias.shape)}, not [{outputs}]"
+            )
         weights = [f"{name}.weight" for name in names]
         if packed := self._int4_linear(weights, bias) or self._packed(weights, bias):
             return packed
@@ -134,7 +139,7 @@ class WeightLoader:
                 offset += height
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-        source = WeightSource((sum(height for height, _inputs in shapes), shapes[0][1]), rows, self.device)
+        source = WeightSource((outputs, shapes[0][1]), rows, self.device)
         linear = quant_linear(source, self.quant_format, bias)
         self.loaded_bytes += linear.bytes
         return linear

@@ -207,3 +207,11 @@ def test_the_tensors_of_experts_are_checked(mixture, name, change):
     change_tensor(mixture, f"model.layers.2.mlp.{name}.weight", change)
 
     assert f"model.layers.2.mlp.{name}.weight" in refusal(mixture)
+
+
+@pytest.mark.parametrize("name", ["gate", "experts.0.up_proj", "experts.5.down_proj"])
+def test_biases_of_another_size_are_refused(mixture, name):
+    path, layer = mixture / "model.safetensors", f"model.layers.2.mlp.{name}"
+    save_file(load_file(path) | {f"{layer}.bias": torch.ones(1)}, path)
+
+    assert re.search(r"bias.*shape \[1\]", refusal(mixture))
