@@ -38,7 +38,8 @@ EMBEDDED_QUESTIONS = (Request(f"Copy the code exactly.\n{CODE}"),)
 QUESTIONS = (
     Request("Write a Python function that reverses a string."),
     Request(
-        "Replace the name Ada Lind with Marie Holm. Return the whole text.", files=(Attachment("notes.txt", TEXT),)
+        "Replace the name Ada Lind with Marie Holm in this text. Return the whole text.",
+        files=(Attachment("notes.txt", TEXT),),
     ),
 )
 VARIANTS = {
