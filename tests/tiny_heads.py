@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -22,8 +23,10 @@ from specchat.drafters.medusa import Medusa
 from specchat.drafters.peagle import PEagleDrafter
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.decode import Generation
-from specchat.engine.drafter import Drafter
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
+from specchat.engine.sampling import Sampler
+from specchat.engine.tree import DraftTree
 from specchat.forward.llama import LlamaModel
 from specchat.heads.assistant_head import AssistantHead
 from specchat.heads.detect import inspect_head
@@ -31,9 +34,10 @@ from specchat.heads.dflash_head import DFlashHead
 from specchat.heads.hydra_head import HydraHead
 from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
 from specchat.heads.peagle_head import PEagleHead
-from tests.tiny import SIZES, VOCABULARY
+from tests.tiny import SIZES, VOCABULARY, target
 
 WIDTH, INNER, CPU = int(SIZES["hidden_size"]), int(SIZES["intermediate_size"]), torch.device("cpu")
+D = TypeVar("D", bound=Drafter)
 _FOLDER = TemporaryDirectory(prefix="specchat-heads-")
 CONFIG = SIZES | {"model_type": "llama", "num_hidden_layers": 1, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
 CONFIGS = {
@@ -117,6 +121,25 @@ def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Dr
 def writing_of(target: Model, drafter: Drafter) -> Generation:
     """A text with this drafter."""
     return Generation(target, (drafter,))
+
+
+def prefilled(
+    drafter_type: type[D], kind: str, text: list[int], growth: TreeConfig | None = None
+) -> tuple[Generation, D]:
+    """A prefilled text of our own passes, and a drafter of this kind that observed it."""
+    model = target("dense-llama")
+    drafter = drafter_of(kind, model, growth)
+    assert isinstance(drafter, drafter_type)
+    writing = writing_of(model, drafter)
+    read(writing, text)
+    return writing, drafter
+
+
+def drafted(writing: Generation, drafter: Drafter, sampler: Sampler | None = None, budget: int = 12) -> DraftTree:
+    """What the drafter proposes after the text, greedy without a sampler."""
+    sampler = sampler or Sampler()
+    seen = sampler.make_seen_tokens(writing.tokens, writing.target.vocab_size, CPU)
+    return drafter.propose(DraftContext(writing.tokens, sampler, budget, seen))
 
 
 def tiny_head(kind: str, target: Model) -> LoadedHead:

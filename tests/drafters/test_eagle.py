@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from specchat.drafters.eagle import CHAIN_CONFIG, EagleDrafter, TreeConfig
 from specchat.engine.decode import Generation, GenerationConfig
-from specchat.engine.drafter import DraftContext
 from specchat.engine.hidden_states import HiddenStateBuffer
-from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.heads.pair_head import HeadOutput
 from tests.tiny import VOCABULARY, target, write
-from tests.tiny_heads import drafter_of, read
+from tests.tiny_heads import drafted, drafter_of, prefilled, read
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 KINDS = ["eagle", "eagle3", "mtp", "mtp latent"]
@@ -23,23 +20,7 @@ SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(
 
 
 def made(kind: str = "eagle3", growth: TreeConfig = EAGER, text: list[int] = TEXT) -> tuple[Generation, EagleDrafter]:
-    """A prefilled text, and a drafter that observed it."""
-    model = target("dense-llama")
-    drafter = drafter_of(kind, model, growth)
-    assert isinstance(drafter, EagleDrafter)
-    writing = Generation(model, (drafter,))
-    read(writing, text)
-    return writing, drafter
-
-
-def context(tokens: list[int], sampler: Sampler, model: Model, budget: int = 12) -> DraftContext:
-    return DraftContext(
-        tokens, sampler, budget, sampler.make_seen_tokens(tokens, model.vocab_size, torch.device("cpu"))
-    )
-
-
-def drafted(writing: Generation, drafter: EagleDrafter, sampler: Sampler = SAMPLERS["greedy"]) -> DraftTree:
-    return drafter.propose(context(writing.tokens, sampler, writing.target))
+    return prefilled(EagleDrafter, kind, text, growth)
 
 
 def same(one: DraftTree, other: DraftTree) -> bool:
@@ -173,7 +154,7 @@ def test_the_best_branch_is_what_a_chain_would_be(kind, sampler):
 def test_the_budget_is_kept_and_every_parent_too(sampler):
     writing, drafter = made()
     for budget in range(14):
-        tree = drafter.propose(context(writing.tokens, SAMPLERS[sampler], writing.target, budget))
+        tree = drafted(writing, drafter, SAMPLERS[sampler], budget)
 
         assert len(tree) <= min(budget, EAGER.max_draft_tokens) + 1
         assert all(parent < node for node, parent in enumerate(tree.parents))

@@ -11,21 +11,15 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from tests.tiny import target, write
-from tests.tiny_heads import drafter_of, read
+from tests.tiny import write
+from tests.tiny_heads import prefilled, read
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 KINDS = ["hydra", "hydra++"]
 
 
 def made(kind: str, text: list[int] = TEXT) -> tuple[Generation, Hydra]:
-    """A prefilled text, and a drafter that observed it."""
-    model = target("dense-llama")
-    drafter = drafter_of(kind, model)
-    assert isinstance(drafter, Hydra)
-    writing = Generation(model, (drafter,))
-    read(writing, text)
-    return writing, drafter
+    return prefilled(Hydra, kind, text)
 
 
 def drafted(writing: Generation, drafter: Hydra, budget: int = 12, sampler: Sampler | None = None) -> DraftTree:

@@ -7,30 +7,16 @@ import torch
 
 from specchat.drafters.peagle import PEagleDrafter
 from specchat.engine.decode import Generation, GenerationConfig
-from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import LogitRows, Sampler
-from specchat.engine.tree import DraftTree
-from tests.tiny import VOCABULARY, target, write
-from tests.tiny_heads import drafter_of, read
+from tests.tiny import VOCABULARY, write
+from tests.tiny_heads import drafted, prefilled, read
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=2)}
 
 
 def made(text: list[int] = TEXT) -> tuple[Generation, PEagleDrafter]:
-    """A prefilled text, and a drafter that observed it."""
-    model = target("dense-llama")
-    drafter = drafter_of("peagle", model)
-    assert isinstance(drafter, PEagleDrafter)
-    writing = Generation(model, (drafter,))
-    read(writing, text)
-    return writing, drafter
-
-
-def drafted(writing: Generation, drafter: PEagleDrafter, sampler: Sampler | None = None, budget: int = 12) -> DraftTree:
-    sampler = sampler or Sampler()
-    prefix = sampler.make_seen_tokens(writing.tokens, writing.target.vocab_size, torch.device("cpu"))
-    return drafter.propose(DraftContext(writing.tokens, sampler, budget, prefix))
+    return prefilled(PEagleDrafter, "peagle", text)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
