@@ -23,27 +23,28 @@ class RowsByExpert:
     experts: list[int]  # that any row chose, in ascending order
     counts: list[int]  # choices of each of them
     order: Tensor  # [N * choices]: sorted place -> place in the flattened choices
+    choices: int  # of a row
 
     @classmethod
     def sort(cls, chosen: Tensor) -> RowsByExpert:
         """Sort the choices of the rows. [N, choices]
 
         >>> RowsByExpert.sort(torch.tensor([[2, 0], [2, 5]]))
-        RowsByExpert(experts=[0, 2, 5], counts=[1, 2, 1], order=tensor([1, 0, 2, 3]))
+        RowsByExpert(experts=[0, 2, 5], counts=[1, 2, 1], order=tensor([1, 0, 2, 3]), choices=2)
         """
         experts, order = chosen.flatten().sort(stable=True)
         unique, counts = experts.unique_consecutive(return_counts=True)
-        return cls(unique.tolist(), counts.tolist(), order)
+        return cls(unique.tolist(), counts.tolist(), order, chosen.shape[1])
 
-    def gather(self, rows: Tensor, choices: int) -> Tensor:
+    def gather(self, rows: Tensor) -> Tensor:
         """The rows in the order of the experts. [N, D] -> [N * choices, D]"""
-        return rows[self.order // choices]
+        return rows[self.order // self.choices]
 
-    def scatter(self, outputs: Tensor, choices: int) -> Tensor:
+    def scatter(self, outputs: Tensor) -> Tensor:
         """What the experts made of each row, in the order of its choices. [N * choices, D] -> [N, choices, D]"""
         by_choice = torch.empty_like(outputs)
         by_choice[self.order] = outputs
-        return by_choice.view(-1, choices, outputs.shape[1])
+        return by_choice.view(-1, self.choices, outputs.shape[1])
 
 
 @dataclass(frozen=True)

@@ -86,13 +86,13 @@ class MixtureOfExperts:
 
     def __call__(self, rows: Tensor, ops: TorchOps) -> Tensor:
         selection = self.router(rows)
-        by_expert, choices = RowsByExpert.sort(selection.experts), selection.experts.shape[1]
-        gate_up = self.gate_up_proj(by_expert.gather(rows, choices), by_expert)
+        by_expert = RowsByExpert.sort(selection.experts)
+        gate_up = self.gate_up_proj(by_expert.gather(rows), by_expert)
         # a tree of few nodes has many choices, and with too many rows at once torch would compute them
         inner = torch.cat([self._activate(part, ops) for part in gate_up.split(NATIVE_MIN_ROWS)])
-        parts = by_expert.scatter(self.down_proj(inner, by_expert), choices).float() * selection.weights[:, :, None]
-        output = parts[:, 0]
-        for choice in range(1, choices):  # in the order of its choices: a sum over a dimension may depend on the rows
+        parts = by_expert.scatter(self.down_proj(inner, by_expert)).float() * selection.weights[:, :, None]
+        output = parts[:, 0]  # in the order of its choices: a sum over a dimension may depend on the rows
+        for choice in range(1, by_expert.choices):
             output = output + parts[:, choice]
         output = output.to(rows.dtype)
         return output if self.shared is None else output + self.shared(rows, ops)

@@ -22,7 +22,7 @@ def quantized(weights, quant_format):
 
 def test_each_chosen_expert_comes_once_with_all_its_rows():
     by_expert = RowsByExpert.sort(CHOSEN)
-    rows = by_expert.gather(torch.arange(len(CHOSEN))[:, None], CHOSEN.shape[1]).flatten()
+    rows = by_expert.gather(torch.arange(len(CHOSEN))[:, None]).flatten()
     parts = zip(by_expert.experts, rows.split(by_expert.counts), strict=True)
 
     assert {expert: part.tolist() for expert, part in parts} == {0: [0, 3, 4], 1: [1, 3], 3: [0, 1, 2, 4], 5: [2]}
@@ -32,7 +32,7 @@ def test_the_outputs_of_a_row_come_back_in_the_order_of_its_choices():
     by_expert = RowsByExpert.sort(CHOSEN)
     outputs = torch.tensor(by_expert.experts).repeat_interleave(torch.tensor(by_expert.counts))[:, None]
 
-    assert torch.equal(by_expert.scatter(outputs, CHOSEN.shape[1])[:, :, 0], CHOSEN)
+    assert torch.equal(by_expert.scatter(outputs)[:, :, 0], CHOSEN)
 
 
 @pytest.mark.parametrize("quant_format", ["int8", "nf4"])
@@ -54,7 +54,7 @@ def test_a_row_of_experts_is_the_same_in_every_batch(weights, quant_format):
 
     def outputs(chosen, rows):
         by_expert = RowsByExpert.sort(chosen)
-        return by_expert.scatter(linear(by_expert.gather(rows, chosen.shape[1]), by_expert), chosen.shape[1])
+        return by_expert.scatter(linear(by_expert.gather(rows), by_expert))
 
     together = outputs(CHOSEN, rows)
 
