@@ -202,11 +202,11 @@ class AnswerStream:
     """Carries the events of one answer from its thread to the event loop."""
 
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    events: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue["Event | None"])
+    events: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue["Event | None"])  # None: the end
     cancelled: Flag = field(default_factory=Flag)
 
-    def emit(self, event: Event | None) -> None:
-        """Add an event; None ends the stream. Thread-safe."""
+    def emit(self, event: Event) -> None:
+        """Add an event. Thread-safe."""
         self.call_in_loop(self.events.put_nowait, event)
 
     def call_in_loop(self, function: Callable[..., object], *arguments: object) -> None:
@@ -300,20 +300,21 @@ class SessionPool:
             try:
                 work(session, stream)
             finally:
-                stream.emit(None)
                 stream.call_in_loop(self._release, session)
 
         Thread(target=run, name="serve-answer", daemon=True).start()
         return stream
 
     def _release(self, session: PooledSession) -> None:
-        del self._busy[session]
+        """Make the session idle, and only then end its stream: its client may ask again at once."""
+        stream = self._busy.pop(session)
         self._use_counter += 1
         session.last_used = self._use_counter
         if self._is_closing:
             session.close()
         self._idle.append(session)
         self._free_slots.release()
+        stream.events.put_nowait(None)
 
     def _run_preload(self, session: PooledSession, _stream: AnswerStream) -> None:
         try:

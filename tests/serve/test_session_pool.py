@@ -1,16 +1,20 @@
-"""The selection of the session that saves the most prefill."""
+"""The selection of the session that saves the most prefill, and its release."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 
+from specchat.chat.events import Finished, TextDelta, Totals
 from specchat.chat.request import Request
 from specchat.chat.tools import Tool, ToolCall, ToolResult
 from specchat.chat.transcript import Exchange
 from specchat.host.client import SessionRequest
 from specchat.serve.engine_request import ConversationHistory, EngineRequest, SessionSettings
 from specchat.serve.past_exchange import PastExchange, common_exchanges, common_prefix_length, with_call_ids
-from specchat.serve.session_pool import PooledSession
+from specchat.serve.session_pool import AnswerStream, PooledSession, SessionPool
 
 FIRST, SECOND = Exchange("one?", "yes, one"), Exchange("two?", "yes, two")
 
@@ -116,3 +120,21 @@ def test_results_get_the_ids_that_the_calls_have_in_the_session():
     assert ("a", "b") == tuple(
         result.call_id for result in with_call_ids(results, (ToolCall("a", "read", "{}"), ToolCall("b", "read", "{}")))
     )
+
+
+def test_a_session_is_free_when_its_client_reads_the_end_of_the_answer(monkeypatch):
+    call_in_loop = AnswerStream.call_in_loop
+
+    def slowly(stream, *call):
+        time.sleep(0.05)  # the event loop does all that it was told before
+        call_in_loop(stream, *call)
+
+    async def busy_at_the_end() -> int:
+        pool = SessionPool(SessionRequest(), notify=print, count_event=lambda _event: None)
+        assert 2 == len([event async for event in pool.stream_answer(request("one?"))])
+        return pool.running_count
+
+    monkeypatch.setattr(AnswerStream, "call_in_loop", slowly)
+    monkeypatch.setattr(PooledSession, "stream_events", lambda *_: iter([TextDelta("yes"), Finished("stop", Totals())]))
+
+    assert 0 == asyncio.run(busy_at_the_end())
