@@ -20,9 +20,8 @@ from specchat.cli.starter_offer import offer_starter
 from specchat.profile.keys import EMBEDDED, STARTER
 
 TEXT = (
-    "The lighthouse at Cape Rosa was built in 1871 from grey granite. Its lamp burned whale oil until 1905, when the "
-    "keeper, Ada Lind, installed an electric light. The beam can be seen for thirty kilometres. Today the tower is a "
-    "museum, and the keeper's house is a small hotel with six rooms."
+    "The lighthouse at Cape Rosa was built in 1871. In 1905, Ada Lind installed an electric light. The beam can be "
+    "seen for thirty kilometres. Today, the tower is a museum, and the keeper's house is a small hotel with six rooms."
 )
 CODE = '''
 ```python

@@ -77,7 +77,8 @@ def test_eight_bits_are_near_the_floats(name):
         for weights in ("int8", "float")
     )
 
-    assert (eight - floats).norm() < 0.2 * floats.norm()  # a tensor in a wrong place: above 1
+    # Without VNNI a CPU keeps seven bits: random experts are then chosen otherwise. A tensor in a wrong place: above 1.
+    assert (eight - floats).norm() < 0.5 * floats.norm()
 
 
 def test_every_family_is_tried():

@@ -75,7 +75,8 @@ def test_a_pass_after_a_committed_branch_continues_that_branch(name):
         text = torch.tensor([[*PROMPT, 7, 1, 4, 5, 9]])
         expected = network(name)(input_ids=text).logits[0, -1]
 
-    torch.testing.assert_close(actual, expected, atol=2e-4, rtol=2e-4)
+    # Random layers amplify the rounding of a CPU (1e-7) to 6e-4; a state that missed a token differs by 0.1 and more.
+    torch.testing.assert_close(actual, expected, atol=2e-3, rtol=2e-3)
 
 
 @pytest.mark.usefixtures("close_checkpoints")

@@ -80,7 +80,7 @@ def test_anything_else_gets_the_numbers_and_is_noted(numbers, uses):
     halves = weight.view(2, -1, INPUTS)
 
     assert torch.allclose(torch.cat([rows @ half.T for half in halves], dim=1), linear_of(numbers[0])(rows), atol=0.3)
-    assert torch.allclose(weight * 1, numbers[0], atol=0.03)
+    assert torch.allclose(weight * 1, numbers[0], atol=0.04)  # half a step of seven bits, on a CPU without VNNI
     assert uses.by_name == {"w": "float"}
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from specchat.chat.events import Finished, TextDelta, Totals
 from specchat.chat.request import Request
-from specchat.cli.demo import QUESTIONS
+from specchat.cli.demo import QUESTIONS, TEXT
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import load_profile
 
 FUNCTION, EDIT = QUESTIONS
-CAPITAL = Request("What is the capital of France?")
+CAPITAL = Request("What is the capital of Japan?")  # its first tokens are no near tie on any CPU
 SETTINGS = {"models.device": "cpu", "sampling.temperature": 0.0}
 
 
@@ -41,7 +41,7 @@ def test_it_is_the_model_of_a_profile_that_names_none():
 
 
 def test_it_knows_a_fact():
-    assert "Paris" in answer(CAPITAL, "plain")[0]
+    assert "Tokyo" in answer(CAPITAL, "plain")[0]
 
 
 def test_it_writes_a_function_and_says_what_it_does():
@@ -54,8 +54,7 @@ def test_it_writes_a_function_and_says_what_it_does():
 def test_it_edits_a_text_that_is_attached():
     text, _totals = answer(EDIT, "plain")
 
-    assert "Marie Holm, installed an electric light" in text
-    assert "Ada Lind" not in text
+    assert text.strip() == TEXT.replace("Ada Lind", "Marie Holm")
 
 
 @pytest.mark.parametrize("request_", [FUNCTION, EDIT, CAPITAL], ids=["function", "edit", "fact"])
