@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
@@ -232,7 +233,8 @@ def _engine(_context: CheckContext) -> Iterator[Finding]:
     if connection is None:
         yield Finding(OK, "engine", "not running; the first question starts it")
         return
-    stats, host_version = connection.call("stats", {}), connection.host_info["version"]
+    with closing(connection):
+        stats, host_version = connection.call("stats", {}), connection.host_info["version"]
     memory = format_gib(sum(stats["memory_bytes"].values()))
     conversations = f"{stats['sessions']} conversation{'' if stats['sessions'] == 1 else 's'}"
     message = f"process {connection.host_info['pid']}, {stats['state']}, {conversations}"

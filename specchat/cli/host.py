@@ -1,5 +1,7 @@
 """`specchat host`: show, start and stop the engine process, which otherwise starts by itself."""
 
+from contextlib import closing
+
 import click
 
 from specchat.host.client import HostConnection, connect
@@ -28,14 +30,16 @@ def start() -> None:
     """Start the engine process if it does not run."""
     connection = connect("specchat host")
     assert connection is not None
-    _print_status(connection)
+    with closing(connection):
+        _print_status(connection)
 
 
 @host.command()
 def status() -> None:
     """Show whether the engine process runs, and what it does."""
     if connection := connect("specchat host", starts_host=False):
-        _print_status(connection)
+        with closing(connection):
+            _print_status(connection)
     else:
         print(f"no engine process; the first question starts one ({runtime_folder()})")
 
@@ -55,7 +59,8 @@ def stop() -> None:
 def _serve_metrics(port: int) -> None:
     """Set the metrics port of the engine process, which is started for a port, but not to close one."""
     if connection := connect("specchat host", starts_host=port > 0):
-        connection.call("metrics_port", {"port": port})
+        with closing(connection):
+            connection.call("metrics_port", {"port": port})
     else:
         metrics_port_path().unlink(missing_ok=True)
     print(METRICS_LINE.format(port) if port else "metrics are no longer served")

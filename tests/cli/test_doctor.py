@@ -12,7 +12,7 @@ import pytest
 from specchat.cli import doctor
 from specchat.cli.doctor import BROKEN_EXIT_CODE, FAIL, OK, WARN, catalog_age
 from specchat.forward.native_build import COMPILERS
-from specchat.host.client import Conversation
+from specchat.host.client import Conversation, HostConnection
 from specchat.hub import machine, probe
 from specchat.plugins import discovery
 from tests.front import command
@@ -67,12 +67,15 @@ def test_an_engine_that_runs_is_described(monkeypatch):
     talk = Conversation()
     list(talk.ask("count 2"))
     process_id = talk.call("hello")["pid"]
+    closed, close = list[HostConnection](), HostConnection.close
+    monkeypatch.setattr(HostConnection, "close", lambda each: (closed.append(each), close(each)))
 
     _code, found = looked(monkeypatch, "--quick")
 
     verdict, message = found["engine"][0]
     assert verdict == OK
     assert message.startswith(f"process {process_id}, ready, 1 conversation, 0 MiB of models and conversations")
+    assert 1 == len(closed)
 
 
 @pytest.mark.parametrize(("today", "found"), [(date(2026, 11, 23), 0), (date(2027, 11, 25), 1)])
