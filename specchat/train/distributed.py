@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
@@ -66,6 +67,7 @@ class DistributedContext:
         if self.is_single_process:
             yield
             return
+        import_module("torch.distributed.nn.functional")  # later, its default arguments would keep the group for ever
         with _distributed_errors():
             backend = "gloo" if device.type == "cpu" else f"cpu:gloo,{device.type}:{kind_of(device).collective_backend}"
             dist.init_process_group(backend, timeout=PROCESS_GROUP_TIMEOUT, rank=self.rank, world_size=self.world_size)

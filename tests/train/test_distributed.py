@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +21,7 @@ from specchat.train.training_batches import plan_batches
 from tests.train.forked import run_in_two_processes
 
 CPU = torch.device("cpu")
+COLLECTIVES, THREADS = "torch.distributed.nn.functional", Path("/proc/self/task")
 VOCABULARY = 64
 BATCH = 256  # tokens: four rows of 64
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "here"}
@@ -168,6 +172,21 @@ def test_a_failed_process_is_a_one_line_error_in_the_others():
 
     assert "the disk is full" == str(first)
     assert "another training process ended" in str(second)
+
+
+@pytest.mark.skipif(not THREADS.is_dir(), reason="this system does not list the threads of a process")
+def test_the_threads_of_a_process_group_end_with_it():
+    """Threads that still run when the interpreter ends may crash it."""
+
+    def threads_left(ranks):
+        sys.modules.pop(COLLECTIVES, None)
+        before = len(list(THREADS.iterdir()))
+        with ranks.process_group(CPU):
+            ranks.barrier()
+            import_module(COLLECTIVES)  # as torch does when it first needs its compiler
+        return len(list(THREADS.iterdir())) - before
+
+    assert [0, 0] == run_in_two_processes(threads_left)
 
 
 def test_a_single_process_gets_its_own_values():
