@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.train.distillation_losses import DistillationBatch, StudentLoss
+from specchat.train.precision import autocast
 from specchat.train.trainable_llama import TrainableLlama
 from specchat.train.training_batches import Batch, supervised_rows
 
@@ -28,7 +29,7 @@ def joint_student_loss(
     """The sum of the losses of all students; they share no parameters."""
 
     def loss(batch: Batch, step: int) -> dict[str, Tensor]:
-        with torch.autocast(batch.tokens.device.type, torch.bfloat16):
+        with autocast(batch.tokens.device):
             distillation_batch = run_target(target, batch, step)
             parts = {name: student(distillation_batch) for name, student in students.items()}
         return {"loss": torch.stack(list(parts.values())).sum(), **parts}

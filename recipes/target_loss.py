@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.train.precision import autocast
 from specchat.train.trainable_llama import EXIT_LAYERS, TrainableLlama
 from specchat.train.training_batches import Batch, supervised_rows
 
@@ -26,7 +26,7 @@ def target_loss(
     """
 
     def loss(batch: Batch, step: int) -> dict[str, Tensor]:
-        with torch.autocast(batch.tokens.device.type, torch.bfloat16):
+        with autocast(batch.tokens.device):
             hidden_states = forward(batch.tokens)
             rows, next_tokens, weights = supervised_rows(batch)
             final = weighted_loss(network, hidden_states[-1].flatten(0, 1)[rows], next_tokens, weights)

@@ -208,6 +208,13 @@ def platform_of(kind: DeviceKind) -> str:
     return f"{found[0]} {found[1]}" if found[1] else ""
 
 
+def has_cpu_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16. Others convert it to float32 first, which is slow."""
+    import torch
+
+    return torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+
 def may_have_gpu() -> bool:
     """Whether asking torch for GPUs, which takes seconds to import, can find one. Imports no torch."""
     if sys.platform == "darwin":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from specchat.devices import check_available, default_device, gpu_memory, kind_of
+from specchat.devices import check_available, default_device, gpu_memory, has_cpu_bfloat16, kind_of
 from specchat.forward.native_build import INSTRUCTION_SETS
 from specchat.hub.machine import main_memory
 from specchat.loading.load_plan import ComputeFeatures, plan_load
@@ -17,9 +17,8 @@ SPARE_SHARE = 0.1  # of the free memory, for what no plan knows
 
 
 def compute_features() -> ComputeFeatures:
-    has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     has_vectors = torch.backends.cpu.get_cpu_capability() in {each.capability for each in INSTRUCTION_SETS}
-    return ComputeFeatures(default_device(), has_bf16, has_vectors)
+    return ComputeFeatures(default_device(), has_cpu_bfloat16(), has_vectors)
 
 
 def planned_bytes(profile: Profile) -> tuple[str, int | None]:

@@ -21,6 +21,7 @@ from specchat.devices import (
     INT8_KV,
     check_available,
     default_device,
+    has_cpu_bfloat16,
     kind_of,
     prepare,
     resolve_device,
@@ -149,8 +150,7 @@ def _resolve_device(name: str) -> torch.device:
 
 def _resolve_dtype(name: str, folder: Path, device: torch.device) -> torch.dtype | None:
     """The dtype of the weights; None keeps the stored dtype."""
-    has_bf16 = torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    dtype = resolve_dtype(name, folder, device.type, has_cpu_bf16=has_bf16)
+    dtype = resolve_dtype(name, folder, device.type, has_cpu_bf16=has_cpu_bfloat16())
     return None if dtype == STORED_DTYPE else getattr(torch, dtype)
 
 

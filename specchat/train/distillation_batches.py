@@ -12,6 +12,7 @@ from torch import Tensor
 from specchat.engine.model import FINAL_NORM
 from specchat.train.distillation_losses import DistillationBatch, StudentLoss
 from specchat.train.feature_cache import MAX_CACHED_TOKENS, FeatureCache, cached_positions
+from specchat.train.precision import autocast, training_dtype
 from specchat.train.training_batches import WEIGHT_SCALE, Batch, BatchPlan, PackedRows, plan_batches, supervised_rows
 
 
@@ -36,7 +37,7 @@ class TrainingData:
         """The loss function for `trainer.run_stage`, which takes batches in the order of the plan."""
 
         def loss(batch: Batch, step: int) -> dict[str, Tensor]:
-            with torch.autocast(batch.tokens.device.type, torch.bfloat16):
+            with autocast(batch.tokens.device):
                 return {"loss": student(self.distillation_batch(batch, step))}
 
         return loss
@@ -48,7 +49,8 @@ class TrainingData:
         for row, index in enumerate(row_indices):
             cached = self.cache.hidden_states(index)
             states[row, : len(cached)] = cached
-        hidden_states = dict(zip(layers, states.to(device).chunk(len(layers), dim=-1), strict=True))
+        states = states.to(device, training_dtype(device))
+        hidden_states = dict(zip(layers, states.chunk(len(layers), dim=-1), strict=True))
         final = hidden_states[FINAL_NORM]
         matrices = self.target_matrices
         rows, _, _ = supervised_rows(batch)

@@ -29,6 +29,7 @@ from specchat.train.frozen_target import FrozenTarget
 from specchat.train.head_kinds import HeadInitInputs, head_kind, hidden_state_layers_of, load_head_for_training
 from specchat.train.model_card import HeadSummary, finish_config, profile_line, write_model_card
 from specchat.train.optimizers import LearningRateSchedule
+from specchat.train.precision import training_dtype
 from specchat.train.target_answers import TargetAnswer, generate_answers
 from specchat.train.trainer import Stage, StageProgress, TrainingBudget, run_stage
 from specchat.train.training_prompts import PromptSplit, TrainingPrompt, check_enough_prompts
@@ -138,7 +139,7 @@ def _tokenize_prompts(
 def _train(request: HeadTrainingRequest, target: FrozenTarget, cache: FeatureCache, folder: Path) -> _TrainedHead:
     """Train a head, from the last checkpoint if there is one."""
     torch.manual_seed(request.seed)
-    kind, matrices = head_kind(request.kind), TargetMatrices(target.embedding_weight, target.lm_head_weight)
+    kind, matrices = head_kind(request.kind), _target_matrices(target)
     data = build_training_data(cache, matrices, request.batch_tokens, request.seed)
     inputs = HeadInitInputs(target.shape, matrices, target.final_norm_weight, data, target.tokenizer.stop_token_ids)
     if request.initial_head is None:
@@ -152,6 +153,13 @@ def _train(request: HeadTrainingRequest, target: FrozenTarget, cache: FeatureCac
     with redirect_stdout(sys.stderr):
         progress = run_stage(stage)
     return _TrainedHead(head.eval(), progress)
+
+
+def _target_matrices(target: FrozenTarget) -> TargetMatrices:
+    """In the precision of the training, or in a higher one of the target."""
+    lowest = training_dtype(target.device)
+    weights = (target.embedding_weight, target.lm_head_weight)
+    return TargetMatrices(*(weight.to(torch.promote_types(weight.dtype, lowest)) for weight in weights))
 
 
 def _stage(request: HeadTrainingRequest, head: nn.Module, data: TrainingData, folder: Path) -> Stage:
