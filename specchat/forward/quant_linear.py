@@ -34,6 +34,7 @@ from specchat.forward.quantize import INT8_MAX, ZERO_POINT, absmax_scales, dequa
 BLOCKS_OF_8_BITS = "q8_0"
 ScaledMatmul = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # [N, in], [out, in], [N, 1], [1, out] -> [N, out]
 NF4_BLOCK_SIZES = (64, 32)  # numbers that share a scale; the first size that divides a row is used
+SCALE_BLOCK = 256  # scales of nf4-double that share one
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448  # the largest number of e4m3
 FP8_BITS_IN_BF16 = -0x7810  # 1000 0111 1111 0000: the sign, and e4m3's other bits where a bfloat16 has its exponent
@@ -156,11 +157,44 @@ class Nf4Linear(QuantLinear):
 
     @property
     def bytes(self) -> int:
-        nested = (self.quant_state.state2.absmax,) if self.quant_state.nested else ()
-        return super().bytes + tensor_bytes(self.quant_state.absmax, *nested)
+        return super().bytes + _quant_state_bytes(self.quant_state)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         return _bitsandbytes().matmul_4bit(rows, self.weight, quant_state=self.quant_state, bias=self.bias)
+
+
+@dataclass(frozen=True)
+class Nf4DequantizedLinear(QuantLinear):
+    """A 4-bit weight on a CPU without a kernel for it: parts that fit the cache are dequantized in every pass."""
+
+    weight: Tensor  # uint8 [out, in / 2]
+    quant_state: Any  # bitsandbytes' QuantState of the whole weight
+    bias: Tensor | None
+
+    @property
+    def bytes(self) -> int:
+        return super().bytes + _quant_state_bytes(self.quant_state)
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        library, whole = _bitsandbytes().functional, self.quant_state
+        absmax = whole.absmax
+        if whole.nested:
+            absmax = library.dequantize_blockwise(absmax, whole.state2) + whole.offset
+        outputs, inputs = whole.shape
+        absmax = absmax.view(outputs, -1)
+        chunks = WeightSource.from_tensor(self.weight).row_chunks()
+        dequantized = (
+            library.dequantize_4bit(
+                packed.view(-1, 1),
+                library.QuantState(
+                    absmax[first : first + len(packed)].flatten(), (len(packed), inputs), whole.code, whole.blocksize,
+                    "nf4", rows.dtype,
+                ),
+            )
+            for first, packed in chunks
+        )  # fmt: skip
+        out = torch.cat([functional.linear(rows, part) for part in dequantized], dim=1)
+        return out if self.bias is None else out + self.bias
 
 
 def quant_linear(source: WeightSource, quant_format: str, bias: Tensor | None = None) -> QuantLinear:
@@ -225,12 +259,34 @@ def _nf4_linear(source: WeightSource, bias: Tensor | None, double_quant: bool = 
     block = _nf4_block(source.shape[1])
     if block is None:
         return float_linear(source.all_rows(), bias)
-    if not kind_of(source.device).is_gpu and supports_nf4_packed():
-        return _nf4_packed_linear(source, block, bias)
+    if not kind_of(source.device).is_gpu:
+        if supports_nf4_packed():
+            return _nf4_packed_linear(source, block, bias)
+        return _nf4_dequantized_linear(source, block, bias, double_quant)
     weight, state = _bitsandbytes().functional.quantize_4bit(
         source.all_rows(), blocksize=block, quant_type="nf4", compress_statistics=double_quant
     )
     return Nf4Linear(weight, state, bias)
+
+
+def _nf4_dequantized_linear(source: WeightSource, block: int, bias: Tensor | None, double_quant: bool) -> QuantLinear:
+    """Quantizes chunk by chunk; the scales of nf4-double together, as bitsandbytes' `quantize_4bit`."""
+    library, (outputs, inputs) = _bitsandbytes().functional, source.shape
+    weight, absmax = torch.empty(outputs, inputs // 2, dtype=torch.uint8), torch.empty(outputs, inputs // block)
+    code = library.get_4bit_type("nf4", device="cpu")
+    for first, rows in source.row_chunks():
+        packed, largest = _quantize_nf4(rows.float().view(-1, block), code)
+        weight[first : first + len(rows)] = packed.view(len(rows), -1)
+        absmax[first : first + len(rows)] = largest.view(len(rows), -1)
+    state = library.QuantState(absmax.flatten(), source.shape, code, block, "nf4")
+    if double_quant:
+        state.offset, state.nested = absmax.mean(), True
+        state.absmax, state.state2 = library.quantize_blockwise(state.absmax - state.offset, blocksize=SCALE_BLOCK)
+    return Nf4DequantizedLinear(weight, state, bias)
+
+
+def _quant_state_bytes(state: Any) -> int:
+    return tensor_bytes(state.absmax, *((state.state2.absmax,) if state.nested else ()))
 
 
 def _nf4_packed_linear(source: WeightSource, block: int, bias: Tensor | None) -> QuantLinear:

@@ -18,7 +18,7 @@ from specchat.forward.quant_linear import (
     QUANT_FORMATS,
     DequantizedLinear,
     Fp8Linear,
-    Nf4Linear,
+    Nf4DequantizedLinear,
     Nf4PackedLinear,
     hardware_warning,
     max_safe_int8,
@@ -242,10 +242,25 @@ def test_an_older_cpu_dequantizes_nf4(monkeypatch):
         quant_linear(WeightSource.from_tensor(matrix), quant_format) for quant_format in ("nf4", "nf4-double")
     )
 
-    assert isinstance(nf4, Nf4Linear)
+    assert isinstance(nf4, Nf4DequantizedLinear)
     assert double.bytes < nf4.bytes
     assert max(relative_error(nf4(rows), expected), relative_error(double(rows), expected)) < TOLERANCE["nf4"]
     assert "AVX512-BF16" in hardware_warning("nf4", CPU)
+
+
+@pytest.mark.parametrize("quant_format", ["nf4", "nf4-double"])
+def test_chunks_that_an_older_cpu_dequantizes_are_those_of_the_whole_weight(monkeypatch, quant_format):
+    monkeypatch.setattr(module, "supports_nf4_packed", lambda: False)
+    monkeypatch.setattr(linear, "CHUNK_ELEMENTS", 64 * 128)
+    matrix, rows = weight(200, 128), weight(5, 128)
+    library = module._bitsandbytes().functional
+    is_double = quant_format == "nf4-double"
+    packed, state = library.quantize_4bit(matrix, blocksize=64, quant_type="nf4", compress_statistics=is_double)
+
+    out = quant_linear(WeightSource.from_tensor(matrix), quant_format)(rows)
+
+    whole = functional.linear(rows.float(), library.dequantize_4bit(packed, state).float())
+    assert relative_error(out, whole) < 0.01  # sums in bfloat16
 
 
 def test_a_cpu_without_int8_matmul_dequantizes(monkeypatch):
