@@ -23,7 +23,7 @@ constexpr int GROUP = 32, WORDS = GROUP / 4, SUPER_GROUPS = 8;  // of inputs; wo
 constexpr int64_t PANEL_BYTES = 1 << 18;  // weights that stay in the cache while all rows are multiplied with them
 constexpr float OUTLIER_RATIO = 3;  // to the next largest number of the group
 constexpr int PREFETCH_BYTES = 1024, CACHE_LINE = 64;
-constexpr int MAX_ROWS = LANES == 16 ? 8 : 4;  // that are multiplied with a group of weights while it is in registers
+constexpr int MAX_ROWS = 8;       // that are multiplied with a group of weights while it is in registers
 constexpr int ROW_BLOCK = 16;     // rows whose groups lie together: a tile of AMX
 constexpr int TILE_MIN_ROWS = 5;  // fewer take longer with tiles than with vectors
 constexpr int ADDED_ROWS = 4;     // whose sums are in registers together
@@ -150,16 +150,39 @@ inline void store_bytes(int8_t* to, Ints numbers) {
 #endif
 }
 
-// sums + the products of the 4 codes of each lane with 4 integers of 8 bits. Without VNNI codes have at most 6 bits.
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+// Without VNNI codes of up to 6 bits are multiplied to sums of two products, in 16 bits: these hold those of some words.
+// Codes of 8 bits are multiplied as two of 4.
+#define HAS_PAIRS
+
+typedef int16_t Pairs __attribute__((vector_size(4 * LANES)));
+
+constexpr int words_of_pairs(int bits) { return bits == 6 ? 2 : bits == 5 ? 4 : 8; }  // 2 * 127 * code * words < 2^15
+
+inline void add_pairs(Pairs& sums, Codes codes, int32_t integers, bool is_first) {
+#if defined(__AVX512BW__)
+    const Pairs products = (Pairs)_mm512_maddubs_epi16((__m512i)codes, _mm512_set1_epi32(integers));
+#else
+    const Pairs products = (Pairs)_mm256_maddubs_epi16((__m256i)codes, _mm256_set1_epi32(integers));
+#endif
+    sums = is_first ? products : sums + products;
+    asm("" : "+x"(sums));  // compilers would otherwise multiply everything first, and put the products into memory
+}
+
+inline Ints sum_of_pairs(Pairs pairs) {
+#if defined(__AVX512BW__)
+    return (Ints)_mm512_madd_epi16((__m512i)pairs, _mm512_set1_epi16(1));
+#else
+    return (Ints)_mm256_madd_epi16((__m256i)pairs, _mm256_set1_epi16(1));
+#endif
+}
+
+#else
+
+// sums + the products of the 4 codes of each lane with 4 integers of 8 bits.
 inline Ints add_products(Ints sums, Codes codes, int32_t integers) {
 #if defined(__AVX512VNNI__)
     return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)codes, _mm512_set1_epi32(integers));
-#elif defined(__AVX512BW__)
-    const __m512i pairs = _mm512_maddubs_epi16((__m512i)codes, _mm512_set1_epi32(integers));
-    return sums + (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
-#elif defined(__AVX2__)
-    const __m256i pairs = _mm256_maddubs_epi16((__m256i)codes, _mm256_set1_epi32(integers));
-    return sums + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 #else
     for (int lane = 0; lane < LANES; lane++)
         for (int i = 0; i < 4; i++) sums[lane] += int32_t(codes[4 * lane + i]) * int8_t(uint32_t(integers) >> (8 * i));
@@ -167,11 +190,13 @@ inline Ints add_products(Ints sums, Codes codes, int32_t integers) {
 #endif
 }
 
-#if defined(__AVX512VNNI__) || !(defined(__AVX512BW__) || defined(__AVX2__))
-constexpr bool MULTIPLIES_BYTES = true;
-#else
-constexpr bool MULTIPLIES_BYTES = false;  // products of 8 x 8 bits overflow: two of 4 x 8 bits instead
 #endif
+
+inline int32_t load_integers(const int8_t* from) {
+    int32_t integers;
+    std::memcpy(&integers, from, sizeof integers);
+    return integers;
+}
 
 // One group of the weights of LANES outputs, in registers.
 template <class F>
@@ -217,27 +242,56 @@ struct WeightGroup {
         return F::HAS_MINIMUM ? sums + minimum * group.scaled_sum : sums;
     }
 
-    // sums + this group times a group of activations.
-    Floats add_group(Floats sums, const int8_t* integers, const GroupScale& group, int32_t offset) const {
+    // Adds this group times the groups of ROWS rows to the sums of each.
+    template <int ROWS>
+    void add_group(Floats (&sums)[ROWS], const int8_t* integers, const GroupScale* rows, int32_t offset) const {
         constexpr int SHARE = WORDS / F::SCALES;  // words with one scale
         for (int part = 0; part < F::SCALES; part++) {
-            const int32_t sum = F::SCALES == 1 ? group.half_sums[0] + group.half_sums[1] : group.half_sums[part];
-            Ints products = Ints{} - (F::HAS_MINIMUM ? 0 : offset * sum), upper = {};
-            for (int i = part * SHARE; i < (part + 1) * SHARE; i++) {
-                int32_t word;
-                std::memcpy(&word, integers + 4 * i, sizeof word);
-                if (F::BITS < 8 || MULTIPLIES_BYTES) {
-                    products = add_products(products, words[i], word);
-                } else {
-                    products = add_products(products, words[i] & 15, word);
-                    upper = add_products(upper, words[i] >> 4, word);
+            Ints products[ROWS];
+            multiply<ROWS, SHARE>(words + part * SHARE, integers + part * SHARE * 4, products);
+            for (int row = 0; row < ROWS; row++) {
+                const int32_t* half_sums = rows[row].half_sums;
+                const int32_t sum = F::SCALES == 1 ? half_sums[0] + half_sums[1] : half_sums[part];
+                if (!F::HAS_MINIMUM) products[row] -= offset * sum;
+                sums[row] = add_products_of(part, sums[row], products[row], rows[row]);
+            }
+        }
+        for (int row = 0; row < ROWS; row++) sums[row] = add_minimum(sums[row], rows[row]);
+    }
+
+#if defined(HAS_PAIRS)
+    // The products of COUNT words with the integers of ROWS rows.
+    template <int ROWS, int COUNT>
+    static void multiply(const Codes* words, const int8_t* integers, Ints (&products)[ROWS]) {
+        constexpr int STEP = words_of_pairs(F::BITS) < COUNT ? words_of_pairs(F::BITS) : COUNT;
+        for (int first = 0; first < COUNT; first += STEP) {
+            Pairs pairs[ROWS], upper[ROWS];
+#pragma GCC unroll 8
+            for (int i = first; i < first + STEP; i++) {
+#pragma GCC unroll 8
+                for (int row = 0; row < ROWS; row++) {
+                    const int32_t four = load_integers(integers + row * GROUP + 4 * i);
+                    add_pairs(pairs[row], F::BITS == 8 ? words[i] & 15 : words[i], four, i == first);
+                    if (F::BITS == 8) add_pairs(upper[row], words[i] >> 4, four, i == first);
                 }
             }
-            if (!(F::BITS < 8 || MULTIPLIES_BYTES)) products += upper * 16;
-            sums = add_products_of(part, sums, products, group);
+            for (int row = 0; row < ROWS; row++) {
+                Ints sum = sum_of_pairs(pairs[row]);
+                if (F::BITS == 8) sum += sum_of_pairs(upper[row]) * 16;
+                products[row] = first == 0 ? sum : products[row] + sum;
+            }
         }
-        return add_minimum(sums, group);
     }
+#else
+    template <int ROWS, int COUNT>
+    static void multiply(const Codes* words, const int8_t* integers, Ints (&products)[ROWS]) {
+        for (int row = 0; row < ROWS; row++) {
+            products[row] = Ints{};
+            for (int i = 0; i < COUNT; i++)
+                products[row] = add_products(products[row], words[i], load_integers(integers + row * GROUP + 4 * i));
+        }
+    }
+#endif
 };
 
 // The weights of one input of LANES outputs.
@@ -316,8 +370,7 @@ inline void multiply_rows(const RowBlock& rows, const uint8_t* weights, int32_t 
         WeightGroup<F> group;
         reader.read(group);
         const int64_t first = index * rows.height;
-        for (int row = 0; row < ROWS; row++)
-            sums[row] = group.add_group(sums[row], rows.integers + (first + row) * GROUP, rows.scales[first + row], offset);
+        group.add_group(sums, rows.integers + first * GROUP, rows.scales + first, offset);
     }
     for (int row = 0; row < ROWS; row++) finish_row<F>(rows, row, weights, offset, sums[row], out[row]);
 }
@@ -552,7 +605,7 @@ void multiply_row_block(const RowBlock& rows, int64_t first_row, const uint8_t* 
             run(row, ROWS, [&](const uint8_t* from) { multiply_rows<F, ROWS>(rows.from_row(row), from, offset, sums); });
     };
     group(std::integral_constant<int, MAX_ROWS>());
-    if (MAX_ROWS > 4) group(std::integral_constant<int, 4>());
+    group(std::integral_constant<int, 4>());
     group(std::integral_constant<int, 2>());
     group(std::integral_constant<int, 1>());
 }

@@ -176,11 +176,11 @@ def test_any_number_of_groups_is_multiplied(kernels: NativeKernels, name, groups
 
 @needs_kernels
 @pytest.mark.parametrize("name", PACKED_FORMATS)
-def test_a_row_has_the_bits_that_an_older_cpu_with_as_many_lanes_computes(kernels: NativeKernels, name):
+def test_a_row_has_the_bits_that_an_older_cpu_with_as_many_lanes_computes(kernels: NativeKernels, name, request):
     blocks, _numbers = stored(name)
     rows = activations(torch.float32)
-    if kernels.lanes != native_kernels().lanes:
-        pytest.skip("sums of other lanes are rounded together")
+    if kernels.lanes != native_kernels().lanes or request.node.callspec.params["kernels"] == "DEFAULT":
+        pytest.skip("sums of other lanes, and of CPUs that do not multiply and add in one step, are rounded otherwise")
 
     results = [
         PackedLinear((pack(blocks, each),), None, INPUTS, each.require_kernel("packed_linear", torch.float32))(rows)
@@ -200,6 +200,24 @@ def test_activations_of_whole_numbers_are_multiplied_exactly():
     assert linear is not None
 
     assert torch.allclose(linear(rows).double(), rows.double() @ numbers.double().T, rtol=1e-5, atol=1e-3)
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", PACKED_FORMATS)
+def test_sums_of_the_largest_products_do_not_overflow(kernels: NativeKernels, name):
+    """Where they are added in 16 bits."""
+    kind = PACKED_FORMATS[name]
+    blocks = numpy.full((OUTPUTS, INPUTS // kind.block_inputs, kind.block_bytes), 255, dtype=numpy.uint8)
+    for first in SCALE_BYTES.get(name, (0,)):
+        blocks[..., first : first + 2] = numpy.array([0.01], dtype=numpy.float16).view(numpy.uint8)
+    stored_rows = torch.from_numpy(blocks.reshape(OUTPUTS, -1))
+    numbers = torch.from_numpy(gguf_dequantize(stored_rows.numpy(), GGMLQuantizationType[name]))
+    packed = pack(StoredBlocks(name, (OUTPUTS, INPUTS), lambda first, last: stored_rows[first:last]), kernels)
+    linear = PackedLinear((packed,), None, INPUTS, kernels.require_kernel("packed_linear", torch.float32))
+    rows = torch.full((9, INPUTS), 127.0)
+    rows[::2] *= -1
+
+    assert torch.allclose(linear(rows).double(), rows.double() @ numbers.double().T, rtol=1e-5)
 
 
 @needs_kernels
