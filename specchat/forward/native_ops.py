@@ -49,7 +49,7 @@ ARGUMENT_TYPES = {
     "qk_norm_rope_int8": _QK_NORM_ROPE,  # over a KV cache in 8 bits
     "attention_int8": _ATTENTION,
     "linear": (_POINTER,) * 4 + (_INT64,) * 4,
-    "packed_linear": (_POINTER,) * 4 + (_INT64,) * 7,
+    "packed_linear": (_POINTER, _POINTER, _INT64, _POINTER, _POINTER) + (_INT64,) * 4,
     "gated_delta": (_POINTER,) * 9 + (_INT64,) * 7,
     "delta_gates": (_POINTER,) * 5 + (_INT64,) * 2,
     "gated_rms_norm": (_POINTER,) * 4 + (_INT64, _INT64, _FLOAT),

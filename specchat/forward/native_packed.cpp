@@ -800,16 +800,21 @@ void with_file_format(int64_t number, const Run& run) {
     }
 }
 
-// rows [count, inputs]; weights packed in a format whose codes have an offset; bias [outputs] or null -> out
-// [count, outputs], whose rows are `stride` numbers apart.
+// Outputs of a layer that have one format: weights packed in it, whose codes have an offset.
+struct Part {
+    const uint8_t* weights;
+    int64_t outputs, format, offset;
+};
+
+// rows [count, inputs]; parts one above the other; bias [outputs of all parts] or null -> out [count, outputs of all parts]
 template <class T>
-void packed_linear(const T* rows, const uint8_t* weights, const T* bias, T* out, int64_t count, int64_t inputs,
-                   int64_t outputs, int64_t stride, int64_t format, int64_t offset, int64_t threads) {
+void packed_linear(const T* rows, const Part* parts, int64_t part_count, const T* bias, T* out, int64_t count,
+                   int64_t inputs, int64_t outputs, int64_t threads) {
     thread_local std::vector<int8_t> integer_buffer;
     thread_local std::vector<GroupScale> scale_buffer;
     thread_local std::vector<Outlier> outlier_buffer;
     thread_local std::vector<int64_t> start_buffer;
-    const int64_t groups = inputs / GROUP, blocks = (outputs + LANES - 1) / LANES;
+    const int64_t groups = inputs / GROUP;
     const RowLayout layout{count, groups};
     const size_t readable = size_t(count * groups + CHUNK * ROW_BLOCK);  // tiles are read as a whole
     integer_buffer.resize(readable * GROUP);
@@ -819,9 +824,9 @@ void packed_linear(const T* rows, const uint8_t* weights, const T* bias, T* out,
     outlier_buffer.resize(size_t(count * groups));
     start_buffer.resize(size_t(count + 1));
     Outlier* outliers = outlier_buffer.data();
-    in_parallel(count > 1 ? threads : 1, [&](int64_t part, int64_t parts) {
-        quantize_groups(rows, integers, scales, outliers, layout, count * groups * part / parts,
-                        count * groups * (part + 1) / parts);
+    in_parallel(count > 1 ? threads : 1, [&](int64_t share, int64_t shares) {
+        quantize_groups(rows, integers, scales, outliers, layout, count * groups * share / shares,
+                        count * groups * (share + 1) / shares);
     });
     int64_t found = 0;
     for (int64_t group = 0; group < count * groups; group++) {
@@ -830,10 +835,14 @@ void packed_linear(const T* rows, const uint8_t* weights, const T* bias, T* out,
     }
     start_buffer[size_t(count)] = found;
     const Rows quantized{integers, scales, outliers, start_buffer.data(), layout};
-    const Output output{store_row<T>, bias, out, outputs, stride};
-    in_parallel(threads, [&](int64_t part, int64_t parts) {
-        multiply_format(format, quantized, weights, int32_t(offset), blocks * part / parts,
-                        blocks * (part + 1) / parts, output);
+    in_parallel(threads, [&](int64_t share, int64_t shares) {
+        int64_t first = 0;  // output of a part
+        for (const Part* part = parts; part < parts + part_count; first += part++->outputs) {
+            const int64_t blocks = (part->outputs + LANES - 1) / LANES;
+            const Output output{store_row<T>, bias ? bias + first : nullptr, out + first, part->outputs, outputs};
+            multiply_format(part->format, quantized, part->weights, int32_t(part->offset), blocks * share / shares,
+                            blocks * (share + 1) / shares, output);
+        }
     });
 }
 

@@ -18,11 +18,12 @@ Knows tensors and blocks; knows no file and no network.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import torch
@@ -69,6 +70,12 @@ class PackedPart:
     outputs: int
 
 
+class NativePart(ctypes.Structure):
+    """A `Part` of native_packed.cpp."""
+
+    _fields_ = (("weights", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("outputs", "format", "offset")))
+
+
 @dataclass(frozen=True)
 class PackedLinear(QuantLinear):
     """One or more weights with the same inputs, as in a GGUF file."""
@@ -80,9 +87,18 @@ class PackedLinear(QuantLinear):
     in_features: int
     kernel: Kernel
 
-    @property
+    @cached_property
     def out_features(self) -> int:
         return sum(part.outputs for part in self.parts)
+
+    @cached_property
+    def part_table(self) -> ctypes.Array[NativePart]:
+        """The parts as the kernel reads them."""
+        table = (NativePart * len(self.parts))()
+        for row, part in zip(table, self.parts, strict=True):
+            row.weights, row.outputs = part.weight.data_ptr(), part.outputs
+            row.format, row.offset = part.format.kernel_number, part.format.offset
+        return table
 
     @property
     def bytes(self) -> int:
@@ -93,15 +109,10 @@ class PackedLinear(QuantLinear):
             raise NativeBorderError(f"linear: rows of {rows.shape[-1]} {rows.dtype}, not {self.in_features}")
         rows = rows.contiguous()
         out = rows.new_empty(*rows.shape[:-1], self.out_features)
-        first, size = 0, out.element_size()
-        for part in self.parts:
-            bias = None if self.bias is None else self.bias[first:]
-            self.kernel(
-                rows.data_ptr(), part.weight.data_ptr(), data_pointer(bias), out.data_ptr() + first * size,
-                rows.numel() // self.in_features, self.in_features, part.outputs, self.out_features,
-                part.format.kernel_number, part.format.offset, torch.get_num_threads(),
-            )  # fmt: skip
-            first += part.outputs
+        self.kernel(
+            rows.data_ptr(), self.part_table, len(self.parts), data_pointer(self.bias), out.data_ptr(),
+            rows.numel() // self.in_features, self.in_features, self.out_features, torch.get_num_threads(),
+        )  # fmt: skip
         return out
 
 
