@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.engine.cache import NO_ROWS, KVCache, KVLocation
+from specchat.engine.cache import NO_ROWS, KVCache, KVLocation, Slot
 from specchat.engine.device import copy_to_device
 from specchat.engine.tree import DraftTree
 
@@ -89,6 +89,7 @@ class ForwardBatch:
     is_batch_invariant: bool = False  # each row must be bit-identical in every batch: draft trees are verified
     recurrent: RecurrentPass | None = None  # for recurrent layers
     read_kv: Callable[[int], tuple[Tensor, Tensor]] | None = None  # layer -> visible keys and values, for later layers
+    kv_slot: Slot | None = None  # what `kv_location` says of each layer lies in it
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,7 @@ class RowBatch:
             partial(cache.write, kv_length=self.kv_length, skipped=self.skipped),
             partial(cache.kv_location, kv_length=self.kv_length, skipped=self.skipped),
             read_kv=partial(cache.read, kv_length=self.kv_length, skipped=self.skipped),
+            kv_slot=cache.slot,
         )
 
     def cache_rows(self, cache: KVCache, device: torch.device) -> CacheRows | None:

@@ -179,7 +179,7 @@ class NativeOps(TorchOps):
     def __init__(self, dimensions: AttentionDimensions, native: NativeKernels, dtype: torch.dtype) -> None:
         super().__init__(dimensions)
         ones = torch.full((dimensions.head_size,), 1.0 - dimensions.scaling.norms_add_one, dtype=dtype)
-        self._v_norm = ones if dimensions.normalizes_values else None
+        self.v_norm = ones if dimensions.normalizes_values else None
         self._rms_norm = native.require_kernel("rms_norm", dtype)
         self._add_rms_norm = native.require_kernel("add_rms_norm", dtype)
         self._silu_and_mul = native.require_kernel("silu_and_mul", dtype)
@@ -189,7 +189,7 @@ class NativeOps(TorchOps):
         self._soft_cap = native.require_kernel("soft_cap", dtype)
         self._over_floats = _AttentionKernels.of(native, dtype, "")
         self._over_int8 = _AttentionKernels.of(native, dtype, "_int8")
-        self._lanes, self._norm_offset = native.lanes, float(dimensions.scaling.norms_add_one)
+        self._lanes, self.norm_offset, self.dtype = native.lanes, float(dimensions.scaling.norms_add_one), dtype
 
     def rms_norm(self, rows: Tensor, weight: Tensor) -> Tensor:
         if len(rows) > max_native_rows():
@@ -199,7 +199,7 @@ class NativeOps(TorchOps):
         out = torch.empty_like(rows)
         self._rms_norm(
             rows.data_ptr(), weight.data_ptr(), out.data_ptr(), rows.numel() // size, size,
-            self.dimensions.epsilon, self._norm_offset,
+            self.dimensions.epsilon, self.norm_offset,
         )  # fmt: skip
         return out
 
@@ -211,7 +211,7 @@ class NativeOps(TorchOps):
         total, out = torch.empty_like(rows), torch.empty_like(rows)
         self._add_rms_norm(
             rows.data_ptr(), residual.data_ptr(), weight.data_ptr(), total.data_ptr(), out.data_ptr(),
-            *rows.shape, self.dimensions.epsilon, self._norm_offset,
+            *rows.shape, self.dimensions.epsilon, self.norm_offset,
         )  # fmt: skip
         return total, out
 
@@ -260,14 +260,14 @@ class NativeOps(TorchOps):
         queries = states.new_empty(sizes.heads, count, sizes.head_size)
         written_heads = sizes.kv_heads if inputs.writes_kv else 0
         kernels.qk_norm_rope(
-            states.data_ptr(), data_pointer(inputs.q_norm), data_pointer(inputs.k_norm), data_pointer(self._v_norm),
+            states.data_ptr(), data_pointer(inputs.q_norm), data_pointer(inputs.k_norm), data_pointer(self.v_norm),
             inputs.cos.data_ptr(), inputs.sin.data_ptr(), queries.data_ptr(),
             keys.data_ptr() + offset, values.data_ptr() + offset,
             count, sizes.heads, written_heads, sizes.head_size, inputs.cos.shape[-1], stride, sizes.epsilon,
-            self._norm_offset,
+            self.norm_offset,
         )  # fmt: skip
         scores = sizes.scores
-        if sizes.heads * count * kv_length > NATIVE_MAX_SCORES and not batch.is_batch_invariant:
+        if not self.has_attention_kernel(count, kv_length, batch):
             rows = queries.view(1, sizes.kv_heads, -1, sizes.head_size)
             additive = mask.additive if mask is not None else None
             keys, values = (visible_rows(each, kv_length, skipped) for each in (keys, values))
@@ -286,6 +286,41 @@ class NativeOps(TorchOps):
         )  # fmt: skip
         return out
 
+    def has_attention_kernel(self, count: int, kv_length: int, batch: ForwardBatch) -> bool:
+        """Whether a kernel, and not torch, computes the attention of so many rows."""
+        return batch.is_batch_invariant or self.dimensions.heads * count * kv_length <= NATIVE_MAX_SCORES
+
+    def check_cache(self, keys: Tensor, values: Tensor) -> None:
+        """NativeBorderError where these are not the rows of a layer as kernels read them."""
+        sizes, is_int8 = self.dimensions, keys.dtype == torch.int8
+        shape = (1, sizes.kv_heads, keys.shape[2], sizes.head_size + SCALE_BYTES * is_int8)
+        if not (
+            keys.shape == shape == values.shape and keys.dtype == values.dtype and keys.stride() == values.stride()
+        ):
+            raise NativeBorderError(f"attention: keys {list(keys.shape)} and values {list(values.shape)}")
+        if not (is_int8 or keys.dtype == self.dtype) or keys.stride()[2:] != (shape[3], 1):
+            raise NativeBorderError(f"attention: keys of {keys.dtype} with strides {keys.stride()}")
+
+    def check_location(self, location: KVLocation, count: int) -> None:
+        """NativeBorderError where a pass over so many rows would read or write beyond the cache."""
+        keys, _values, first_row, kv_length, skipped = location
+        is_inside = (
+            0 <= first_row <= first_row + count <= kv_length + len(skipped) <= keys.shape[2]
+            and (not skipped or (0 <= skipped.start and skipped.stop <= first_row and skipped.step == 1))
+            and (not skipped or skipped.start % self._lanes == 0)
+        )
+        if not is_inside:
+            raise NativeBorderError(
+                f"attention: {count} rows at {first_row} of {kv_length} in a cache of {keys.shape[2]}"
+            )
+
+    def check_angles(self, rows: Tensor, cos: Tensor, sin: Tensor) -> None:
+        """NativeBorderError where these are not the angles of the rows."""
+        rotary = cos.shape[-1]
+        check_border("attention", rows, *((each, (len(rows), 1, rotary)) for each in (cos, sin)))
+        if rotary % 2 or rotary > self.dimensions.head_size:
+            raise NativeBorderError(f"attention: {rotary} numbers of {self.dimensions.head_size} are rotated")
+
     def _check_attention(
         self,
         inputs: QKVInputs,
@@ -293,28 +328,14 @@ class NativeOps(TorchOps):
         mask: AttentionMask | None,
         location: KVLocation,
     ) -> None:
-        keys, values, first_row, kv_length, skipped = location
-        sizes, count, capacity, rotary = self.dimensions, len(states), keys.shape[2], inputs.cos.shape[-1]
-        is_int8 = keys.dtype == torch.int8
-        stored_size = sizes.head_size + SCALE_BYTES * is_int8
-        cache_shape, angles_shape = (1, sizes.kv_heads, capacity, stored_size), (count, 1, rotary)
+        sizes, count = self.dimensions, len(states)
+        self.check_cache(location.keys, location.values)
+        self.check_location(location, count)
+        self.check_angles(states, inputs.cos, inputs.sin)
         written_heads = sizes.kv_heads if inputs.writes_kv else 0
-        is_inside = (
-            rotary % 2 == 0
-            and rotary <= sizes.head_size
-            and states.shape[1] == (sizes.heads + 2 * written_heads) * sizes.head_size
-            and keys.shape == cache_shape == values.shape
-            and inputs.cos.shape == angles_shape == inputs.sin.shape
-            and states.dtype == inputs.cos.dtype
-            and (is_int8 or keys.dtype == states.dtype)
-            and keys.dtype == values.dtype
-            and 0 <= first_row <= first_row + count <= kv_length + len(skipped) <= capacity
-            and (not skipped or (0 <= skipped.start and skipped.stop <= first_row and skipped.step == 1))
-            and (not skipped or skipped.start % self._lanes == 0)
-            and (mask is None or mask.allowed.shape == (count, kv_length))
-        )
-        if not is_inside:
-            raise NativeBorderError(f"attention: {count} rows at {first_row} of {kv_length} in a cache of {capacity}")
+        check_border("attention", states, (states, (count, (sizes.heads + 2 * written_heads) * sizes.head_size)))
+        if mask is not None and mask.allowed.shape != (count, location.kv_length):
+            raise NativeBorderError(f"attention: a mask of {list(mask.allowed.shape)} for {count} rows")
         for norm in (inputs.q_norm, inputs.k_norm):
             if norm is not None:
                 check_border("attention", states, (norm, (sizes.head_size,)))

@@ -99,8 +99,12 @@ class NativeLinear(QuantLinear):
         blocks = weight.view(len(weight) // lanes, lanes, -1, per_word).transpose(1, 2).contiguous()
         return cls(blocks, bias, inputs, outputs, kernel)
 
+    @property
+    def padded_inputs(self) -> int:
+        return self.weight.shape[1] * self.weight.shape[3]
+
     def __call__(self, rows: Tensor, /) -> Tensor:
-        inputs = self.weight.shape[1] * self.weight.shape[3]
+        inputs = self.padded_inputs
         if rows.shape[-1] != self.in_features or rows.dtype != self.weight.dtype:
             raise NativeBorderError(f"linear: rows of {rows.shape[-1]} {rows.dtype}, not {self.in_features}")
         if rows.shape[-1] != inputs:

@@ -30,13 +30,14 @@ from specchat.forward.batch import (
     chain_nodes,
 )
 from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput, Progress
-from specchat.forward.decoder_layer import AttentionKind, DecoderLayer, DecoderStack, RopeAngles
+from specchat.forward.decoder_layer import AttentionKind, DecoderLayer, RopeAngles
 from specchat.forward.expert_linear import ExpertLinear
 from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.gated_delta_net import DeltaNetSizes, RecurrentPass
 from specchat.forward.layer_shape import LayerShape
 from specchat.forward.linear import Linear, QuantLinear
 from specchat.forward.moe import ExpertSizes
+from specchat.forward.native_stack import decoder_stack
 from specchat.forward.per_layer_input import PerLayerInput
 from specchat.forward.scaling import Scaling
 
@@ -141,7 +142,7 @@ class LlamaModel:
             layer.sliding_window: dimensions.heads // weights.attentions[layer.attention_kind].kv_heads
             for layer in weights.layers
         }
-        self._stack = DecoderStack(weights.layers, weights.norm, self.ops, kinds, weights.per_layer_input)
+        self._stack = decoder_stack(weights.layers, weights.norm, self.ops, kinds, weights.per_layer_input)
         self.graphs: CudaGraphs | None = None
         if graphs is not None and arena is not None:
             embedded = self._embed_nodes([])

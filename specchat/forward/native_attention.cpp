@@ -7,7 +7,7 @@
 // The cache holds numbers of the passes, or int8: then a row of a head is followed by its scale, a float32
 // (engine/int8_rows.py), and becomes floats in registers.
 
-#include "native_lanes.h"
+#include "native_kernels.h"
 
 namespace {
 
@@ -361,11 +361,11 @@ void attention(const T* queries, const Stored* keys, const Stored* values, const
 
 }  // namespace
 
-#define EXPORT_CACHED(NAME)                     \
-    auto NAME##_float32 = NAME<float, float>;    \
-    auto NAME##_bfloat16 = NAME<bfloat16, bfloat16>; \
-    auto NAME##_int8_float32 = NAME<float, int8_t>;  \
-    auto NAME##_int8_bfloat16 = NAME<bfloat16, int8_t>;
+#define EXPORT_CACHED(NAME)                                    \
+    decltype(&NAME<float, float>) NAME##_float32 = NAME;          \
+    decltype(&NAME<bfloat16, bfloat16>) NAME##_bfloat16 = NAME;   \
+    decltype(&NAME<float, int8_t>) NAME##_int8_float32 = NAME;    \
+    decltype(&NAME<bfloat16, int8_t>) NAME##_int8_bfloat16 = NAME;
 
 extern "C" {
 EXPORT_CACHED(qk_norm_rope)

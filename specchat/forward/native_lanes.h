@@ -183,6 +183,6 @@ void for_tiles(int64_t rows, int64_t blocks, const Tile& tile) {
 }
 
 // Each kernel is exported as a function pointer with the name of its dtype: rms_norm_float32, rms_norm_bfloat16, …
-#define EXPORT(NAME)                   \
-    auto NAME##_float32 = NAME<float>; \
-    auto NAME##_bfloat16 = NAME<bfloat16>;
+#define EXPORT(NAME)                                 \
+    decltype(&NAME<float>) NAME##_float32 = NAME<float>; \
+    decltype(&NAME<bfloat16>) NAME##_bfloat16 = NAME<bfloat16>;

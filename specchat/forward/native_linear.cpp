@@ -6,7 +6,7 @@
 // Weights are packed in blocks of LANES outputs: [outputs / LANES, inputs / n, LANES, n], where n inputs fill 32 bits.
 // One load brings one word of LANES outputs, for all rows; AMX reads the same layout as tiles of 16 words.
 
-#include "native_lanes.h"
+#include "native_kernels.h"
 #include "native_tiles.h"
 
 #if defined(HAS_TILES)

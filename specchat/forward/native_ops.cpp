@@ -5,7 +5,7 @@
 // for every number of rows. One thread computes everything: the work takes microseconds, waking more threads takes
 // longer. The functions know addresses and counts; the caller has checked them. native_ops.py compiles this file.
 
-#include "native_lanes.h"
+#include "native_kernels.h"
 
 namespace {
 

@@ -50,6 +50,7 @@ ARGUMENT_TYPES = {
     "attention_int8": _ATTENTION,
     "linear": (_POINTER,) * 4 + (_INT64,) * 4,
     "packed_linear": (_POINTER, _POINTER, _INT64, _POINTER, _POINTER) + (_INT64,) * 4,
+    "decoder_stack": (_POINTER,) * 2,
     "gated_delta": (_POINTER,) * 9 + (_INT64,) * 7,
     "delta_gates": (_POINTER,) * 5 + (_INT64,) * 2,
     "gated_rms_norm": (_POINTER,) * 4 + (_INT64, _INT64, _FLOAT),
@@ -88,6 +89,11 @@ class NativeKernels:
         assert self.library is not None
         function_type = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, *(_INT64,) * 4)
         function_type(("pack_blocks", self.library))(rows, out, outputs, inputs, file_format, threads)
+
+    def stack_bytes(self, index: int) -> int:
+        """The size of a structure of native_stack.cpp; needs a library."""
+        assert self.library is not None
+        return ctypes.CFUNCTYPE(_INT64, _INT64)(("stack_bytes", self.library))(index)
 
     def kernel(self, name: str, dtype: torch.dtype) -> Kernel | None:
         """One of ARGUMENT_TYPES for a dtype; None when it does not exist."""

@@ -14,7 +14,7 @@
 
 #include <vector>
 
-#include "native_lanes.h"
+#include "native_kernels.h"
 #include "native_tiles.h"
 
 namespace {
@@ -800,15 +800,9 @@ void with_file_format(int64_t number, const Run& run) {
     }
 }
 
-// Outputs of a layer that have one format: weights packed in it, whose codes have an offset.
-struct Part {
-    const uint8_t* weights;
-    int64_t outputs, format, offset;
-};
-
 // rows [count, inputs]; parts one above the other; bias [outputs of all parts] or null -> out [count, outputs of all parts]
 template <class T>
-void packed_linear(const T* rows, const Part* parts, int64_t part_count, const T* bias, T* out, int64_t count,
+void packed_linear(const T* rows, const PackedPart* parts, int64_t part_count, const T* bias, T* out, int64_t count,
                    int64_t inputs, int64_t outputs, int64_t threads) {
     thread_local std::vector<int8_t> integer_buffer;
     thread_local std::vector<GroupScale> scale_buffer;
@@ -837,7 +831,7 @@ void packed_linear(const T* rows, const Part* parts, int64_t part_count, const T
     const Rows quantized{integers, scales, outliers, start_buffer.data(), layout};
     in_parallel(threads, [&](int64_t share, int64_t shares) {
         int64_t first = 0;  // output of a part
-        for (const Part* part = parts; part < parts + part_count; first += part++->outputs) {
+        for (const PackedPart* part = parts; part < parts + part_count; first += part++->outputs) {
             const int64_t blocks = (part->outputs + LANES - 1) / LANES;
             const Output output{store_row<T>, bias ? bias + first : nullptr, out + first, part->outputs, outputs};
             multiply_format(part->format, quantized, part->weights, int32_t(part->offset), blocks * share / shares,

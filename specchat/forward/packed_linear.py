@@ -87,6 +87,10 @@ class PackedLinear(QuantLinear):
     in_features: int
     kernel: Kernel
 
+    @property
+    def padded_inputs(self) -> int:
+        return self.in_features
+
     @cached_property
     def out_features(self) -> int:
         return sum(part.outputs for part in self.parts)

@@ -21,13 +21,13 @@ from specchat.forward.decoder_layer import (
     AttentionKind,
     AttentionModule,
     DecoderLayer,
-    DecoderStack,
     RopeAngles,
     SwiGluMlp,
 )
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.llama import LlamaModel
 from specchat.forward.moe import MixtureOfExperts
+from specchat.forward.native_stack import decoder_stack
 from specchat.forward.rope import cos_sin
 from specchat.heads.block_convolution import BlockConvolution, ConvolvedAttention, ConvolvedMlp
 from specchat.heads.mla import MlaAttention
@@ -61,7 +61,7 @@ class HeadBackbone:
         # native kernels write to the cache, so the cache must have the dtype of the weights
         ops = select_fused_ops(dimensions, self._like) if self._like.dtype == dtype else TorchOps(dimensions)
         layers = [self._layer(index) for index in range(sizes.layers)]
-        self.stack = DecoderStack(layers, self.norm_weight("norm"), ops, [AttentionKind(ops, self.rope_angles)])
+        self.stack = decoder_stack(layers, self.norm_weight("norm"), ops, [AttentionKind(ops, self.rope_angles)])
         self._embeddings, self._target = loader.optional("embed_tokens.weight"), target
         self.lm_head = loader.linear("lm_head") if "lm_head.weight" in spec.tensors else target.compute_logits
         self.draft_to_target_ids = spec.draft_to_target_ids().to(loader.device) if "d2t" in spec.tensors else None

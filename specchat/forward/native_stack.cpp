@@ -1,0 +1,228 @@
+// A pass over a stack of decoder layers in one call: the operations of decoder_layer.py, with the same kernels in the
+// same order, so with the same bits. What it saves is the time between the kernels, which takes as long as they do
+// in a small network.
+//
+// The functions know addresses and counts; native_stack.py has checked them.
+
+#include <vector>
+
+#include "native_kernels.h"
+
+namespace {
+
+// The structures have fields of 8 bytes only, so that Python describes them without gaps.
+
+struct LinearLayer {
+    const PackedPart* parts;  // null for a layer of floats
+    int64_t part_count;
+    const uint32_t* floats;
+    const void* bias;
+    int64_t inputs, padded_inputs, outputs;  // rows are padded with zeros
+};
+
+struct AttentionKind {
+    int64_t heads, kv_heads, size;
+    double epsilon, norm_offset, scale, cap;
+    const void* v_norm;
+};
+
+// Norms that a family does not have are null.
+struct Layer {
+    const void *input_norm, *attention_output_norm, *mlp_norm, *mlp_output_norm, *q_norm, *k_norm, *sinks;
+    LinearLayer qkv, attention_output, gate_up, down;
+    int64_t kind, window, kv_layer, writes_kv, is_gelu;
+};
+
+struct Stack {
+    const Layer* layers;
+    const AttentionKind* kinds;
+    int64_t hidden_size;
+    double epsilon, norm_offset;
+    const void* norm;
+};
+
+// Rows [count, hidden_size] of one pass, and the rows of the KV cache that they follow.
+struct Pass {
+    const void *rows, *attention_input;  // the input of the first attention where it is not the normalized rows
+    void *out, *selected;                // after the final norm; the states of selected layers, side by side
+    const int64_t* selected_layers;      // -1: after the final norm
+    int64_t selected_count, count, layer_count;
+    const int64_t* rotary;                // numbers of a head that are rotated, for each kind of attention
+    const void *const *cos, *const *sin;  // of each kind [count, rotary]
+    const uint8_t* const* masks;          // of each window; null: each row sees all rows
+    void *const *keys, *const *values;    // of each layer
+    const int64_t* strides;               // numbers between two heads of a layer
+    int64_t is_int8, first_row, kv_length, first_skipped, skipped_count, threads;
+};
+
+template <class T>
+struct Kernels {
+#define PICK(TYPE, NAME)              \
+    static TYPE<T>* NAME() {          \
+        if constexpr (std::is_same_v<T, float>) \
+            return NAME##_float32;    \
+        else                          \
+            return NAME##_bfloat16;   \
+    }
+    FOR_ALL_KERNELS(PICK)
+#undef PICK
+};
+
+template <class T>
+struct Workspace {
+    std::vector<T> hidden, normed, padded, qkv, queries, attended, output, gate_up, activated;
+    std::vector<float> scratch;
+};
+
+template <class N>
+N* sized(std::vector<N>& buffer, int64_t size) {
+    if (int64_t(buffer.size()) < size) buffer.resize(size_t(size));
+    return buffer.data();
+}
+
+template <class T>
+class StackPass {
+   public:
+    StackPass(const Stack& stack, const Pass& pass, Workspace<T>& space) : stack(stack), pass(pass), space(space) {}
+
+    void run() {
+        const int64_t numbers = pass.count * stack.hidden_size;
+        T* hidden = sized(space.hidden, numbers);
+        T* normed = sized(space.normed, numbers);
+        std::memcpy(hidden, pass.rows, sizeof(T) * numbers);
+        select(0, hidden);
+        const T* input = static_cast<const T*>(pass.attention_input);
+        if (!input) input = norm(hidden, stack.layers[0].input_norm, normed);
+        for (int64_t index = 0; index < pass.layer_count; index++) {
+            const Layer& layer = stack.layers[index];
+            T* output = attend(layer, input);
+            if (layer.attention_output_norm) norm(output, layer.attention_output_norm, output);
+            input = add(hidden, output, layer.mlp_norm, normed);
+            output = mlp(layer, input);
+            if (layer.mlp_output_norm) norm(output, layer.mlp_output_norm, output);
+            const bool is_last = index + 1 == pass.layer_count;
+            input = add(hidden, output, is_last ? stack.norm : stack.layers[index + 1].input_norm, normed);
+            select(index + 1, hidden);
+        }
+        std::memcpy(pass.out, input, sizeof(T) * numbers);
+        select(-1, input);
+    }
+
+   private:
+    const Stack& stack;
+    const Pass& pass;
+    Workspace<T>& space;
+
+    // Normalized rows in `out`, or the rows themselves.
+    const T* norm(const T* rows, const void* weight, T* out) const {
+        if (!weight) return rows;
+        Kernels<T>::rms_norm()(rows, static_cast<const T*>(weight), out, pass.count, stack.hidden_size,
+                               float(stack.epsilon), float(stack.norm_offset));
+        return out;
+    }
+
+    // Adds the output of a module to the hidden states; returns what the next module reads.
+    const T* add(T* hidden, const T* output, const void* weight, T* normed) const {
+        if (weight) {
+            Kernels<T>::add_rms_norm()(hidden, output, static_cast<const T*>(weight), hidden, normed, pass.count,
+                                       stack.hidden_size, float(stack.epsilon), float(stack.norm_offset));
+            return normed;
+        }
+        for (int64_t i = 0; i < pass.count * stack.hidden_size; i++)
+            hidden[i] = from_float<T>(to_float(hidden[i]) + to_float(output[i]));
+        return hidden;
+    }
+
+    T* multiply(const LinearLayer& linear, const T* rows, std::vector<T>& buffer) const {
+        T* out = sized(buffer, pass.count * linear.outputs);
+        const T* bias = static_cast<const T*>(linear.bias);
+        rows = pad(rows, linear.inputs, linear.padded_inputs);
+        if (linear.parts)
+            Kernels<T>::packed_linear()(rows, linear.parts, linear.part_count, bias, out, pass.count,
+                                        linear.padded_inputs, linear.outputs, pass.threads);
+        else
+            Kernels<T>::linear()(rows, linear.floats, bias, out, pass.count, linear.padded_inputs, linear.outputs,
+                                 pass.threads);
+        return out;
+    }
+
+    const T* pad(const T* rows, int64_t size, int64_t padded_size) const {
+        if (size == padded_size) return rows;
+        T* padded = sized(space.padded, pass.count * padded_size);
+        for (int64_t row = 0; row < pass.count; row++) {
+            std::memcpy(padded + row * padded_size, rows + row * size, sizeof(T) * size);
+            std::memset(static_cast<void*>(padded + row * padded_size + size), 0, sizeof(T) * (padded_size - size));
+        }
+        return padded;
+    }
+
+    T* attend(const Layer& layer, const T* input) const {
+        const T* qkv = multiply(layer.qkv, input, space.qkv);
+        const AttentionKind& kind = stack.kinds[layer.kind];
+        sized(space.queries, pass.count * kind.heads * kind.size);
+        sized(space.attended, pass.count * kind.heads * kind.size);
+        if (pass.is_int8)
+            attend_over<int8_t>(layer, kind, qkv, Kernels<T>::qk_norm_rope_int8(), Kernels<T>::attention_int8());
+        else
+            attend_over<T>(layer, kind, qkv, Kernels<T>::qk_norm_rope(), Kernels<T>::attention());
+        return multiply(layer.attention_output, space.attended.data(), space.output);
+    }
+
+    template <class Stored>
+    void attend_over(const Layer& layer, const AttentionKind& kind, const T* qkv, QkNormRope<T, Stored>* qk_norm_rope,
+                     Attention<T, Stored>* attention) const {
+        const int heads = int(kind.heads), kv_heads = int(kind.kv_heads), size = int(kind.size);
+        Stored* keys = static_cast<Stored*>(pass.keys[layer.kv_layer]);
+        Stored* values = static_cast<Stored*>(pass.values[layer.kv_layer]);
+        const int64_t stride = pass.strides[layer.kv_layer];
+        const int64_t row_size = std::is_same_v<Stored, int8_t> ? size + int64_t(sizeof(float)) : size;
+        const int64_t new_rows = pass.first_row * row_size;
+        qk_norm_rope(qkv, static_cast<const T*>(layer.q_norm), static_cast<const T*>(layer.k_norm),
+                     static_cast<const T*>(kind.v_norm), static_cast<const T*>(pass.cos[layer.kind]),
+                     static_cast<const T*>(pass.sin[layer.kind]), space.queries.data(), keys + new_rows,
+                     values + new_rows, pass.count, heads, layer.writes_kv ? kv_heads : 0, size, int(pass.rotary[layer.kind]),
+                     stride, float(kind.epsilon), float(kind.norm_offset));
+        const int64_t row_length = (pass.kv_length + LANES - 1) / LANES * LANES;
+        float* scratch = sized(space.scratch, kind.heads * pass.count * (row_length + size));
+        attention(space.queries.data(), keys, values, pass.masks[layer.window], space.attended.data(), pass.count,
+                  heads, kv_heads, size, stride, pass.kv_length, pass.first_skipped, pass.skipped_count, scratch,
+                  pass.threads, float(kind.scale), float(kind.cap), static_cast<const T*>(layer.sinks));
+    }
+
+    T* mlp(const Layer& layer, const T* input) const {
+        const T* gate_up = multiply(layer.gate_up, input, space.gate_up);
+        T* activated = sized(space.activated, pass.count * layer.down.inputs);
+        const auto activate = layer.is_gelu ? Kernels<T>::gelu_and_mul() : Kernels<T>::silu_and_mul();
+        activate(gate_up, activated, pass.count, layer.down.inputs);
+        return multiply(layer.down, activated, space.output);
+    }
+
+    // Copies rows where the states of this layer were asked for.
+    void select(int64_t layer, const T* rows) const {
+        const int64_t size = stack.hidden_size;
+        for (int64_t place = 0; place < pass.selected_count; place++) {
+            if (pass.selected_layers[place] != layer) continue;
+            T* to = static_cast<T*>(pass.selected) + place * size;
+            for (int64_t row = 0; row < pass.count; row++)
+                std::memcpy(to + row * pass.selected_count * size, rows + row * size, sizeof(T) * size);
+        }
+    }
+};
+
+template <class T>
+void decoder_stack(const Stack* stack, const Pass* pass) {
+    thread_local Workspace<T> space;
+    StackPass<T>(*stack, *pass, space).run();
+}
+
+}  // namespace
+
+extern "C" {
+EXPORT(decoder_stack)
+
+// The sizes of a layer, a kind of attention, a stack and a pass, which Python compares with its own.
+int64_t stack_bytes(int64_t index) {
+    const int64_t sizes[] = {sizeof(Layer), sizeof(AttentionKind), sizeof(Stack), sizeof(Pass)};
+    return sizes[index];
+}
+}
