@@ -114,7 +114,7 @@ def native_kernels() -> NativeKernels:
     """The kernels for this CPU: those of the wheel, else those that a compiler makes of their sources."""
     if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
         return NativeKernels(None, f"{ENVIRONMENT_VARIABLE}={DISABLED} is set")
-    sets = _instruction_sets()
+    sets = instruction_sets(torch.backends.cpu.get_cpu_capability(), native_extensions())
     return _load_from_wheel(sets) or _load_compiled(sets)
 
 
@@ -164,14 +164,14 @@ def data_pointer(tensor: torch.Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _instruction_sets() -> list[InstructionSet]:
+def native_extensions() -> frozenset[str]:
+    """What this CPU has beyond its instruction set, in torch's words."""
     supported = {
         "VNNI": torch.cpu._is_vnni_supported,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         "BF16": torch.cpu._is_avx512_bf16_supported,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         "AMX": torch.cpu._is_amx_tile_supported,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     }
-    extensions = [name for name, is_supported in supported.items() if is_supported()]
-    return instruction_sets(torch.backends.cpu.get_cpu_capability(), extensions)
+    return frozenset(name for name, is_supported in supported.items() if is_supported())
 
 
 def _compile_best_library(compiler: str, sets: Sequence[InstructionSet], folder: Path) -> Path:

@@ -1,25 +1,32 @@
 """The native kernels of this CPU, and as they are compiled for older ones."""
 
+from ctypes import CDLL
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 import torch
 
-from specchat.forward.native_ops import NativeKernels, native_kernels
+from specchat.forward.native_build import compile_library, find_compiler, instruction_sets
+from specchat.forward.native_ops import NativeKernels, native_extensions, native_kernels
 
 INSTRUCTION_SETS = {"DEFAULT": 0, "AVX2": 1, "AVX512": 2}
-THIS_CPU = "all"
+THIS_CPU, EMULATED_TILES = "all", "emulated tiles"
+TILES_HEADER = Path(__file__).with_name("emulated_tiles.h")
 
 
 @pytest.fixture(
-    params=[THIS_CPU, *(pytest.param(name, marks=pytest.mark.full) for name in INSTRUCTION_SETS)],
+    params=[THIS_CPU, *(pytest.param(name, marks=pytest.mark.full) for name in (*INSTRUCTION_SETS, EMULATED_TILES))],
     scope="module",
 )
 def kernels(request, tmp_path_factory) -> NativeKernels:
-    """The kernels as compiled for an older CPU than this one, and for this one."""
+    """The kernels as compiled for an older CPU than this one, for this one, and for one with AMX."""
     if request.param == THIS_CPU:
         return native_kernels()
+    if request.param == EMULATED_TILES:
+        if torch.backends.cpu.get_cpu_capability() != "AVX512":
+            pytest.skip("tiles have as many lanes as AVX512")
+        return compiled_with_emulated_tiles(tmp_path_factory.getbasetemp())
     if INSTRUCTION_SETS[request.param] > INSTRUCTION_SETS.get(torch.backends.cpu.get_cpu_capability(), 0):
         pytest.skip(f"this CPU has no {request.param}")
     return compiled_for(request.param, tmp_path_factory.getbasetemp())
@@ -34,3 +41,16 @@ def compiled_for(instruction_set: str, folder: Path) -> NativeKernels:
         for extension in ("avx512_bf16", "vnni"):
             patch.setattr(torch.cpu, f"_is_{extension}_supported", lambda: False)
         return native_kernels.__wrapped__()
+
+
+@lru_cache
+def compiled_with_emulated_tiles(folder: Path) -> NativeKernels:
+    """What a CPU with AMX computes, by plain code in the place of its instructions."""
+    compiler, library = find_compiler(), folder / "emulated_tiles.so"
+    if compiler is None:
+        pytest.skip("no C++ compiler here")
+    flags = next(each.flags for each in instruction_sets("AVX512", native_extensions() - {"AMX"}))
+    compile_library(compiler, (*flags, "-include", str(TILES_HEADER)), library)
+    loaded = CDLL(str(library))
+    assert loaded.enable_amx()
+    return NativeKernels(loaded, origin="compiled with emulated tiles")
