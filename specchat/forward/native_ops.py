@@ -79,6 +79,12 @@ class NativeKernels:
         """Outputs of a linear layer that are computed together; 0 without a library."""
         return int(self.library.lanes()) if self.library is not None else 0
 
+    @property
+    def packed_outputs(self) -> int:
+        """Outputs of a layer of GGUF blocks that are packed together; needs a library."""
+        assert self.library is not None
+        return ctypes.CFUNCTYPE(_INT64)(("packed_outputs", self.library))()
+
     def packed_block_bytes(self, file_format: int, inputs: int) -> int:
         """As in native_packed.cpp; this and `pack_blocks` need a library."""
         assert self.library is not None

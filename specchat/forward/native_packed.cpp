@@ -11,6 +11,7 @@
 // upper half, word i + 4. Codes of 5 and 6 bits are stored as those of 4, and after them their upper bits: a byte of
 // 5-bit codes has one bit of each word, a byte of 6-bit codes two bits of every second one.
 // Formats with super-blocks have half floats for each 256 inputs and bytes for each group.
+// The groups of BLOCKS blocks take turns: they are multiplied together, so that an activation is loaded once for all.
 
 #include <vector>
 
@@ -22,8 +23,10 @@ namespace {
 constexpr int GROUP = 32, WORDS = GROUP / 4, SUPER_GROUPS = 8;  // of inputs; words of 4 inputs; groups of a super-block
 constexpr int64_t PANEL_BYTES = 1 << 18;  // weights that stay in the cache while all rows are multiplied with them
 constexpr float OUTLIER_RATIO = 3;  // to the next largest number of the group
-constexpr int PREFETCH_BYTES = 1024, CACHE_LINE = 64;
+constexpr int PREFETCH_BYTES = 8192, CACHE_LINE = 64;
 constexpr int MAX_ROWS = 8;       // that are multiplied with a group of weights while it is in registers
+constexpr int BLOCKS = LANES == 16 ? 2 : 1;  // of LANES outputs that are multiplied together; 8 rows fill 32 registers
+constexpr int OUTPUTS = BLOCKS * LANES;
 constexpr int ROW_BLOCK = 16;     // rows whose groups lie together: a tile of AMX
 constexpr int TILE_MIN_ROWS = 5;  // fewer take longer with tiles than with vectors
 constexpr int ADDED_ROWS = 4;     // whose sums are in registers together
@@ -40,7 +43,8 @@ struct Format {
     static constexpr int NUMBERS = SCALES + HAS_MINIMUM;
     static constexpr int SUPER_BYTES = IS_SUPER ? 2 * LANES * (1 + HAS_MINIMUM) : 0;
     static constexpr int HEADER_BYTES = LANES * NUMBERS * (IS_SUPER ? 1 : 2);
-    static constexpr int GROUP_BYTES = HEADER_BYTES + BITS * LANES * GROUP / 8;
+    static constexpr int CODE_BYTES = BITS * LANES * GROUP / 8;
+    static constexpr int GROUP_BYTES = BLOCKS * (HEADER_BYTES + CODE_BYTES);  // of all blocks
     static constexpr bool IN_PLANES = BITS == 5 || BITS == 6;
     static constexpr int UPPER_WORDS = IN_PLANES ? BITS - 4 : 0;  // that hold the bits above the lower four
     static constexpr uint8_t UPPER_BITS = IN_PLANES ? (1 << BITS) - 16 : 0;  // of a code
@@ -48,7 +52,14 @@ struct Format {
     // How far the upper bits of a word must be shifted down to their place in a code; negative: up.
     static constexpr int upper_shift(int word) { return BITS == 5 ? word - 4 : word / 2 * 2 - 4; }
 
-    static int64_t block_bytes(int64_t groups) { return groups * GROUP_BYTES + groups / SUPER_GROUPS * SUPER_BYTES; }
+    // Of OUTPUTS outputs.
+    static int64_t block_bytes(int64_t groups) {
+        return groups * GROUP_BYTES + groups / SUPER_GROUPS * BLOCKS * SUPER_BYTES;
+    }
+
+    // Where the scales and the codes of a block lie in a group.
+    static constexpr int header(int block) { return block * HEADER_BYTES; }
+    static constexpr int codes(int block) { return BLOCKS * HEADER_BYTES + block * CODE_BYTES; }
 };
 
 // A group of quantized activations: number = scale * integer.
@@ -109,23 +120,31 @@ inline Floats load_floats(const bfloat16* from) {
     return (Floats)(__builtin_convertvector(halves, Words) << 16);
 }
 
-inline float largest_lane(Floats numbers) {
 #if defined(__AVX512F__)
-    return _mm512_reduce_max_ps((__m512)numbers);
+inline Floats larger(Floats one, Floats other) { return (Floats)_mm512_max_ps((__m512)one, (__m512)other); }
+inline Floats smaller(Floats one, Floats other) { return (Floats)_mm512_min_ps((__m512)one, (__m512)other); }
+#elif defined(__AVX2__)
+inline Floats larger(Floats one, Floats other) { return (Floats)_mm256_max_ps((__m256)one, (__m256)other); }
+inline Floats smaller(Floats one, Floats other) { return (Floats)_mm256_min_ps((__m256)one, (__m256)other); }
 #else
-    float largest = numbers[0];
-    for (int lane = 1; lane < LANES; lane++) largest = numbers[lane] > largest ? numbers[lane] : largest;
-    return largest;
+inline Floats larger(Floats one, Floats other) { return one > other ? one : other; }
+inline Floats smaller(Floats one, Floats other) { return one < other ? one : other; }
 #endif
-}
 
-inline int32_t sum_of_lanes(Ints numbers) {
+// The lanes in another order, so that after a round for each bit of a lane's number all have met.
+template <int BIT>
+inline Floats exchange(Floats numbers) {
 #if defined(__AVX512F__)
-    return _mm512_reduce_add_epi32((__m512i)numbers);
+    if (BIT == 8) return (Floats)_mm512_shuffle_f32x4((__m512)numbers, (__m512)numbers, 0x4e);
+    if (BIT == 4) return (Floats)_mm512_shuffle_f32x4((__m512)numbers, (__m512)numbers, 0xb1);
+    return (Floats)_mm512_permute_ps((__m512)numbers, BIT == 2 ? 0x4e : 0xb1);
+#elif defined(__AVX2__)
+    if (BIT == 4) return (Floats)_mm256_permute2f128_ps((__m256)numbers, (__m256)numbers, 1);
+    return (Floats)_mm256_permute_ps((__m256)numbers, BIT == 2 ? 0x4e : 0xb1);
 #else
-    int32_t sum = 0;
-    for (int lane = 0; lane < LANES; lane++) sum += numbers[lane];
-    return sum;
+    Floats exchanged;
+    for (int lane = 0; lane < LANES; lane++) exchanged[lane] = numbers[lane ^ BIT];
+    return exchanged;
 #endif
 }
 
@@ -139,14 +158,6 @@ inline Ints nearest(Floats numbers) {
     Ints rounded;
     for (int lane = 0; lane < LANES; lane++) rounded[lane] = int32_t(std::nearbyint(numbers[lane]));
     return rounded;
-#endif
-}
-
-inline void store_bytes(int8_t* to, Ints numbers) {
-#if defined(__AVX512F__)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8((__m512i)numbers));
-#else
-    for (int lane = 0; lane < LANES; lane++) to[lane] = int8_t(numbers[lane]);
 #endif
 }
 
@@ -192,40 +203,36 @@ inline Ints add_products(Ints sums, Codes codes, int32_t integers) {
 
 #endif
 
-inline int32_t load_integers(const int8_t* from) {
-    int32_t integers;
-    std::memcpy(&integers, from, sizeof integers);
-    return integers;
-}
-
-// One group of the weights of LANES outputs, in registers.
+// One group of the weights of LANES outputs.
 template <class F>
 struct WeightGroup {
     Floats scales[F::SCALES], minimum;
-    Codes words[WORDS];
+    const uint8_t* codes;
 
-    void load(const uint8_t* from, const Floats& super_scale, const Floats& super_minimum) {
+    // That of a block, in a group of all.
+    void load(const uint8_t* group, int block, const Floats& super_scale, const Floats& super_minimum) {
+        const uint8_t* from = group + F::header(block);
+        codes = group + F::codes(block);
         for (int i = 0; i < F::SCALES; i++)
             scales[i] = F::IS_SUPER ? super_scale * load_bytes(from + i * LANES) : load_halves(from + 2 * i * LANES);
         if (F::HAS_MINIMUM)
             minimum = F::IS_SUPER ? super_minimum * load_bytes(from + F::SCALES * LANES)
                                   : load_halves(from + 2 * F::SCALES * LANES);
-        constexpr int STORED = F::BITS == 8 ? WORDS : WORDS / 2;  // words, without their upper bits
-        Codes upper[2];
-        for (int i = 0; i < F::UPPER_WORDS; i++) upper[i] = load_codes(from, STORED + i);
-        for (int i = 0; i < STORED; i++) {
-            const Codes loaded = load_codes(from, i);
-            words[i] = F::BITS == 8 ? loaded : loaded & 15;
-            if (F::BITS < 8) words[i + WORDS / 2] = loaded >> 4;
-        }
-        for (int i = 0; F::IN_PLANES && i < WORDS; i++)
-            words[i] |= upper_bits(upper[F::UPPER_WORDS == 2 ? i % 2 : 0], F::upper_shift(i));
     }
 
-    static Codes load_codes(const uint8_t* from, int index) {
-        Codes codes;
-        std::memcpy(&codes, from + F::HEADER_BYTES + index * sizeof codes, sizeof codes);
-        return codes;
+    // The codes of word i, of 4 inputs.
+    Codes word(int i) const {
+        if (F::BITS == 8) return load_codes(i);
+        const Codes lower = i < WORDS / 2 ? load_codes(i) & 15 : load_codes(i - WORDS / 2) >> 4;
+        if (!F::IN_PLANES) return lower;
+        const Codes upper = load_codes(WORDS / 2 + (F::UPPER_WORDS == 2 ? i % 2 : 0));
+        return lower | upper_bits(upper, F::upper_shift(i));
+    }
+
+    Codes load_codes(int index) const {
+        Codes loaded;
+        std::memcpy(&loaded, codes + index * sizeof loaded, sizeof loaded);
+        return loaded;
     }
 
     // Shifted as 32 bits, since CPUs shift no bytes: what comes from the next byte is masked away.
@@ -241,74 +248,108 @@ struct WeightGroup {
     Floats add_minimum(Floats sums, const GroupScale& group) const {
         return F::HAS_MINIMUM ? sums + minimum * group.scaled_sum : sums;
     }
+};
 
-    // Adds this group times the groups of ROWS rows to the sums of each.
-    template <int ROWS>
-    void add_group(Floats (&sums)[ROWS], const int8_t* integers, const GroupScale* rows, int32_t offset) const {
+// A group of ROWS rows times that of all blocks.
+template <class F, int ROWS>
+struct GroupProducts {
+    const WeightGroup<F> (&weights)[BLOCKS];
+    const int8_t* integers;  // of the rows, one after the other
+    const GroupScale* scales;
+
+    void add_to(Floats (&sums)[ROWS][BLOCKS], int32_t offset) const {
         constexpr int SHARE = WORDS / F::SCALES;  // words with one scale
+#pragma GCC unroll 2
         for (int part = 0; part < F::SCALES; part++) {
-            Ints products[ROWS];
-            multiply<ROWS, SHARE>(words + part * SHARE, integers + part * SHARE * 4, products);
+            Ints products[ROWS][BLOCKS];
+            multiply<SHARE>(part * SHARE, products);
             for (int row = 0; row < ROWS; row++) {
-                const int32_t* half_sums = rows[row].half_sums;
+                const int32_t* half_sums = scales[row].half_sums;
                 const int32_t sum = F::SCALES == 1 ? half_sums[0] + half_sums[1] : half_sums[part];
-                if (!F::HAS_MINIMUM) products[row] -= offset * sum;
-                sums[row] = add_products_of(part, sums[row], products[row], rows[row]);
+                for (int block = 0; block < BLOCKS; block++) {
+                    if (!F::HAS_MINIMUM) products[row][block] -= offset * sum;
+                    sums[row][block] =
+                        weights[block].add_products_of(part, sums[row][block], products[row][block], scales[row]);
+                }
             }
         }
-        for (int row = 0; row < ROWS; row++) sums[row] = add_minimum(sums[row], rows[row]);
+        for (int row = 0; row < ROWS; row++)
+            for (int block = 0; block < BLOCKS; block++)
+                sums[row][block] = weights[block].add_minimum(sums[row][block], scales[row]);
+    }
+
+    int32_t load_integers(int row, int word) const {
+        int32_t loaded;
+        std::memcpy(&loaded, integers + row * GROUP + 4 * word, sizeof loaded);
+        return loaded;
     }
 
 #if defined(HAS_PAIRS)
-    // The products of COUNT words with the integers of ROWS rows.
-    template <int ROWS, int COUNT>
-    static void multiply(const Codes* words, const int8_t* integers, Ints (&products)[ROWS]) {
+    // The products of COUNT words from `start` on.
+    template <int COUNT>
+    void multiply(int start, Ints (&products)[ROWS][BLOCKS]) const {
         constexpr int STEP = words_of_pairs(F::BITS) < COUNT ? words_of_pairs(F::BITS) : COUNT;
-        for (int first = 0; first < COUNT; first += STEP) {
-            Pairs pairs[ROWS], upper[ROWS];
 #pragma GCC unroll 8
-            for (int i = first; i < first + STEP; i++) {
+        for (int first = start; first < start + COUNT; first += STEP) {
+            Pairs pairs[ROWS][BLOCKS], upper[ROWS][BLOCKS];
 #pragma GCC unroll 8
-                for (int row = 0; row < ROWS; row++) {
-                    const int32_t four = load_integers(integers + row * GROUP + 4 * i);
-                    add_pairs(pairs[row], F::BITS == 8 ? words[i] & 15 : words[i], four, i == first);
-                    if (F::BITS == 8) add_pairs(upper[row], words[i] >> 4, four, i == first);
+            for (int i = first; i < first + STEP; i++)
+#pragma GCC unroll 2
+                for (int block = 0; block < BLOCKS; block++) {
+                    const Codes word = weights[block].word(i);
+#pragma GCC unroll 8
+                    for (int row = 0; row < ROWS; row++) {
+                        const int32_t four = load_integers(row, i);
+                        add_pairs(pairs[row][block], F::BITS == 8 ? word & 15 : word, four, i == first);
+                        if (F::BITS == 8) add_pairs(upper[row][block], word >> 4, four, i == first);
+                    }
                 }
-            }
-            for (int row = 0; row < ROWS; row++) {
-                Ints sum = sum_of_pairs(pairs[row]);
-                if (F::BITS == 8) sum += sum_of_pairs(upper[row]) * 16;
-                products[row] = first == 0 ? sum : products[row] + sum;
-            }
+            for (int row = 0; row < ROWS; row++)
+                for (int block = 0; block < BLOCKS; block++) {
+                    Ints sum = sum_of_pairs(pairs[row][block]);
+                    if (F::BITS == 8) sum += sum_of_pairs(upper[row][block]) * 16;
+                    products[row][block] = first == start ? sum : products[row][block] + sum;
+                }
         }
     }
 #else
-    template <int ROWS, int COUNT>
-    static void multiply(const Codes* words, const int8_t* integers, Ints (&products)[ROWS]) {
-        for (int row = 0; row < ROWS; row++) {
-            products[row] = Ints{};
-            for (int i = 0; i < COUNT; i++)
-                products[row] = add_products(products[row], words[i], load_integers(integers + row * GROUP + 4 * i));
+    // The products of COUNT words from `start` on.
+    template <int COUNT>
+    void multiply(int start, Ints (&products)[ROWS][BLOCKS]) const {
+        for (int row = 0; row < ROWS; row++)
+            for (int block = 0; block < BLOCKS; block++) products[row][block] = Ints{};
+#pragma GCC unroll 8
+        for (int i = start; i < start + COUNT; i++) {
+            Codes words[BLOCKS];
+            for (int block = 0; block < BLOCKS; block++) words[block] = weights[block].word(i);
+#pragma GCC unroll 8
+            for (int row = 0; row < ROWS; row++) {
+                const int32_t four = load_integers(row, i);
+                for (int block = 0; block < BLOCKS; block++)
+                    products[row][block] = add_products(products[row][block], words[block], four);
+            }
         }
     }
 #endif
 };
 
-// The weights of one input of LANES outputs.
+// The weights of one input of the LANES outputs of a block.
 template <class F>
-inline Floats weights_of_input(const uint8_t* block, int32_t input, int32_t offset) {
-    const int group = input / GROUP, word = input % GROUP / 4, part = input % GROUP * F::SCALES / GROUP;
-    const uint8_t* super = block + int64_t(group / SUPER_GROUPS) * (SUPER_GROUPS * F::GROUP_BYTES + F::SUPER_BYTES);
-    const uint8_t* from = super + F::SUPER_BYTES + group % SUPER_GROUPS * F::GROUP_BYTES;
+inline Floats weights_of_input(const uint8_t* weights, int block, int32_t input, int32_t offset) {
+    const int number = input / GROUP, word = input % GROUP / 4, part = input % GROUP * F::SCALES / GROUP;
+    const uint8_t* supers = weights + F::block_bytes(SUPER_GROUPS) * (number / SUPER_GROUPS);
+    const uint8_t* super = supers + block * F::SUPER_BYTES;
+    const uint8_t* group = supers + BLOCKS * F::SUPER_BYTES + number % SUPER_GROUPS * F::GROUP_BYTES;
+    const uint8_t* from = group + F::header(block);
     const int stored = F::BITS == 8 ? word : word % (WORDS / 2);
     const int shift = input % 4 * 8 + (word == stored ? 0 : 4);
     Words codes;
-    std::memcpy(&codes, from + F::HEADER_BYTES + stored * sizeof codes, sizeof codes);
+    std::memcpy(&codes, group + F::codes(block) + stored * sizeof codes, sizeof codes);
     codes = (codes >> shift) & (F::BITS == 8 ? 255 : 15);
     if constexpr (F::IN_PLANES) {
         Words upper;
         const int place = WORDS / 2 + word % F::UPPER_WORDS;
-        std::memcpy(&upper, from + F::HEADER_BYTES + place * sizeof upper, sizeof upper);
+        std::memcpy(&upper, group + F::codes(block) + place * sizeof upper, sizeof upper);
         codes |= (upper >> (input % 4 * 8) & 255) << 4 >> (F::upper_shift(word) + 4) & F::UPPER_BITS;
     }
     const Floats numbers = __builtin_convertvector((Ints)codes - (F::HAS_MINIMUM ? 0 : offset), Floats);
@@ -334,45 +375,51 @@ struct RowBlock {
     }
 };
 
-// Goes through the groups of LANES outputs: loads their scales, and fetches what comes next.
+// Goes through the groups of all blocks: loads their scales, and fetches what comes next.
 template <class F>
 struct WeightReader {
     const uint8_t* weights;
     int64_t index = 0;
-    Floats super_scale = {}, super_minimum = {};
+    Floats super_scales[BLOCKS] = {}, super_minimums[BLOCKS] = {};
 
-    void read(WeightGroup<F>& group) {
-        if (F::IS_SUPER && index++ % SUPER_GROUPS == 0) {
-            super_scale = load_halves(weights);
-            if (F::HAS_MINIMUM) super_minimum = load_halves(weights + 2 * LANES);
-            weights += F::SUPER_BYTES;
-        }
+    void read(WeightGroup<F> (&groups)[BLOCKS]) {
+        if (F::IS_SUPER && index++ % SUPER_GROUPS == 0)
+            for (int block = 0; block < BLOCKS; block++, weights += F::SUPER_BYTES) {
+                super_scales[block] = load_halves(weights);
+                if (F::HAS_MINIMUM) super_minimums[block] = load_halves(weights + 2 * LANES);
+            }
         for (int i = 0; i < F::GROUP_BYTES; i += CACHE_LINE) __builtin_prefetch(weights + PREFETCH_BYTES + i);
-        group.load(weights, super_scale, super_minimum);
+        for (int block = 0; block < BLOCKS; block++)
+            groups[block].load(weights, block, super_scales[block], super_minimums[block]);
         weights += F::GROUP_BYTES;
     }
 };
 
-// Adds the outliers of a row to its sums of LANES outputs, and stores these.
+// Adds the outliers of a row to its sums of a block, and stores these.
 template <class F>
-inline void finish_row(const RowBlock& rows, int row, const uint8_t* block, int32_t offset, Floats sums, float* out) {
+inline void finish_row(const RowBlock& rows, int row, const uint8_t* weights, int block, int32_t offset, Floats sums,
+                       float* out) {
     for (int64_t i = rows.starts[row]; i < rows.starts[row + 1]; i++)
-        sums += weights_of_input<F>(block, rows.outliers[i].input, offset) * rows.outliers[i].number;
+        sums += weights_of_input<F>(weights, block, rows.outliers[i].input, offset) * rows.outliers[i].number;
     std::memcpy(out, &sums, sizeof sums);
 }
 
-// The first ROWS rows times LANES outputs.
+typedef float Sums[BLOCKS][ROW_BLOCK][LANES];
+
+// The first ROWS rows times OUTPUTS outputs.
 template <class F, int ROWS>
-inline void multiply_rows(const RowBlock& rows, const uint8_t* weights, int32_t offset, float (*out)[LANES]) {
-    Floats sums[ROWS] = {};
+inline void multiply_rows(const RowBlock& rows, const uint8_t* weights, int32_t offset, Sums& out) {
+    Floats sums[ROWS][BLOCKS] = {};
     WeightReader<F> reader{weights};
     for (int64_t index = 0; index < rows.groups; index++) {
-        WeightGroup<F> group;
-        reader.read(group);
+        WeightGroup<F> groups[BLOCKS];
+        reader.read(groups);
         const int64_t first = index * rows.height;
-        group.add_group(sums, rows.integers + first * GROUP, rows.scales + first, offset);
+        GroupProducts<F, ROWS>{groups, rows.integers + first * GROUP, rows.scales + first}.add_to(sums, offset);
     }
-    for (int row = 0; row < ROWS; row++) finish_row<F>(rows, row, weights, offset, sums[row], out[row]);
+    for (int row = 0; row < ROWS; row++)
+        for (int block = 0; block < BLOCKS; block++)
+            finish_row<F>(rows, row, weights, block, offset, sums[row][block], out[block][row]);
 }
 
 #if defined(HAS_TILES)
@@ -387,37 +434,43 @@ void load_tile_config(int64_t height) {
     config.load();
 }
 
-// As many groups of weights of LANES outputs as have CHUNK scales.
+// As many groups of all blocks as have CHUNK scales.
 template <class F>
 struct TileChunk {
-    static constexpr int GROUPS = CHUNK / F::SCALES, STRIDE = GROUP / F::SCALES;  // inputs with one scale
-    WeightGroup<F> groups[GROUPS];
+    static constexpr int GROUPS = CHUNK / F::SCALES / BLOCKS, STRIDE = GROUP / F::SCALES;  // inputs with one scale
+    WeightGroup<F> groups[GROUPS][BLOCKS];
+    Codes words[GROUPS][BLOCKS][WORDS];
 
     void read(WeightReader<F>& reader, int count, int32_t offset) {
         for (int i = 0; i < count; i++) {
-            WeightGroup<F> group;
-            reader.read(group);
-            for (Codes& word : group.words) word -= uint8_t(F::HAS_MINIMUM ? 0 : offset);
-            groups[i] = group;
+            reader.read(groups[i]);
+            for (int block = 0; block < BLOCKS; block++)
+                for (int word = 0; word < WORDS; word++)
+                    words[i][block][word] = groups[i][block].word(word) - uint8_t(F::HAS_MINIMUM ? 0 : offset);
         }
     }
 
     // Stores the products of the chunk before, and starts those of this one: neither waits for the other.
     void multiply(const int8_t* integers, int64_t height, Ints (&before)[CHUNK][ROW_BLOCK]) const {
-        const auto rows = [&](int i) { return integers + i / F::SCALES * height * GROUP + i % F::SCALES * STRIDE; };
-        const auto words = [&](int i) { return groups[i / F::SCALES].words + i % F::SCALES * (STRIDE / 4); };
+        const auto rows_of = [&](int scale) {
+            return integers + scale / F::SCALES * height * GROUP + scale % F::SCALES * STRIDE;
+        };
+        const auto words_of = [&](int scale, int block) {
+            return words[scale / F::SCALES][block] + scale % F::SCALES * (STRIDE / 4);
+        };
         publish_memory(this);
 // a macro, since the number of a tile is a part of the instruction
 #define MULTIPLY(I, ROWS, WORDS)                                    \
     _tile_stored(I, before[I], sizeof(Ints));                       \
     _tile_zero(I);                                                  \
-    _tile_loadd(ROWS, rows(I), GROUP);                              \
-    _tile_loadd(WORDS, words(I), sizeof(Codes));                    \
+    _tile_loadd(WORDS, words_of(I / BLOCKS, I % BLOCKS), sizeof(Codes)); \
     if constexpr (F::HAS_MINIMUM) { _tile_dpbsud(I, ROWS, WORDS); } \
     else { _tile_dpbssd(I, ROWS, WORDS); }
+        _tile_loadd(4, rows_of(0), GROUP);
+        _tile_loadd(5, rows_of(1), GROUP);
         MULTIPLY(0, 4, 6)
-        MULTIPLY(1, 5, 7)
-        MULTIPLY(2, 4, 6)
+        MULTIPLY(2, 5, 7)
+        MULTIPLY(1, 4, 6)
         MULTIPLY(3, 5, 7)
 #undef MULTIPLY
     }
@@ -429,45 +482,49 @@ struct TileChunk {
         _tile_stored(3, products[3], sizeof(Ints));
     }
 
-    // Adds the products of the first `count` groups to the sums of some rows.
+    // Adds the products of the first `count` groups to the sums of some rows of a block.
     void add(Floats* sums, const Ints (&products)[CHUNK][ROW_BLOCK], const GroupScale* scales, int64_t height,
-             int count, int first) const {
+             int count, int block, int first) const {
         Floats added[ADDED_ROWS];
         for (int row = 0; row < ADDED_ROWS; row++) added[row] = sums[first + row];
         for (int i = 0; i < count; i++, scales += height) {
+            const WeightGroup<F>& group = groups[i][block];
             for (int part = 0; part < F::SCALES; part++)
                 for (int row = 0; row < ADDED_ROWS; row++)
-                    added[row] = groups[i].add_products_of(
-                        part, added[row], products[i * F::SCALES + part][first + row], scales[first + row]);
-            for (int row = 0; row < ADDED_ROWS; row++)
-                added[row] = groups[i].add_minimum(added[row], scales[first + row]);
+                    added[row] = group.add_products_of(
+                        part, added[row], products[(i * F::SCALES + part) * BLOCKS + block][first + row],
+                        scales[first + row]);
+            for (int row = 0; row < ADDED_ROWS; row++) added[row] = group.add_minimum(added[row], scales[first + row]);
         }
         for (int row = 0; row < ADDED_ROWS; row++) sums[first + row] = added[row];
     }
 };
+
+static_assert(CHUNK == 2 * BLOCKS, "a chunk has two scales, and a tile for each of a block");
 
 // What multiply_tiles needs memory for.
 template <class F>
 struct TileBuffers {
     TileChunk<F> chunks[2];
     Ints products[CHUNK][ROW_BLOCK];
-    Floats sums[ROW_BLOCK];
+    Floats sums[BLOCKS][ROW_BLOCK];
 };
 
-// All rows times LANES outputs. Numbers of rows up to the next multiple of ADDED_ROWS are computed from what lies there,
-// and nobody reads them.
+// All rows times OUTPUTS outputs. Numbers of rows up to the next multiple of ADDED_ROWS are computed from what lies
+// there, and nobody reads them.
 template <class F>
-void multiply_tiles(const RowBlock& rows, const uint8_t* weights, int32_t offset, TileBuffers<F>& buffers,
-                    float (*out)[LANES]) {
+void multiply_tiles(const RowBlock& rows, const uint8_t* weights, int32_t offset, TileBuffers<F>& buffers, Sums& out) {
     constexpr int GROUPS = TileChunk<F>::GROUPS;
     const int64_t last = (rows.groups - 1) / GROUPS;  // chunk
     const int rest = int(rows.groups - last * GROUPS);
     const auto add = [&](int64_t index, int count) {
-        for (int row = 0; row < int(rows.height); row += ADDED_ROWS)
-            buffers.chunks[index % 2].add(buffers.sums, buffers.products, rows.scales + index * GROUPS * rows.height,
-                                          rows.height, count, row);
+        for (int block = 0; block < BLOCKS; block++)
+            for (int row = 0; row < int(rows.height); row += ADDED_ROWS)
+                buffers.chunks[index % 2].add(buffers.sums[block], buffers.products,
+                                              rows.scales + index * GROUPS * rows.height, rows.height, count, block, row);
     };
-    for (Floats& sums : buffers.sums) sums = Floats{};
+    for (auto& sums : buffers.sums)
+        for (Floats& each : sums) each = Floats{};
     WeightReader<F> reader{weights};
     for (int64_t index = 0; index <= last; index++) {
         TileChunk<F>& chunk = buffers.chunks[index % 2];
@@ -478,7 +535,8 @@ void multiply_tiles(const RowBlock& rows, const uint8_t* weights, int32_t offset
     TileChunk<F>::store(buffers.products);
     add(last, rest);
     for (int row = 0; row < int(rows.height); row++)
-        finish_row<F>(rows, row, weights, offset, buffers.sums[row], out[row]);
+        for (int block = 0; block < BLOCKS; block++)
+            finish_row<F>(rows, row, weights, block, offset, buffers.sums[block][row], out[block][row]);
 }
 
 #endif
@@ -493,21 +551,16 @@ struct Group {
         for (int part = 0; part < PARTS; part++) parts[part] = load_floats(numbers + part * LANES);
     }
 
-    // The largest absolute value below a bound.
-    float largest_below(float bound) const {
-        Floats most = {};
-        for (const Floats& part : parts) {
-            const Floats size = part < 0 ? -part : part, other = size < bound ? size : Floats{};
-            most = other > most ? other : most;
-        }
-        return largest_lane(most);
-    }
-
-    // How many have this absolute value.
-    int count(float size) const {
-        Ints found = {};
-        for (const Floats& part : parts) found -= (part == size) | (part == -size);
-        return sum_of_lanes(found);
+    // The two largest absolute values; the same, where two numbers have it.
+    void find_largest(float& largest, float& next) const {
+        Floats first = {}, second = {};
+        for (const Floats& part : parts) meet(first, second, (Floats)((Words)part & 0x7fffffff), Floats{});
+        if (LANES == 16) meet_lanes<8>(first, second);
+        meet_lanes<4>(first, second);
+        meet_lanes<2>(first, second);
+        meet_lanes<1>(first, second);
+        largest = first[0];
+        next = second[0];
     }
 
     // Takes the number with this absolute value out; its place goes to `place`.
@@ -521,12 +574,39 @@ struct Group {
 
     // Multiplies, rounds to integers of 8 bits, and returns the sums of both halves.
     void round(float factor, int8_t* integers, int32_t (&half_sums)[2]) const {
+#if defined(__AVX512F__)
+        const __m128i front = _mm512_cvtepi32_epi8((__m512i)nearest(parts[0] * factor));
+        const __m128i back = _mm512_cvtepi32_epi8((__m512i)nearest(parts[1] * factor));
+        const __m256i bytes = _mm256_set_m128i(back, front);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(integers), bytes);
+        const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
+        __m256i sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+        sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0x4e));
+        sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0xb1));
+        half_sums[0] = _mm256_extract_epi32(sums, 0);
+        half_sums[1] = _mm256_extract_epi32(sums, 4);
+#else
         half_sums[0] = half_sums[1] = 0;
         for (int part = 0; part < PARTS; part++) {
             const Ints rounded = nearest(parts[part] * factor);
-            store_bytes(integers + part * LANES, rounded);
-            half_sums[part * 2 / PARTS] += sum_of_lanes(rounded);
+            for (int lane = 0; lane < LANES; lane++) {
+                integers[part * LANES + lane] = int8_t(rounded[lane]);
+                half_sums[part * 2 / PARTS] += rounded[lane];
+            }
         }
+#endif
+    }
+
+   private:
+    // The two largest of four, lane by lane.
+    static void meet(Floats& first, Floats& second, Floats other_first, Floats other_second) {
+        second = larger(smaller(first, other_first), larger(second, other_second));
+        first = larger(first, other_first);
+    }
+
+    template <int BIT>
+    static void meet_lanes(Floats& first, Floats& second) {
+        meet(first, second, exchange<BIT>(first), exchange<BIT>(second));
     }
 };
 
@@ -546,13 +626,15 @@ struct RowLayout {
 template <class T>
 void quantize_groups(const T* numbers, int8_t* integers, GroupScale* scales, Outlier* outliers, const RowLayout& layout,
                      int64_t first, int64_t last) {
-    for (int64_t index = first; index < last; index++) {
-        const int64_t row = index / layout.groups, number = index % layout.groups, place = layout.place(row, number);
+    int64_t row = first / layout.groups, number = first % layout.groups;
+    for (int64_t index = first; index < last; index++, number++) {
+        if (number == layout.groups) row++, number = 0;
+        const int64_t place = layout.place(row, number);
         Group group(numbers + index * GROUP);
-        float largest = group.largest_below(INFINITY);
-        const float next = group.largest_below(largest);
+        float largest, next;
+        group.find_largest(largest, next);
         outliers[index].input = -1;
-        if (largest > OUTLIER_RATIO * next && group.count(largest) == 1) {
+        if (largest > OUTLIER_RATIO * next) {
             int input;
             outliers[index].number = group.take(largest, input);
             outliers[index].input = int32_t(number) * GROUP + input;
@@ -579,15 +661,18 @@ struct Rows {
     }
 };
 
-// The outputs of blocks [first, last) for one block of rows, whose first has this number.
+// The outputs of the packed blocks [first, last) for one block of rows, whose first has this number.
 template <class F, class Store>
-void multiply_row_block(const RowBlock& rows, int64_t first_row, const uint8_t* weights, int64_t block_bytes,
-                        int32_t offset, int64_t first, int64_t last, const Store& store) {
-    float sums[ROW_BLOCK][LANES];
+void multiply_row_block(const RowBlock& rows, int64_t first_row, const uint8_t* weights, int32_t offset, int64_t first,
+                        int64_t last, const Store& store) {
+    const int64_t block_bytes = F::block_bytes(rows.groups);
+    Sums sums;
     const auto run = [&](int64_t row, int64_t count, const auto& multiply) {
-        for (int64_t block = first; block < last; block++) {
-            multiply(weights + block * block_bytes);
-            for (int64_t i = 0; i < count; i++) store(first_row + row + i, block * LANES, sums[i]);
+        for (int64_t packed = first; packed < last; packed++) {
+            multiply(weights + packed * block_bytes);
+            for (int block = 0; block < BLOCKS; block++)
+                for (int64_t i = 0; i < count; i++)
+                    store(first_row + row + i, packed * OUTPUTS + block * LANES, sums[block][i]);
         }
     };
 #if defined(HAS_TILES)
@@ -610,14 +695,14 @@ void multiply_row_block(const RowBlock& rows, int64_t first_row, const uint8_t* 
     group(std::integral_constant<int, 1>());
 }
 
-// The outputs of blocks [first, last): store(row, output, numbers of LANES outputs).
+// The outputs of the packed blocks [first, last): store(row, output, numbers of LANES outputs).
 template <class F, class Store>
 void multiply_blocks(const Rows& rows, const uint8_t* weights, int32_t offset, int64_t first, int64_t last,
                      const Store& store) {
-    const int64_t block_bytes = F::block_bytes(rows.layout.groups), panel = PANEL_BYTES / block_bytes + 1;
+    const int64_t panel = PANEL_BYTES / F::block_bytes(rows.layout.groups) + 1;
     for (int64_t start = first; start < last; start += panel)
         for (int64_t row = 0; row < rows.layout.count; row += ROW_BLOCK)
-            multiply_row_block<F>(rows.block(row), row, weights, block_bytes, offset, start,
+            multiply_row_block<F>(rows.block(row), row, weights, offset, start,
                                   last - start < panel ? last : start + panel, store);
 }
 
@@ -633,11 +718,19 @@ struct Output {
 
 template <class T>
 void store_row(const Output& to, int64_t row, int64_t first, const float* sums) {
-    const int64_t width = to.outputs - first < LANES ? to.outputs - first : LANES;
-    const T* bias = static_cast<const T*>(to.bias);
+    const int64_t width = to.outputs - first < LANES ? to.outputs - first : LANES;  // negative where all are padding
     T* out = static_cast<T*>(to.numbers) + row * to.stride + first;
-    for (int64_t lane = 0; lane < width; lane++)
-        out[lane] = from_float<T>(bias ? sums[lane] + to_float(bias[first + lane]) : sums[lane]);
+    const auto store = [&](int64_t count) {
+        if (!to.bias)
+            for (int64_t lane = 0; lane < count; lane++) out[lane] = from_float<T>(sums[lane]);
+        else
+            for (int64_t lane = 0; lane < count; lane++)
+                out[lane] = from_float<T>(sums[lane] + to_float(static_cast<const T*>(to.bias)[first + lane]));
+    };
+    if (width == LANES)
+        store(LANES);  // a known number: vectors are stored
+    else
+        store(width);
 }
 
 // The formats by number, as in packed_linear.py.
@@ -748,40 +841,43 @@ void split_planes(uint8_t* codes) {
     std::memcpy(codes + GROUP / 2, upper, 4 * F::UPPER_WORDS);
 }
 
-// One output of a packed block: row [groups] -> its lane. A null row is zeros.
+// One output of a packed block: row [groups] -> its place there. A null row is zeros.
 template <class B>
-void pack_lane(const uint8_t* row, uint8_t* to, int lane, int64_t groups) {
+void pack_output(const uint8_t* row, uint8_t* to, int place, int64_t groups) {
     using F = typename B::F;
     constexpr int GROUPS = B::INPUTS / GROUP;
+    const int block = place / LANES, lane = place % LANES;
     static const uint8_t zeros[B::BYTES] = {};
     uint8_t words[GROUP], numbers[4];
     for (int64_t index = 0; index < groups; index++) {
-        const uint8_t* block = row ? row + index / GROUPS * B::BYTES : zeros;
+        const uint8_t* stored = row ? row + index / GROUPS * B::BYTES : zeros;
         const auto copy_halves = [&](uint8_t* halves) {
-            std::memcpy(halves + 2 * lane, block + B::SCALE, 2);
-            if (F::HAS_MINIMUM) std::memcpy(halves + 2 * (LANES + lane), block + B::MINIMUM, 2);
+            std::memcpy(halves + 2 * lane, stored + B::SCALE, 2);
+            if (F::HAS_MINIMUM) std::memcpy(halves + 2 * (LANES + lane), stored + B::MINIMUM, 2);
         };
         if (F::IS_SUPER && index % SUPER_GROUPS == 0) {
-            copy_halves(to);
-            to += F::SUPER_BYTES;
+            copy_halves(to + block * F::SUPER_BYTES);
+            to += BLOCKS * F::SUPER_BYTES;
         }
-        B::read(block, int(index % GROUPS), words, numbers);
+        B::read(stored, int(index % GROUPS), words, numbers);
         if constexpr (F::IN_PLANES) split_planes<F>(words);
-        if (!F::IS_SUPER) copy_halves(to);
-        for (int i = 0; F::IS_SUPER && i < F::NUMBERS; i++) to[i * LANES + lane] = numbers[i];
+        uint8_t *header = to + F::header(block), *codes = to + F::codes(block);
+        if (!F::IS_SUPER) copy_halves(header);
+        for (int i = 0; F::IS_SUPER && i < F::NUMBERS; i++) header[i * LANES + lane] = numbers[i];
         for (int word = 0; word < WORDS * F::BITS / 8; word++)
-            std::memcpy(to + F::HEADER_BYTES + 4 * (word * LANES + lane), words + 4 * word, 4);
+            std::memcpy(codes + 4 * (word * LANES + lane), words + 4 * word, 4);
         to += F::GROUP_BYTES;
     }
 }
 
 template <class B>
 void pack_rows(const uint8_t* rows, uint8_t* out, int64_t outputs, int64_t inputs, int64_t threads) {
-    const int64_t groups = inputs / GROUP, blocks = (outputs + LANES - 1) / LANES, row_bytes = inputs / B::INPUTS * B::BYTES;
+    const int64_t groups = inputs / GROUP, row_bytes = inputs / B::INPUTS * B::BYTES;
+    const int64_t blocks = (outputs + OUTPUTS - 1) / OUTPUTS;
     in_parallel(threads, [&](int64_t part, int64_t parts) {
-        for (int64_t output = blocks * part / parts * LANES; output < blocks * (part + 1) / parts * LANES; output++)
-            pack_lane<B>(output < outputs ? rows + output * row_bytes : nullptr,
-                         out + output / LANES * B::F::block_bytes(groups), int(output % LANES), groups);
+        for (int64_t output = blocks * part / parts * OUTPUTS; output < blocks * (part + 1) / parts * OUTPUTS; output++)
+            pack_output<B>(output < outputs ? rows + output * row_bytes : nullptr,
+                           out + output / OUTPUTS * B::F::block_bytes(groups), int(output % OUTPUTS), groups);
     });
 }
 
@@ -832,7 +928,7 @@ void packed_linear(const T* rows, const PackedPart* parts, int64_t part_count, c
     in_parallel(threads, [&](int64_t share, int64_t shares) {
         int64_t first = 0;  // output of a part
         for (const PackedPart* part = parts; part < parts + part_count; first += part++->outputs) {
-            const int64_t blocks = (part->outputs + LANES - 1) / LANES;
+            const int64_t blocks = (part->outputs + OUTPUTS - 1) / OUTPUTS;
             const Output output{store_row<T>, bias ? bias + first : nullptr, out + first, part->outputs, outputs};
             multiply_format(part->format, quantized, part->weights, int32_t(part->offset), blocks * share / shares,
                             blocks * (share + 1) / shares, output);
@@ -845,14 +941,18 @@ void packed_linear(const T* rows, const PackedPart* parts, int64_t part_count, c
 extern "C" {
 EXPORT(packed_linear)
 
-// The bytes of LANES outputs in the order of the kernel.
+// Outputs that are packed together.
+int64_t packed_outputs() { return OUTPUTS; }
+
+// The bytes of so many outputs.
 int64_t packed_block_bytes(int64_t file_format, int64_t inputs) {
     int64_t bytes = 0;
     with_file_format(file_format, [&](auto block) { bytes = decltype(block)::F::block_bytes(inputs / GROUP); });
     return bytes;
 }
 
-// rows of blocks as they are in a file [outputs, inputs] -> out [outputs / LANES, packed_block_bytes], the last lanes 0.
+// rows of blocks as they are in a file [outputs, inputs] -> out [outputs / packed_outputs, packed_block_bytes], the last
+// outputs 0.
 void pack_blocks(const uint8_t* rows, uint8_t* out, int64_t outputs, int64_t inputs, int64_t file_format,
                  int64_t threads) {
     with_file_format(file_format, [&](auto block) {

@@ -145,16 +145,16 @@ def blocks_of_8_bits(weight: WeightSource) -> StoredBlocks:
 
 
 def pack(blocks: StoredBlocks, native: NativeKernels) -> PackedPart:
-    """The blocks in the order in which the kernel reads them; outputs are padded to whole lanes."""
+    """The blocks in the order in which the kernel reads them; outputs are padded to whole packed blocks."""
     kind, (outputs, inputs) = PACKED_FORMATS[blocks.type_name], blocks.shape
-    row_bytes, lanes = inputs // kind.block_inputs * kind.block_bytes, native.lanes
-    packed = empty_on_huge_pages(-(-outputs // lanes), native.packed_block_bytes(kind.file_number, inputs))
+    row_bytes, together = inputs // kind.block_inputs * kind.block_bytes, native.packed_outputs
+    packed = empty_on_huge_pages(-(-outputs // together), native.packed_block_bytes(kind.file_number, inputs))
     for first, last in pairwise([*range(0, outputs, PACKED_OUTPUTS), outputs]):
         rows = blocks.read_rows(first, last).contiguous()
         if rows.shape != (last - first, row_bytes) or rows.dtype != torch.uint8:
             raise NativeBorderError(f"pack: {list(rows.shape)} {rows.dtype}, not {[last - first, row_bytes]} bytes")
         native.pack_blocks(
-            rows.data_ptr(), packed[first // lanes].data_ptr(), last - first, inputs, kind.file_number,
+            rows.data_ptr(), packed[first // together].data_ptr(), last - first, inputs, kind.file_number,
             torch.get_num_threads(),
         )  # fmt: skip
     return PackedPart(packed, kind, outputs)
