@@ -50,7 +50,7 @@ void multiply_blocks(const T* rows, const uint32_t* weights, const T* bias, T* o
 #if defined(HAS_TILES)
 
 constexpr int TILE_WORDS = 16;  // a tile of weights: 16 words of 16 outputs
-constexpr int PREFETCH_WORDS = 64;
+constexpr int TILE_PREFETCH_WORDS = 64;
 
 // Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights. `second` rows follow the first 16.
 void configure_tiles(int first, int second) {
@@ -88,8 +88,8 @@ void multiply_tiles(const bfloat16* rows, const uint32_t* weights, const bfloat1
             _tile_loadd(6, left + word * LANES, 64);
             _tile_loadd(7, right + word * LANES, 64);
             for (int i = 0; i < TILE_WORDS; i++) {
-                __builtin_prefetch(left + (word + PREFETCH_WORDS + i) * LANES);
-                __builtin_prefetch(right + (word + PREFETCH_WORDS + i) * LANES);
+                __builtin_prefetch(left + (word + TILE_PREFETCH_WORDS + i) * LANES);
+                __builtin_prefetch(right + (word + TILE_PREFETCH_WORDS + i) * LANES);
             }
             _tile_dpbf16ps(0, 4, 6);
             _tile_dpbf16ps(1, 4, 7);
