@@ -183,8 +183,11 @@ class Sampler:
             return None if has_rules else replace(NO_NOISE, vocab_size=self.vocab_size)
         if has_rules or self.is_truncating or rows.draft_samples:
             return None
-        keys = [_hash_keys(self.seed, position) for position in rows.positions]
-        return NoiseInputs(keys, self.temperature, 1.0, self.vocab_size)
+        return NoiseInputs(self.noise_keys(rows.positions), self.temperature, 1.0, self.vocab_size)
+
+    def noise_keys(self, positions: list[int]) -> list[tuple[int, int]]:
+        """What the noise after each of these positions is made from."""
+        return [_hash_keys(self.seed, position) for position in positions]
 
     def draft_noise_inputs(self, positions: list[int]) -> NoiseInputs | None:
         """The same for a drafter that samples with its own noise, as `sample_draft` does."""

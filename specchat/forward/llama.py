@@ -37,6 +37,7 @@ from specchat.forward.gated_delta_net import DeltaNetSizes, RecurrentPass
 from specchat.forward.layer_shape import LayerShape
 from specchat.forward.linear import Linear, QuantLinear
 from specchat.forward.moe import ExpertSizes
+from specchat.forward.native_sampling import can_sample, sample_rows
 from specchat.forward.native_stack import decoder_stack
 from specchat.forward.per_layer_input import PerLayerInput
 from specchat.forward.scaling import Scaling
@@ -208,6 +209,9 @@ class LlamaModel:
     def forward_and_sample(
         self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows
     ) -> SampledOutput | None:
+        if self.device.type == "cpu" and self.graphs is None and can_sample(sampler, rows, self._like.dtype):
+            computed = self.forward(tree, cache)
+            return SampledOutput(computed, sample_rows(computed.logits, sampler, rows))
         noise = sampler.noise_inputs(rows) if self.graphs is not None else None
         output = self._replay(self.limits.nodes(tree), cache, self._full_depth, noise) if noise is not None else None
         return SampledOutput(output.rows(0, len(tree)), output.samples[: len(tree)]) if output is not None else None

@@ -1,0 +1,104 @@
+"""Tokens sampled in one call: those of the operations of torch, row by row, by every rule."""
+
+import pytest
+import torch
+
+from specchat.engine.sampling import LogitRows, Sampler, pack_samples
+from specchat.forward import native_sampling
+from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
+from specchat.forward.native_sampling import can_sample, sample_rows
+
+pytestmark = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+
+SAMPLERS = [
+    Sampler(), Sampler(0.2, top_p=0.9), Sampler(1.0), Sampler(0.7, top_k=40), Sampler(0.6, min_p=0.1),
+    Sampler(0.8, top_k=20, top_p=0.8, min_p=0.05), Sampler(1.5, top_p=0.97, min_p=0.02), Sampler(1.0, top_k=5000),
+]  # fmt: skip
+COUNT = 24
+
+
+@pytest.fixture(autouse=True)
+def _these_kernels(kernels: NativeKernels, monkeypatch):
+    monkeypatch.setattr(native_sampling, "native_kernels", lambda: kernels)
+
+
+def logits_of(columns: int, scale: float, seed: int = 1) -> torch.Tensor:
+    return torch.randn(COUNT, columns, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def by_torch(logits: torch.Tensor, sampler: Sampler, rows: LogitRows) -> torch.Tensor:
+    return pack_samples(sampler.rank(logits, rows))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+@pytest.mark.parametrize("columns", [30, 96, 1000, 5003])
+@pytest.mark.parametrize("scale", [0.5, 3.0, 12.0])
+def test_the_tokens_are_those_of_torch(sampler, columns, scale):
+    logits, rows = logits_of(columns, scale), LogitRows(list(range(100, 100 + COUNT)))
+
+    assert torch.equal(by_torch(logits, sampler, rows), sample_rows(logits, sampler, rows))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+def test_padding_and_what_a_grammar_forbids_are_not_sampled(sampler):
+    sampler = Sampler(**(vars(sampler) | {"vocab_size": 180}))
+    logits = logits_of(200, 3.0)
+    logits[:, 180:] = 100.0
+    allowed = torch.rand(COUNT, 190, generator=torch.Generator().manual_seed(2)) < 0.2
+    rows = LogitRows(list(range(COUNT)), allowed_mask=allowed)
+
+    samples = sample_rows(logits, sampler, rows)
+
+    assert torch.equal(by_torch(logits, sampler, rows), samples)
+    assert bool(allowed.gather(1, samples[:, :1]).all())
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_row_has_its_token_whatever_other_rows_there_are(sampler, dtype):
+    logits = logits_of(4000, 4.0).to(dtype)  # bfloat16: many are equal
+    together = sample_rows(logits, sampler, LogitRows(list(range(COUNT))))
+
+    alone = [sample_rows(logits[row : row + 1], sampler, LogitRows([row])) for row in range(COUNT)]
+
+    assert torch.equal(torch.cat(alone), together)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_are_not_finite_are_reported(sampler, number):
+    logits = logits_of(100, 1.0)
+    logits[1] = number
+
+    samples = sample_rows(logits, sampler, LogitRows(list(range(COUNT))))
+
+    assert [1, 0, 1] == samples[:3, 1].tolist()
+
+
+def test_of_equal_logits_the_first_columns_are_kept():
+    sampler = Sampler(1.0, top_k=7)
+
+    samples = sample_rows(torch.zeros(200, 500), sampler, LogitRows(list(range(200))))
+
+    assert set(range(7)) == set(samples[:, 0].tolist())
+
+
+@pytest.mark.parametrize(
+    ("sampler", "rows"),
+    [
+        (Sampler(0.5, repetition_penalty=1.2), LogitRows([1])), (Sampler(0.5, frequency_penalty=0.2), LogitRows([1])),
+        (Sampler(0.5, uses_rejection_sampling=True), LogitRows([1])),
+        (Sampler(0.5), LogitRows([1], token_ids=torch.arange(3))),
+    ],
+)  # fmt: skip
+def test_other_rules_are_left_to_torch(sampler, rows):
+    assert not can_sample(sampler, rows, torch.float32)
+    assert can_sample(Sampler(0.5), LogitRows([1]), torch.float32)
+    assert not can_sample(Sampler(0.5), LogitRows([1]), torch.float16)
+
+
+def test_masks_and_positions_of_another_size_are_not_read():
+    logits = logits_of(50, 1.0)
+    for rows in (LogitRows([1]), LogitRows(list(range(COUNT)), allowed_mask=torch.ones(COUNT, 49, dtype=torch.bool))):
+        with pytest.raises(NativeBorderError):
+            sample_rows(logits, Sampler(), rows)
