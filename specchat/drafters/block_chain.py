@@ -14,6 +14,7 @@ from torch import Tensor
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
+from specchat.forward.native_sampling import rank_rows
 
 if TYPE_CHECKING:
     from specchat.heads.block_correction import DraftedBlocks
@@ -43,7 +44,7 @@ class BlockChain:
         chunk = 1 if context.sampler.has_penalties or block.is_sequential else slots
         for start in range(0, slots, chunk):
             logits, log_confidence = block.next_slot(self.tree.tokens[-1:]) if chunk == 1 else (block.logits[0], None)
-            best = context.sampler.rank(logits, self._rows(start, chunk), context.seen_tokens, count=SHORTLIST)
+            best = rank_rows(logits, context.sampler, self._rows(start, chunk), context.seen_tokens, count=SHORTLIST)
             if log_confidence is None:
                 log_confidence = best.scores.log_softmax(-1)[:, 0].clamp_(max=0.0)
             for token, token_log_probability in zip(

@@ -15,6 +15,7 @@ from torch import Tensor
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
+from specchat.forward.native_sampling import rank_rows
 
 DraftPath = tuple[int, ...]  # draft tokens from the root to a node, without the root
 # The logits of the tokens at a depth after these paths: one row for all of them, or one for each.
@@ -60,7 +61,7 @@ class CandidateTree(Drafter, ABC):
             draft_paths = [list(path) for path in paths] if sampler.has_penalties else None
             rows = LogitRows([len(context.tokens) - 1 + ahead] * len(keys), draft_paths)
             logits = path_logits(ahead, paths).expand(len(keys), -1)
-            best = sampler.rank(logits, rows, context.seen_tokens, count=TOP_K).token_ids.tolist()
+            best = rank_rows(logits, sampler, rows, context.seen_tokens, count=TOP_K).token_ids.tolist()
             candidates: dict[DraftPath | None, list[int]] = dict(zip(keys, best, strict=True))
             self._candidates.append(candidates)
             level = [

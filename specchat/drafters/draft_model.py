@@ -19,6 +19,7 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.errors import CacheError
+from specchat.forward.native_sampling import rank_rows
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
@@ -75,7 +76,7 @@ class DraftModelDrafter(Drafter):
         for index in range(chain_length):
             logits = self.model.prefill(tokens, self.cache).logits
             rows = LogitRows([len(context.tokens) - 1 + index])
-            best.append(context.sampler.rank(logits, rows, count=siblings).token_ids)
+            best.append(rank_rows(logits, context.sampler, rows, count=siblings).token_ids)
             tokens = best[-1][0, :1]
         leaf = ROOT
         for choices in torch.cat(best).tolist():
@@ -94,7 +95,7 @@ class DraftModelDrafter(Drafter):
             if context.sampler.wants_draft_samples:
                 leaf = tree.add_sample(context.sampler.sample_draft(logits, rows, context.seen_tokens), leaf, self.name)
             else:
-                best = context.sampler.rank(logits, rows, context.seen_tokens, count=siblings).token_ids[0].tolist()
+                best = rank_rows(logits, context.sampler, rows, context.seen_tokens, siblings).token_ids[0].tolist()
                 leaf = tree.add_siblings(best, leaf, self.name)
             unread = self._replace_unknown_tokens([tree.tokens[leaf]])
 

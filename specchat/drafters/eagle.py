@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from math import exp, log
+from math import exp, isfinite, log
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -27,6 +27,7 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftSample, DraftTree
 from specchat.forward.batch import RowBatch
+from specchat.forward.native_sampling import rank_rows
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
@@ -153,16 +154,13 @@ class _TreeBuilder:
         rows = LogitRows([len(self.context.tokens) - 1 + depth] * len(parents), paths, ids)
         if sampler.wants_draft_samples:
             return self._add_sample(sampler.sample_draft(logits, rows, self.context.seen_tokens), parents[0])
-        best = sampler.rank(logits, rows, self.context.seen_tokens, count=SHORTLIST)
-        children = torch.stack((best.token_ids, best.scores.log_softmax(-1).clamp_(max=0.0)))
-        tokens, log_probabilities = children[
-            :, :, : self.tree_config.width
-        ].tolist()  # one wait; token ids are exact as floats
-        first = len(self.nodes)
-        for parent, row, row_log_probabilities in zip(parents, tokens, log_probabilities, strict=True):
-            above = self.nodes[parent].log_probability
-            for token, log_probability in zip(row, row_log_probabilities, strict=True):
-                self.nodes.append(_DraftNode(int(token), parent, above + log_probability))
+        best = rank_rows(logits, sampler, rows, self.context.seen_tokens, count=SHORTLIST)
+        tokens, scores = torch.stack((best.token_ids, best.scores)).tolist()  # one wait; ids are exact as floats
+        first, width = len(self.nodes), self.tree_config.width
+        for parent, row, row_scores in zip(parents, tokens, scores, strict=True):
+            above, total = self.nodes[parent].log_probability, _log_sum_exp(row_scores)
+            for token, score in zip(row[:width], row_scores, strict=False):
+                self.nodes.append(_DraftNode(int(token), parent, above + min(score - total, 0.0)))
         return list(range(first, len(self.nodes)))
 
     def _add_sample(self, sample: DraftSample, parent: int) -> list[int]:
@@ -207,6 +205,12 @@ class _TreeBuilder:
             tokens.append(self.nodes[node_id].token)
             node_id = self.nodes[node_id].parent
         return tokens[::-1]
+
+
+def _log_sum_exp(scores: list[float]) -> float:
+    """Of scores with the highest first; 0 where none is finite."""
+    highest = scores[0]
+    return highest + log(sum(exp(score - highest) for score in scores)) if isfinite(highest) else 0.0
 
 
 def graph_drafter(head: EagleHead, target: Model, tree_config: TreeConfig | None = None) -> GraphDrafter:

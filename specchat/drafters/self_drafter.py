@@ -16,6 +16,7 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import SelfDraftingModel
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
+from specchat.forward.native_sampling import rank_rows
 
 CHAIN_LENGTH = 4
 SHORTLIST = 8  # best tokens that get a probability
@@ -59,7 +60,7 @@ class SelfDrafter(Drafter, ABC):
             cache.commit([0])  # until `propose` rolls back
             paths = [tree.path_tokens(leaf)] if context.sampler.has_penalties else None
             rows = LogitRows([len(context.tokens) - 1 + index], paths)
-            best = context.sampler.rank(logits, rows, context.seen_tokens, count=SHORTLIST)
+            best = rank_rows(logits, context.sampler, rows, context.seen_tokens, count=SHORTLIST)
             probability *= float(best.scores[0].softmax(-1)[0])
             leaf = tree.add_siblings(best.token_ids[0, :siblings].tolist(), leaf, self.name)
             if probability < self.min_chain_probability:

@@ -18,6 +18,7 @@ from specchat.engine.hidden_states import storage_bytes
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.engine.truncation import keep_top_k
+from specchat.forward.native_sampling import rank_rows
 
 CANDIDATES_PER_TOKEN = 8
 # Acceptance probability of the candidate of each rank, which gives the shape of the tree.
@@ -105,7 +106,7 @@ class TokenRecycling(Drafter):
         paths = [tree.path_tokens(node)] if sampler.has_penalties else None
         rows = LogitRows([len(context.tokens) - 1 + tree.depths[node]], paths, torch.tensor(ids, device=device))
         logits = torch.tensor([[logit for _token, logit in candidates]], device=device)
-        return sampler.rank(logits, rows, seen, count=len(ids)).token_ids[0].tolist()
+        return rank_rows(logits, sampler, rows, seen, len(ids)).token_ids[0].tolist()
 
 
 def build(_resources: object) -> Drafter:

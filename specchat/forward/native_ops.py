@@ -52,6 +52,7 @@ ARGUMENT_TYPES = {
     "packed_linear": (_POINTER, _POINTER, _INT64, _POINTER, _POINTER) + (_INT64,) * 4,
     "decoder_stack": (_POINTER,) * 2,
     "sample_rows": (_POINTER,) * 5 + (_INT64,) * 4,
+    "rank_rows": (_POINTER,) * 6 + (_INT64,) * 4,
     "gated_delta": (_POINTER,) * 9 + (_INT64,) * 7,
     "delta_gates": (_POINTER,) * 5 + (_INT64,) * 2,
     "gated_rms_norm": (_POINTER,) * 4 + (_INT64, _INT64, _FLOAT),

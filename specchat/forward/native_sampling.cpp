@@ -108,16 +108,6 @@ class Row {
         }
     }
 
-    int32_t first_highest() const {
-        int32_t first = 0;
-        bool is_found = false;
-        for_each_from(largest, [&](Candidate each) {
-            if (!is_found) first = each.column;
-            is_found = true;
-        });
-        return first;
-    }
-
     // The `count` highest logits, the highest first: they are in blocks whose maxima are the highest.
     void highest(int64_t count, std::vector<Candidate>& kept) const {
         kept.clear();
@@ -182,42 +172,89 @@ void keep_top_k(Row& row, const Rules& rules, std::vector<Candidate>& kept) {
     cut_top_p(kept, rules.top_p, total);
 }
 
-// The best of some candidates with noise. Equal scores are ranked by column. Noise is bounded, so it is not computed
-// where it cannot make a candidate the best.
-struct NoisyBest {
-    const uint32_t* keys;
-    float temperature, score = -INFINITY;
-    int32_t column = 0;
+struct Ranked {
+    float score;
+    int32_t column;
 
-    float add(Candidate each) {
-        const float scaled = each.logit / temperature;
-        if (scaled + MAX_NOISE < score) return score;
-        const float noisy = scaled + gumbel_noise(keys, each.column);
-        if (noisy > score || (noisy == score && each.column < column)) score = noisy, column = each.column;
-        return noisy;
+    bool operator<(const Ranked& other) const {  // better ones first
+        return score > other.score || (score == other.score && column < other.column);
     }
 };
 
-// The token after a row, and whether its score is finite.
-void sample_row(Row& row, const Rules& rules, const uint32_t* keys, std::vector<Candidate>& kept, int64_t* sample) {
+// The best of some candidates with noise, the best first. Noise is bounded, so it is not computed where it cannot make
+// a candidate one of them.
+class NoisyBest {
+   public:
+    NoisyBest(std::vector<Ranked>& best, size_t count, const Rules& rules, const uint32_t* keys, const int64_t* tokens)
+        : best(best), count(count), temperature(float(rules.temperature)), keys(keys), tokens(tokens) {
+        best.clear();
+    }
+
+    void add(Candidate each) {
+        const float scaled = each.logit / temperature;
+        if (best.size() == count && scaled + MAX_NOISE < lowest()) return;
+        const int32_t token = tokens ? int32_t(tokens[each.column]) : each.column;
+        const Ranked ranked{scaled + gumbel_noise(keys, token), each.column};
+        if (best.size() == count) {
+            if (!(ranked < best.back())) return;
+            best.pop_back();
+        }
+        best.insert(std::upper_bound(best.begin(), best.end(), ranked), ranked);
+    }
+
+    float lowest() const { return best.back().score; }
+
+   private:
+    std::vector<Ranked>& best;
+    const size_t count;
+    const float temperature;
+    const uint32_t* keys;
+    const int64_t* tokens;  // of the columns; null: the columns are tokens
+};
+
+// What a thread needs memory for.
+struct Workspace {
+    Row row;
+    std::vector<Candidate> kept;
+    std::vector<Ranked> best;
+};
+
+// Ranks the `count` best columns of a row, or as many as the rules allow.
+void rank_row(Workspace& space, const Rules& rules, size_t count, const uint32_t* keys, const int64_t* tokens) {
+    Row& row = space.row;
     const float largest = row.maximum(), temperature = float(rules.temperature);
-    sample[0] = 0;
-    sample[1] = std::isfinite(largest);
-    if (!sample[1]) return;
-    sample[0] = row.first_highest();
-    if (rules.temperature <= 0) return;
-    NoisyBest best{keys, temperature};
+    if (rules.temperature <= 0) {
+        row.highest(int64_t(count), space.kept);
+        space.best.clear();
+        for (const Candidate& each : space.kept) space.best.push_back({each.logit, each.column});
+        return;
+    }
+    NoisyBest best(space.best, count, rules, keys, tokens);
     const float least = rules.min_p > 0 ? float(largest + rules.temperature * std::log(rules.min_p)) : -INFINITY;
     if (rules.top_k > 0 || rules.top_p < 1) {
-        rules.top_k > 0 ? keep_top_k(row, rules, kept) : find_nucleus(row, rules, kept);
-        for (const Candidate& each : kept)
+        rules.top_k > 0 ? keep_top_k(row, rules, space.kept) : find_nucleus(row, rules, space.kept);
+        for (const Candidate& each : space.kept)
             if (each.logit >= least) best.add(each);
-    } else {
-        const float lowest = best.add({largest, 0, int32_t(sample[0])});
-        const float floor = (lowest - MAX_NOISE) * temperature;
-        row.for_each_from(floor > least ? floor : least, [&](Candidate each) { best.add(each); });
+        return;
     }
-    sample[0] = best.column;
+    row.highest(int64_t(count), space.kept);
+    for (const Candidate& each : space.kept) best.add(each);
+    const float floor = (best.lowest() - MAX_NOISE) * temperature;
+    space.best.clear();
+    row.for_each_from(floor > least ? floor : least, [&](Candidate each) { best.add(each); });
+}
+
+// Calls rank(row number, workspace) for each row of logits, shared out to threads.
+template <class T, class Rank>
+void for_each_row(const T* logits, const Rules& rules, const uint8_t* allowed, int64_t count, int64_t stride,
+                  int64_t mask_stride, int64_t threads, const Rank& rank) {
+    in_parallel(count > 1 ? threads : 1, [&](int64_t part, int64_t parts) {
+        thread_local Workspace space;
+        for (int64_t i = count * part / parts; i < count * (part + 1) / parts; i++) {
+            space.row.load(logits + i * stride, allowed ? allowed + i * mask_stride : nullptr, rules.columns);
+            rank(i, space);
+        }
+    });
 }
 
 // logits [count, stride]; keys [count, 2]; allowed [count, mask_stride] or null -> samples [count, 2]: the token, and
@@ -225,12 +262,29 @@ void sample_row(Row& row, const Rules& rules, const uint32_t* keys, std::vector<
 template <class T>
 void sample_rows(const T* logits, const Rules* rules, const uint32_t* keys, const uint8_t* allowed, int64_t* samples,
                  int64_t count, int64_t stride, int64_t mask_stride, int64_t threads) {
-    in_parallel(count > 1 ? threads : 1, [&](int64_t part, int64_t parts) {
-        thread_local Row row;
-        thread_local std::vector<Candidate> kept;
-        for (int64_t i = count * part / parts; i < count * (part + 1) / parts; i++) {
-            row.load(logits + i * stride, allowed ? allowed + i * mask_stride : nullptr, rules->columns);
-            sample_row(row, *rules, keys + 2 * i, kept, samples + 2 * i);
+    for_each_row(logits, *rules, allowed, count, stride, mask_stride, threads, [&](int64_t i, Workspace& space) {
+        int64_t* sample = samples + 2 * i;
+        sample[0] = 0;
+        sample[1] = std::isfinite(space.row.maximum());
+        if (!sample[1]) return;
+        rank_row(space, *rules, 1, keys + 2 * i, nullptr);
+        sample[0] = space.best[0].column;
+    });
+}
+
+// The same for the `ranks` best columns of each row, whose tokens may be named: tokens [columns] or null -> their tokens
+// and scores [count, ranks]. A score of a column that the rules do not allow is -inf.
+template <class T>
+void rank_rows(const T* logits, const Rules* rules, const uint32_t* keys, const int64_t* tokens, int64_t* ids,
+               float* scores, int64_t ranks, int64_t count, int64_t stride, int64_t threads) {
+    for_each_row(logits, *rules, nullptr, count, stride, 0, threads, [&](int64_t i, Workspace& space) {
+        space.best.clear();
+        if (std::isfinite(space.row.maximum())) rank_row(space, *rules, size_t(ranks), keys + 2 * i, tokens);
+        for (int64_t rank = 0; rank < ranks; rank++) {
+            const bool is_found = rank < int64_t(space.best.size());
+            const Ranked ranked = is_found ? space.best[size_t(rank)] : Ranked{-INFINITY, 0};
+            ids[i * ranks + rank] = tokens ? tokens[ranked.column] : ranked.column;
+            scores[i * ranks + rank] = ranked.score;
         }
     });
 }
@@ -239,4 +293,5 @@ void sample_rows(const T* logits, const Rules* rules, const uint32_t* keys, cons
 
 extern "C" {
 EXPORT(sample_rows)
+EXPORT(rank_rows)
 }

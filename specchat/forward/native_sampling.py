@@ -6,12 +6,14 @@ They follow the rules of `engine/sampling.py`, without penalties and rejection s
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.sampling import LogitRows, Sampler
+from specchat.engine.sampling import LogitRows, Ranking, Sampler, SeenTokens
 from specchat.forward.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
 
 
@@ -25,27 +27,56 @@ class _Rules(ctypes.Structure):
 
 
 def can_sample(sampler: Sampler, rows: LogitRows, dtype: torch.dtype) -> bool:
-    """Whether the kernel knows all rules for these rows."""
+    """Whether the kernels know all rules for these rows."""
     has_other_rules = sampler.has_penalties or sampler.wants_draft_samples or rows.token_ids is not None
     return not has_other_rules and native_kernels().kernel("sample_rows", dtype) is not None
 
 
 def sample_rows(logits: Tensor, sampler: Sampler, rows: LogitRows) -> Tensor:
     """As `sampling.pack_samples`: the token after each row, and whether its score is a finite number. [N, 2]"""
-    count, size = logits.shape
-    columns, mask_size = min(sampler.vocab_size or size, size), 0
+    logits, (count, size) = logits.contiguous(), logits.shape
+    rules, mask_size = _rules(sampler, size), 0
     allowed = rows.allowed_mask.contiguous() if rows.allowed_mask is not None else None
     if allowed is not None:
         mask_size = allowed.shape[1]
-        check_border("sample_rows", allowed, (allowed, (count, max(mask_size, columns))))
-    if len(rows.positions) != count:
-        raise NativeBorderError(f"sample_rows: {count} rows of logits, and {len(rows.positions)} positions")
-    logits = logits.contiguous()
-    keys = np.array(sampler.noise_keys(rows.positions), dtype=np.int32) if sampler.temperature > 0 else None
-    samples = torch.empty(count, 2, dtype=torch.long)
-    rules = _Rules(sampler.temperature, sampler.top_p, sampler.min_p, sampler.top_k, columns)
+        check_border("sample_rows", allowed, (allowed, (count, max(mask_size, rules.columns))))
+    keys, samples = _noise_keys(sampler, rows, count), torch.empty(count, 2, dtype=torch.long)
     native_kernels().require_kernel("sample_rows", logits.dtype)(
-        logits.data_ptr(), ctypes.addressof(rules), keys.ctypes.data if keys is not None else None,
-        data_pointer(allowed), samples.data_ptr(), count, size, mask_size, torch.get_num_threads(),
+        logits.data_ptr(), ctypes.addressof(rules), keys.ctypes.data, data_pointer(allowed), samples.data_ptr(), count,
+        size, mask_size, torch.get_num_threads(),
     )  # fmt: skip
     return samples
+
+
+def rank_rows(
+    logits: Tensor, sampler: Sampler, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1
+) -> Ranking:
+    """As `Sampler.rank`, for drafters: by the kernel where it knows all rules. [N, V] -> [N, count]"""
+    has_other_rules = seen_tokens is not None or rows.allowed_mask is not None or sampler.wants_draft_samples
+    kernel = native_kernels().kernel("rank_rows", logits.dtype) if logits.is_cpu and not has_other_rules else None
+    if kernel is None:
+        return sampler.rank(logits, rows, seen_tokens, count)
+    logits, (row_count, size) = logits.contiguous(), logits.shape
+    count, tokens = min(count, size), rows.token_ids
+    rules = _rules(sampler if tokens is None else replace(sampler, vocab_size=None), size)
+    if tokens is not None:
+        check_border("rank_rows", tokens, (tokens, (size,)))
+    keys = _noise_keys(sampler, rows, row_count)
+    ids, scores = torch.empty(row_count, count, dtype=torch.long), torch.empty(row_count, count)
+    kernel(
+        logits.data_ptr(), ctypes.addressof(rules), keys.ctypes.data, data_pointer(tokens), ids.data_ptr(),
+        scores.data_ptr(), count, row_count, size, torch.get_num_threads(),
+    )  # fmt: skip
+    return Ranking(ids, scores)
+
+
+def _rules(sampler: Sampler, size: int) -> _Rules:
+    columns = min(sampler.vocab_size or size, size)
+    return _Rules(sampler.temperature, sampler.top_p, sampler.min_p, sampler.top_k, columns)
+
+
+def _noise_keys(sampler: Sampler, rows: LogitRows, count: int) -> NDArray[np.int32]:
+    """[count, 2]"""
+    if len(rows.positions) != count:
+        raise NativeBorderError(f"{count} rows of logits, and {len(rows.positions)} positions")
+    return np.array(sampler.noise_keys(rows.positions), dtype=np.int32)

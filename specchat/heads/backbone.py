@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.cache import SCRATCH_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, RowBatch
@@ -54,13 +54,13 @@ class HeadBackbone:
         self.dimensions, self._spec, self._loader = spec.dimensions, spec, loader
         dtype = target.pool.layout.dtype
         self._like = torch.empty(0, dtype=loader.dtype or dtype, device=loader.device)
-        self._inv_freq = spec.rope.inv_freq(spec.dimensions.rope_size).to(loader.device)
         self.pool = KVPool(KVLayout((spec.dimensions.kv_shape,) * spec.dimensions.layers, dtype, loader.device))
         sizes = self.dimensions
         dimensions = AttentionDimensions(sizes.heads, sizes.kv_heads, sizes.head_size, sizes.epsilon)
         # native kernels write to the cache, so the cache must have the dtype of the weights
         ops = select_fused_ops(dimensions, self._like) if self._like.dtype == dtype else TorchOps(dimensions)
         layers = [self._layer(index) for index in range(sizes.layers)]
+        self.rope_angles = self._rope_table(target.context_window).at  # of positions [N]
         self.stack = decoder_stack(layers, self.norm_weight("norm"), ops, [AttentionKind(ops, self.rope_angles)])
         self._embeddings, self._target = loader.optional("embed_tokens.weight"), target
         self.lm_head = loader.linear("lm_head") if "lm_head.weight" in spec.tensors else target.compute_logits
@@ -110,13 +110,16 @@ class HeadBackbone:
         """The mask of a batch; None when every row sees everything."""
         return build_attention_mask(batch, window, self.dimensions.heads // self.dimensions.kv_heads, self._like)
 
-    def rope_angles(self, positions: Tensor) -> RopeAngles:
-        cos, sin = cos_sin(positions.to(self._like.device), self._inv_freq, self._spec.rope.attention_factor)
-        return RopeAngles(cos[:, None].to(self._like), sin[:, None].to(self._like))
-
     def rms_norm(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         """RMS norm over the last dimension; without a weight, the rows unchanged."""
-        return rows if weight is None else functional.rms_norm(rows, weight.shape, weight, self.dimensions.epsilon)
+        return rows if weight is None else self.stack.ops.rms_norm(rows, weight)
+
+    def _rope_table(self, context_window: int) -> RopeAngles:
+        """The angles of all positions of a text, and of the draft tokens after it."""
+        positions = torch.arange(context_window + SCRATCH_ROWS, device=self._like.device)
+        inv_freq = self._spec.rope.inv_freq(self.dimensions.rope_size).to(self._like.device)
+        cos, sin = cos_sin(positions, inv_freq, self._spec.rope.attention_factor)
+        return RopeAngles(cos[:, None].to(self._like), sin[:, None].to(self._like))
 
     def norm_weight(self, name: str) -> Tensor | None:
         """The weight of a norm; some families store weight - 1."""

@@ -69,7 +69,9 @@ class Published:
 
 
 class FakeTarget:
-    """What a head needs of a target: embeddings, LM head and depth."""
+    """What a head needs of a target: embeddings, LM head, depth and context window."""
+
+    context_window = 65536
 
     def __init__(self, embedding: Tensor, output: Tensor, layers: int) -> None:
         self.embedding, self.output, self.vocab_size = embedding, output, len(output)

@@ -138,7 +138,7 @@ def test_a_block_is_compared_with_the_tokens_after_its_anchor():
 class PredictedTarget:
     """A target whose next hidden state is the output of a head for the last pair: the head is always right."""
 
-    vocab_size, hidden_state_layers, bytes = VOCABULARY, (), 0
+    vocab_size, hidden_state_layers, bytes, context_window = VOCABULARY, (), 0, 1024
 
     def __init__(self, head, layers):
         layout = head.pool.layout
