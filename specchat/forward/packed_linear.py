@@ -147,6 +147,8 @@ def blocks_of_8_bits(weight: WeightSource) -> StoredBlocks:
 def pack(blocks: StoredBlocks, native: NativeKernels) -> PackedPart:
     """The blocks in the order in which the kernel reads them; outputs are padded to whole packed blocks."""
     kind, (outputs, inputs) = PACKED_FORMATS[blocks.type_name], blocks.shape
+    if inputs % kind.block_inputs:
+        raise NativeBorderError(f"pack: {inputs} inputs are no whole blocks of {kind.block_inputs}")
     row_bytes, together = inputs // kind.block_inputs * kind.block_bytes, native.packed_outputs
     packed = empty_on_huge_pages(-(-outputs // together), native.packed_block_bytes(kind.file_number, inputs))
     for first, last in pairwise([*range(0, outputs, PACKED_OUTPUTS), outputs]):

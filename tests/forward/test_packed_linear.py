@@ -84,6 +84,14 @@ def test_the_number_of_threads_does_not_change_what_is_packed(kernels: NativeKer
 
 
 @needs_kernels
+def test_inputs_that_are_no_whole_blocks_are_not_packed(kernels: NativeKernels):
+    rows = torch.zeros(64, 2 * PACKED_FORMATS["Q4_K"].block_bytes, dtype=torch.uint8)
+
+    with pytest.raises(NativeBorderError, match="576 inputs"):
+        pack(StoredBlocks("Q4_K", (64, 576), lambda first, last: rows[first:last]), kernels)
+
+
+@needs_kernels
 def test_a_weight_on_huge_pages_has_the_bytes_of_one_on_small_pages(kernels: NativeKernels, monkeypatch):
     blocks, _numbers = stored("Q6_K", outputs=700)
     small = pack(blocks, kernels).weight
