@@ -109,23 +109,41 @@ class StackPass {
     }
 
    private:
+    static constexpr int64_t MIN_SHARED_NUMBERS = 1 << 13;  // for fewer, starting a thread takes longer than the work
+
     const Stack& stack;
     const Pass& pass;
     Workspace<T>& space;
 
+    // Calls work(first, count) for parts of all rows, which have `size` numbers each.
+    template <class Work>
+    void share_rows(int64_t size, const Work& work) const {
+        in_parallel(pass.count * size < MIN_SHARED_NUMBERS ? 1 : pass.threads, [&](int64_t part, int64_t parts) {
+            const int64_t first = pass.count * part / parts, last = pass.count * (part + 1) / parts;
+            if (first < last) work(first, last - first);
+        });
+    }
+
     // Normalized rows in `out`, or the rows themselves.
     const T* norm(const T* rows, const void* weight, T* out) const {
         if (!weight) return rows;
-        Kernels<T>::rms_norm()(rows, static_cast<const T*>(weight), out, pass.count, stack.hidden_size,
-                               float(stack.epsilon), float(stack.norm_offset));
+        share_rows(stack.hidden_size, [&](int64_t first, int64_t count) {
+            const int64_t offset = first * stack.hidden_size;
+            Kernels<T>::rms_norm()(rows + offset, static_cast<const T*>(weight), out + offset, count, stack.hidden_size,
+                                   float(stack.epsilon), float(stack.norm_offset));
+        });
         return out;
     }
 
     // Adds the output of a module to the hidden states; returns what the next module reads.
     const T* add(T* hidden, const T* output, const void* weight, T* normed) const {
         if (weight) {
-            Kernels<T>::add_rms_norm()(hidden, output, static_cast<const T*>(weight), hidden, normed, pass.count,
-                                       stack.hidden_size, float(stack.epsilon), float(stack.norm_offset));
+            share_rows(stack.hidden_size, [&](int64_t first, int64_t count) {
+                const int64_t offset = first * stack.hidden_size;
+                Kernels<T>::add_rms_norm()(hidden + offset, output + offset, static_cast<const T*>(weight),
+                                           hidden + offset, normed + offset, count, stack.hidden_size,
+                                           float(stack.epsilon), float(stack.norm_offset));
+            });
             return normed;
         }
         for (int64_t i = 0; i < pass.count * stack.hidden_size; i++)
@@ -193,7 +211,10 @@ class StackPass {
         const T* gate_up = multiply(layer.gate_up, input, space.gate_up);
         T* activated = sized(space.activated, pass.count * layer.down.inputs);
         const auto activate = layer.is_gelu ? Kernels<T>::gelu_and_mul() : Kernels<T>::silu_and_mul();
-        activate(gate_up, activated, pass.count, layer.down.inputs);
+        const int64_t size = layer.down.inputs;
+        share_rows(size, [&](int64_t first, int64_t count) {
+            activate(gate_up + first * 2 * size, activated + first * size, count, size);
+        });
         return multiply(layer.down, activated, space.output);
     }
 
