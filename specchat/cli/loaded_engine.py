@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from specchat.permanent_objects import permanent_objects
+
 if TYPE_CHECKING:
     from specchat.loading.load_engine import Engine
     from specchat.profile import Profile
@@ -15,9 +17,10 @@ def load_engine_here(profile: Profile) -> Engine:
 
     It recalls no other conversation: a question that was asked before would be drafted from its stored answer.
     """
-    from specchat.loading.load_engine import load_engine
+    with permanent_objects():
+        from specchat.loading.load_engine import load_engine
 
-    engine = load_engine(profile)
+        engine = load_engine(profile)
     for notice in engine.models.notices:
         print(f"specchat: {notice}", file=sys.stderr)
     return engine

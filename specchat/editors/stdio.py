@@ -5,7 +5,6 @@ bytes only; the framing of messages is in `acp/line_stream.py` and `lsp/message_
 """
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -21,6 +20,7 @@ from typing import Any, NoReturn
 from specchat.errors import HostError
 from specchat.host.spawn import runtime_folder
 from specchat.log_file import log_to_stderr
+from specchat.permanent_objects import permanent_objects
 
 MAX_LOG_FILES = 5
 READ_BYTES = 2**18
@@ -50,14 +50,12 @@ def run_stdio_server(
 ) -> NoReturn:
     """Run a server to its end and exit with its code; an error before that goes to the original stderr.
 
-    `make_server` imports the library of its protocol, which is slow, so the garbage collector pauses for it.
+    `make_server` imports the library of its protocol, which is slow.
     """
     descriptors = redirect_stdio(log_name, keeps_stderr=keeps_stderr)
     try:
-        gc.disable()  # the libraries create a hundred thousand permanent objects; collecting doubles the time
-        server = make_server(descriptors)
-        gc.freeze()
-        gc.enable()
+        with permanent_objects():
+            server = make_server(descriptors)
         code = asyncio.run(server)
     except BaseException:
         sys.stderr.flush()

@@ -17,6 +17,7 @@ from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.protocol import request_from_json
 from specchat.host.spawn import configuration_hash, history_path
 from specchat.models.context_window import trained_context_window
+from specchat.permanent_objects import permanent_objects
 from specchat.profile import SERVER_BACKENDS, Profile, load_profile
 from specchat.profile.validation import SettingsSource, merge_sources
 
@@ -92,9 +93,10 @@ def _load_engine(profile: Profile, progress: Callable[[Event], None], cancelled:
         from specchat.fleet.server_session import connect_server
 
         return connect_server(profile, progress)
-    from specchat.loading.load_engine import load_engine
+    with permanent_objects():
+        from specchat.loading.load_engine import load_engine
 
-    return load_engine(profile, progress, cancelled, past_texts=partial(past_texts, history_path()))
+        return load_engine(profile, progress, cancelled, past_texts=partial(past_texts, history_path()))
 
 
 def _make_completer(engine: LocalEngine) -> FimCompleter:

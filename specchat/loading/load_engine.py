@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -51,6 +50,7 @@ from specchat.models.thinking import import_parser
 from specchat.models.tokenizer import Tokenizer
 from specchat.models.vocabulary import check_same_tokens
 from specchat.paths import kv_folder
+from specchat.permanent_objects import collect_all
 from specchat.profile import BUILTIN_BACKEND, Models, Profile
 from specchat.profile.keys import AUTO, EXIT_OFF
 from specchat.profile.shipped_drafters import with_shipped_drafters
@@ -112,7 +112,7 @@ class Engine:
         """Free the memory of unused models now, and not at the next allocation; wait for what is being written."""
         if self.models.kv_files is not None:
             self.models.kv_files.wait()
-        gc.collect()
+        collect_all()
 
     def memory_bytes(self) -> dict[str, int]:
         models = {"target": self.resources.target, "draft": self.resources.draft_model}
