@@ -42,6 +42,7 @@ FULL_COOLDOWN_TOKEN_LOSS = 0.25  # expected loss in tokens; a smaller loss short
 MAX_INSTANT_COOLDOWN_STEPS = 8  # steps between two proposals of an instant drafter
 PLAIN_REFRESH_STEPS = 256  # steps after which a plain pass is run, to measure its cost again
 MAX_UNCHARGED_PREFILL_TOKENS = 32  # with more unread tokens, a draft does not measure the usual cost of the drafter
+DECISION_SHARE = 0.01  # share of the time for decisions that end in plain decoding
 IDLE_SPEED_RATIO = 1.02  # idle only below this multiple of plain speed: a falling speed changes the choice
 PREFILL_PAYBACK_TOKENS = 64.0  # tokens within which the prefill of a drafter must pay
 SPEED_EMA_WEIGHT = 0.03  # weight of the newest token in the tokens per second
@@ -80,6 +81,7 @@ class ChooserState:
         self.exploration_seconds: float | None = None  # time that trials may take now
         self.regret_seconds = 0.0  # time lost against plain decoding and not won back
         self.total_seconds = 0.0
+        self.decision_seconds = 0.0  # running mean of the time of a decision for plain decoding
         self.tokens_per_second: dict[tuple[str, bool], float] = {}  # running mean
         self.last_plain_step = 0
         self.prefill_seconds_per_token: dict[str, float] = {}  # by drafter
@@ -169,7 +171,7 @@ class Chooser(Drafter):
 
     def propose(self, context: DraftContext) -> DraftTree:
         """The tree with the most expected tokens per second, or a bare root."""
-        state, budget = self.state, self.device_load.budget_share(context.max_draft_tokens)
+        state, budget, started_at = self.state, self.device_load.budget_share(context.max_draft_tokens), self.clock()
         state.steps += 1
         self._is_stochastic = context.sampler.temperature > 0
         root = DraftTree(context.tokens[-1])
@@ -205,18 +207,27 @@ class Chooser(Drafter):
         else:
             best, best_tree = self._explore(estimates, best, best_tree, step)
         if best.name == PLAIN and speed <= IDLE_SPEED_RATIO / plain.seconds:
-            self._go_idle(context)
+            self._go_idle(context, self.clock() - started_at, plain.seconds)
         return self._record_choice(best.name, best_tree)
 
-    def _go_idle(self, context: DraftContext) -> None:
-        """Decide nothing until the next proposal or trial is due, if no draft is being compared."""
-        if not self._tracked_drafts:
-            candidates = [(self._candidate(name, context), self.drafters[name]) for name in self.drafter_order]
-            next_steps = [
-                candidate.next_propose_step if drafter.is_instant else candidate.next_trial_step
-                for candidate, drafter in candidates
-            ]
-            self._idle_until_step = min(next_steps, default=self.state.steps)
+    def _go_idle(self, context: DraftContext, decision_seconds: float, plain_seconds: float) -> None:
+        """Decide nothing until the next proposal or trial is due, if no draft is being compared.
+
+        Where instant drafters bring less than decisions take, these are not due in every step, either.
+        """
+        state = self.state
+        state.decision_seconds += EMA_WEIGHT * (min(decision_seconds, plain_seconds) - state.decision_seconds)
+        if self._tracked_drafts:
+            return
+        candidates = [(self._candidate(name, context), self.drafters[name]) for name in self.drafter_order]
+        next_steps = [
+            candidate.next_propose_step if drafter.is_instant else candidate.next_trial_step
+            for candidate, drafter in candidates
+        ]
+        gains = (candidate.gain_seconds for candidate, drafter in candidates if drafter.is_instant)
+        pays = max(gains, default=0.0) > state.decision_seconds
+        pause = 0 if pays else int(state.decision_seconds / (DECISION_SHARE * plain_seconds))
+        self._idle_until_step = max(min(next_steps, default=state.steps), state.steps + pause)
 
     def _best_instant(self, plain: StepEstimate, root: DraftTree, step: _StepInputs) -> tuple[StepEstimate, DraftTree]:
         """Let the instant drafters propose; the best of their trees, or the root."""

@@ -144,6 +144,27 @@ def test_while_no_drafter_pays_most_steps_are_idle(monkeypatch):
     assert 0 < wrong.asked - asked <= len(decided)
 
 
+def test_decisions_take_a_hundredth_of_the_time_while_no_drafter_pays(monkeypatch):
+    """Each of them takes a fifth of a pass here."""
+    clock, decided = SimulatedClock(), list[int]()
+    costs = Costs({1024: Curve({1: 1.0, 16: 9.0})})
+    chooser = Chooser({"wrong": Wrong(clock), "counting": Counting()}, costs, clock=clock)
+    trusted = costs.trusted_pass_seconds
+
+    def slow(length, rows):
+        decided.append(length)
+        clock.now += 0.2
+        return trusted(length, rows)
+
+    monkeypatch.setattr(costs, "trusted_pass_seconds", slow)
+    written(chooser, 60)
+    decided.clear()
+
+    written(chooser, 100, start=63)
+
+    assert 1 <= len(decided) <= 0.015 * 100 / 0.2
+
+
 def test_a_slow_drafter_that_declares_itself_instant_proposes_rarely():
     asked = list[int]()
     for seconds in (0.01, 0.1, 1.0):
