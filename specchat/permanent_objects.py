@@ -11,7 +11,6 @@ import gc
 from collections.abc import Generator
 from contextlib import contextmanager
 
-
 atexit.register(gc.unfreeze)  # libraries report what is alive after the last collection as leaked
 
 

@@ -211,14 +211,12 @@ class Chooser(Drafter):
         return self._record_choice(best.name, best_tree)
 
     def _go_idle(self, context: DraftContext, decision_seconds: float, plain_seconds: float) -> None:
-        """Decide nothing until the next proposal or trial is due, if no draft is being compared.
+        """Decide nothing until the next proposal or trial is due.
 
         Where instant drafters bring less than decisions take, these are not due in every step, either.
         """
         state = self.state
         state.decision_seconds += EMA_WEIGHT * (min(decision_seconds, plain_seconds) - state.decision_seconds)
-        if self._tracked_drafts:
-            return
         candidates = [(self._candidate(name, context), self.drafters[name]) for name in self.drafter_order]
         next_steps = [
             candidate.next_propose_step if drafter.is_instant else candidate.next_trial_step

@@ -148,7 +148,7 @@ def test_decisions_take_a_hundredth_of_the_time_while_no_drafter_pays(monkeypatc
     """Each of them takes a fifth of a pass here."""
     clock, decided = SimulatedClock(), list[int]()
     costs = Costs({1024: Curve({1: 1.0, 16: 9.0})})
-    chooser = Chooser({"wrong": Wrong(clock), "counting": Counting()}, costs, clock=clock)
+    chooser = Chooser({"wrong": Wrong(clock), "other": Wrong(clock)}, costs, clock=clock)
     trusted = costs.trusted_pass_seconds
 
     def slow(length, rows):
