@@ -27,6 +27,7 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftSample, DraftTree
 from specchat.forward.batch import RowBatch
+from specchat.forward.native_draft import DraftedNodes, NativeTreeDrafter, PairsEnd, TreeLimits
 from specchat.forward.native_sampling import rank_rows
 
 if TYPE_CHECKING:
@@ -55,14 +56,23 @@ class EagleDrafter(PairDrafter["EagleHead"]):
         self.tree_config = tree_config or (TreeConfig() if target.supports_trees else CHAIN_CONFIG)
         super().__init__(head, target, self.tree_config.max_draft_tokens)
         self._graph_drafter = graph_drafter(head, target, self.tree_config)
+        self._native = _native_drafter(head, self.tree_config)
 
     def _draft(self, context: DraftContext, max_draft_tokens: int) -> DraftTree:
         if self._graph_drafter.is_possible and not context.sampler.has_penalties:
             return self._draft_on_device(context, max_draft_tokens)
-        head_output = self._prefill(context.tokens)
+        last_chunk = self._prefill_to_last_chunk(context.tokens)
+        builder, fused, native = _TreeBuilder(self, context, max_draft_tokens), self.head.fuse(last_chunk), self._native
+        if native is not None and native.can_continue(len(fused), context.sampler):
+            embedded = self._embed(self._following_tokens(context.tokens, len(fused)))
+            end = PairsEnd(fused, embedded, self.cache, self._first_position, max_draft_tokens)
+            builder.add_nodes(native.draft(end, context.sampler))
+            self.cache.commit(list(range(len(fused))))
+            return builder.to_draft_tree()
+        head_output = self._prefill_pairs(context.tokens, fused, logit_rows=1)
         committed_pairs = self.cache.length
         try:
-            return _TreeBuilder(self, context, max_draft_tokens).build(head_output)
+            return builder.build(head_output)
         finally:
             self.cache.rollback(committed_pairs)
 
@@ -96,11 +106,6 @@ class EagleDrafter(PairDrafter["EagleHead"]):
             mask[:, :outdated] = False
         return RowBatch(tokens, torch.full((count,), position), mask, length, self._first_position)
 
-    def _prefill(self, tokens: list[int]) -> HeadOutput:
-        """Compute the new pairs of the text; returns the output of the last one."""
-        last_chunk = self._prefill_to_last_chunk(tokens)
-        return self._prefill_pairs(tokens, self.head.fuse(last_chunk), logit_rows=1)
-
 
 class _TreeBuilder:
     """Builds one tree level by level: each pass of the head computes the best nodes of the last level."""
@@ -132,6 +137,11 @@ class _TreeBuilder:
         for child in children:
             parent = ROOT if child.parent is None else child.parent + 1  # behind the root
             self.nodes.append(_DraftNode(child.token, parent, child.log_probability))
+
+    def add_nodes(self, nodes: DraftedNodes) -> None:
+        """Add the nodes that a native kernel computed."""
+        for token, parent, log_probability in zip(nodes.tokens, nodes.parents, nodes.log_probabilities, strict=True):
+            self.nodes.append(_DraftNode(token, parent + 1, log_probability))  # behind the root
 
     def add_samples(self, samples: list[DraftSample]) -> None:
         """Add a chain that was sampled on the device, as long as it may be."""
@@ -205,6 +215,14 @@ class _TreeBuilder:
             tokens.append(self.nodes[node_id].token)
             node_id = self.nodes[node_id].parent
         return tokens[::-1]
+
+
+def _native_drafter(head: EagleHead, config: TreeConfig) -> NativeTreeDrafter | None:
+    """What drafts on a CPU with this head, where all of its operations are native kernels."""
+    if head.network is None:
+        return None
+    limits = TreeLimits(config.depth, config.width, config.min_level_probability, MIN_LOG_PROBABILITY)
+    return NativeTreeDrafter(head.network, limits)
 
 
 def _log_sum_exp(scores: list[float]) -> float:

@@ -185,6 +185,10 @@ class Sampler:
             return None
         return NoiseInputs(self.noise_keys(rows.positions), self.temperature, 1.0, self.vocab_size)
 
+    def over_all_columns(self) -> Sampler:
+        """For a reduced vocabulary, which has no padding."""
+        return replace(self, vocab_size=None)
+
     def noise_keys(self, positions: list[int]) -> list[tuple[int, int]]:
         """What the noise after each of these positions is made from."""
         return [_hash_keys(self.seed, position) for position in positions]

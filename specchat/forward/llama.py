@@ -174,6 +174,12 @@ class LlamaModel:
         rows = table[tokens.to(table.device)].to(self.device, non_blocking=True)
         return rows if self._embedding_scale == 1.0 else rows * self._embedding_scale
 
+    @property
+    def embedding_table(self) -> Tensor | None:
+        """The input embeddings as the layers read them [V, D]; None where they are scaled or on another device."""
+        table = self.weights.embedding
+        return table if self._embedding_scale == 1.0 and table.device == self.device else None
+
     @torch.inference_mode()
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         return self.weights.lm_head(hidden_states)

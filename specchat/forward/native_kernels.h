@@ -1,4 +1,4 @@
-// The kernels that native_stack.cpp calls, as the other files export them, and what it shares with Python.
+// The kernels that others of these files call, as they are exported, and what they share with Python.
 
 #pragma once
 
@@ -8,6 +8,13 @@
 struct PackedPart {
     const uint8_t* weights;
     int64_t outputs, format, offset;
+};
+
+// Rules of sampling (engine/sampling.py).
+struct Rules {
+    double temperature, top_p, min_p;  // 0: the highest logit; 1 and 0: nothing is left out
+    int64_t top_k;                     // 0: all
+    int64_t columns;                   // that may be sampled; those after them are padding
 };
 
 template <class T>
@@ -40,6 +47,10 @@ using Attention = void(const T* queries, const Stored* keys, const Stored* value
                        float cap, const T* sinks);
 
 template <class T>
+using RankRows = void(const T* logits, const Rules* rules, const uint32_t* keys, const int64_t* tokens,
+                      int64_t* columns, float* scores, int64_t ranks, int64_t count, int64_t stride, int64_t threads);
+
+template <class T>
 using QkNormRopeInt8 = QkNormRope<T, int8_t>;
 
 template <class T>
@@ -56,7 +67,8 @@ using AttentionInt8 = Attention<T, int8_t>;
     DO(QkNormRope, qk_norm_rope)         \
     DO(Attention, attention)             \
     DO(QkNormRopeInt8, qk_norm_rope_int8) \
-    DO(AttentionInt8, attention_int8)
+    DO(AttentionInt8, attention_int8)    \
+    DO(RankRows, rank_rows)
 
 extern "C" {
 #define DECLARE(TYPE, NAME)                \

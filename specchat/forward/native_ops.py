@@ -53,6 +53,7 @@ ARGUMENT_TYPES = {
     "decoder_stack": (_POINTER,) * 2,
     "sample_rows": (_POINTER,) * 5 + (_INT64,) * 4,
     "rank_rows": (_POINTER,) * 6 + (_INT64,) * 4,
+    "draft_tree": (_POINTER,) * 3,
     "gated_delta": (_POINTER,) * 9 + (_INT64,) * 7,
     "delta_gates": (_POINTER,) * 5 + (_INT64,) * 2,
     "gated_rms_norm": (_POINTER,) * 4 + (_INT64, _INT64, _FLOAT),
@@ -102,6 +103,11 @@ class NativeKernels:
         """The size of a structure of native_stack.cpp; needs a library."""
         assert self.library is not None
         return ctypes.CFUNCTYPE(_INT64, _INT64)(("stack_bytes", self.library))(index)
+
+    def draft_bytes(self, index: int) -> int:
+        """The size of a structure of native_draft.cpp; needs a library."""
+        assert self.library is not None
+        return ctypes.CFUNCTYPE(_INT64, _INT64)(("draft_bytes", self.library))(index)
 
     def kernel(self, name: str, dtype: torch.dtype) -> Kernel | None:
         """One of ARGUMENT_TYPES for a dtype; None when it does not exist."""

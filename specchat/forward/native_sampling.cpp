@@ -18,13 +18,6 @@ constexpr int BLOCK = 64;                // columns with one maximum
 constexpr double SHORTLISTS[] = {1e-3, 1e-6, 0};  // the least probability of the tokens that top-p looks at
 constexpr int SORTED_TOGETHER = 32;
 
-// Numbers of 8 bytes only, so that Python describes them without gaps.
-struct Rules {
-    double temperature, top_p, min_p;  // 0: the highest logit; 1 and 0: nothing is left out
-    int64_t top_k;                     // 0: all
-    int64_t columns;                   // that may be sampled; those after them are padding
-};
-
 struct Candidate {
     float logit, weight;  // e^((logit - the largest) / temperature), where it is needed
     int32_t column;
@@ -272,10 +265,10 @@ void sample_rows(const T* logits, const Rules* rules, const uint32_t* keys, cons
     });
 }
 
-// The same for the `ranks` best columns of each row, whose tokens may be named: tokens [columns] or null -> their tokens
-// and scores [count, ranks]. A score of a column that the rules do not allow is -inf.
+// The `ranks` best columns of each row and their scores [count, ranks]; that of a column that the rules do not allow is
+// -inf. The noise of a column is that of its token: tokens [columns], or null where the columns are tokens.
 template <class T>
-void rank_rows(const T* logits, const Rules* rules, const uint32_t* keys, const int64_t* tokens, int64_t* ids,
+void rank_rows(const T* logits, const Rules* rules, const uint32_t* keys, const int64_t* tokens, int64_t* columns,
                float* scores, int64_t ranks, int64_t count, int64_t stride, int64_t threads) {
     for_each_row(logits, *rules, nullptr, count, stride, 0, threads, [&](int64_t i, Workspace& space) {
         space.best.clear();
@@ -283,7 +276,7 @@ void rank_rows(const T* logits, const Rules* rules, const uint32_t* keys, const 
         for (int64_t rank = 0; rank < ranks; rank++) {
             const bool is_found = rank < int64_t(space.best.size());
             const Ranked ranked = is_found ? space.best[size_t(rank)] : Ranked{-INFINITY, 0};
-            ids[i * ranks + rank] = tokens ? tokens[ranked.column] : ranked.column;
+            columns[i * ranks + rank] = ranked.column;
             scores[i * ranks + rank] = ranked.score;
         }
     });

@@ -6,7 +6,6 @@ They follow the rules of `engine/sampling.py`, without penalties and rejection s
 from __future__ import annotations
 
 import ctypes
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,8 +16,8 @@ from specchat.engine.sampling import LogitRows, Ranking, Sampler, SeenTokens
 from specchat.forward.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
 
 
-class _Rules(ctypes.Structure):
-    """`Rules` of native_sampling.cpp."""
+class SamplingRules(ctypes.Structure):
+    """`Rules` of the kernels."""
 
     _fields_ = (
         *((name, ctypes.c_double) for name in ("temperature", "top_p", "min_p")),
@@ -35,7 +34,7 @@ def can_sample(sampler: Sampler, rows: LogitRows, dtype: torch.dtype) -> bool:
 def sample_rows(logits: Tensor, sampler: Sampler, rows: LogitRows) -> Tensor:
     """As `sampling.pack_samples`: the token after each row, and whether its score is a finite number. [N, 2]"""
     logits, (count, size) = logits.contiguous(), logits.shape
-    rules, mask_size = _rules(sampler, size), 0
+    rules, mask_size = sampling_rules(sampler, size), 0
     allowed = rows.allowed_mask.contiguous() if rows.allowed_mask is not None else None
     if allowed is not None:
         mask_size = allowed.shape[1]
@@ -58,21 +57,22 @@ def rank_rows(
         return sampler.rank(logits, rows, seen_tokens, count)
     logits, (row_count, size) = logits.contiguous(), logits.shape
     count, tokens = min(count, size), rows.token_ids
-    rules = _rules(sampler if tokens is None else replace(sampler, vocab_size=None), size)
+    rules = sampling_rules(sampler if tokens is None else sampler.over_all_columns(), size)
     if tokens is not None:
         check_border("rank_rows", tokens, (tokens, (size,)))
     keys = _noise_keys(sampler, rows, row_count)
-    ids, scores = torch.empty(row_count, count, dtype=torch.long), torch.empty(row_count, count)
+    best, scores = torch.empty(row_count, count, dtype=torch.long), torch.empty(row_count, count)
     kernel(
-        logits.data_ptr(), ctypes.addressof(rules), keys.ctypes.data, data_pointer(tokens), ids.data_ptr(),
+        logits.data_ptr(), ctypes.addressof(rules), keys.ctypes.data, data_pointer(tokens), best.data_ptr(),
         scores.data_ptr(), count, row_count, size, torch.get_num_threads(),
     )  # fmt: skip
-    return Ranking(ids, scores)
+    return Ranking(best if tokens is None else tokens[best], scores)
 
 
-def _rules(sampler: Sampler, size: int) -> _Rules:
+def sampling_rules(sampler: Sampler, size: int) -> SamplingRules:
+    """For rows of so many columns."""
     columns = min(sampler.vocab_size or size, size)
-    return _Rules(sampler.temperature, sampler.top_p, sampler.min_p, sampler.top_k, columns)
+    return SamplingRules(sampler.temperature, sampler.top_p, sampler.min_p, sampler.top_k, columns)
 
 
 def _noise_keys(sampler: Sampler, rows: LogitRows, count: int) -> NDArray[np.int32]:

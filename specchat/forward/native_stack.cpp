@@ -4,81 +4,15 @@
 //
 // The functions know addresses and counts; native_stack.py has checked them.
 
-#include <vector>
-
-#include "native_kernels.h"
+#include "native_stack.h"
 
 namespace {
-
-// The structures have fields of 8 bytes only, so that Python describes them without gaps.
-
-struct LinearLayer {
-    const PackedPart* parts;  // null for a layer of floats
-    int64_t part_count;
-    const uint32_t* floats;
-    const void* bias;
-    int64_t inputs, padded_inputs, outputs;  // rows are padded with zeros
-};
-
-struct AttentionKind {
-    int64_t heads, kv_heads, size;
-    double epsilon, norm_offset, scale, cap;
-    const void* v_norm;
-};
-
-// Norms that a family does not have are null.
-struct Layer {
-    const void *input_norm, *attention_output_norm, *mlp_norm, *mlp_output_norm, *q_norm, *k_norm, *sinks;
-    LinearLayer qkv, attention_output, gate_up, down;
-    int64_t kind, window, kv_layer, writes_kv, is_gelu;
-};
-
-struct Stack {
-    const Layer* layers;
-    const AttentionKind* kinds;
-    int64_t hidden_size;
-    double epsilon, norm_offset;
-    const void* norm;
-};
-
-// Rows [count, hidden_size] of one pass, and the rows of the KV cache that they follow.
-struct Pass {
-    const void *rows, *attention_input;  // the input of the first attention where it is not the normalized rows
-    void *out, *selected;                // after the final norm; the states of selected layers, side by side
-    const int64_t* selected_layers;      // -1: after the final norm
-    int64_t selected_count, count, layer_count;
-    const int64_t* rotary;                // numbers of a head that are rotated, for each kind of attention
-    const void *const *cos, *const *sin;  // of each kind [count, rotary]
-    const uint8_t* const* masks;          // of each window; null: each row sees all rows
-    void *const *keys, *const *values;    // of each layer
-    const int64_t* strides;               // numbers between two heads of a layer
-    int64_t is_int8, first_row, kv_length, first_skipped, skipped_count, threads;
-};
-
-template <class T>
-struct Kernels {
-#define PICK(TYPE, NAME)              \
-    static TYPE<T>* NAME() {          \
-        if constexpr (std::is_same_v<T, float>) \
-            return NAME##_float32;    \
-        else                          \
-            return NAME##_bfloat16;   \
-    }
-    FOR_ALL_KERNELS(PICK)
-#undef PICK
-};
 
 template <class T>
 struct Workspace {
     std::vector<T> hidden, normed, padded, qkv, queries, attended, output, gate_up, activated;
     std::vector<float> scratch;
 };
-
-template <class N>
-N* sized(std::vector<N>& buffer, int64_t size) {
-    if (int64_t(buffer.size()) < size) buffer.resize(size_t(size));
-    return buffer.data();
-}
 
 template <class T>
 class StackPass {
@@ -152,26 +86,7 @@ class StackPass {
     }
 
     T* multiply(const LinearLayer& linear, const T* rows, std::vector<T>& buffer) const {
-        T* out = sized(buffer, pass.count * linear.outputs);
-        const T* bias = static_cast<const T*>(linear.bias);
-        rows = pad(rows, linear.inputs, linear.padded_inputs);
-        if (linear.parts)
-            Kernels<T>::packed_linear()(rows, linear.parts, linear.part_count, bias, out, pass.count,
-                                        linear.padded_inputs, linear.outputs, pass.threads);
-        else
-            Kernels<T>::linear()(rows, linear.floats, bias, out, pass.count, linear.padded_inputs, linear.outputs,
-                                 pass.threads);
-        return out;
-    }
-
-    const T* pad(const T* rows, int64_t size, int64_t padded_size) const {
-        if (size == padded_size) return rows;
-        T* padded = sized(space.padded, pass.count * padded_size);
-        for (int64_t row = 0; row < pass.count; row++) {
-            std::memcpy(padded + row * padded_size, rows + row * size, sizeof(T) * size);
-            std::memset(static_cast<void*>(padded + row * padded_size + size), 0, sizeof(T) * (padded_size - size));
-        }
-        return padded;
+        return ::multiply(linear, rows, pass.count, pass.threads, space.padded, buffer);
     }
 
     T* attend(const Layer& layer, const T* input) const {

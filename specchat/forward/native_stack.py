@@ -36,7 +36,7 @@ from specchat.forward.per_layer_input import PerLayerInput
 _POINTER, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 
-class _LinearLayer(ctypes.Structure):
+class LinearLayer(ctypes.Structure):
     """The structures of `native_stack.cpp`, which explains their fields."""
 
     _fields_ = (
@@ -57,7 +57,7 @@ class _Layer(ctypes.Structure):
     _fields_ = (
         *((f"{name}_norm", _POINTER) for name in ("input", "attention_output", "mlp", "mlp_output", "q", "k")),
         ("sinks", _POINTER),
-        *((name, _LinearLayer) for name in ("qkv", "attention_output", "gate_up", "down")),
+        *((name, LinearLayer) for name in ("qkv", "attention_output", "gate_up", "down")),
         *((name, _INT64) for name in ("kind", "window", "kv_layer", "writes_kv", "is_gelu")),
     )
 
@@ -83,7 +83,7 @@ STRUCTURES = (_Layer, _AttentionKind, _Stack, _Pass)  # in the order of `stack_b
 
 
 @dataclass(frozen=True)
-class _CacheAddresses:
+class CacheAddresses:
     """Where the rows of a slot lie, by layer."""
 
     keys: ctypes.Array[ctypes.c_void_p]
@@ -103,13 +103,13 @@ class NativeProgram:
         )
         self._ops_by_kv_layer = {layer.kv_layer: kinds[layer.kind] for layer in self._layers}
         self._attention_kinds = (_AttentionKind * len(kinds))(*map(_attention_kind, kinds))
-        self._hidden_size, self._input_size = self._layers[0].attention_output.outputs, self._layers[0].qkv.inputs
+        self.hidden_size, self.input_size = self._layers[0].attention_output.outputs, self._layers[0].qkv.inputs
         self._stack = _Stack(
-            ctypes.addressof(self._layers), ctypes.addressof(self._attention_kinds), self._hidden_size,
+            ctypes.addressof(self._layers), ctypes.addressof(self._attention_kinds), self.hidden_size,
             stack.ops.dimensions.epsilon, kinds[0].norm_offset, data_pointer(stack.norm),
         )  # fmt: skip
-        self._check_norms((stack.norm,), self._hidden_size)
-        self._addresses: WeakKeyDictionary[Slot, _CacheAddresses] = WeakKeyDictionary()
+        self._check_norms((stack.norm,), self.hidden_size)
+        self._addresses: WeakKeyDictionary[Slot, CacheAddresses] = WeakKeyDictionary()
 
     @classmethod
     def of(cls, stack: DecoderStack) -> NativeProgram | None:
@@ -121,6 +121,11 @@ class NativeProgram:
             return None
         kernel = native_kernels().kernel("decoder_stack", kinds[0].dtype)
         return cls(stack, kinds, kernel) if kernel is not None else None
+
+    @property
+    def address(self) -> int:
+        """Of the `Stack` for kernels."""
+        return ctypes.addressof(self._stack)
 
     def can_compute(self, rows: Tensor, batch: ForwardBatch) -> bool:
         """Whether all operations of this pass are native kernels: torch has those over many rows and scores."""
@@ -139,13 +144,13 @@ class NativeProgram:
     ) -> HiddenStates:
         """What `DecoderStack.forward` computes, after `can_compute`."""
         assert batch.kv_slot is not None and batch.kv_location is not None, "`can_compute` would have said no"
-        addresses, location = self._cache_addresses(batch.kv_slot), batch.kv_location(0)
+        addresses, location = self.cache_addresses(batch.kv_slot), batch.kv_location(0)
         masks = [batch.masks[window] for window in self._windows]
         rows = rows.contiguous()
         attention_input = attention_input.contiguous() if attention_input is not None else None
         self._check(rows, attention_input, angles, masks, location)
         out, selected_layers = torch.empty_like(rows), depth.hidden_state_layers
-        selected = rows.new_empty(len(rows), len(selected_layers) * self._hidden_size) if selected_layers else None
+        selected = rows.new_empty(len(rows), len(selected_layers) * self.hidden_size) if selected_layers else None
         tables = (
             (_INT64 * len(angles))(*(each.cos.shape[-1] for each in angles)),
             (_POINTER * len(angles))(*(each.cos.data_ptr() for each in angles)),
@@ -160,7 +165,7 @@ class NativeProgram:
             *map(ctypes.addressof, tables), addresses.is_int8, location.first_new_row, location.kv_length,
             location.skipped.start, len(location.skipped), torch.get_num_threads(),
         )  # fmt: skip
-        self._kernel(ctypes.addressof(self._stack), ctypes.addressof(native_pass))
+        self._kernel(self.address, ctypes.addressof(native_pass))
         return HiddenStates(out, selected)
 
     def _layer(self, index: int, layer: DecoderLayer) -> _Layer:
@@ -173,7 +178,7 @@ class NativeProgram:
         has_own_rows = attention.kv_source is None
         row = _Layer(
             *map(data_pointer, (*norms, attention.sinks)),
-            *(_linear_layer(each, self._dtype) for each in _linears(layer)),
+            *(linear_layer(each, self._dtype) for each in _linears(layer)),
             layer.attention_kind, self._windows.index(layer.sliding_window),
             index if has_own_rows else attention.kv_source, has_own_rows, isinstance(layer.mlp, GeGluMlp),
         )  # fmt: skip
@@ -206,14 +211,14 @@ class NativeProgram:
         """NativeBorderError where the kernels would read or write beyond a tensor."""
         count, kv_length = len(rows), location.kv_length
         inputs = rows if attention_input is None else attention_input
-        check_border("decoder_stack", rows, (rows, (count, self._hidden_size)), (inputs, (count, self._input_size)))
+        check_border("decoder_stack", rows, (rows, (count, self.hidden_size)), (inputs, (count, self.input_size)))
         for table, ops in zip(angles, self._kinds, strict=True):
             ops.check_location(location, count)
             ops.check_angles(rows, table.cos, table.sin)
         if any(mask is not None and mask.allowed.shape != (count, kv_length) for mask in masks):
             raise NativeBorderError(f"decoder_stack: a mask does not have the shape {count} x {kv_length}")
 
-    def _cache_addresses(self, slot: Slot) -> _CacheAddresses:
+    def cache_addresses(self, slot: Slot) -> CacheAddresses:
         """They are those of the slot as long as it lives."""
         if (known := self._addresses.get(slot)) is not None:
             return known
@@ -222,7 +227,7 @@ class NativeProgram:
             ops.check_cache(*pairs[layer])
         keys, values = ((_POINTER * len(pairs))(*(pair[part].data_ptr() for pair in pairs)) for part in (0, 1))
         strides = (_INT64 * len(pairs))(*(keys.stride(1) for keys, _values in pairs))
-        self._addresses[slot] = _CacheAddresses(keys, values, strides, slot.layout.is_int8)
+        self._addresses[slot] = CacheAddresses(keys, values, strides, slot.layout.is_int8)
         return self._addresses[slot]
 
 
@@ -265,7 +270,7 @@ def _is_native(layer: DecoderLayer, dtype: torch.dtype) -> bool:
         and attention.wide_norms is None
         and layer.per_layer_gate is None
         and layer.residual_scale == layer.output_scale == 1.0
-        and all(_linear_layer(each, dtype) is not None for each in _linears(layer))
+        and all(linear_layer(each, dtype) is not None for each in _linears(layer))
     )
 
 
@@ -275,7 +280,7 @@ def _linears(layer: DecoderLayer) -> tuple[Linear, Linear, Linear, Linear]:
     return attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj
 
 
-def _linear_layer(linear: Linear, dtype: torch.dtype) -> _LinearLayer | None:
+def linear_layer(linear: Linear, dtype: torch.dtype) -> LinearLayer | None:
     """None for a layer that is multiplied otherwise."""
     if not isinstance(linear, PackedLinear | NativeLinear):
         return None
@@ -283,8 +288,8 @@ def _linear_layer(linear: Linear, dtype: torch.dtype) -> _LinearLayer | None:
         return None
     bias, sizes = data_pointer(linear.bias), (linear.in_features, linear.padded_inputs, linear.out_features)
     if isinstance(linear, PackedLinear):
-        return _LinearLayer(ctypes.addressof(linear.part_table), len(linear.parts), None, bias, *sizes)
-    return _LinearLayer(None, 0, linear.weight.data_ptr(), bias, *sizes) if linear.weight.dtype == dtype else None
+        return LinearLayer(ctypes.addressof(linear.part_table), len(linear.parts), None, bias, *sizes)
+    return LinearLayer(None, 0, linear.weight.data_ptr(), bias, *sizes) if linear.weight.dtype == dtype else None
 
 
 def _attention_kind(ops: NativeOps) -> _AttentionKind:

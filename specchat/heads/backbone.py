@@ -25,6 +25,7 @@ from specchat.forward.decoder_layer import (
     SwiGluMlp,
 )
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.linear import Linear
 from specchat.forward.llama import LlamaModel
 from specchat.forward.moe import MixtureOfExperts
 from specchat.forward.native_stack import decoder_stack
@@ -44,6 +45,10 @@ def layer_count(target: Model) -> int:
     return len(target.weights.layers) if isinstance(target, LlamaModel) else len(target.pool.layout.shapes)
 
 
+def _lm_head_of(target: Model) -> Linear:
+    return target.weights.lm_head if isinstance(target, LlamaModel) else target.compute_logits
+
+
 class HeadBackbone:
     """The network of one head between its inputs and its logits, and the pool of its KV caches.
 
@@ -60,10 +65,10 @@ class HeadBackbone:
         # native kernels write to the cache, so the cache must have the dtype of the weights
         ops = select_fused_ops(dimensions, self._like) if self._like.dtype == dtype else TorchOps(dimensions)
         layers = [self._layer(index) for index in range(sizes.layers)]
-        self.rope_angles = self._rope_table(target.context_window).at  # of positions [N]
-        self.stack = decoder_stack(layers, self.norm_weight("norm"), ops, [AttentionKind(ops, self.rope_angles)])
+        self.angles = self._rope_table(target.context_window)  # of all positions
+        self.stack = decoder_stack(layers, self.norm_weight("norm"), ops, [AttentionKind(ops, self.angles.at)])
         self._embeddings, self._target = loader.optional("embed_tokens.weight"), target
-        self.lm_head = loader.linear("lm_head") if "lm_head.weight" in spec.tensors else target.compute_logits
+        self.lm_head = loader.linear("lm_head") if "lm_head.weight" in spec.tensors else _lm_head_of(target)
         self.draft_to_target_ids = spec.draft_to_target_ids().to(loader.device) if "d2t" in spec.tensors else None
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -71,6 +76,13 @@ class HeadBackbone:
         return (
             self._target.embed(tokens) if self._embeddings is None else functional.embedding(tokens, self._embeddings)
         )
+
+    @property
+    def embedding_table(self) -> Tensor | None:
+        """The input embeddings [V, D]; None where they are not a tensor as it is."""
+        if self._embeddings is not None or not isinstance(self._target, LlamaModel):
+            return self._embeddings
+        return self._target.embedding_table
 
     def forward(
         self,

@@ -45,7 +45,7 @@ class DFlashHead:
     def prefill(self, hidden_states: Tensor, position: int, cache: KVCache) -> None:
         """Commit keys and values of the target's hidden states [n, layers * D] of the tokens from `position` on."""
         rows = self._backbone.rms_norm(self._fc(hidden_states), self._feature_norm)
-        stack, rope = self._backbone.stack, self._backbone.rope_angles(torch.arange(position, position + len(rows)))
+        stack, rope = self._backbone.stack, self._backbone.angles.at(torch.arange(position, position + len(rows)))
         for index, layer in enumerate(stack.layers):
             assert isinstance(layer.self_attn, AttentionModule)
             cache.write(index, *layer.self_attn.project_qkv(rows, stack.ops, rope).cache_rows)

@@ -7,6 +7,7 @@ EAGLE-1, EAGLE-2 (the same weights), EAGLE-3 and MTP are such heads (`EagleHead`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from torch import Tensor
 from specchat.engine.cache import KVCache
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.forward.batch import HiddenStates, RowBatch
+from specchat.forward.native_draft import NativeTreeDrafter, PairNetwork
+from specchat.forward.native_stack import NativeStack
 from specchat.heads.backbone import HeadBackbone, layer_count
 from specchat.heads.spec import HeadSpec
 from specchat.models.tensor_files import WeightLoader
@@ -76,6 +79,22 @@ class PairHead:
         )
         first = 0 if logit_rows is None else len(residual) - logit_rows
         return self._output(states, slice(first, None))
+
+    @cached_property
+    def network(self) -> PairNetwork | None:
+        """What native kernels draft trees with; None where an operation of this head is no native kernel."""
+        backbone, token_ids = self._backbone, self.draft_to_target_ids
+        table, embeds_columns = backbone.embedding_table, False
+        if table is None and token_ids is not None:
+            table, embeds_columns = self.embed(token_ids), True
+        if not isinstance(backbone.stack, NativeStack) or table is None or table.dtype != backbone.angles.cos.dtype:
+            return None
+        network = PairNetwork(
+            backbone.stack, backbone.angles, table, embeds_columns, self._feature_norm, self._embedding_norm,
+            self._pair_projection, self._lm_head, token_ids, self.context_window, self._feedback_layer,
+            self.wiring.is_feature_first, self.wiring.residual_is_normed,
+        )  # fmt: skip
+        return network if NativeTreeDrafter.can_draft(network) else None
 
     @property
     def _feedback_layer(self) -> int:

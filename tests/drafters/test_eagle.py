@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from specchat.drafters.eagle import CHAIN_CONFIG, EagleDrafter, TreeConfig
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from specchat.forward.native_draft import NativeTreeDrafter
+from specchat.forward.native_ops import NativeBorderError, native_kernels
 from specchat.heads.pair_head import HeadOutput
 from tests.tiny import VOCABULARY, target, write
 from tests.tiny_heads import drafted, drafter_of, prefilled, read
@@ -16,6 +21,7 @@ from tests.tiny_heads import drafted, drafter_of, prefilled, read
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 KINDS = ["eagle", "eagle3", "mtp", "mtp latent"]
 EAGER = TreeConfig(depth=4, width=3, max_draft_tokens=12, min_level_probability=0.0)
+TRUNCATED = {"top-p": Sampler(0.7, top_p=0.8, seed=2), "top-k": Sampler(1.0, top_k=5, min_p=0.05, seed=3)}
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=5)}
 
 
@@ -84,7 +90,13 @@ def test_a_text_longer_than_its_window_is_cut_far_back(kind):
     assert drafter.cache.length == len(writing.tokens) - 1
 
 
-def test_cached_tokens_are_not_computed_again():
+@pytest.fixture
+def by_operations(monkeypatch):
+    """Trees grow by operations of torch, as where a head has other parts than native kernels."""
+    monkeypatch.setattr(NativeTreeDrafter, "can_continue", lambda *_arguments: False)
+
+
+def test_cached_tokens_are_not_computed_again(by_operations):
     writing, drafter = made()
     rows, run = list[int](), drafter.head.forward
     drafter.head.forward = lambda hidden, *rest: rows.append(len(hidden)) or run(hidden, *rest)  # type: ignore[method-assign]
@@ -97,7 +109,7 @@ def test_cached_tokens_are_not_computed_again():
     assert max(rows[1:]) == 3
 
 
-def test_only_the_last_pair_of_a_prompt_has_logits():
+def test_only_the_last_pair_of_a_prompt_has_logits(by_operations):
     writing, drafter = made(text=TEXT * 10)
     said, run = list[HeadOutput](), drafter.head.forward
     drafter.head.forward = lambda *asked: said.append(run(*asked)) or said[-1]  # type: ignore[method-assign]
@@ -125,7 +137,7 @@ def test_with_rejection_sampling_it_samples_a_chain_of_the_requested_length(kind
             assert abs(float(draw.probabilities.sum()) - 1) < 1e-5
 
 
-def test_a_level_is_one_pass():
+def test_a_level_is_one_pass(by_operations):
     writing, drafter = made()
     rows, run = list[int](), drafter.head.forward
     drafter.head.forward = lambda hidden, *rest: rows.append(len(hidden)) or run(hidden, *rest)  # type: ignore[method-assign]
@@ -134,6 +146,46 @@ def test_a_level_is_one_pass():
 
     assert 2 <= len(rows) <= EAGER.depth
     assert all(count <= EAGER.width for count in rows[1:])
+
+
+@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.parametrize("sampler", [*TRUNCATED, "greedy", "T1"])
+@pytest.mark.parametrize("growth", [EAGER, TreeConfig(), CHAIN_CONFIG], ids=["eager", "default", "chain"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "mtp"])
+def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, kind, growth, sampler):
+    rules, drawn = (SAMPLERS | TRUNCATED)[sampler], list[list[DraftTree]]()
+    for is_native in (True, False):
+        if not is_native:
+            monkeypatch.setattr(NativeTreeDrafter, "can_continue", lambda *_arguments: False)
+        writing, drafter = made(kind, growth, [token % 90 for token in range(3, 93)])  # longer than the head's window
+        trees = [drafted(writing, drafter, rules, budget) for budget in (12, 3, 1)]
+        write(writing, GenerationConfig(drafter, rules, max_draft_tokens=6, max_new_tokens=9))
+        read(writing, [*writing.tokens[:80], 5, 6, 8])
+        drawn.append([*trees, drafted(writing, drafter, rules)])
+        assert drafter.cache.length == len(writing.tokens) - 1 - drafter._first_position
+
+    assert len(drawn[0][0]) > 1
+    assert all(same(one, other) for one, other in zip(*drawn, strict=True))
+
+
+@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+def test_no_kernel_reads_beyond_the_tables_of_a_head():
+    writing, drafter = made()
+    network = drafter.head.network
+    assert network is not None and drafter._native is not None
+    few = replace(network, angles=network.angles.at(torch.arange(5)))
+    narrow = replace(network, embeddings=network.embeddings[:, :5].contiguous())
+
+    drafter._native = NativeTreeDrafter(few, drafter._native.limits)
+    with pytest.raises(NativeBorderError):
+        drafted(writing, drafter)
+    with pytest.raises(NativeBorderError):
+        NativeTreeDrafter(narrow, drafter._native.limits)
+
+
+def test_a_head_with_other_parts_than_kernels_drafts_by_operations():
+    assert made("mtp latent")[1].head.network is None
+    assert (made("eagle3")[1].head.network is not None) == (native_kernels().library is not None)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from specchat.engine.model import FINAL_NORM
+from specchat.forward import native_draft
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import BatchLimits, ForwardDepth
 from specchat.forward.llama import LlamaModel
-from specchat.forward.native_ops import NativeBorderError, native_kernels
+from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
 from specchat.forward.native_stack import STRUCTURES, NativeProgram, NativeStack
 from specchat.models.gguf_conversion import converted_gguf
 from specchat.models.llama_weights import load_llama
@@ -156,7 +157,12 @@ def test_a_mask_or_a_cache_that_does_not_fit_is_not_read():
                 stack.forward(rows, wrong, ForwardDepth(3))
 
 
-def test_python_and_the_kernel_have_structures_of_the_same_size():
-    sizes = [native_kernels().stack_bytes(index) for index in range(len(STRUCTURES))]
+@pytest.mark.parametrize(
+    ("structures", "size"),
+    [(STRUCTURES, NativeKernels.stack_bytes), (native_draft.STRUCTURES, NativeKernels.draft_bytes)],
+    ids=["stack", "draft"],
+)
+def test_python_and_the_kernel_have_structures_of_the_same_size(structures, size):
+    sizes = [size(native_kernels(), index) for index in range(len(structures))]
 
-    assert [ctypes.sizeof(each) for each in STRUCTURES] == sizes
+    assert [ctypes.sizeof(each) for each in structures] == sizes

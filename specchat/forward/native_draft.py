@@ -1,0 +1,202 @@
+"""Draft trees of heads over pairs in one call of a native kernel, where all of their operations are native kernels.
+
+`native_draft.cpp` grows the tree level by level as `drafters/eagle.py` does. Knows tensors; knows no drafter, no text
+and no file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specchat.engine.cache import KVCache
+from specchat.engine.sampling import Sampler
+from specchat.forward.decoder_layer import RopeAngles
+from specchat.forward.linear import Linear
+from specchat.forward.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
+from specchat.forward.native_sampling import sampling_rules
+from specchat.forward.native_stack import LinearLayer, NativeStack, linear_layer
+
+MAX_PAIRS = 32
+_POINTER, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+
+
+class _Head(ctypes.Structure):
+    """The structures of `native_draft.cpp`, which explains their fields."""
+
+    _fields_ = (
+        *((name, _POINTER) for name in ("stack", "feature_norm", "embedding_norm", "embeddings")),
+        ("embeds_columns", _INT64),
+        ("pair_projection", LinearLayer),
+        ("lm_head", LinearLayer),
+        ("tokens", _POINTER),
+        *((name, _INT64) for name in ("layer_count", "feedback_layer", "is_feature_first", "residual_is_normed")),
+        *((name, _INT64) for name in ("context_window", "depth", "width")),
+        *((name, _DOUBLE) for name in ("min_level_probability", "min_log_probability")),
+    )
+
+
+class _TextEnd(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("states", "embeddings", "rules", "keys")),
+        *((name, _INT64) for name in ("pairs", "max_draft_tokens", "first_position", "committed")),
+        *((name, _POINTER) for name in ("cos", "sin")),
+        ("rotary", _INT64),
+        *((name, _POINTER) for name in ("keys_of_layers", "values_of_layers", "strides")),
+        *((name, _INT64) for name in ("is_int8", "threads")),
+    )
+
+
+class _Nodes(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("tokens", "parents", "log_probabilities")),
+        *((name, _INT64) for name in ("capacity", "count")),
+    )
+
+
+STRUCTURES = (_Head, _TextEnd, _Nodes)  # in the order of `draft_bytes`
+
+
+@dataclass(frozen=True)
+class PairNetwork:
+    """What a head computes for pairs: norms, the projection of a pair or none, decoder layers, and the LM head."""
+
+    stack: NativeStack
+    angles: RopeAngles  # of all positions
+    embeddings: Tensor  # [rows, D]
+    embeds_columns: bool  # the rows are those of the columns of the logits, and not of tokens
+    feature_norm: Tensor | None
+    embedding_norm: Tensor | None
+    pair_projection: Linear | None
+    lm_head: Linear
+    token_ids: Tensor | None  # of the columns
+    context_window: int
+    feedback_layer: int  # whose states are the next inputs
+    is_feature_first: bool
+    residual_is_normed: bool
+
+
+@dataclass(frozen=True)
+class TreeLimits:
+    """As `drafters/device_tree.py` has them, and the least log-probability of a node."""
+
+    depth: int
+    width: int
+    min_level_probability: float
+    min_log_probability: float
+
+
+@dataclass(frozen=True)
+class PairsEnd:
+    """The last pairs of a text, and the rows of the head's cache that they follow."""
+
+    hidden_states: Tensor  # fused [n, D]
+    embeddings: Tensor  # [n, D]
+    cache: KVCache
+    first_position: int  # of the first row of the cache
+    max_draft_tokens: int
+
+
+@dataclass(frozen=True)
+class DraftedNodes:
+    """Nodes in the order in which they were found; the parent of a child of the last token is -1."""
+
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    log_probabilities: Sequence[float]  # of the whole path
+
+
+class NativeTreeDrafter:
+    """Drafts trees with one head, for all texts."""
+
+    def __init__(self, network: PairNetwork, limits: TreeLimits) -> None:
+        self.network, self.limits = network, limits
+        self._dtype = network.embeddings.dtype
+        self._kernel = native_kernels().require_kernel("draft_tree", self._dtype)
+        projection, lm_head = network.pair_projection, linear_layer(network.lm_head, self._dtype)
+        pair_projection = LinearLayer() if projection is None else linear_layer(projection, self._dtype)
+        assert lm_head is not None and pair_projection is not None, "`can_draft` would have said no"
+        self._columns = lm_head.outputs
+        self._head = _Head(
+            network.stack.program.address, data_pointer(network.feature_norm), data_pointer(network.embedding_norm),
+            network.embeddings.data_ptr(), network.embeds_columns, pair_projection, lm_head,
+            data_pointer(network.token_ids), len(network.stack.layers), network.feedback_layer,
+            network.is_feature_first, network.residual_is_normed, network.context_window, limits.depth, limits.width,
+            limits.min_level_probability, limits.min_log_probability,
+        )  # fmt: skip
+        self._check_network()
+
+    @staticmethod
+    def can_draft(network: PairNetwork) -> bool:
+        """Whether all operations of this network are native kernels."""
+        linears = (network.lm_head, *([network.pair_projection] if network.pair_projection is not None else []))
+        dtype = network.embeddings.dtype
+        return (
+            all(layer.sliding_window is None for layer in network.stack.layers)
+            and native_kernels().kernel("draft_tree", dtype) is not None
+            and all(linear_layer(each, dtype) is not None for each in linears)
+        )
+
+    @staticmethod
+    def can_continue(pairs: int, sampler: Sampler) -> bool:
+        """Whether the kernel knows all rules of this sampler, and computes so many pairs faster than torch."""
+        return pairs <= MAX_PAIRS and not (sampler.has_penalties or sampler.wants_draft_samples)
+
+    @torch.inference_mode()
+    def draft(self, end: PairsEnd, sampler: Sampler) -> DraftedNodes:
+        """Compute the pairs, and the children of all nodes that the head computes for the tree after them.
+
+        The rows of the pairs are in the cache then, uncommitted; what follows them there belongs to no text.
+        """
+        network, limits, cache = self.network, self.limits, end.cache
+        slot, count, width = cache.require_slot(), len(end.hidden_states), network.embeddings.shape[1]
+        states, embeddings = end.hidden_states.contiguous(), end.embeddings.contiguous()
+        check_border("draft_tree", network.embeddings, *((each, (count, width)) for each in (states, embeddings)))
+        last_row = cache.length + count + limits.depth * limits.width
+        position = end.first_position + cache.length + count  # of the first level behind the pairs
+        if count < 1 or last_row > slot.rows or position + limits.depth > len(network.angles.cos):
+            raise NativeBorderError(f"draft_tree: {count} pairs, row {last_row} of {slot.rows}, position {position}")
+        keys = np.array(sampler.noise_keys(list(range(position, position + limits.depth))), dtype=np.int32)
+        rules = sampling_rules(sampler if network.token_ids is None else sampler.over_all_columns(), self._columns)
+        capacity = limits.width * (1 + (limits.depth - 1) * limits.width)
+        numbers, log_probabilities = np.empty((2, capacity), dtype=np.int64), np.empty(capacity)
+        nodes = _Nodes(numbers[0].ctypes.data, numbers[1].ctypes.data, log_probabilities.ctypes.data, capacity, 0)
+        addresses = network.stack.program.cache_addresses(slot)
+        text_end = _TextEnd(
+            states.data_ptr(), embeddings.data_ptr(), ctypes.addressof(rules), keys.ctypes.data, count,
+            end.max_draft_tokens, end.first_position, cache.length, network.angles.cos.data_ptr(),
+            network.angles.sin.data_ptr(), network.angles.cos.shape[-1], ctypes.addressof(addresses.keys),
+            ctypes.addressof(addresses.values), ctypes.addressof(addresses.strides), addresses.is_int8,
+            torch.get_num_threads(),
+        )  # fmt: skip
+        self._kernel(ctypes.addressof(self._head), ctypes.addressof(text_end), ctypes.addressof(nodes))
+        found = nodes.count
+        return DraftedNodes(*(each[:found].tolist() for each in (numbers[0], numbers[1], log_probabilities)))
+
+    def _check_network(self) -> None:
+        """NativeBorderError where the kernel would read beyond a tensor."""
+        network, like = self.network, self.network.embeddings
+        size = network.stack.program.hidden_size
+        rows = self._columns if network.embeds_columns else len(like)
+        norms = [each for each in (network.feature_norm, network.embedding_norm) if each is not None]
+        check_border("draft_tree", like, (like, (rows, size)), *((norm, (size,)) for norm in norms))
+        for table in (network.angles.cos, network.angles.sin):
+            check_border("draft_tree", like, (table, (len(table), 1, table.shape[-1])))
+        tokens = network.token_ids
+        if tokens is not None:
+            check_border("draft_tree", tokens, (tokens, (self._columns,)))
+            if not network.embeds_columns and not 0 <= int(tokens.min()) <= int(tokens.max()) < len(like):
+                raise NativeBorderError("draft_tree: tokens without an embedding")
+        elif not network.embeds_columns and self._columns > len(like):
+            raise NativeBorderError(f"draft_tree: {len(like)} embeddings of {self._columns} tokens")
+        inputs = (2 * size, size) if network.pair_projection is not None else None
+        if inputs is not None and (self._head.pair_projection.inputs, self._head.pair_projection.outputs) != inputs:
+            raise NativeBorderError("draft_tree: the projection of a pair has another shape")
+        first_inputs = size if inputs is not None else 2 * size
+        if network.stack.program.input_size != first_inputs or self._head.lm_head.inputs != size:
+            raise NativeBorderError("draft_tree: matrices of other sizes than the hidden states")

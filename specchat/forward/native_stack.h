@@ -1,0 +1,102 @@
+// What describes a stack of decoder layers and a pass over it, for native_stack.cpp and those that call it.
+
+#pragma once
+
+#include <vector>
+
+#include "native_kernels.h"
+
+// The structures have fields of 8 bytes only, so that Python describes them without gaps.
+
+struct LinearLayer {
+    const PackedPart* parts;  // null for a layer of floats
+    int64_t part_count;
+    const uint32_t* floats;
+    const void* bias;
+    int64_t inputs, padded_inputs, outputs;  // rows are padded with zeros
+};
+
+struct AttentionKind {
+    int64_t heads, kv_heads, size;
+    double epsilon, norm_offset, scale, cap;
+    const void* v_norm;
+};
+
+// Norms that a family does not have are null.
+struct Layer {
+    const void *input_norm, *attention_output_norm, *mlp_norm, *mlp_output_norm, *q_norm, *k_norm, *sinks;
+    LinearLayer qkv, attention_output, gate_up, down;
+    int64_t kind, window, kv_layer, writes_kv, is_gelu;
+};
+
+struct Stack {
+    const Layer* layers;
+    const AttentionKind* kinds;
+    int64_t hidden_size;
+    double epsilon, norm_offset;
+    const void* norm;
+};
+
+// Rows [count, hidden_size] of one pass, and the rows of the KV cache that they follow.
+struct Pass {
+    const void *rows, *attention_input;  // the input of the first attention where it is not the normalized rows
+    void *out, *selected;                // after the final norm; the states of selected layers, side by side
+    const int64_t* selected_layers;      // -1: after the final norm
+    int64_t selected_count, count, layer_count;
+    const int64_t* rotary;                // numbers of a head that are rotated, for each kind of attention
+    const void *const *cos, *const *sin;  // of each kind [count, rotary]
+    const uint8_t* const* masks;          // of each window; null: each row sees all rows
+    void *const *keys, *const *values;    // of each layer
+    const int64_t* strides;               // numbers between two heads of a layer
+    int64_t is_int8, first_row, kv_length, first_skipped, skipped_count, threads;
+};
+
+template <class T>
+using DecoderStack = void(const Stack* stack, const Pass* pass);
+
+extern "C" {
+extern DecoderStack<float>* decoder_stack_float32;
+extern DecoderStack<bfloat16>* decoder_stack_bfloat16;
+}
+
+template <class T>
+struct Kernels {
+#define PICK(TYPE, NAME)              \
+    static TYPE<T>* NAME() {          \
+        if constexpr (std::is_same_v<T, float>) \
+            return NAME##_float32;    \
+        else                          \
+            return NAME##_bfloat16;   \
+    }
+    FOR_ALL_KERNELS(PICK)
+#undef PICK
+};
+
+template <class N>
+N* sized(std::vector<N>& buffer, int64_t size) {
+    if (int64_t(buffer.size()) < size) buffer.resize(size_t(size));
+    return buffer.data();
+}
+
+// rows [count, inputs] times a layer -> buffer [count, outputs]
+template <class T>
+T* multiply(const LinearLayer& linear, const T* rows, int64_t count, int64_t threads, std::vector<T>& padded,
+            std::vector<T>& buffer) {
+    T* out = sized(buffer, count * linear.outputs);
+    const T* bias = static_cast<const T*>(linear.bias);
+    const int64_t size = linear.inputs, padded_size = linear.padded_inputs;
+    if (size != padded_size) {
+        T* wider = sized(padded, count * padded_size);
+        for (int64_t row = 0; row < count; row++) {
+            std::memcpy(wider + row * padded_size, rows + row * size, sizeof(T) * size);
+            std::memset(static_cast<void*>(wider + row * padded_size + size), 0, sizeof(T) * (padded_size - size));
+        }
+        rows = wider;
+    }
+    if (linear.parts)
+        Kernels<T>::packed_linear()(rows, linear.parts, linear.part_count, bias, out, count, padded_size,
+                                    linear.outputs, threads);
+    else
+        Kernels<T>::linear()(rows, linear.floats, bias, out, count, padded_size, linear.outputs, threads);
+    return out;
+}
