@@ -11,7 +11,6 @@ linear.py quant_linear.py       matmuls with float weights, and with 8-bit and 4
 moe.py                          the MLP of a mixture of experts: router, experts, shared expert; heads use it, too
 expert_linear.py                its linear layers: each expert is read once a pass
 int4_linear.py triton_linear.py 4-bit weights of AWQ and GPTQ in one layout, and their product on a GPU
-quantize.py                     activations to 8 bits and back
 scaling.py                      the numbers that a family multiplies with or caps at
 rope.py                         rotary position embeddings and their scaling
 attention.py                    additive masks and softmax attention

@@ -1,5 +1,4 @@
-// The operations between two matmuls of a layer, for the few rows of a decoding pass: RMS norm, SwiGLU, GeGLU, soft caps,
-// and the quantization around integer matmuls.
+// The operations between two matmuls of a layer, for the few rows of a decoding pass: RMS norm, SwiGLU, GeGLU, soft caps.
 //
 // Each function is one loop over rows that computes in float32 and rounds once, when it stores. A row has the same bits
 // for every number of rows. One thread computes everything: the work takes microseconds, waking more threads takes
@@ -84,35 +83,6 @@ void soft_cap(const T* rows, T* out, int64_t count, int64_t size, float cap) {
     }
 }
 
-// Bytes around `zero_point`, at most `max_value` away from it, with one scale for each row.
-template <class T>
-void quantize(const T* rows, uint8_t* quantized, float* scales, int64_t count, int64_t size, int max_value,
-              int zero_point) {
-    for (int64_t row = 0; row < count; row++, rows += size, quantized += size) {
-        float largest = 1e-12f;
-#pragma omp simd reduction(max : largest)
-        for (int64_t i = 0; i < size; i++) {
-            const float magnitude = std::fabs(to_float(rows[i]));
-            largest = magnitude > largest ? magnitude : largest;
-        }
-        const float scale = scales[row] = largest / float(max_value);
-#pragma omp simd
-        for (int64_t i = 0; i < size; i++)
-            quantized[i] = uint8_t(int32_t(std::nearbyint(to_float(rows[i]) / scale)) + zero_point);
-    }
-}
-
-// Integer matmul results times the scale of their row, plus the bias, which may be null.
-template <class T>
-void dequantize(const float* sums, const float* scales, const T* bias, T* out, int64_t count, int64_t size) {
-    for (int64_t row = 0; row < count; row++, sums += size, out += size) {
-        const float scale = scales[row];
-#pragma omp simd
-        for (int64_t i = 0; i < size; i++)
-            out[i] = from_float<T>(sums[i] * scale + (bias ? to_float(bias[i]) : 0.0f));
-    }
-}
-
 }  // namespace
 
 extern "C" {
@@ -123,6 +93,4 @@ EXPORT(gelu_and_mul)
 EXPORT(clamped_swiglu)
 EXPORT(sigmoid_gate)
 EXPORT(soft_cap)
-EXPORT(quantize)
-EXPORT(dequantize)
 }

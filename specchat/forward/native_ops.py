@@ -59,8 +59,6 @@ ARGUMENT_TYPES = {
     "gated_rms_norm": (_POINTER,) * 4 + (_INT64, _INT64, _FLOAT),
     "mamba2_scan": (_POINTER,) * 8 + (_INT64,) * 5 + (_INT, _INT64),
     "convolution": (_POINTER,) * 5 + (_INT64,) * 3 + (_INT,),
-    "quantize": (_POINTER,) * 3 + (_INT64, _INT64, _INT, _INT),
-    "dequantize": (_POINTER,) * 4 + (_INT64, _INT64),
 }
 DTYPE_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 NO_MESSAGE = "no error message"

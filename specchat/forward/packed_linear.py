@@ -32,7 +32,14 @@ from gguf.quants import dequantize as gguf_dequantize
 from torch import Tensor
 
 from specchat.forward.linear import QuantLinear, WeightSource, tensor_bytes
-from specchat.forward.native_ops import Kernel, NativeBorderError, NativeKernels, data_pointer, native_kernels
+from specchat.forward.native_ops import (
+    DTYPE_NAMES,
+    Kernel,
+    NativeBorderError,
+    NativeKernels,
+    data_pointer,
+    native_kernels,
+)
 
 GROUP, SUPER_GROUPS = 32, 8  # inputs of a group, groups of a super-block
 PACKED_OUTPUTS = 512  # that are read before they are packed
@@ -130,6 +137,11 @@ def packed_linear(
         return None
     parts = tuple(pack(each, native) for each in weights)
     return PackedLinear(parts, bias, weights[0].shape[1], kernel)
+
+
+def multiplies_blocks() -> bool:
+    """Whether this CPU has kernels for blocks."""
+    return any(packed_kernel(native_kernels(), dtype) is not None for dtype in DTYPE_NAMES)
 
 
 def blocks_of_8_bits(weight: WeightSource) -> StoredBlocks:

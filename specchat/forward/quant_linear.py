@@ -3,7 +3,7 @@
 | format | on a CPU | on a CUDA GPU |
 |---|---|---|
 | `float` | packed by oneDNN | cuBLAS |
-| `int8` | activations quantized row by row, integer matmul of oneDNN | the same, in two parts (bitsandbytes) |
+| `int8` | blocks of Q8_0 (`packed_linear.py`), else oneDNN's | integer matmul, in two parts (bitsandbytes) |
 | `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | dequantized to bfloat16 |
 | `fp8` | e4m3, dequantized in every pass | activations in e4m3 too, one scale per row (`torch._scaled_mm`) |
 | `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | bitsandbytes' `gemm_4bit` |
@@ -28,8 +28,7 @@ from specchat.devices import GGUF_FORMAT, kind_of
 from specchat.errors import ModelError
 from specchat.forward.linear import ONEDNN_PACK_ROWS, TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
 from specchat.forward.native_ops import native_kernels
-from specchat.forward.packed_linear import GROUP, blocks_of_8_bits, packed_linear
-from specchat.forward.quantize import INT8_MAX, ZERO_POINT, absmax_scales, dequantize_rows, quantize_rows
+from specchat.forward.packed_linear import GROUP, blocks_of_8_bits, multiplies_blocks, packed_linear
 
 BLOCKS_OF_8_BITS = "q8_0"
 ScaledMatmul = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # [N, in], [out, in], [N, 1], [1, out] -> [N, out]
@@ -39,13 +38,16 @@ FP8 = torch.float8_e4m3fn
 FP8_MAX = 448  # the largest number of e4m3
 FP8_BITS_IN_BF16 = -0x7810  # 1000 0111 1111 0000: the sign, and e4m3's other bits where a bfloat16 has its exponent
 FP8_ALIGNMENT = 16  # fp8 matmuls of GPUs need shapes that are multiples of this
+INT8_MAX = 127  # the largest magnitude of a quantized row
 FINE_STEPS = 2 * INT8_MAX  # a rounding error of at most 0.5 becomes an int8
+ZERO_POINT = 128  # the unsigned byte that stands for 0
+MIN_ABSMAX = 1e-12  # a row with a smaller maximum becomes zeros
 INT7_MAX = 63  # CPUs without VNNI add two products of 8 x 7 bits in 16 bits
 
 
 @dataclass(frozen=True)
 class Int8Linear(QuantLinear):
-    """An int8 weight with a scale per output, multiplied as integers by oneDNN.
+    """An int8 weight with a scale per output, multiplied as integers by oneDNN, where no kernel multiplies blocks.
 
     Activations are quantized dynamically, with a scale per row. Integer sums do not depend on their order, so a row
     has the same bits in every batch.
@@ -59,9 +61,10 @@ class Int8Linear(QuantLinear):
     bias: Tensor | None
 
     def __call__(self, rows: Tensor, /) -> Tensor:
-        quantized, row_scales = quantize_rows(rows)
-        sums = _int8_matmul(quantized, self.weight, self.scales, self.zero_points)
-        return dequantize_rows(sums, row_scales, self.bias, rows.dtype)
+        row_scales = absmax_scales(rows, INT8_MAX)[:, None]
+        quantized = (rows / row_scales).round_().add_(ZERO_POINT).to(torch.uint8)
+        sums = _int8_matmul(quantized, self.weight, self.scales, self.zero_points).mul_(row_scales)
+        return (sums if self.bias is None else sums.add_(self.bias)).to(rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,11 @@ class Nf4DequantizedLinear(QuantLinear):
         return out if self.bias is None else out + self.bias
 
 
+def absmax_scales(rows: Tensor, max_value: int) -> Tensor:
+    """The divisor of each row that makes its largest number `max_value`. float32 [N]"""
+    return rows.abs().amax(dim=1).float().clamp_(min=MIN_ABSMAX).div_(max_value)
+
+
 def quant_linear(source: WeightSource, quant_format: str, bias: Tensor | None = None) -> QuantLinear:
     return QUANT_FORMATS[quant_format](source, bias)
 
@@ -217,6 +225,8 @@ def _int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     kind = kind_of(source.device)
     if kind.is_gpu and kind.has_bitsandbytes:
         return _two_part_int8_linear(source, bias)
+    if (packed := _packed_linear_of_8_bits(source, bias)) is not None:
+        return packed
     max_value = 0 if kind.is_gpu else max_safe_int8()
     weight = torch.empty(source.shape, dtype=torch.int8, device=source.device)
     scales = torch.empty(source.shape[0], device=source.device)
@@ -326,11 +336,14 @@ def _float_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
 
 
 def _linear_of_8_bit_blocks(source: WeightSource, bias: Tensor | None) -> QuantLinear:
-    """Blocks of Q8_0, which the kernel for GGUF files multiplies; floats where it cannot."""
-    has_blocks = source.device.type == "cpu" and source.shape[1] % GROUP == 0
-    dtype = source.read_rows(0, 1).dtype
-    packed = packed_linear([blocks_of_8_bits(source)], dtype, bias) if has_blocks else None
-    return packed or float_linear(source.all_rows(), bias)
+    return _packed_linear_of_8_bits(source, bias) or float_linear(source.all_rows(), bias)
+
+
+def _packed_linear_of_8_bits(source: WeightSource, bias: Tensor | None) -> QuantLinear | None:
+    """Blocks of Q8_0, which the kernel for GGUF files multiplies; None where it cannot."""
+    if source.device.type != "cpu" or source.shape[1] % GROUP:
+        return None
+    return packed_linear([blocks_of_8_bits(source)], source.read_rows(0, 1).dtype, bias)
 
 
 QUANT_FORMATS: Mapping[str, Callable[[WeightSource, Tensor | None], QuantLinear]] = {
@@ -359,6 +372,8 @@ def hardware_warning(quant_format: str, device: torch.device) -> str:
         )
     if quant_format == "fp8":
         return "CPUs have no fp8 matmul: weights are dequantized in every pass, which is slow; int8 is faster"
+    if quant_format == "int8" and multiplies_blocks():
+        return ""
     if quant_format == "int8" and max_safe_int8() == INT7_MAX:
         return "this CPU has no VNNI: int8 weights keep 7 bits"
     if quant_format == "int8" and not max_safe_int8():

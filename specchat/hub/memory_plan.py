@@ -64,12 +64,15 @@ def _nf4_double_bytes(matrix: Matrix) -> float:
     return matrix.parameters / 2 + (blocks + 4 * ceil(blocks / SCALES_PER_GROUP)) * matrix.count
 
 
+INT8_BLOCKS = "int8 blocks"  # what int8 is on a CPU: a scale for each 32 inputs
+
 # The bytes of a linear layer in each format.
 STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
     "float32": lambda matrix: 4 * matrix.parameters,
     "bf16": lambda matrix: BF16_BYTES * matrix.parameters,
     "fp8": _fp8_bytes,
     "int8": lambda matrix: matrix.parameters + 4 * matrix.rows * matrix.count,
+    INT8_BLOCKS: lambda matrix: matrix.parameters * 34 / 32,
     "nf4": _nf4_bytes,
     "nf4-double": _nf4_double_bytes,
     "gguf4": lambda matrix: 0.72 * matrix.parameters,  # blocks of a file: 4.5 to 5 bits, of some layers 6.6 or 8.5
@@ -125,7 +128,12 @@ def lm_head_copy_bytes(architecture: Architecture, quant_format: str, *, kind: D
     if not architecture.is_tied or (quant_format not in QUANTIZED_FORMATS and not is_packed):
         return 0
     tied = (matrix for matrix in architecture.matrices if matrix.kind == EMBEDDING)
-    return round(sum(STORAGE_FORMATS[quant_format](matrix) for matrix in tied))
+    stored = _stored_format(quant_format, kind)
+    return round(sum(STORAGE_FORMATS[stored](matrix) for matrix in tied))
+
+
+def _stored_format(quant_format: str, kind: DeviceKind) -> str:
+    return INT8_BLOCKS if quant_format == "int8" and not kind.is_gpu else quant_format
 
 
 def kv_cache_bytes(
@@ -193,7 +201,8 @@ class QuantizedModel:
         return 4 if self.quant_format == "float32" else BF16_BYTES
 
     def weight_bytes(self, *, kind: DeviceKind = CUDA) -> int:
-        weights = weight_bytes(self.architecture, self.quant_format, embeddings_on_cpu=self.embeddings_on_cpu)
+        stored = _stored_format(self.quant_format, kind)
+        weights = weight_bytes(self.architecture, stored, embeddings_on_cpu=self.embeddings_on_cpu)
         return weights + lm_head_copy_bytes(self.architecture, self.quant_format, kind=kind)
 
 

@@ -43,7 +43,7 @@ def test_quantized_experts_are_near_their_floats(weights, quant_format):
     for expert in range(EXPERTS):
         expected = rows @ weights[expert].T
         assert (experts.experts[expert](rows) - expected).norm() < 0.15 * expected.norm()
-    assert experts.bytes < weights.nbytes / 3
+    assert experts.bytes < 0.37 * weights.nbytes  # whole blocks of outputs
 
 
 @pytest.mark.parametrize("quant_format", ["float", "int8", "nf4"])

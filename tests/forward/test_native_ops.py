@@ -10,7 +10,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.forward import native_build, native_ops
 from specchat.forward.fused_ops import AttentionDimensions, NativeOps, TorchOps, select_fused_ops
-from specchat.forward.native_build import INSTRUCTION_SETS, PLAIN
+from specchat.forward.native_build import INSTRUCTION_SETS, PLAIN, InstructionSet, instruction_sets
 from specchat.forward.native_ops import native_kernels
 from tests.tiny import answer, target
 
@@ -59,6 +59,10 @@ needs_compiler = pytest.mark.skipif(COMPILED is None, reason="no C++ compiler he
 COPY = f'while [ "$1" != -o ]; do shift; done; cp {COMPILED._name if COMPILED else ""} "$2"'
 
 
+def instruction_sets_here() -> list[InstructionSet]:
+    return instruction_sets(torch.backends.cpu.get_cpu_capability(), native_ops.native_extensions())
+
+
 @needs_compiler
 def test_kernels_are_compiled_once_and_cached(compiler, cache):
     calls = compiler(COPY)
@@ -82,7 +86,7 @@ def test_another_instruction_set_of_torch_has_its_own_library(compiler, monkeypa
 
 @needs_compiler
 def test_the_library_of_the_wheel_is_used_before_any_compiler(compiler, wheel_folder):
-    calls, best = compiler("exit 1"), native_ops._instruction_sets()[0]
+    calls, best = compiler("exit 1"), instruction_sets_here()[0]
     (wheel_folder / best.library_name()).write_bytes(Path(COMPILED._name).read_bytes())
 
     assert f"compiled in the wheel, for {best.name}" == load_again().origin
@@ -93,7 +97,7 @@ def test_the_library_of_the_wheel_is_used_before_any_compiler(compiler, wheel_fo
 @pytest.mark.parametrize("content", [None, b"for a newer system"])
 def test_without_a_library_in_the_wheel_that_runs_here_the_compiler_makes_one(compiler, wheel_folder, content):
     compiler(COPY)
-    for each in native_ops._instruction_sets() if content else ():
+    for each in instruction_sets_here() if content else ():
         (wheel_folder / each.library_name()).write_bytes(content)
 
     assert "compiled here, for this CPU" == load_again().origin
@@ -116,7 +120,7 @@ def test_a_compiler_that_fails_is_quoted(compiler, cache):
     assert native.library is None
     assert "(native_ops.cpp:1: no <cmath>)" in native.missing_reason
     assert "install a C++ compiler" in native.missing_reason
-    assert len(native_ops._instruction_sets()) == calls()
+    assert len(instruction_sets_here()) == calls()
     assert [] == list(cache.iterdir())
 
 

@@ -9,15 +9,18 @@ import torch
 from torch.nn import functional
 
 from specchat.errors import ModelError
-from specchat.forward import linear
+from specchat.forward import linear, packed_linear
 from specchat.forward import quant_linear as module
 from specchat.forward.linear import WeightSource
+from specchat.forward.native_ops import NativeKernels, native_kernels
+from specchat.forward.packed_linear import PackedLinear
 from specchat.forward.quant_linear import (
     BLOCKS_OF_8_BITS,
     FP8,
     QUANT_FORMATS,
     DequantizedLinear,
     Fp8Linear,
+    Int8Linear,
     Nf4DequantizedLinear,
     Nf4PackedLinear,
     hardware_warning,
@@ -47,6 +50,11 @@ def weight(outputs, inputs, dtype=torch.bfloat16):
 
 def relative_error(output, expected):
     return float((output.float() - expected).norm() / expected.norm())
+
+
+@pytest.fixture
+def no_kernels(monkeypatch):
+    monkeypatch.setattr(packed_linear, "native_kernels", lambda: NativeKernels(None, "none here"))
 
 
 def test_a_profile_can_name_every_format():
@@ -263,7 +271,28 @@ def test_chunks_that_an_older_cpu_dequantizes_are_those_of_the_whole_weight(monk
     assert relative_error(out, whole) < 0.01  # sums in bfloat16
 
 
-def test_a_cpu_without_int8_matmul_dequantizes(monkeypatch):
+@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+def test_eight_bits_are_blocks_where_native_kernels_multiply_them():
+    wide, narrow = (quant_linear(WeightSource.from_tensor(weight(64, inputs)), "int8") for inputs in (96, 100))
+
+    assert isinstance(wide, PackedLinear)
+    assert not isinstance(narrow, PackedLinear)  # whole groups of 32 inputs only
+    assert hardware_warning("int8", CPU) == ""
+
+
+def test_without_native_kernels_eight_bits_have_a_scale_for_each_output(no_kernels):
+    if max_safe_int8() == 0:
+        pytest.skip("oneDNN has no int8 matmul on this CPU")
+    matrix, rows = weight(104, 192), weight(5, 192)
+
+    linear = quant_linear(WeightSource.from_tensor(matrix), "int8")
+
+    assert isinstance(linear, Int8Linear)
+    assert linear(torch.zeros(1, 192, dtype=torch.bfloat16)).count_nonzero() == 0
+    assert relative_error(linear(rows), functional.linear(rows.float(), matrix.float())) < TOLERANCE["int8"]
+
+
+def test_a_cpu_without_int8_matmul_dequantizes(monkeypatch, no_kernels):
     matrix, rows = weight(64, 128), weight(5, 128)
     monkeypatch.setattr(module, "max_safe_int8", lambda: 0)
 
@@ -286,7 +315,7 @@ def test_a_cpu_without_vnni_keeps_seven_bits_and_does_not_overflow():
         "out = quant_linear(WeightSource.from_tensor(torch.ones(32, 256)), 'int8')(torch.ones(3, 256))\n"
         "print(max_safe_int8(), float((out - 256).abs().max()) < 0.01, hardware_warning('int8', torch.device('cpu')))\n"
     )
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "SPECCHAT_KERNELS": "none"}
     command = [sys.executable, "-c", program]
     output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 

@@ -258,6 +258,7 @@ def test_a_conversation_knows_the_memory_that_it_holds(embedded):
         resources, models = embedded.resources, embedded.models
         shared = [
             embedded, models, *vars(models).values(), resources, *vars(resources).values(), *resources.heads.values(),
+            *(getattr(each, "network", None) for each in resources.heads.values()),
             *(each.pool for each in (resources.target, resources.draft_model)), resources.heads, embedded.watchdog,
         ]  # fmt: skip
         caches = [
