@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 MAX_REPLAYED_TOKENS = 16  # more tokens are replayed in a pass of their own
 MAX_STEPPED_PROMPT = 64  # more tokens of a prompt are computed in chunks: matmuls are faster than steps
 WHOLE_PROMPT = 2**20  # tokens of a prefill pass that must not be continued by another
-CACHE_NAMES = ("past_key_values", "cache_params", "state")  # of the parameter and of the output, by family
 CPU = torch.device("cpu")
 
 
@@ -84,7 +83,6 @@ class RecurrentModel(TransformersModel):
         self.supports_trees, self.is_stepwise = False, is_stepwise
         if is_stepwise:
             self.max_rows, self.prefill_chunk = 1, WHOLE_PROMPT
-        self._cache_name = next((name for name in CACHE_NAMES if name in self._parameters), CACHE_NAMES[0])
         self._state_modules, self._makes_cache = _observe_first_pass(network, self._cache_name)
         self._initial_states = [getattr(module, name) for module, name in self._state_modules]
         self._state_by_cache: WeakKeyDictionary[KVCache, _RecurrentState] = WeakKeyDictionary()

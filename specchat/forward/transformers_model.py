@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SLIDING, CHUNKED = "sliding_attention", "chunked_attention"
+CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")  # the first since transformers 5.24
 WINDOW_LAYERS = (SLIDING, CHUNKED)  # layer types of transformers that do not see the whole text
 
 
@@ -41,6 +42,7 @@ class TransformersModel:
         config: Any = network.config.get_text_config()
         self.context_window = limit_context_window(context_window, getattr(config, "max_position_embeddings", None))
         self._parameters = frozenset(inspect.signature(self.network.forward).parameters)
+        self._cache_name = cache_name_of(network)
         self.vocab_size = int(self.network.get_output_embeddings().weight.shape[0])
         self.prefill_chunk, self.max_rows = self.limits.prefill_chunk, self.limits.max_rows
         self.supports_trees, self.form = not self.limits.exact, DecodingForm()
@@ -97,10 +99,10 @@ class TransformersModel:
                 input_ids=copy_to_device(batch.tokens, device)[None],
                 position_ids=batch.positions.to(device)[None],
                 attention_mask=self._attention_masks(batch),
-                past_key_values=TransformersCache(cache, len(self.pool.layout.shapes), batch.kv_length),
                 use_cache=True,
                 logits_to_keep=1 if last_only else 0,
-            )
+            ),
+            **{self._cache_name: TransformersCache(cache, len(self.pool.layout.shapes), batch.kv_length)},
         )
         return ModelOutput(out.logits[0, -1:] if last_only else out.logits[0], self._hidden_states())
 
@@ -109,7 +111,7 @@ class TransformersModel:
         return {name: value for name, value in arguments.items() if name in self._parameters}
 
     def _kv_layout(self) -> KVLayout:
-        return kv_layout_of(self.network)
+        return kv_layout_of(self.network, self._cache_name)
 
     def _hidden_states(self) -> Tensor | None:
         selected = [self._captured[layer] for layer in self.hidden_state_layers]
@@ -153,13 +155,19 @@ def _has_experts(network: PreTrainedModel) -> bool:
     )
 
 
-def kv_layout_of(network: PreTrainedModel) -> KVLayout:
+def cache_name_of(network: PreTrainedModel) -> str:
+    """What this family and this version of transformers call the cache, as a parameter and in the output."""
+    parameters = inspect.signature(network.forward).parameters
+    return next((name for name in CACHE_NAMES if name in parameters), CACHE_NAMES[0])
+
+
+def kv_layout_of(network: PreTrainedModel, cache_name: str) -> KVLayout:
     """The shape of keys and values in every layer, measured with a pass over one token."""
     from transformers import DynamicCache
 
     probe: Any = DynamicCache()
     with torch.inference_mode():
-        network(input_ids=torch.zeros(1, 1, dtype=torch.long, device=network.device), past_key_values=probe)
+        network(input_ids=torch.zeros(1, 1, dtype=torch.long, device=network.device), **{cache_name: probe})
     if not probe.layers:
         raise ValueError("its passes write no keys and values")
     shapes = tuple((layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in probe.layers)

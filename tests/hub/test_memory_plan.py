@@ -101,11 +101,13 @@ def test_a_published_config_of_gemma_4_gives_parameters_and_kv_rows_of_the_netwo
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
+    from specchat.forward.transformers_model import cache_name_of
+
     published = SIZES | GEMMA4 | extra
     network = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **published))
     past = DynamicCache()
     with torch.inference_mode():
-        network(input_ids=torch.ones(1, 1, dtype=torch.long), past_key_values=past)
+        network(input_ids=torch.ones(1, 1, dtype=torch.long), **{cache_name_of(network): past})
     architecture = architecture_from_config({**published, "model_type": family})
 
     assert sum(parameter.numel() for parameter in network.parameters()) == architecture.parameters
@@ -224,10 +226,12 @@ def test_a_recurrent_state_has_the_size_of_that_in_transformers():
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
+    from specchat.forward.transformers_model import cache_name_of
+
     network = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_5_text", **(SIZES | RECURRENT))).eval()
     past = DynamicCache(config=network.config)
     with torch.inference_mode():
-        network(input_ids=torch.ones(1, 8, dtype=torch.long), past_key_values=past)
+        network(input_ids=torch.ones(1, 8, dtype=torch.long), **{cache_name_of(network): past})
     states = [
         state
         for layer in past.layers
