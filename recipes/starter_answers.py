@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from specchat.models.gguf_conversion import safetensors_folder
 from specchat.models.tokenizer import Tokenizer
 from specchat.train.export_weights import eagle3_hidden_state_layers
 from specchat.train.frozen_target import head_shape, read_config
@@ -53,7 +54,7 @@ class BatchedLlama:
     """A Llama in bfloat16 whose rows end at the same position: shorter prompts are padded on the left."""
 
     def __init__(self, folder: Path) -> None:
-        stored = load_file(folder / "model.safetensors")
+        stored = load_file(safetensors_folder(folder) / "model.safetensors")
         self.weights, self.config = {name: stored[name].bfloat16() for name in stored}, read_config(folder)
         self.shape = head_shape(self.config, str(folder))
         self.kv_heads: int = self.config["num_key_value_heads"]

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor
 
+from specchat.models.gguf_conversion import safetensors_folder
 from specchat.models.load_options import LoadOptions
 from specchat.models.tensor_files import TensorFiles
 from specchat.models.tokenizer import Tokenizer
@@ -213,7 +214,7 @@ def write_summary(
 
 def train(arguments: argparse.Namespace) -> None:
     shape = head_shape(read_config(arguments.target), str(arguments.target))
-    files = TensorFiles.from_files(arguments.target, sorted(arguments.target.glob("*.safetensors")))
+    files = TensorFiles.from_files(arguments.target, sorted(safetensors_folder(arguments.target).glob("*.safetensors")))
     embedding = files.read_tensor("model.embed_tokens.weight")
     rows = read_answer_rows(arguments.answers, held_out=False)
     checkpoint, rng = arguments.out / "eagle3.pt", random.Random(time.time())

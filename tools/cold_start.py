@@ -4,8 +4,8 @@
     python -m tools.cold_start --file model.gguf
 
 Without a file it writes one with random weights in the shape of Qwen2.5-1.5B and a vocabulary of its size. Each run is
-a process of its own; the first one converts the file, the others find it converted. The last stage reads a prompt of
-64 tokens and has the scores of the first token of an answer.
+a process of its own; the first one compiles the kernels and prepares the file, the others find both. The last stage
+reads a prompt of 64 tokens and has the scores of the first token of an answer.
 """
 
 from __future__ import annotations
@@ -112,12 +112,12 @@ def start(file: str) -> None:
         line(stage, -2)
 
     from specchat.loading.load_engine import load_engine
-    from specchat.models.gguf_conversion import converted_gguf
+    from specchat.models.gguf_preparation import prepared_gguf
     from specchat.profile import load_profile
 
     report("imports")
-    converted_gguf(Path(file))
-    report("conversion")
+    prepared_gguf(Path(file))
+    report("preparation")
     profile = load_profile("chat").override({"models.target": file, "models.draft": "", "models.heads": ()})
     target = load_engine(profile).models.target
     report("load")

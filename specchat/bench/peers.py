@@ -31,6 +31,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.loading.load_engine import Engine
+from specchat.models.gguf_conversion import safetensors_folder
 from specchat.models.gguf_sources import local_gguf
 from specchat.models.load_options import find_model
 
@@ -163,15 +164,14 @@ class PeerBench:
     @cached_property
     def _transformers(self) -> TransformersModel:
         models = self.engine.models
-        return TransformersModel.load(
-            self._target_folder, models.target.pool.layout.dtype, models.tokenizer.stop_token_ids
-        )
+        folder = safetensors_folder(self._target_folder)
+        return TransformersModel.load(folder, models.target.pool.layout.dtype, models.tokenizer.stop_token_ids)
 
     def _transformers_prompt_lookup(self) -> GenerateFunction:
         return self._transformers.generate(prompt_lookup_num_tokens=PROMPT_LOOKUP_TOKENS)
 
     def _transformers_assistant(self) -> GenerateFunction:
-        folder = find_model(self.engine.models.profile.models.draft, "draft")
+        folder = safetensors_folder(find_model(self.engine.models.profile.models.draft, "draft"))
         assistant = TransformersModel.load(
             folder, self.engine.models.target.pool.layout.dtype, self._transformers.stop_token_ids
         ).model

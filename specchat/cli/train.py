@@ -104,12 +104,13 @@ def continue_head(start: str, **options: Any) -> None:
 @_training_options
 def draft(start: str | None, **options: Any) -> None:
     """Train a small draft model with the target's vocabulary, and install it if it is better."""
+    from specchat.models.gguf_conversion import safetensors_folder
     from specchat.models.load_options import find_model
 
     models = with_shipped_drafters(_load_profile_by_name(options["profile"]).models)
     is_of_profile = options["target"] in (None, models.target)
     source = start if start is not None else models.draft if is_of_profile else ""
-    folder = find_model(source, role="draft") if source else None
+    folder = safetensors_folder(find_model(source, role="draft")) if source else None
     _train_and_install("draft", folder, str(folder) if folder else AGAINST_NONE, options)
 
 

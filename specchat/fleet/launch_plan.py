@@ -14,6 +14,7 @@ from pathlib import Path
 from specchat.errors import SpecchatError
 from specchat.fleet.installed_servers import version_numbers
 from specchat.models.context_window import trained_context_window
+from specchat.models.gguf_conversion import safetensors_folder
 from specchat.models.load_options import EMBEDDED, find_model
 from specchat.profile import Profile
 from specchat.profile.keys import STARTER
@@ -73,7 +74,7 @@ def resolve_server_config(profile: Profile, tensor_parallel_size: int | None = N
 def _path_or_id(target: str) -> str:
     """The name of a target model that a server understands."""
     if target == STARTER:
-        return str(find_model(STARTER))
+        return str(safetensors_folder(find_model(STARTER)))
     return str(EMBEDDED / "target") if target == "embedded" else target
 
 

@@ -31,6 +31,7 @@ from specchat.forward.batch import (
 )
 from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput, Progress
 from specchat.forward.decoder_layer import AttentionKind, DecoderLayer, RopeAngles
+from specchat.forward.embedding_rows import EmbeddingTable
 from specchat.forward.expert_linear import ExpertLinear
 from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.gated_delta_net import DeltaNetSizes, RecurrentPass
@@ -90,7 +91,7 @@ class Dimensions:
 class Weights:
     """All weights. The embedding may be on the CPU while everything else is on a GPU."""
 
-    embedding: Tensor  # [V, D]
+    embedding: EmbeddingTable  # [V, D]
     layers: list[DecoderLayer]
     norm: Tensor  # [D]
     lm_head: Linear  # -> V
@@ -176,9 +177,14 @@ class LlamaModel:
 
     @property
     def embedding_table(self) -> Tensor | None:
-        """The input embeddings as the layers read them [V, D]; None where they are scaled or on another device."""
+        """The input embeddings as the layers read them [V, D].
+
+        None where they are scaled, on another device, or still in a file.
+        """
         table = self.weights.embedding
-        return table if self._embedding_scale == 1.0 and table.device == self.device else None
+        if not isinstance(table, Tensor) or self._embedding_scale != 1.0 or table.device != self.device:
+            return None
+        return table
 
     @torch.inference_mode()
     def compute_logits(self, hidden_states: Tensor) -> Tensor:

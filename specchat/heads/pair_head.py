@@ -16,10 +16,12 @@ from specchat.engine.cache import KVCache
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.forward.batch import HiddenStates, RowBatch
 from specchat.forward.native_draft import NativeTreeDrafter, PairNetwork
-from specchat.forward.native_stack import NativeStack
+from specchat.forward.native_stack import NativeStack, linear_layer
 from specchat.heads.backbone import HeadBackbone, layer_count
 from specchat.heads.spec import HeadSpec
 from specchat.models.tensor_files import WeightLoader
+
+MOST_COPIED_VALUES = 2**27  # of input embeddings that are still in a file
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,11 @@ class PairHead:
         """What native kernels draft trees with; None where an operation of this head is no native kernel."""
         backbone, token_ids = self._backbone, self.draft_to_target_ids
         table, embeds_columns = backbone.embedding_table, False
-        if table is None and token_ids is not None:
-            table, embeds_columns = self.embed(token_ids), True
-        if not isinstance(backbone.stack, NativeStack) or table is None or table.dtype != backbone.angles.cos.dtype:
+        if not isinstance(backbone.stack, NativeStack):
+            return None
+        if table is None and (tokens := self._tokens_of_columns()) is not None:
+            table, embeds_columns = self.embed(tokens), True
+        if table is None or table.dtype != backbone.angles.cos.dtype:
             return None
         network = PairNetwork(
             backbone.stack, backbone.angles, table, embeds_columns, self._feature_norm, self._embedding_norm,
@@ -95,6 +99,15 @@ class PairHead:
             self.wiring.is_feature_first, self.wiring.residual_is_normed,
         )  # fmt: skip
         return network if NativeTreeDrafter.can_draft(network) else None
+
+    def _tokens_of_columns(self) -> Tensor | None:
+        """The tokens of the columns of the logits; None where their embeddings are too many to be copied."""
+        if self.draft_to_target_ids is not None:
+            return self.draft_to_target_ids
+        lm_head = linear_layer(self._lm_head, self._backbone.angles.cos.dtype)
+        if lm_head is None or lm_head.outputs * lm_head.inputs > MOST_COPIED_VALUES:
+            return None
+        return torch.arange(lm_head.outputs)
 
     @property
     def _feedback_layer(self) -> int:

@@ -24,7 +24,7 @@ FOLDER_VARIABLES: Mapping[str, str] = {  # a relative one belongs to the client'
     HOME_VARIABLE: "the root of all its files",
     RUNTIME_VARIABLE: "the folder of its socket, lock, log and history",
     CONFIG_VARIABLE: "the folder of the profiles",
-    CACHE_VARIABLE: "measurements, compiled kernels and converted models",
+    CACHE_VARIABLE: "measurements, compiled kernels and what was made from GGUF files",
     MODELS_VARIABLE: "downloaded models",
     "OLLAMA_MODELS": "models of Ollama",
     "HF_HOME": "the hub's cache and token",

@@ -4,8 +4,8 @@ Bytes follow from an Architecture and the format of its linear layers. In 8 bits
 published FP8 experts have one scale per block. AWQ and GPTQ have a float16 scale and a zero point of one byte for each
 group of inputs, mostly 128, and leave the output matrix as it is. NF4 of bitsandbytes has a float32 scale per 64
 elements; double quantization makes it one byte, plus one float32 per 256 scales (QLoRA, arXiv 2305.14314, section 3).
-Embeddings and norms are not quantized, and of families that transformers computes only checkpoints in floats are.
-Imports no torch.
+Embeddings and norms are not quantized, and of families that transformers computes only checkpoints in floats are. The
+embeddings stay in the file where blocks of a GGUF file are multiplied. Imports no torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from specchat.devices import CUDA, DeviceKind
+from specchat.devices import CUDA, GGUF_FORMAT, DeviceKind
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
 from specchat.models.llama_families import GPU_FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
 
@@ -114,6 +114,8 @@ def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on
 def _matrix_bytes(matrix: Matrix, quant_format: str) -> float:
     if quant_format == "mxfp4" and matrix.kind == EXPERT:
         return MXFP4_BYTES * matrix.parameters
+    if quant_format.startswith(GGUF_FORMAT) and matrix.kind == EMBEDDING:
+        return 0  # they stay in the file; a pass reads the rows of its tokens
     if matrix.kind in (LINEAR, OUTPUT, EXPERT):
         return STORAGE_FORMATS[quant_format](matrix)
     return matrix.parameters * (4 if quant_format == "float32" else BF16_BYTES)

@@ -1,4 +1,4 @@
-"""Deletes a model from the hub's cache, the starter model, or the folder that was converted from a GGUF file.
+"""Deletes a model from the hub's cache, the starter model, or the folder that was made from a GGUF file.
 
 Never touches other folders, nor a GGUF file that specchat did not download.
 """
@@ -15,7 +15,7 @@ from huggingface_hub import HFCacheInfo, scan_cache_dir
 from specchat.errors import ModelError
 from specchat.hub.package_download import packaged_file, packaged_model
 from specchat.models.fetch import repo_cache_folder
-from specchat.models.gguf_conversion import find_converted
+from specchat.models.gguf_preparation import find_prepared
 from specchat.models.gguf_sources import local_gguf
 
 
@@ -32,7 +32,7 @@ def plan_removal(source: str) -> Removal:
     if (entry := packaged_model(source)) is not None:
         return _plan_packaged_removal(source, packaged_file(entry).parent)
     if gguf := local_gguf(source):
-        return _plan_removal_of_converted(source, gguf)
+        return _plan_removal_of_prepared(source, gguf)
     if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
         raise ModelError(f"{source}: not a hub id like org/name; only models from the hub can be removed")
     folder = repo_cache_folder(source)
@@ -49,7 +49,7 @@ def plan_removal(source: str) -> Removal:
 def _plan_packaged_removal(source: str, folder: Path) -> Removal:
     if not folder.is_dir():
         raise ModelError(f"{source}: not on this disk ({folder})")
-    folders = [folder, *filter(None, map(find_converted, folder.glob("*.gguf")))]
+    folders = [folder, *filter(None, map(find_prepared, folder.glob("*.gguf")))]
     size = sum(path.stat().st_size for each in folders for path in each.rglob("*") if path.is_file())
 
     def run() -> None:
@@ -59,11 +59,11 @@ def _plan_packaged_removal(source: str, folder: Path) -> Removal:
     return Removal(source, folder, size, run)
 
 
-def _plan_removal_of_converted(source: str, gguf: Path) -> Removal:
-    folder = find_converted(gguf)
+def _plan_removal_of_prepared(source: str, gguf: Path) -> Removal:
+    folder = find_prepared(gguf)
     if folder is None:
-        raise ModelError(f"{source}: nothing was converted from it, and specchat does not delete GGUF files")
-    size = sum(path.stat().st_size for path in folder.iterdir())
+        raise ModelError(f"{source}: nothing was made from it, and specchat does not delete GGUF files")
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Removal(source, folder, size, lambda: shutil.rmtree(folder))
 
 

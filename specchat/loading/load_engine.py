@@ -43,6 +43,7 @@ from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
+from specchat.models.gguf_preparation import Report
 from specchat.models.kv_files import KVFiles, kv_identity
 from specchat.models.load import load_model
 from specchat.models.load_options import find_model
@@ -57,6 +58,7 @@ from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 
 Progress = Callable[[Event], None]
+Reporting = Callable[[str, str], Report]  # source and role of a model
 DEFAULT_THREADS = torch.get_num_threads()
 REPORT_SECONDS = 0.25
 MAX_ENCODED_TEXTS = 64  # of other conversations, as tokens
@@ -136,19 +138,20 @@ def load_engine(
     which answers may copy; it is called from a thread.
     """
     profile = replace(profile, models=with_shipped_drafters(profile.models))
-    plan = plan_load(profile, compute_features(), partial(_fetch, progress, cancelled))
+    reporting = partial(_report_of, progress, cancelled)
+    plan = plan_load(profile, compute_features(), partial(_fetch, reporting))
     tokenizer = Tokenizer(_folder(plan.target))
     if tokenizer.thinking:
         import_parser()  # else the first answer would wait for it
     resources = DraftingResources(
-        _load_and_report("target", plan.target, progress),
+        _load_and_report("target", plan.target, progress, reporting),
         past_texts=_past_text_index(tokenizer, past_texts) if past_texts is not None else None,
         tokenizer=tokenizer,
     )
     exit_layer = _exit_layer(profile.models, plan, resources.target, tokenizer)
     resources = replace(resources, early_exit_layer=exit_layer)
     if plan.draft is not None and not (cancelled and cancelled.is_set()):
-        resources = _load_draft(resources, plan.draft, tokenizer, progress)
+        resources = _load_draft(resources, plan.draft, tokenizer, progress, reporting)
     for head in plan.heads if not (cancelled and cancelled.is_set()) else ():
         resources = replace(
             resources, heads={**resources.heads, **_load_head(head, plan.target, resources.target, progress)}
@@ -209,8 +212,12 @@ def _notices(plan: LoadPlan, tokenizer: Tokenizer) -> tuple[str, ...]:
     return *plan.notices, base_model
 
 
-def _fetch(progress: Progress, cancelled: Flag | None, source: str, role: str) -> Path:
-    """Find, download or convert a model, and emit the progress of a conversion a few times a second."""
+def _fetch(reporting: Reporting, source: str, role: str) -> Path:
+    return find_model(source, role, reporting(source, role))
+
+
+def _report_of(progress: Progress, cancelled: Flag | None, source: str, role: str) -> Report:
+    """What emits the progress of a preparation or conversion, a few times a second, and stops it on request."""
     reported_at = 0.0
 
     def report(preparation: str, done: int, total: int) -> None:
@@ -221,7 +228,7 @@ def _fetch(progress: Progress, cancelled: Flag | None, source: str, role: str) -
             reported_at = monotonic()
             progress(LoadingEvent(role, done, total, preparation))
 
-    return find_model(source, role, report)
+    return report
 
 
 def _thread_watchdog(target: Model) -> ThreadWatchdog:
@@ -231,7 +238,7 @@ def _thread_watchdog(target: Model) -> ThreadWatchdog:
 
 
 def _load_draft(
-    resources: DraftingResources, plan: ModelPlan, tokenizer: Tokenizer, progress: Progress
+    resources: DraftingResources, plan: ModelPlan, tokenizer: Tokenizer, progress: Progress, reporting: Reporting
 ) -> DraftingResources:
     """Load the draft model. If its tokens are not those of the target, its drafts are encoded again."""
     draft_tokenizer, tokenizers = Tokenizer(_folder(plan)), None
@@ -239,7 +246,7 @@ def _load_draft(
         check_same_tokens(tokenizer, draft_tokenizer)
     except ModelError:
         tokenizers = TokenizerPair(draft_tokenizer, tokenizer)
-    return replace(resources, draft_model=_load_and_report("draft", plan, progress), tokenizers=tokenizers)
+    return replace(resources, draft_model=_load_and_report("draft", plan, progress, reporting), tokenizers=tokenizers)
 
 
 def _load_head(plan: HeadPlan, target_plan: ModelPlan, target: Model, progress: Progress) -> dict[str, LoadedHead]:
@@ -320,8 +327,8 @@ def _folder(plan: ModelPlan) -> Path:
     return plan.folder
 
 
-def _load_and_report(role: str, plan: ModelPlan, progress: Progress) -> Model:
+def _load_and_report(role: str, plan: ModelPlan, progress: Progress, reporting: Reporting) -> Model:
     progress(LoadingEvent(role, 0, plan.stored_bytes))
-    model = load_model(_folder(plan), plan.options)
+    model = load_model(_folder(plan), plan.options, reporting(plan.source, role))
     progress(LoadingEvent(role, plan.stored_bytes, plan.stored_bytes))
     return model

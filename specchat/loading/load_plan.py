@@ -18,7 +18,7 @@ from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import format_gib
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.loading.drafter_fit import draft_mismatch, drafters_that_fit, head_mismatch
-from specchat.models.gguf_file import read_gguf
+from specchat.models.gguf_file import read_gguf, shard_paths
 from specchat.models.gguf_sources import local_gguf
 from specchat.models.load_options import (
     EMBEDDED,
@@ -53,9 +53,9 @@ class ComputeFeatures:
 @dataclass(frozen=True)
 class ModelPlan:
     source: str  # as in the profile
-    folder: Path | None  # None: not on this disk, or a GGUF file that is not converted yet
+    folder: Path | None  # None: not on this disk, or a GGUF file that is not prepared yet
     options: LoadOptions  # device and dtype are resolved
-    gguf: Path | None = None  # the file that the folder is made from
+    gguf: Path | None = None  # the file that the folder is made from, and that has the weights
 
     @property
     def is_local(self) -> bool:
@@ -64,7 +64,8 @@ class ModelPlan:
 
     @property
     def stored_bytes(self) -> int:
-        return sum(file.stat().st_size for file in self.folder.glob("*.safetensors")) if self.folder else 0
+        files = shard_paths(self.gguf) if self.gguf else self.folder.glob("*.safetensors") if self.folder else ()
+        return sum(file.stat().st_size for file in files)
 
     def architecture(self) -> Architecture | None:
         """Its sizes; None when it is not on this disk."""
@@ -92,8 +93,7 @@ class ModelPlan:
     def _place(self) -> str:
         if self.gguf is None:
             return _location(self.source, self.folder)
-        state = "converted to bf16" if self.folder else "will be converted to bf16 once"
-        return f"{_location(self.source, self.gguf)} (GGUF, {state})"
+        return f"{_location(self.source, self.gguf)} (GGUF)"
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class LoadPlan:
 
 
 def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None = None) -> LoadPlan:
-    """Resolve a profile. With `fetch`, missing models are downloaded and converted; else their folder is None."""
+    """Resolve a profile. With `fetch`, missing models are downloaded and prepared; else their folder is None."""
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     models = profile.models
     if models.backend in SERVER_BACKENDS:

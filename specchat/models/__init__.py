@@ -16,12 +16,18 @@ network_weights    which weights of a network of transformers are quantized, one
 decoding_forms     how a network of transformers is decoded and uses its weights, as a probe found at its first load
 gguf_file          the header of a GGUF file, every count checked against the size of the file
 gguf_families      metadata and tensor names of a GGUF file → config.json and published tensor names
+gguf_bytes         the rows of a tensor as they are in a GGUF file
 gguf_values        blocks of a GGUF file → float32 → bf16
-gguf_weights       tensors of a GGUF file → bf16 safetensors
+gguf_rows          the rows of a published tensor, as blocks or in bf16
+gguf_tensors       the tensors of a GGUF file as those of any model
 gguf_splits        the regular expressions of `tokenizer.ggml.pre`
 gguf_tokenizer     the tokenizer of a GGUF file → tokenizer.json and chat template
 gguf_sources       the GGUF file that a name means: a path, a folder, a model of Ollama
-gguf_conversion    a GGUF file → a folder in the cache that loads as any other
+gguf_manifest      where the tensors of a prepared GGUF file are
+gguf_preparation   a GGUF file → a folder in the cache with its tokenizer and config
+gguf_weights       tensors of a GGUF file → bf16 safetensors
+gguf_conversion    all weights of a GGUF file → safetensors, for readers that know nothing else
+cached_folders     a folder in the cache that is made once, by one process
 load_options       which folder, device and dtype a model has, resolved without torch
 load               a folder or hub id → a Model: llama_weights, transformers, or a plugin
 token_bytes        a vocabulary piece → bytes

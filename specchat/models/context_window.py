@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.models.gguf_conversion import find_converted
+from specchat.models.gguf_preparation import find_prepared
 from specchat.models.gguf_sources import local_gguf
 from specchat.paths import read_json_object
 
@@ -26,8 +26,8 @@ def trained_context_window(source: str) -> int | None:
 
 
 def _gguf_config(path: Path) -> dict[str, Any]:
-    """The config of the converted folder if there is one: the header of a GGUF file takes long, with its vocabulary."""
-    if folder := find_converted(path):
+    """The config of the prepared folder if there is one: the header of a GGUF file takes long, with its vocabulary."""
+    if folder := find_prepared(path):
         return _config(str(folder))
     from specchat.models.gguf_families import map_model
     from specchat.models.gguf_file import read_gguf

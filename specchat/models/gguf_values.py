@@ -1,21 +1,24 @@
 """The values of GGUF tensors as float32 and bf16, some rows at a time. Knows no names and no torch.
 
-Blocks are dequantized by the package `gguf`, whose values are llama.cpp's. Rows are read from a memory-mapped file, so
-memory holds a few megabytes of a tensor at a time.
+Blocks are dequantized by the package `gguf`, whose values are llama.cpp's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import prod
+from collections.abc import Mapping
 
 import numpy
 
 from specchat.errors import ModelError
+from specchat.models.gguf_bytes import TensorBytes
 from specchat.models.gguf_file import GgufTensor, one_line
 
-CHUNK_VALUES = 2**19  # that are in memory as float32 at a time
 GROUP_VALUES = 2**12  # that `gguf` dequantizes at a time, times 16: few Python calls, and they fit a CPU cache
+SCALE_OFFSETS: Mapping[str, tuple[int, ...]] = {  # of the half floats in a block that kernels multiply as it is
+    "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q5_K": (0, 2),
+    "Q6_K": (208,),
+}  # fmt: skip
+HALF_EXPONENT = 0x7C  # in the upper byte of a half float; all of it is set where it is NaN or infinite
 
 
 def check_dequantizable(tensor: GgufTensor) -> None:
@@ -34,34 +37,24 @@ def check_dequantizable(tensor: GgufTensor) -> None:
 
 
 def read_float32(tensor: GgufTensor) -> numpy.ndarray:
-    """All values of a bias or of RoPE factors, which are never quantized."""
+    """All values of a vector of RoPE factors, which are never quantized."""
     if len(tensor.shape) != 1 or tensor.type_name not in ("F32", "F16", "BF16"):
         raise ModelError(f"{tensor.path}: {one_line(tensor.name)} is no vector of floats; download the file again")
-    return numpy.concatenate(list(float32_chunks(tensor))).reshape(tensor.shape)
+    values = dequantized(TensorBytes(tensor).rows(0, 1), tensor.type_name)
+    if not numpy.isfinite(values).all():
+        raise ModelError(f"{tensor.path}: damaged: {tensor.name} contains NaN or infinite values; download it again")
+    return values
 
 
-def float32_chunks(tensor: GgufTensor, row_order: numpy.ndarray | None = None) -> Iterator[numpy.ndarray]:
-    """The values of some rows after the other, flat. `row_order` are the numbers of the rows, if not as stored."""
-    rows, columns = prod(tensor.shape[:-1]), tensor.shape[-1]
-    stored = mapped_rows(tensor)
-    step = max(1, CHUNK_VALUES // columns)
-    for first in range(0, rows, step):
-        chunk = stored[first : first + step] if row_order is None else stored[row_order[first : first + step]]
-        values = dequantized(chunk, tensor.type_name)
-        if not numpy.isfinite(values).all():
-            raise ModelError(
-                f"{tensor.path}: damaged: {tensor.name} contains NaN or infinite values; download it again"
-            )
-        yield values
+def has_finite_scales(blocks: numpy.ndarray, type_name: str) -> bool:
+    """Whether the half floats of blocks are finite; True for types whose values are checked where they are read."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-
-def mapped_rows(tensor: GgufTensor) -> numpy.ndarray:
-    """The blocks as they are stored, mapped from the file. uint8 [rows, bytes of a row]"""
-    shape = prod(tensor.shape[:-1]), tensor.row_bytes
-    try:
-        return numpy.memmap(tensor.path, numpy.uint8, "r", tensor.offset, shape)
-    except ValueError as error:
-        raise ModelError(f"{tensor.path}: became shorter while it was read; is it still being downloaded?") from error
+    offsets = SCALE_OFFSETS.get(type_name, ())
+    if not offsets:
+        return True
+    flat = blocks.reshape(-1, GGML_QUANT_SIZES[GGMLQuantizationType[type_name]][1])
+    return not any((flat[:, offset + 1] & HALF_EXPONENT == HALF_EXPONENT).any() for offset in offsets)
 
 
 def dequantized(blocks: numpy.ndarray, type_name: str) -> numpy.ndarray:

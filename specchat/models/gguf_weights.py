@@ -11,17 +11,11 @@ from typing import IO, Any
 
 import numpy
 
-from specchat.models.gguf_families import MappedTensor, WeightChange
-from specchat.models.gguf_values import bf16_bits, check_dequantizable, float32_chunks, mapped_rows, read_float32
+from specchat.models.gguf_families import MappedTensor
+from specchat.models.gguf_rows import CHUNK_VALUES, PublishedRows, row_count
 
 SHARD_BYTES = 5 * 10**9
 BF16_BYTES = 2
-
-
-def check_block_types(tensors: Sequence[MappedTensor]) -> None:
-    """ModelError when a tensor has blocks that cannot be dequantized."""
-    for tensor in {each.source.type_name: each.source for each in tensors}.values():
-        check_dequantizable(tensor)
 
 
 def stored_bytes(tensor: MappedTensor) -> int:
@@ -52,31 +46,10 @@ def write_weights(tensors: Sequence[MappedTensor], folder: Path, on_bytes: Calla
 
 def bf16_chunks(tensor: MappedTensor) -> Iterator[numpy.ndarray]:
     """The values of the published tensor in bf16, as 16-bit numbers, some rows after the other."""
-    match tensor.change:
-        case WeightChange.NONE:
-            yield from map(bf16_bits, float32_chunks(tensor.source))
-        case WeightChange.PLUS_ONE:
-            yield from (bf16_bits(values - numpy.float32(1)) for values in float32_chunks(tensor.source))
-        case WeightChange.PAIRED_ROWS:
-            order = _halves_of_pairs(tensor.source.shape[0], tensor.heads)
-            if len(tensor.source.shape) == 1:
-                yield bf16_bits(read_float32(tensor.source)[order])
-            else:
-                yield from map(bf16_bits, float32_chunks(tensor.source, order))
-
-
-def rows_reader(tensor: MappedTensor) -> Callable[[int, int], numpy.ndarray]:
-    """Reads rows of the published tensor as blocks, from the first to before the last. uint8 [rows, bytes of a row]"""
-    stored = mapped_rows(tensor.source)
-    if tensor.change is not WeightChange.PAIRED_ROWS:
-        return lambda first, last: stored[first:last]
-    order = _halves_of_pairs(len(stored), tensor.heads)
-    return lambda first, last: stored[order[first:last]]
-
-
-def _halves_of_pairs(rows: int, heads: int) -> numpy.ndarray:
-    """The stored row of each published row: two heads of 4 rows are stored as 0 2 1 3, 4 6 5 7."""
-    return numpy.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
+    rows, count = PublishedRows.of(tensor), row_count(tensor)
+    step = max(1, CHUNK_VALUES // tensor.source.shape[-1])
+    for first in range(0, count, step):
+        yield rows.bf16(first, min(first + step, count))
 
 
 def _shards(tensors: Sequence[MappedTensor]) -> list[list[MappedTensor]]:

@@ -15,6 +15,7 @@ from specchat.devices import GGUF_FORMAT, kind_of
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.kv_arena import arena_rows
 from specchat.engine.model import limit_context_window
+from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
 from specchat.forward.decoder_layer import Attention, DecoderLayer, GeGluMlp, RopeAngles, SwiGluMlp, WideNorms
@@ -29,7 +30,7 @@ from specchat.forward.recurrences import DeltaGates
 from specchat.forward.rope import PROPORTIONAL, Rope, cos_sin
 from specchat.forward.scaling import SwiGluClamp
 from specchat.models.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
-from specchat.models.gguf_blocks import GgufBlocks
+from specchat.models.gguf_tensors import GgufTensorFiles
 from specchat.models.int4_checkpoints import Int4TensorFiles, int4_scheme, is_int4
 from specchat.models.llama_families import (
     COMPOSITE_TYPES,
@@ -55,7 +56,7 @@ from specchat.models.llama_families import (
 from specchat.models.llama_manifest import LARGEST_SIZES, check_tensors, read_dimensions
 from specchat.models.moe_weights import load_moe
 from specchat.models.mxfp4_checkpoints import Mxfp4TensorFiles, is_mxfp4
-from specchat.models.tensor_files import EMBEDDING, WeightLoader
+from specchat.models.tensor_files import WeightLoader
 
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3", "yarn", PROPORTIONAL)
 DEFAULT_ARENA_TOKENS = 8192  # without a limit; a context window may have a million tokens
@@ -143,11 +144,13 @@ def load_llama(
     context_window = limit_context_window(context_window, sizes.max_position_embeddings)
     files = tensor_files(folder, published)
     check_tensors(files, sizes, config)
-    if files.has_scaled_weights:
+    if not isinstance(files, GgufTensorFiles) and files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
-    blocks = GgufBlocks.from_folder(folder) if quant_format == GGUF_FORMAT and not kind.is_gpu else None
-    loader = WeightLoader(files, dtype, device, quant_format, blocks)
+    multiplies_blocks = quant_format == GGUF_FORMAT and not kind.is_gpu
+    if multiplies_blocks and not isinstance(files, GgufTensorFiles):
+        raise ModelError(f"{folder}: was not made from a GGUF file; --weights gguf needs one, use --weights float")
+    loader = WeightLoader(files, dtype, device, quant_format, multiplies_blocks)
     if sizes.experts is not None:  # the host must know which experts a pass chose: no CUDA graph can hold that
         capture = None
     elif kind.has_graphs:
@@ -159,8 +162,12 @@ def load_llama(
     return LlamaModel(sizes, weights, context_window, limits, graphs, has_int8_kv=has_int8_kv)
 
 
-def tensor_files(folder: Path, config: dict[str, Any]) -> Fp8TensorFiles | Int4TensorFiles | Mxfp4TensorFiles:
-    """The tensors of a folder; FP8 and 4-bit weights are dequantized when they are read."""
+def tensor_files(
+    folder: Path, config: dict[str, Any]
+) -> Fp8TensorFiles | Int4TensorFiles | Mxfp4TensorFiles | GgufTensorFiles:
+    """The tensors of a folder; FP8 and 4-bit weights, and blocks of a GGUF file, are dequantized when they are read."""
+    if (from_gguf := GgufTensorFiles.from_folder(folder)) is not None:
+        return from_gguf
     paths, quantization = sorted(folder.glob("*.safetensors")), network_config(config).get("quantization_config") or {}
     if is_int4(quantization):
         return replace(Int4TensorFiles.from_files(folder, paths), scheme=int4_scheme(quantization, folder))
@@ -184,7 +191,7 @@ def _weights(
     context_window: int,
 ) -> Weights:
     """Load the largest weights first: quantizing them needs extra memory, and most is free at the start."""
-    embedding = loader.tensor(EMBEDDING, embedding_device)
+    embedding = loader.embedding(embedding_device)
     is_tied = config.get("tie_word_embeddings", False) or "lm_head.weight" not in loader.files
     head = loader.tied_lm_head(embedding) if is_tied else loader.linear("lm_head")
     per_layer_input = _per_layer_input(loader, embedding_device) if dimensions.per_layer_input_size else None

@@ -31,6 +31,9 @@ from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.int4_linear import int4_matmul
 from specchat.forward.quant_linear import hardware_warning
+from specchat.models.gguf_conversion import safetensors_folder
+from specchat.models.gguf_preparation import Report, no_report
+from specchat.models.gguf_tensors import GgufTensorFiles
 from specchat.models.int4_checkpoints import Int4TensorFiles
 from specchat.models.llama_weights import config_dtype, is_hybrid, is_llama_like, load_llama, tensor_files
 from specchat.models.load_options import STORED_DTYPE, LoadOptions, resolve_dtype
@@ -43,10 +46,13 @@ FACTORS = {2: "twice", 4: "four times", 8: "eight times"}
 UNKNOWN_ARCHITECTURE = "does not recognize this architecture"  # in the message of transformers
 
 
-def load_model(folder: Path, options: LoadOptions) -> Model:
-    """Load a local folder onto the device: with `forward.llama` where it supports the family, else transformers."""
+def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -> Model:
+    """Load a local folder onto the device: with `forward.llama` where it supports the family, else transformers.
+
+    transformers and plugins read safetensors only, so a GGUF file is converted for them; `report` hears of that.
+    """
     if options.backend != BUILTIN_BACKEND:
-        return _load_from_plugin(folder, options)
+        return _load_from_plugin(safetensors_folder(folder, report), options)
     device = _resolve_device(options.device)
     prepare(device)
     dtype = _resolve_dtype(options.dtype, folder, device)
@@ -68,7 +74,8 @@ def load_model(folder: Path, options: LoadOptions) -> Model:
         is_gguf = options.quant_format == GGUF_FORMAT  # whose blocks of other families were dequantized
         quant_format = FLOAT_FORMAT if is_gguf else options.quant_format
         _check_format(folder, quant_format, device)
-        return load_with_transformers(folder, device, dtype, options.context_window, shape, quant_format)
+        readable = safetensors_folder(folder, report)
+        return load_with_transformers(readable, device, dtype, options.context_window, shape, quant_format)
     except torch.OutOfMemoryError as error:
         smallest = next(each for each in SMALL_FORMATS if each in kind_of(device).weight_formats)
         remedy = "choose a smaller model" if options.quant_format == smallest else f"try --weights {smallest}"
@@ -118,9 +125,11 @@ def _check_format(folder: Path, quant_format: str, device: torch.device) -> None
 def _warn_of_dequantization(folder: Path, config: dict[str, Any], dtype: torch.dtype, device: torch.device) -> None:
     """Say once what the weights of this checkpoint become, unless they stay as they are."""
     files, bits = tensor_files(folder, config), 8 * dtype.itemsize
-    has_4_bits = isinstance(files, Int4TensorFiles | Mxfp4TensorFiles)
-    if not files.has_scaled_weights or (isinstance(files, Int4TensorFiles) and int4_matmul(device, dtype) is not None):
+    if isinstance(files, GgufTensorFiles) or not files.has_scaled_weights:
         return
+    if isinstance(files, Int4TensorFiles) and int4_matmul(device, dtype) is not None:
+        return
+    has_4_bits = isinstance(files, Int4TensorFiles | Mxfp4TensorFiles)
     kind, stored_bits = kind_of(device), 4 if has_4_bits else 8
     keeps_4_bits = has_4_bits and "nf4" in kind.weight_formats
     quant_format = "nf4" if keeps_4_bits else "fp8" if kind.has_kernels and not has_4_bits else "int8"

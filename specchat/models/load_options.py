@@ -1,6 +1,7 @@
 """Where a model or head is, and how to load it: folder, device and dtype, resolved without torch.
 
-A GGUF file is converted to a folder when a model is to be loaded, and found again when only a plan is wanted.
+A GGUF file gets a folder with its tokenizer and config when a model is to be loaded, which is found again when only a
+plan is wanted.
 """
 
 from __future__ import annotations
@@ -40,24 +41,24 @@ def find_model(
 ) -> Path:
     """The folder of a model: `embedded`, `starter`, a local folder or GGUF file, or a hub id.
 
-    A hub id is downloaded unless it is cached, a GGUF file is converted unless it was before; `report` is called with
+    A hub id is downloaded unless it is cached, a GGUF file is prepared unless it was before; `report` is called with
     what is done for it, the bytes done and the bytes in all.
     """
     if gguf := local_gguf(source):
-        from specchat.models.gguf_conversion import converted_gguf
+        from specchat.models.gguf_preparation import prepared_gguf
 
-        return converted_gguf(gguf, report)
+        return prepared_gguf(gguf, report)
     return _local_folder(source, role) or _checked_folder(fetch_from_hub(source), source)
 
 
 def find_local_model(source: str, role: str = "target") -> Path | None:
-    """As `find_model`, but None for a GGUF file that is not converted yet, and for a hub id that is not completely in
+    """As `find_model`, but None for a GGUF file that is not prepared yet, and for a hub id that is not completely in
     the cache. Uses no network.
     """
     if gguf := local_gguf(source):
-        from specchat.models.gguf_conversion import find_converted
+        from specchat.models.gguf_preparation import find_prepared
 
-        return find_converted(gguf)
+        return find_prepared(gguf)
     return _local_folder(source, role) or cached_model_folder(source)
 
 

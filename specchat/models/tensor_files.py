@@ -18,12 +18,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from specchat.devices import kind_of
 from specchat.errors import ModelError
+from specchat.forward.embedding_rows import EmbeddingRows, EmbeddingTable, ReadTokenRows
 from specchat.forward.int4_linear import Int4Linear, Int4Weight, int4_matmul
 from specchat.forward.linear import FloatLinear, QuantLinear, WeightSource
-from specchat.forward.packed_linear import packed_linear
+from specchat.forward.packed_linear import StoredBlocks, packed_linear
 from specchat.forward.quant_linear import quant_linear
-from specchat.models.gguf_blocks import GgufBlocks
 
 EMBEDDING = "model.embed_tokens.weight"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
@@ -84,6 +85,14 @@ class TensorFiles:
         """A weight as the files hold it in 4 bits; None for others."""
         return None
 
+    def stored_blocks(self, _name: str) -> StoredBlocks | None:
+        """A matrix as blocks that can be multiplied as they are; None where the files hold no blocks."""
+        return None
+
+    def token_rows(self, _name: str) -> ReadTokenRows | None:
+        """Reads single rows of a matrix quickly; None where a lookup needs the whole matrix in memory."""
+        return None
+
     def _location(self, name: str) -> TensorLocation:
         if name not in self.locations:
             raise ModelError(f"{self.source}: cannot be loaded: no file holds the tensor {name}")
@@ -96,14 +105,15 @@ class WeightLoader:
 
     Numbers that are not finite are refused: they would make every answer noise, without an error.
 
-    `quant_format` is the format of linear layers (`forward/quant_linear.py`); all other weights stay floats.
+    `quant_format` is the format of linear layers (`forward/quant_linear.py`); all other weights stay floats. With
+    `multiplies_blocks`, layers that the files hold as blocks stay as they are.
     """
 
     files: TensorFiles
     dtype: torch.dtype | None  # None keeps the stored dtype
     device: torch.device
     quant_format: str = "float"
-    blocks: GgufBlocks | None = None  # of the file that the folder was made from, to be multiplied as they are
+    multiplies_blocks: bool = False
     loaded_bytes: int = field(default=0, init=False)  # so far
 
     def tensor(self, name: str, device: torch.device | None = None) -> Tensor:
@@ -126,23 +136,7 @@ class WeightLoader:
                 f"{self.files.source}: the biases of {names[0]} have the shape {list(bias.shape)}, not [{outputs}]"
             )
         weights = [f"{name}.weight" for name in names]
-        if packed := self._int4_linear(weights, bias) or self._packed(weights, bias):
-            return packed
-
-        def rows(first: int, last: int) -> Tensor:
-            parts, offset = list[Tensor](), 0
-            for name, (height, _inputs) in zip(names, shapes, strict=True):
-                begin, end = max(first - offset, 0), min(last - offset, height)
-                if begin < end:
-                    weight = f"{name}.weight"
-                    parts.append(self._to_device(weight, self.files.read_rows(weight, begin, end), self.device))
-                offset += height
-            return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-        source = WeightSource((outputs, shapes[0][1]), rows, self.device)
-        linear = quant_linear(source, self.quant_format, bias)
-        self.loaded_bytes += linear.bytes
-        return linear
+        return self._int4_linear(weights, bias) or self._packed(weights, bias) or self._quant_linear(weights, bias)
 
     def stacked(self, name: str, index: int, *, is_transposed: bool = False, alternates: bool = False) -> QuantLinear:
         """Load one linear layer of a stack, and of the stack `{name}_bias` if there is one, in `quant_format`.
@@ -173,13 +167,27 @@ class WeightLoader:
         self.loaded_bytes += linear.bytes
         return linear
 
-    def tied_lm_head(self, embedding: Tensor) -> QuantLinear:
+    def embedding(self, device: torch.device) -> EmbeddingTable:
+        """The input embeddings. On a CPU those of a GGUF file stay in the file, and a pass reads what it needs."""
+        read_rows = None if kind_of(device).is_gpu else self.files.token_rows(EMBEDDING)
+        if read_rows is None:
+            return self.tensor(EMBEDDING, device)
+        tokens, width = self.files.shape(EMBEDDING)
+        return EmbeddingRows(
+            (tokens, width),
+            self._activation_dtype,
+            lambda missing: self._to_device(EMBEDDING, read_rows(missing), device),
+        )
+
+    def tied_lm_head(self, embedding: EmbeddingTable) -> QuantLinear:
         """The output matrix of a model with tied embeddings.
 
         The embedding stays in its dtype for lookups, so a quantized output matrix is a second copy.
         """
         if packed := self._packed([EMBEDDING]):
             return packed
+        if not isinstance(embedding, Tensor):
+            return self._quant_linear([EMBEDDING], None)
         shape = embedding.shape[0], embedding.shape[1]
         source = WeightSource(shape, lambda first, last: embedding[first:last].to(self.device), self.device)
         linear = quant_linear(source, self.quant_format)
@@ -187,11 +195,29 @@ class WeightLoader:
         self.loaded_bytes += 0 if is_shared else linear.bytes
         return linear
 
+    def _quant_linear(self, weights: Sequence[str], bias: Tensor | None) -> QuantLinear:
+        """The layer of these matrices, one above the other, in `quant_format`."""
+        shapes = [self.files.shape(name) for name in weights]
+
+        def rows(first: int, last: int) -> Tensor:
+            parts, offset = list[Tensor](), 0
+            for name, (height, _inputs) in zip(weights, shapes, strict=True):
+                begin, end = max(first - offset, 0), min(last - offset, height)
+                if begin < end:
+                    parts.append(self._to_device(name, self.files.read_rows(name, begin, end), self.device))
+                offset += height
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+        source = WeightSource((sum(height for height, _inputs in shapes), shapes[0][1]), rows, self.device)
+        linear = quant_linear(source, self.quant_format, bias)
+        self.loaded_bytes += linear.bytes
+        return linear
+
     def _packed(self, names: Sequence[str], bias: Tensor | None = None) -> QuantLinear | None:
         """The layer as its blocks are stored; None where there are none, or no kernel for them."""
-        if self.blocks is None:
+        if not self.multiplies_blocks:
             return None
-        weights = [stored for name in names if (stored := self.blocks.stored(name)) is not None]
+        weights = [stored for name in names if (stored := self.files.stored_blocks(name)) is not None]
         linear = packed_linear(weights, self._activation_dtype, bias) if len(weights) == len(names) else None
         self.loaded_bytes += linear.bytes if linear else 0
         return linear

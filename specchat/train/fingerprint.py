@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from specchat.forward.rope import Rope
+from specchat.models.gguf_tensors import GgufTensorFiles
 from specchat.models.tensor_files import TensorFiles
 
 SAMPLED_TENSORS, SAMPLED_ROWS = 16, 64
@@ -22,7 +23,7 @@ ROPE_NAMES = ("rope_type", "type", "rope_theta")  # in `Rope.scaling`, where the
 
 def fingerprint(folder: Path) -> str:
     """A hash of the weights' names, of samples of the weights, and of the config."""
-    files = TensorFiles.from_files(folder, sorted(folder.glob("*.safetensors")))
+    files = GgufTensorFiles.from_folder(folder) or TensorFiles.from_files(folder, sorted(folder.glob("*.safetensors")))
     config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     names = sorted(files.locations)
     digest = hashlib.sha256(json.dumps([_config_numbers(config), names]).encode())

@@ -14,7 +14,7 @@ from specchat.hub import machine
 from specchat.hub.catalog import catalog
 from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import GIB
-from specchat.models.gguf_conversion import converted_gguf
+from specchat.models.gguf_preparation import prepared_gguf
 from specchat.profile import load_profile
 from tests.front import command
 from tests.gguf_models import write_gguf
@@ -63,11 +63,11 @@ def test_local_models_of_other_programs_are_listed_with_what_fits(monkeypatch, t
     assert (found["quantization"], found["bytes"], found["fits"]) == ("Q8_0", path.stat().st_size, "bf16")
 
 
-def test_a_gguf_file_is_described_and_its_converted_copy_removed(monkeypatch, tmp_path):
+def test_a_gguf_file_is_described_and_what_was_made_from_it_removed(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     path = write_gguf(tmp_path / "tiny.gguf")
     assert "parameters" in printed(monkeypatch, "inspect", str(path))
-    folder = converted_gguf(path)
+    folder = prepared_gguf(path)
 
     printed(monkeypatch, "remove", str(path), "--yes")
 

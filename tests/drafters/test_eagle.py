@@ -12,11 +12,13 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from specchat.forward.embedding_rows import EmbeddingRows
 from specchat.forward.native_draft import NativeTreeDrafter
 from specchat.forward.native_ops import NativeBorderError, native_kernels
+from specchat.heads import pair_head
 from specchat.heads.pair_head import HeadOutput
 from tests.tiny import VOCABULARY, target, write
-from tests.tiny_heads import drafted, drafter_of, prefilled, read
+from tests.tiny_heads import drafted, drafter_of, prefilled, read, writing_of
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 KINDS = ["eagle", "eagle3", "mtp", "mtp latent"]
@@ -181,6 +183,28 @@ def test_no_kernel_reads_beyond_the_tables_of_a_head():
         drafted(writing, drafter)
     with pytest.raises(NativeBorderError):
         NativeTreeDrafter(narrow, drafter._native.limits)
+
+
+@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_embeddings_that_are_still_in_a_file_are_copied_for_the_kernel_unless_they_are_many(monkeypatch, kind):
+    writing, drafter = made(kind)
+    assert drafter.head.network is not None
+    table = drafter.head.network.embeddings
+    in_file = target("dense-llama")
+    shape = (table.shape[0], table.shape[1])
+    in_file.weights = replace(in_file.weights, embedding=EmbeddingRows(shape, table.dtype, lambda rows: table[rows]))
+
+    copying = drafter_of(kind, in_file, EAGER)
+    with monkeypatch.context() as patch:
+        patch.setattr(pair_head, "MOST_COPIED_VALUES", 1)
+        assert (drafter_of(kind, in_file, EAGER).head.network is None) == (kind == "eagle")
+    reading = writing_of(in_file, copying)
+    read(reading, TEXT)
+
+    assert copying.head.network.embeds_columns
+    assert len(copying.head.network.embeddings) == (60 if kind == "eagle3" else VOCABULARY)
+    assert same(drafted(reading, copying), drafted(writing, drafter))
 
 
 def test_a_head_with_other_parts_than_kernels_drafts_by_operations():

@@ -14,7 +14,7 @@ from specchat.forward.batch import BatchLimits, ForwardDepth
 from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
 from specchat.forward.native_stack import STRUCTURES, NativeProgram, NativeStack
-from specchat.models.gguf_conversion import converted_gguf
+from specchat.models.gguf_preparation import prepared_gguf
 from specchat.models.llama_weights import load_llama
 from tests.engine.test_model import branching
 from tests.gguf_models import write_gguf
@@ -92,7 +92,7 @@ def test_a_pass_has_the_bits_of_its_operations(monkeypatch, name, dtype, is_int8
 @pytest.mark.parametrize("storage", ["Q4_1", "Q8_0"])
 def test_blocks_of_a_file_have_the_bits_of_the_operations(monkeypatch, tmp_path, storage):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
-    folder = converted_gguf(write_gguf(tmp_path / "model.gguf", "qwen2", storage=storage))
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen2", storage=storage))
     limits = BatchLimits(prefill_chunk=16)
     model = load_llama(folder, torch.bfloat16, torch.device("cpu"), None, limits, quant_format="gguf")
     expected, counts = operations_one_by_one(monkeypatch, model), count_calls(monkeypatch)

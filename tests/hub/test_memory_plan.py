@@ -312,6 +312,14 @@ def test_nf4_has_the_bytes_of_bitsandbytes():
     assert doubled.nbytes + nested.absmax.nbytes + nested.state2.absmax.nbytes == nf4_bytes("nf4-double")
 
 
+def test_embeddings_stay_in_a_gguf_file_whose_blocks_are_multiplied():
+    untied = architecture_from_config(config_of("llama", {}))
+    others = replace(untied, matrices=tuple(each for each in untied.matrices if each.kind != EMBEDDING))
+
+    assert 2 * 512 * 64 == weight_bytes(untied, "int8") - weight_bytes(others, "int8")
+    assert weight_bytes(untied, "gguf4") == weight_bytes(others, "gguf4")
+
+
 def test_embeddings_on_the_cpu_are_not_counted_unless_they_are_tied():
     untied = architecture_from_config(config_of("llama", {}))
     tied = architecture_from_config(config_of("llama", {"tie_word_embeddings": True}))

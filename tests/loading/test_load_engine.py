@@ -205,7 +205,7 @@ def test_every_built_in_drafter_but_auto_has_a_builder():
     assert ["auto"] == [name for name, drafter in DRAFTERS.items() if not drafter.builder]
 
 
-def test_a_gguf_file_is_converted_with_progress_and_then_loaded(tmp_path, monkeypatch):
+def test_a_gguf_file_is_prepared_with_a_report_and_then_loaded(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     path = str(write_gguf(tmp_path / "tiny.gguf"))
     profile = Profile().override({"models.target": path, "models.draft": path, "models.device": "cpu"})
@@ -215,8 +215,7 @@ def test_a_gguf_file_is_converted_with_progress_and_then_loaded(tmp_path, monkey
 
     first = events[0]
     assert first.label == "target"
-    assert first.preparation == "converting tiny.gguf"
-    assert first.text.startswith("converting tiny.gguf: ")
+    assert first.text == "preparing tiny.gguf…"
     assert "loading the draft model…" in {event.text for event in events}
     assert engine.draft_model is not None
     with engine.create_session() as session:
@@ -226,13 +225,13 @@ def test_a_gguf_file_is_converted_with_progress_and_then_loaded(tmp_path, monkey
     assert not any(event.preparation for event in events)
 
 
-def test_a_host_that_stops_ends_a_conversion(tmp_path, monkeypatch):
+def test_a_host_that_stops_ends_a_preparation(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     profile = ALONE.override({"models.target": str(write_gguf(tmp_path / "tiny.gguf"))})
     stopped = Flag()
     stopped.set()
 
-    with pytest.raises(ModelError, match=r"converting tiny\.gguf was stopped"):
+    with pytest.raises(ModelError, match=r"preparing tiny\.gguf was stopped"):
         load_engine(profile, cancelled=stopped)
 
 

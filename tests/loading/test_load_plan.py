@@ -14,7 +14,7 @@ from specchat.hub.machine import Device, Machine
 from specchat.loading.drafter_fit import RECOMMEND_HINT, drafters_that_fit
 from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import EMBEDDED_HEADS, ComputeFeatures, check_named_drafters, plan_load
-from specchat.models.gguf_conversion import converted_gguf
+from specchat.models.gguf_preparation import prepared_gguf
 from specchat.models.load_options import EMBEDDED
 from specchat.profile import Profile
 from tests.gguf_models import write_gguf
@@ -139,17 +139,17 @@ def test_a_drafter_that_the_user_names_must_fit(values, names, fault):
     check_named_drafters(LLAMA.override(values), names_draft=False, names_heads=False)
 
 
-def test_a_gguf_file_is_planned_before_and_after_its_conversion(tmp_path, monkeypatch):
+def test_a_gguf_file_is_planned_before_and_after_its_preparation(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     path = write_gguf(tmp_path / "tiny.gguf")
     profile = LLAMA.override({"models.target": str(path)})
 
     before = plan_load(profile, OLD_CPU)
-    converted_gguf(path)
+    prepared_gguf(path)
     after = plan_load(profile, OLD_CPU)
 
-    assert f"target  {path} (GGUF, will be converted to bf16 once): float32 on cpu" in before.text()
-    assert f"target  {path} (GGUF, converted to bf16): float32 on cpu" in after.text()
+    assert f"target  {path} (GGUF): float32 on cpu" in before.text()
+    assert before.text() == after.text()
     assert before.memory() == after.memory()
     assert all(line.is_local for line in before.lines())
 

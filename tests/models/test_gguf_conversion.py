@@ -1,13 +1,9 @@
-"""A GGUF file becomes a folder that computes as the network that was written."""
+"""All weights of a GGUF file become a folder that computes as the network that was written, when it is asked for."""
 
 import json
-import subprocess
-import sys
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 from errno import ENOSPC
 from math import log
-from threading import Event
 from types import SimpleNamespace
 
 import numpy
@@ -19,13 +15,18 @@ from safetensors.torch import load_file
 from specchat.errors import ModelError
 from specchat.forward.rope import Rope
 from specchat.models import gguf_conversion, gguf_weights
-from specchat.models.gguf_conversion import converted_gguf, find_converted
+from specchat.models.gguf_conversion import safetensors_folder
+from specchat.models.gguf_preparation import no_report, prepared_gguf
 from tests.gguf_models import FAMILIES, network, write_gguf
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+
+
+def converted(path, report=no_report):
+    return safetensors_folder(prepared_gguf(path), report)
 
 
 def loaded(folder):
@@ -42,12 +43,12 @@ def logits(model):
 def test_the_converted_weights_are_those_of_the_network(tmp_path, family, storage):
     model = network(family)
 
-    folder = converted_gguf(write_gguf(tmp_path / "model.gguf", family, storage=storage))
+    folder = converted(write_gguf(tmp_path / "model.gguf", family, storage=storage))
 
-    converted = load_file(folder / "model.safetensors")
+    tensors = load_file(folder / "model.safetensors")
     expected = model.state_dict()
-    assert {name for name in expected if name != "lm_head.weight"} == set(converted)
-    for name, tensor in converted.items():
+    assert {name for name in expected if name != "lm_head.weight"} == set(tensors)
+    for name, tensor in tensors.items():
         assert torch.equal(
             tensor, expected[name].half().bfloat16() if storage == "F16" else expected[name].bfloat16()
         ), name
@@ -59,35 +60,15 @@ def test_the_converted_weights_are_those_of_the_network(tmp_path, family, storag
 def test_the_converted_folder_computes_the_same_logits(tmp_path, family, tied):
     model = network(family, tied)
 
-    folder = converted_gguf(write_gguf(tmp_path / "model.gguf", family, model=model))
+    folder = converted(write_gguf(tmp_path / "model.gguf", family, model=model))
 
     assert torch.equal(logits(loaded(folder)), logits(model))
-
-
-def test_a_second_call_finds_the_folder_and_a_changed_file_makes_another(tmp_path):
-    path = write_gguf(tmp_path / "model.gguf")
-
-    first = converted_gguf(path)
-
-    assert find_converted(path) == converted_gguf(path) == first
-    write_gguf(path, "qwen2")
-    assert find_converted(path) is None
-    assert converted_gguf(path) != first
-    assert not first.exists()
-
-
-def test_a_link_to_a_file_shares_its_folder(tmp_path):
-    path = write_gguf(tmp_path / "model.gguf")
-    (tmp_path / "link").symlink_to(path)
-
-    assert converted_gguf(tmp_path / "link") == converted_gguf(path)
-    assert find_converted(path) is not None
 
 
 def test_progress_is_reported_until_all_bytes_are_written(tmp_path):
     reports = []
 
-    folder = converted_gguf(write_gguf(tmp_path / "model.gguf"), lambda *report: reports.append(report))
+    folder = converted(write_gguf(tmp_path / "model.gguf"), lambda *report: reports.append(report))
 
     what, done, total = reports[-1]
     assert what == "converting model.gguf"
@@ -98,7 +79,7 @@ def test_large_models_are_written_as_several_files(tmp_path, monkeypatch):
     monkeypatch.setattr(gguf_weights, "SHARD_BYTES", 60_000)
     model = network("llama")
 
-    folder = converted_gguf(write_gguf(tmp_path / "model.gguf", model=model))
+    folder = converted(write_gguf(tmp_path / "model.gguf", model=model))
 
     assert len(list(folder.glob("model-*-of-*.safetensors"))) == 3
     assert torch.equal(logits(loaded(folder)), logits(model))
@@ -111,7 +92,7 @@ def test_biases_of_attention_are_permuted_with_their_rows(tmp_path):
             if name.endswith(".bias"):
                 parameter.copy_(torch.randn_like(parameter).bfloat16())
 
-    folder = converted_gguf(write_gguf(tmp_path / "model.gguf", model=model))
+    folder = converted(write_gguf(tmp_path / "model.gguf", model=model))
 
     assert torch.equal(logits(loaded(folder)), logits(model))
 
@@ -133,7 +114,7 @@ def test_rope_factors_of_llama_3_become_the_rule_of_its_config(tmp_path, factor)
         tensors={"rope_freqs.weight": llama3_rope_factors(rope, 16)},
     )
 
-    assert json.loads((converted_gguf(path) / "config.json").read_text())["rope_parameters"] == rope
+    assert json.loads((converted(path) / "config.json").read_text())["rope_parameters"] == rope
 
 
 def test_rope_factors_by_no_known_rule_are_refused(tmp_path):
@@ -141,7 +122,7 @@ def test_rope_factors_by_no_known_rule_are_refused(tmp_path):
     path = write_gguf(tmp_path / "model.gguf", tensors={"rope_freqs.weight": factors})
 
     with pytest.raises(ModelError, match=r"its rope_freqs\.weight follow no known rule"):
-        converted_gguf(path)
+        converted(path)
 
 
 SCALINGS = {
@@ -168,7 +149,7 @@ def test_rope_scaling_is_kept(tmp_path, scaling):
     stored, expected = SCALINGS[scaling]
     entries = {f"qwen2.rope.scaling.{key}": value for key, value in stored.items()}
 
-    folder = converted_gguf(write_gguf(tmp_path / "model.gguf", "qwen2", metadata=entries))
+    folder = converted(write_gguf(tmp_path / "model.gguf", "qwen2", metadata=entries))
 
     rope = json.loads((folder / "config.json").read_text())["rope_parameters"]
     assert rope == {"rope_theta": 10000.0, **expected}
@@ -185,7 +166,7 @@ def test_the_long_and_short_factors_of_phi_3_are_kept(tmp_path):
         metadata={"phi3.rope.scaling.original_context_length": 24},
     )  # fmt: skip
 
-    assert torch.equal(logits(loaded(converted_gguf(path))), logits(model))
+    assert torch.equal(logits(loaded(converted(path))), logits(model))
 
 
 def test_only_the_full_attention_of_gemma_3_is_scaled(tmp_path):
@@ -194,7 +175,7 @@ def test_only_the_full_attention_of_gemma_3_is_scaled(tmp_path):
     model = network("gemma3", rope_parameters=rope)
     entries = {"gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": 8.0}
 
-    folder = converted_gguf(write_gguf(tmp_path / "model.gguf", "gemma3", model=model, metadata=entries))
+    folder = converted(write_gguf(tmp_path / "model.gguf", "gemma3", model=model, metadata=entries))
 
     assert torch.equal(logits(loaded(folder)), logits(model))
 
@@ -203,12 +184,19 @@ def test_a_gemma_layer_has_a_sliding_window_where_the_file_lists_it(tmp_path):
     listed = [True, False, True, True, False, True, False]
     path = write_gguf(tmp_path / "model.gguf", "gemma3", metadata={"gemma3.attention.sliding_window_pattern": listed})
 
-    layer_types = json.loads((converted_gguf(path) / "config.json").read_text())["layer_types"]
+    layer_types = json.loads((converted(path) / "config.json").read_text())["layer_types"]
     assert [each == "sliding_attention" for each in layer_types] == listed
 
 
-def leftovers(tmp_path):
-    return [path.name for path in (tmp_path / "cache" / "gguf").glob("*") if path.suffix != ".lock"]
+def test_it_is_made_once_and_other_folders_stay_as_they_are(tmp_path):
+    folder = converted(write_gguf(tmp_path / "model.gguf"))
+
+    assert folder == converted(tmp_path / "model.gguf") == safetensors_folder(folder)
+    assert safetensors_folder(tmp_path) == tmp_path
+
+
+def leftovers(path):
+    return [each.name for each in prepared_gguf(path).glob("bf16*") if each.suffix != ".lock"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ModelError("stopped")])
@@ -218,10 +206,10 @@ def test_an_interrupted_conversion_leaves_nothing(tmp_path, error):
 
     path = write_gguf(tmp_path / "model.gguf")
     with pytest.raises(type(error)):
-        converted_gguf(path, interrupt)
+        converted(path, interrupt)
 
-    assert not leftovers(tmp_path)
-    assert converted_gguf(path).is_dir()
+    assert not leftovers(path)
+    assert converted(path).is_dir()
 
 
 def test_a_full_disk_is_a_clear_line_and_leaves_nothing(tmp_path, monkeypatch):
@@ -231,72 +219,22 @@ def test_a_full_disk_is_a_clear_line_and_leaves_nothing(tmp_path, monkeypatch):
     path = write_gguf(tmp_path / "model.gguf")
     monkeypatch.setattr(gguf_weights.os, "fsync", full)
     with pytest.raises(ModelError, match=r"cannot be converted in .*: No space left on device"):
-        converted_gguf(path)
-    assert not leftovers(tmp_path)
+        converted(path)
+    assert not leftovers(path)
 
     monkeypatch.setattr(gguf_conversion.shutil, "disk_usage", lambda _path: SimpleNamespace(free=2**20))
     with pytest.raises(ModelError, match=r"it takes 0\.0 GB in .*, and 0\.0 GB are free; free some space"):
-        converted_gguf(path)
-    assert not leftovers(tmp_path)
-
-
-def test_what_a_killed_process_left_is_replaced(tmp_path):
-    path = write_gguf(tmp_path / "model.gguf")
-    folder = converted_gguf(path)
-    (folder / "model.safetensors").unlink()
-    folder.rename(folder.with_name(f"{folder.name}.partial"))
-    (folder.parent / "other-0123.partial").mkdir()
-
-    assert converted_gguf(path) == folder
-    assert (folder / "model.safetensors").exists()
-    assert leftovers(tmp_path) == [folder.name]
-
-
-def test_a_second_process_waits_and_says_so(tmp_path):
-    path = write_gguf(tmp_path / "model.gguf")
-    is_converting, is_waiting, waits = Event(), Event(), []
-
-    def hold(_what, _done, _total):
-        is_converting.set()
-        assert is_waiting.wait(30)
-
-    def note(what, _done, _total):
-        waits.append(what)
-        is_waiting.set()
-
-    with ThreadPoolExecutor() as pool:
-        first = pool.submit(converted_gguf, path, hold)
-        assert is_converting.wait(30)
-        second = pool.submit(converted_gguf, path, note)
-
-    assert first.result() == second.result()
-    assert set(waits) == {"waiting for another process: model.gguf"}
-
-
-def test_a_cache_that_cannot_be_written_is_a_clear_line(tmp_path):
-    (tmp_path / "cache").write_text("a file")
-
-    with pytest.raises(ModelError, match=r"model\.gguf: cannot be converted in .*cache/gguf: Not a directory"):
-        converted_gguf(write_gguf(tmp_path / "model.gguf"))
-
-
-def test_converting_imports_no_torch(tmp_path):
-    path = write_gguf(tmp_path / "model.gguf")
-    code = (
-        "import sys; from pathlib import Path; from specchat.models.gguf_conversion import converted_gguf;"
-        f"converted_gguf(Path({str(path)!r})); print('torch' in sys.modules or 'transformers' in sys.modules)"
-    )
-
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+        converted(path)
+    assert not leftovers(path)
 
 
 def test_memory_holds_a_few_rows_at_a_time(tmp_path):
     model = network("llama", vocab_size=24_000, hidden_size=256, num_attention_heads=16, num_key_value_heads=16)
     path = write_gguf(tmp_path / "model.gguf", storage="Q8_0", model=model)
-    converted_gguf(write_gguf(tmp_path / "other.gguf"))  # imports
+    converted(write_gguf(tmp_path / "other.gguf"))  # imports
     tracemalloc.start()
     try:
-        folder = converted_gguf(path)
+        folder = converted(path)
         _now, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

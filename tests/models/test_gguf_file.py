@@ -4,13 +4,12 @@ import random
 import struct
 from time import perf_counter
 
-import numpy
 import pytest
 
 from specchat.errors import ModelError, SpecchatError
-from specchat.models.gguf_conversion import converted_gguf
 from specchat.models.gguf_families import map_model
 from specchat.models.gguf_file import is_gguf, read_gguf
+from specchat.models.gguf_preparation import prepared_gguf
 from specchat.models.gguf_tokenizer import tokenizer_files
 from tests.gguf_models import write_gguf
 
@@ -78,15 +77,15 @@ def test_a_faulty_header_is_one_clear_line_at_once(tmp_path, fault):
     started = perf_counter()
 
     with pytest.raises(ModelError, match=message) as caught:
-        converted_gguf(path)
+        prepared_gguf(path)
 
     assert perf_counter() - started < SECONDS
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
-    assert nothing_converted(tmp_path)
+    assert nothing_prepared(tmp_path)
 
 
-def nothing_converted(tmp_path):
+def nothing_prepared(tmp_path):
     return not any(path.is_dir() for path in (tmp_path / "cache").glob("gguf/*"))
 
 
@@ -98,7 +97,7 @@ def test_a_large_sparse_file_is_refused_at_once(tmp_path):
     started = perf_counter()
 
     with pytest.raises(ModelError, match="has no tensors"):
-        converted_gguf(path)
+        prepared_gguf(path)
 
     assert perf_counter() - started < SECONDS
 
@@ -134,19 +133,6 @@ def test_a_missing_file_and_a_folder_are_clear_errors(tmp_path):
         read_gguf(tmp_path)
 
 
-def test_weights_that_are_not_numbers_are_refused_and_leave_nothing(tmp_path):
-    path = write_gguf(tmp_path / "model.gguf", storage="Q8_0")
-    tensor = read_gguf(path).tensors["blk.1.ffn_up.weight"]
-    with path.open("r+b") as file:
-        file.seek(tensor.offset)
-        file.write(numpy.array([numpy.inf], numpy.float16).tobytes())
-
-    with pytest.raises(ModelError, match=r"damaged: blk\.1\.ffn_up\.weight contains NaN or infinite values"):
-        converted_gguf(path)
-
-    assert nothing_converted(tmp_path)
-
-
 CONTRADICTIONS = {
     "another architecture": (
         {"general.architecture": "mamba"},
@@ -179,10 +165,10 @@ def test_metadata_that_does_not_fit_is_one_clear_line(tmp_path, contradiction):
     path = write_gguf(tmp_path / "model.gguf", metadata=metadata)
 
     with pytest.raises(ModelError, match=message) as caught:
-        converted_gguf(path)
+        prepared_gguf(path)
 
     assert "\n" not in str(caught.value)
-    assert nothing_converted(tmp_path)
+    assert nothing_prepared(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["I8", "F64"])
@@ -190,7 +176,7 @@ def test_blocks_that_cannot_be_read_are_named(tmp_path, kind):
     path = write_gguf(tmp_path / "model.gguf", raw_types={"blk.0.ffn_up.weight": kind})
 
     with pytest.raises(ModelError, match=rf"blk\.0\.ffn_up\.weight is quantized as {kind}, which cannot be read here"):
-        converted_gguf(path)
+        prepared_gguf(path)
 
 
 def test_all_shards_are_read_from_the_name_of_any_and_a_missing_one_is_named(tmp_path):
@@ -202,7 +188,7 @@ def test_all_shards_are_read_from_the_name_of_any_and_a_missing_one_is_named(tmp
 
     assert whole.path == shards[0]
     assert len(whole.tensors) == 20
-    assert converted_gguf(shards[1]) == converted_gguf(shards[0])
+    assert prepared_gguf(shards[1]) == prepared_gguf(shards[0])
     shards[1].unlink()
     with pytest.raises(ModelError, match=r"its shard model-00002-of-00003\.gguf is missing"):
         read_gguf(shards[0])

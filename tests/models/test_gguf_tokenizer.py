@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from specchat.models.gguf_conversion import converted_gguf
+from specchat.models.gguf_preparation import prepared_gguf
 from specchat.models.gguf_splits import SPLITS
 from specchat.models.gguf_tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, tokenizer_files
 from specchat.models.tokenizer import Tokenizer
@@ -66,14 +66,14 @@ def test_sentencepiece_tokens_are_those_of_llama_cpp(name, adds_space):
         assert ids_of(tokenizer, line["text"]) == line["sentencepiece"][name], line["text"]
 
 
-def converted(tmp_path, monkeypatch, **entries):
+def prepared(tmp_path, monkeypatch, **entries):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     metadata = {f"tokenizer.{key.replace('__', '.')}": value for key, value in entries.items()}
-    return converted_gguf(write_gguf(tmp_path / "model.gguf", metadata=metadata))
+    return prepared_gguf(write_gguf(tmp_path / "model.gguf", metadata=metadata))
 
 
-def test_a_converted_tokenizer_renders_the_template_of_the_file(tmp_path, monkeypatch):
-    tokenizer = Tokenizer(converted(tmp_path, monkeypatch))
+def test_a_prepared_tokenizer_renders_the_template_of_the_file(tmp_path, monkeypatch):
+    tokenizer = Tokenizer(prepared(tmp_path, monkeypatch))
 
     text = tokenizer.render([{"role": "user", "content": "hello <|end|> 123"}], add_generation_prompt=True)
 
@@ -89,7 +89,7 @@ def test_end_tokens_come_from_the_metadata_and_from_known_names(tmp_path, monkey
     tokens = byte_tokenizer()["tokenizer.ggml.tokens"] + ["<|eot_id|>", "<|im_end|>", "</s>"]
     types = [CONTROL] * 4 + [NORMAL] * (len(tokens) - 7) + [CONTROL, NORMAL, NORMAL]
 
-    folder = converted(
+    folder = prepared(
         tmp_path, monkeypatch, ggml__tokens=tokens, ggml__token_type=types, ggml__eos_token_id=2, ggml__eot_token_id=3
     )
 
@@ -100,16 +100,16 @@ def test_end_tokens_come_from_the_metadata_and_from_known_names(tmp_path, monkey
 
 
 def test_a_first_token_that_llama_cpp_adds_is_written_by_the_template(tmp_path, monkeypatch):
-    folder = converted(tmp_path, monkeypatch, ggml__add_bos_token=True, ggml__bos_token_id=3)
+    folder = prepared(tmp_path, monkeypatch, ggml__add_bos_token=True, ggml__bos_token_id=3)
     assert Tokenizer(folder).render([{"role": "user", "content": "a"}], False) == "<|system|><|user|>a<|end|>"
 
     own = "{{ bos_token }}{{ messages[0]['content'] }}"
-    folder = converted(tmp_path, monkeypatch, ggml__add_bos_token=True, ggml__bos_token_id=3, chat_template=own)
+    folder = prepared(tmp_path, monkeypatch, ggml__add_bos_token=True, ggml__bos_token_id=3, chat_template=own)
     assert Tokenizer(folder).render([{"role": "user", "content": "a"}], False) == "<|system|>a"
 
 
 def test_a_model_without_a_template_joins_the_texts(tmp_path, monkeypatch):
-    folder = converted(tmp_path, monkeypatch, chat_template=None)
+    folder = prepared(tmp_path, monkeypatch, chat_template=None)
 
     assert Tokenizer(folder).render([{"role": "user", "content": "a"}], True) == "a\n"
 

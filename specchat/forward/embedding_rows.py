@@ -1,0 +1,70 @@
+"""Input embeddings that stay where they are stored: a pass reads the rows of its tokens, and keeps them in memory.
+
+A text has few of the tokens of a vocabulary, so a table of all of them is mostly memory that nothing reads. Knows
+tensors; knows no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+KEPT_BYTES = 2**24  # of rows that were read
+ABSENT = -1  # the place of a row that was not read yet
+ReadTokenRows = Callable[[Sequence[int]], Tensor]  # tokens -> [tokens, D], on the CPU
+
+
+class EmbeddingTable(Protocol):
+    """What a pass needs of its input embeddings [V, D]; a tensor is one."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+    def __getitem__(self, tokens: Tensor, /) -> Tensor: ...
+
+
+class EmbeddingRows:
+    """A table on the CPU whose rows are read when a pass has their tokens for the first time. Thread-safe."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, shape: tuple[int, int], dtype: torch.dtype, read_rows: ReadTokenRows) -> None:
+        self.shape, self.dtype, self._read_rows = shape, dtype, read_rows
+        tokens, width = shape
+        self._capacity = min(tokens, max(KEPT_BYTES // (width * dtype.itemsize), 1))
+        self._rows = torch.empty(self._capacity, width, dtype=dtype)
+        self._places = torch.full((tokens,), ABSENT)  # of the row of each token
+        self._count, self._lock = 0, Lock()
+
+    def __getitem__(self, tokens: Tensor, /) -> Tensor:
+        """The rows of these tokens. [..., D]"""
+        with self._lock:
+            places = self._places[tokens]
+            if not bool((places == ABSENT).any()):
+                return self._rows[places]
+            missing = tokens[places == ABSENT].unique()
+            if self._count + len(missing) > self._capacity:
+                distinct, index = tokens.unique(return_inverse=True)
+                if len(distinct) > self._capacity:
+                    return self._read(distinct)[index]
+                missing = distinct
+                self._places.fill_(ABSENT)
+                self._count = 0
+            self._keep(missing)
+            return self._rows[self._places[tokens]]
+
+    def _keep(self, tokens: Tensor) -> None:
+        end = self._count + len(tokens)
+        self._rows[self._count : end] = self._read(tokens)
+        self._places[tokens] = torch.arange(self._count, end)
+        self._count = end
+
+    def _read(self, tokens: Tensor) -> Tensor:
+        return self._read_rows(tokens.tolist())
