@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 
-from specchat.chat.events import Event, Failed, Finished, StepDone, TextDelta, ToolCallDelta, Totals
+from specchat.chat.events import Event, Failed, Finished, StepDone, TextDelta, ThinkingDelta, ToolCallDelta, Totals
 from specchat.chat.streamed_calls import StreamedCalls
 from specchat.errors import SpecchatError
+
+OUTPUT_EVENTS = (TextDelta, ThinkingDelta, ToolCallDelta, StepDone)
 
 
 @dataclass(frozen=True)
@@ -24,17 +26,21 @@ class TimedAnswer:
     ttft_seconds: float  # the whole request where there was no text
     text_intervals: tuple[float, ...]  # between texts
     request_seconds: float  # until the answer finished
+    output_seconds: float  # until its last text, call or step; behind that, the engine may measure plain passes
     calls: tuple[tuple[str, str], ...] = ()  # of tools: name and arguments
 
 
 def time_answer(events: Iterable[Event], clock: Callable[[], float] = perf_counter) -> TimedAnswer:
     """Consume the events of an answer. SpecchatError with the message of the engine when it fails."""
-    started_at = clock()
+    started_at = last_output_at = clock()
     texts, steps, times, calls = list[str](), list[StepDone](), list[float](), StreamedCalls()
     for event in events:
+        arrived_at = clock()
+        if isinstance(event, OUTPUT_EVENTS):
+            last_output_at = arrived_at
         match event:
-            case TextDelta(text=text):
-                times.append(clock())
+            case TextDelta(text=text) if text:
+                times.append(arrived_at)
                 texts.append(text)
             case ToolCallDelta():
                 calls.add(event)
@@ -43,11 +49,14 @@ def time_answer(events: Iterable[Event], clock: Callable[[], float] = perf_count
             case Failed(message=message):
                 raise SpecchatError(message)
             case Finished(totals=totals):
-                ended = clock()
-                intervals = tuple(later - earlier for earlier, later in pairwise(times))
-                first = (times[0] if times else ended) - started_at
-                made = tuple((call.name, call.arguments) for call in calls)
-                return TimedAnswer("".join(texts), tuple(steps), totals, first, intervals, ended - started_at, made)
+                return TimedAnswer(
+                    "".join(texts), tuple(steps), totals,
+                    ttft_seconds=(times[0] if times else arrived_at) - started_at,
+                    text_intervals=tuple(later - earlier for earlier, later in pairwise(times)),
+                    request_seconds=arrived_at - started_at,
+                    output_seconds=last_output_at - started_at,
+                    calls=tuple((call.name, call.arguments) for call in calls),
+                )  # fmt: skip
     raise SpecchatError("the answer neither finished nor failed")
 
 

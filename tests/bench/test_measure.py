@@ -72,7 +72,7 @@ def fake_answer(request: Request, cell: Combination) -> TimedAnswer:
         accepted_by_drafter={cell.drafter: cell.budget},
         draft_seconds=0.25 * seconds * tokens, verify_seconds=0.75 * seconds * tokens,
     )  # fmt: skip
-    return TimedAnswer("text", (step, step), totals, 0.3, (0.01, 0.02), 1.0)
+    return TimedAnswer("text", (step, step), totals, 0.3, (0.01, 0.02), 1.0, 0.9)
 
 
 def test_each_combination_stands_behind_plain_decoding_of_its_kind(rows):

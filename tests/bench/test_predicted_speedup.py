@@ -10,7 +10,7 @@ from specchat.bench.predicted_speedup import (
     mean_expected_tokens,
     predicted_speedup,
 )
-from specchat.chat.events import Failed, Finished, PrefillProgress, StepDone, TextDelta, Totals
+from specchat.chat.events import NO_OUTPUT_YET, Failed, Finished, PrefillProgress, StepDone, TextDelta, Totals
 from specchat.errors import SpecchatError
 
 
@@ -49,9 +49,10 @@ def test_speed_is_that_of_the_published_examples(acceptance, guesses, guess_cost
 
 
 def test_an_answer_is_timed_from_the_question_to_its_end():
-    clock = iter([10.0, 10.5, 10.6, 11.0, 11.25])
+    clock = iter([10.0, 10.1, 10.2, 10.5, 10.55, 10.6, 11.0, 11.25])
     step = StepDone((), (), (), 0.0, 0.1)
     events = [
+        NO_OUTPUT_YET,
         PrefillProgress(1, 1),
         TextDelta("a"),
         step,
@@ -64,6 +65,15 @@ def test_an_answer_is_timed_from_the_question_to_its_end():
 
     assert ("abc", (step,), 0.5, 1.25) == (heard.text, heard.steps, heard.ttft_seconds, heard.request_seconds)
     assert heard.text_intervals == pytest.approx((0.1, 0.4))
+
+
+def test_the_output_of_an_answer_ends_with_its_last_text_or_step():
+    clock, step = iter([10.0, 10.5, 10.75, 12.0]), StepDone((), (), (), 0.0, 0.1)
+    events = [TextDelta("a"), step, Finished("stop", Totals(completion_tokens=1))]
+
+    answer = time_answer(events, lambda: next(clock))
+
+    assert (0.75, 2.0) == (answer.output_seconds, answer.request_seconds)
 
 
 @pytest.mark.parametrize("events", [[Failed("no room")], [TextDelta("x")]])

@@ -170,7 +170,7 @@ def heard(request: Request, cell: Combination) -> TimedAnswer:
     quick = {"edit suffix 4": 2.0, "edit suffix 16": 3.0, "edit suffix 32": 3.05, "chat draft 4": 1.5}
     speed = 1.0 if cell.drafter == "plain" else quick.get(f"{cell.kind} {cell.name}", 0.8)
     step = StepDone((), (), (CommittedToken(1, b"x", "target"),), 0.0, 1 / speed)
-    return TimedAnswer("x", (step,), Totals(completion_tokens=1, steps=1, verify_seconds=1 / speed), 0.1, (), 0.1)
+    return TimedAnswer("x", (step,), Totals(completion_tokens=1, steps=1, verify_seconds=1 / speed), 0.1, (), 0.1, 0.1)
 
 
 def test_what_is_decided_loses_no_kind_its_speed():
@@ -190,7 +190,8 @@ def test_costs_are_learnt_from_the_trees_of_an_answer(tmp_path):
     said = (CommittedToken(1, b"x", "target"),)
     first, later = StepDone((1, 2), (0, 1), said, 9.0, 0.1), StepDone((1, 2), (0, 1), said, 0.02, 0.1)
 
-    record_draft_costs(costs, "draft", TimedAnswer("", (first, later, later), Totals(prompt_tokens=50), 0.1, (), 0.1))
+    answer = TimedAnswer("", (first, later, later), Totals(prompt_tokens=50), 0.1, (), 0.1, 0.1)
+    record_draft_costs(costs, "draft", answer)
 
     curve = costs.draft_curve("draft", 50)
     assert curve is not None and curve.seconds_at(2) == pytest.approx(0.02)
