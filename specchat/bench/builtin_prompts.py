@@ -1,4 +1,4 @@
-"""A few questions of each kind: the prompts of a bench without a prompt file."""
+"""A few questions of each kind: the prompts of a bench without a prompt file, and questions to warm up with."""
 
 from collections.abc import Mapping
 
@@ -64,4 +64,14 @@ BUILTIN_REQUESTS: Mapping[str, tuple[Request, ...]] = {
         Request("Write an XML document with two books, each with a title and a price."),
         Request("Return a markdown table of three planets with their moons."),
     ),
+}
+# One of each kind that the router knows, and none of those above: what a conversation began with.
+WARM_UP_REQUESTS: Mapping[str, Request] = {
+    "edit": Request("Rename `remove` to `discard`.", (Attachment("basket.py", EXAMPLE_CODE),), task="edit"),
+    "files": Request("What does the text say about the bolts?", (Attachment("news.txt", EXAMPLE_TEXT),)),
+    "code": Request("Write a Python function that returns the largest of three numbers."),
+    "chat": Request("Why do leaves change their colour in autumn?"),
+    "structured": Request("Return a JSON object with the keys title and pages for a book of your choice."),
+    "creative": Request("Write a poem about the sea."),
+    "short": Request("What is the capital of Norway?"),
 }

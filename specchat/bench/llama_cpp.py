@@ -24,10 +24,11 @@ from specchat.bench.llama_gguf import write_gguf
 from specchat.errors import InputError
 
 LIBRARY_VARIABLE = "SPECCHAT_LLAMA"
-MISSING_MESSAGE = (
-    f"llama.cpp: no library found, so it is left out; {LIBRARY_VARIABLE} names a folder with libllama and libggml, "
+LIBRARY_HINT = (
+    f"{LIBRARY_VARIABLE} names a folder with libllama and libggml, "
     "such as node_modules/@node-llama-cpp/linux-x64/bins/linux-x64 of npm's node-llama-cpp"
 )
+MISSING_MESSAGE = f"llama.cpp: no library found, so it is left out; {LIBRARY_HINT}"
 PREFILL_BATCH = 512  # tokens in one call
 DEFAULT_SIZES = [512, 2048, 512, 1]  # context, batch, micro-batch, sequences: the start of the default parameters
 
@@ -69,6 +70,14 @@ def find_library_folder() -> Path | None:
         return Path(chosen)
     name = find_library("llama")
     return Path(name) if name else None
+
+
+def required_library_folder() -> Path:
+    """As `find_library_folder`; InputError that says how to get the library where there is none."""
+    folder = find_library_folder()
+    if folder is None:
+        raise InputError(f"llama.cpp: no library found; {LIBRARY_HINT}")
+    return folder
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from specchat.loading.load_engine import Engine
 from specchat.models.gguf_conversion import safetensors_folder
 from specchat.models.gguf_sources import local_gguf
 from specchat.models.load_options import find_model
+from specchat.models.tokenizer import AUTO_THINKING
 
 PROMPT_LOOKUP_TOKENS = 10  # the value in the documentation of transformers
 GGUF_TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}  # the names of llama.cpp
@@ -219,10 +220,12 @@ class TokenizedPrompt:
 def tokenize_prompts(
     engine: Engine, requests: Iterator[Request], count: int, max_tokens: int
 ) -> tuple[TokenizedPrompt, ...]:
-    """The first `count` prompts that fit the context window together with their answer."""
+    """The first `count` prompts that fit the context window together with their answer, as a session reads them."""
     models, chosen = engine.models, list[TokenizedPrompt]()
+    profile = models.profile
     for request in requests:
-        ids = build_next_prompt(models.tokenizer, models.profile.prompt.system, (), request).token_ids
+        system, thinking = profile.system_prompt(request.task), request.thinking or AUTO_THINKING
+        ids = build_next_prompt(models.tokenizer, system, (), request, thinking=thinking).token_ids
         if len(ids) + max_tokens <= models.target.context_window:
             chosen.append(TokenizedPrompt(request, ids))
         if len(chosen) == count:

@@ -2,25 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
-from specchat.cli.bench import PROMPTS, print_progress
+from specchat.cli.bench import INTERRUPTED_EXIT_CODE, PROMPTS, print_progress
+from specchat.cli.completion import complete_models
 from specchat.cli.loaded_engine import load_engine_here
-from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.options import CommandFunction, profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
+
+# What --gguf decides: the parameter, and the flag that would decide it a second time.
+DECIDED_BY_GGUF: Mapping[str, str] = {
+    "target": "--target", "model_shape": "--model-shape", "prompt_tokens": "--prompt-tokens",
+    "name_filter": "--filter", "device": "--device", "dtype": "--dtype", "weights": "--weights",
+    "variant": "--variant", "temperature": "--temperature", "thinks": "--think",
+}  # fmt: skip
+
+
+def gguf_as_target(command: CommandFunction) -> CommandFunction:
+    """Let `--gguf` name the target, for `--dry-run` too. UsageError when another option says what it decides."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> Any:
+        if options["gguf"]:
+            for name, flag in DECIDED_BY_GGUF.items():
+                if options[name]:
+                    raise UsageError(f"--gguf decides what is compared and how; leave {flag} out")
+            options["target"] = options["gguf"]
+        return command(*arguments, **options)
+
+    return cast("CommandFunction", run)
 
 
 @click.command()
 @click.argument("prompts", type=PROMPTS, required=False)
-@click.option("--count", default=20, show_default=True, help="Number of prompts.")
+@click.option(
+    "--gguf",
+    default="",
+    metavar="FILE",
+    help="Only beside llama.cpp, on this file, folder, starter or ollama:NAME, in one table.",
+    shell_complete=complete_models,
+)
+@click.option("--count", default=20, show_default=True, help="Number of prompts; with --gguf, of each kind.")
 @click.option("--limit", default=200, show_default=True, help="Most tokens of an answer.")
 @click.option(
     "--prompt-tokens", default=0, help="Cut or repeat each prompt to this length; compare reading with --limit 1."
 )
-@click.option("--threads", default=0, help="Threads of a pass, ours and theirs; 0 leaves it to torch.")
+@click.option(
+    "--threads",
+    default=0,
+    help="Threads of a pass, ours and theirs; 0 leaves it to torch, and with --gguf is all and then one.",
+)
 @click.option(
     "--model-shape",
     default="",
@@ -28,11 +64,12 @@ from specchat.errors import InputError, UsageError
 )
 @click.option("--replace-interval", default=20, show_default=True, help="Numbers between two that an edit replaces.")
 @click.option("--filter", "name_filter", default="", help="Only comparisons whose name contains this, as 'generate'.")
+@gguf_as_target
 @profile_options
 def peers(
-    prompts: Path | None, count: int, limit: int, prompt_tokens: int, threads: int, model_shape: str,
+    prompts: Path | None, gguf: str, count: int, limit: int, prompt_tokens: int, threads: int, model_shape: str,
     replace_interval: int, name_filter: str, **options: Any,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Measure against transformers and llama.cpp on the same weights, side by side.
 
     PROMPTS is a file of JSON lines with `turns`, or with `instruction` and `before`, or a folder of such files. Each
@@ -40,13 +77,14 @@ def peers(
     --prompt-tokens and --limit 1 they are those of reading. llama.cpp takes part where its library is installed;
     SPECCHAT_LLAMA names its folder. It reads the target's GGUF file, or one that is written from our weights where
     there is none.
+
+    With --gguf, plain decoding and auto run beside llama.cpp on the same file: a row for chat, code and edit each, with
+    all threads and with one, and for reading prompts. PROMPTS is then a folder with chat.jsonl, code.jsonl and
+    edit.jsonl; without it, built-in prompts are used. Ctrl-C ends it with the rows so far.
     """
-    if (prompts is None) == (not model_shape):
-        raise UsageError("give a file or folder of prompts, or --model-shape")
-    if prompt_tokens < 0 or (prompt_tokens and model_shape):
-        raise UsageError("--prompt-tokens is a length, 1 or more, of the prompts of a file")
-    if replace_interval < 2:
-        raise UsageError("--replace-interval must be at least 2")
+    if gguf:
+        return _beside_llama_cpp(options, prompts, count, limit, threads)
+    _check_options(prompts, model_shape, prompt_tokens, replace_interval)
     from specchat.bench.llama_cpp import MISSING_MESSAGE, find_library_folder
     from specchat.bench.measure import set_thread_count
     from specchat.bench.peers import PeerBench, as_table, cut_or_repeat, tokenize_prompts
@@ -80,3 +118,40 @@ def peers(
         print_progress(f"{row.name}: {row.median_speedup:.2f}")
         rows.append(row)
     print(as_table(rows))
+    return 0
+
+
+def _check_options(prompts: Path | None, model_shape: str, prompt_tokens: int, replace_interval: int) -> None:
+    if (prompts is None) == (not model_shape):
+        raise UsageError("give a file or folder of prompts, or --model-shape, or --gguf")
+    if prompt_tokens < 0 or (prompt_tokens and model_shape):
+        raise UsageError("--prompt-tokens is a length, 1 or more, of the prompts of a file")
+    if replace_interval < 2:
+        raise UsageError("--replace-interval must be at least 2")
+
+
+def _beside_llama_cpp(options: Mapping[str, Any], prompts: Path | None, count: int, limit: int, threads: int) -> int:
+    """The table of `--gguf`, whose file is the target of the options."""
+    if min(count, limit) < 1 or threads < 0:
+        raise UsageError("--count and --limit must be at least 1, and --threads 0 or more")
+    from specchat.bench import gguf_peers
+    from specchat.bench.gguf_peers_table import as_table, explanation
+    from specchat.bench.llama_cpp import LlamaCppModel, required_library_folder
+
+    library, profile = required_library_folder(), gguf_peers.comparable_profile(resolve_profile(options))
+    file, requests = gguf_peers.gguf_file(profile), gguf_peers.comparable_requests(profile, prompts, count)
+    engine = load_engine_here(profile)
+    bench = gguf_peers.GgufBench(engine, gguf_peers.tokenize_requests(engine, requests, count, limit), limit)
+    llama_cpp = LlamaCppModel(library, file, bench.llama_cpp_limits).generate
+    compared, is_complete = list[gguf_peers.ComparedPrompt](), True
+    try:
+        for prompt in bench.measure(llama_cpp, gguf_peers.thread_counts(threads), print_progress):
+            compared.append(prompt)  # one by one: Ctrl-C keeps those before it
+    except KeyboardInterrupt:
+        is_complete = False
+    if not compared:
+        raise click.Abort
+    if not is_complete:
+        print_progress("interrupted; the table has what was measured so far")
+    print(f"{as_table(compared)}\n\n{explanation(profile, limit)}")
+    return 0 if is_complete else INTERRUPTED_EXIT_CODE

@@ -1,12 +1,47 @@
 """`specchat bench peers`, as it is asked for."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from specchat.bench.llama_cpp import LIBRARY_VARIABLE
+from specchat.bench.llama_cpp import LIBRARY_VARIABLE, TimedRun
+from specchat.bench.peers import TransformersModel
 from specchat.cli.main import run
 from tests.bench.counting import config_file
+from tests.gguf_models import write_gguf
+
+QUICK = ["--count", "1", "--limit", "4", "--threads", "1"]
+
+
+class FakeLlamaCpp:
+    """As `LlamaCppModel`, without its library: it writes token 7 and takes a second."""
+
+    def __init__(self, library, file, limits):
+        self.file, self.runs = file, 0
+        type(self).latest = self
+
+    def generate(self, _prompt, max_tokens):
+        self.runs += 1
+        if self.runs > type(self).interrupted_after:
+            raise KeyboardInterrupt
+        return TimedRun([7] * max_tokens, max_tokens, 1.0)
+
+
+@pytest.fixture
+def llama_cpp(monkeypatch):
+    """A fake llama.cpp, installed; Ctrl-C is pressed after so many runs."""
+    monkeypatch.setattr(FakeLlamaCpp, "interrupted_after", 1000, raising=False)
+    monkeypatch.setattr("specchat.bench.llama_cpp.find_library_folder", lambda: Path("lib"))
+    monkeypatch.setattr("specchat.bench.llama_cpp.LlamaCppModel", FakeLlamaCpp)
+    return FakeLlamaCpp
+
+
+@pytest.fixture
+def gguf(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    file = write_gguf(tmp_path / "tiny.gguf", metadata={"llama.context_length": 2048})
+    return str(file)
 
 
 def test_a_shape_is_edited_beside_others(tmp_path, monkeypatch, capsys):
@@ -48,3 +83,109 @@ def test_prompts_of_a_length_are_read_beside_others_if_the_window_has_room(tmp_p
     assert "| lookup / our plain |" in capsys.readouterr().out
     assert run([*words, "--prompt-tokens", "100000"]) != 0
     assert "no prompt there leaves room" in capsys.readouterr().err
+
+
+def test_a_gguf_file_is_compared_with_llama_cpp_in_one_table(gguf, llama_cpp, monkeypatch, capsys):
+    monkeypatch.setattr(TransformersModel, "load", None)  # cannot be called
+
+    assert run(["bench", "peers", "--gguf", gguf, *QUICK]) == 0
+
+    out, err = capsys.readouterr()
+    first_cells = [line.split(" | ")[:2] for line in out.splitlines() if line.startswith("|")][2:]
+    assert [["| 1", "chat"], ["| 1", "code"], ["| 1", "edit"], ["| 1", "read 512"]] == first_cells
+    assert "tiny.gguf in both, ours with --weights" in out
+    assert "answered another question of this kind before" in out
+    assert "threads 1, chat 1 of 1: plain " in err
+    assert "threads 1, read 512, 1 of 1: " in err
+    assert "read 4096: left out, the context window has 2048 tokens" in err
+    assert llama_cpp.latest.file == Path(gguf)
+
+
+def test_the_prompts_of_a_folder_are_compared_by_kind(gguf, llama_cpp, tmp_path, capsys):
+    folder = tmp_path / "prompts"
+    folder.mkdir()
+    for kind in ("edit", "chat"):
+        rows = [{"turns": [f"{word}, is it so?"]} for word in ("First", "Second", "Third")]
+        (folder / f"{kind}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    assert run(["bench", "peers", "--gguf", gguf, str(folder), *QUICK, "--count", "2"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert ["chat", "edit"] == [line.split(" | ")[1] for line in lines if "of 2 |" in line and "read" not in line]
+
+
+def test_an_interrupted_comparison_prints_the_rows_so_far(gguf, llama_cpp, monkeypatch, capsys):
+    monkeypatch.setattr(llama_cpp, "interrupted_after", 4)  # one to warm up, two for the chat, one for the code
+
+    assert run(["bench", "peers", "--gguf", gguf, *QUICK]) == 130
+
+    out, err = capsys.readouterr()
+    assert "| 1 | chat | " in out
+    assert "| 1 | code | " not in out
+    assert "interrupted; the table has what was measured so far" in err
+
+
+def test_a_comparison_that_is_interrupted_at_once_prints_nothing(gguf, llama_cpp, monkeypatch, capsys):
+    monkeypatch.setattr(llama_cpp, "interrupted_after", 0)
+
+    assert run(["bench", "peers", "--gguf", gguf, *QUICK]) == 130
+
+    assert "" == capsys.readouterr().out
+
+
+def test_without_the_library_a_gguf_file_is_not_loaded(gguf, monkeypatch, capsys):
+    monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
+    monkeypatch.setattr("specchat.bench.llama_cpp.find_library", lambda _name: None)
+    monkeypatch.setattr("specchat.cli.bench_peers.load_engine_here", None)  # cannot be called
+
+    assert run(["bench", "peers", "--gguf", gguf]) == 2
+
+    out, err = capsys.readouterr()
+    assert "" == out
+    assert "llama.cpp: no library found; SPECCHAT_LLAMA names a folder" in err
+    assert 1 == len(err.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["--target", "embedded"], "--target"),
+        (["--model-shape", "0.5b"], "--model-shape"),
+        (["--prompt-tokens", "64"], "--prompt-tokens"),
+        (["--filter", "plain"], "--filter"),
+        (["--weights", "float"], "--weights"),
+        (["--dtype", "float32"], "--dtype"),
+        (["--device", "cpu"], "--device"),
+        (["--variant", "suffix"], "--variant"),
+        (["--temperature", "0.8"], "--temperature"),
+    ],
+)
+def test_what_a_gguf_file_decides_cannot_be_said_a_second_time(words, flag, capsys):
+    assert run(["bench", "peers", "--gguf", "x.gguf", *words]) == 2
+
+    assert f"specchat: --gguf decides what is compared and how; leave {flag} out\n" == capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "output"),
+    [
+        (["embedded"], "embedded: not a GGUF file; give one, a folder with one, starter or ollama:NAME"),
+        (["nowhere.gguf"], "nowhere.gguf: no such folder; give a model's folder, a GGUF file"),
+        (["x.gguf", "--count", "0"], "--count and --limit must be at least 1"),
+        (["x.gguf", "--limit", "0"], "--count and --limit must be at least 1"),
+        (["x.gguf", "--threads=-1"], "--threads 0 or more"),
+        (["x.gguf", "nowhere.jsonl"], "nowhere.jsonl: no such file or folder"),
+    ],
+)
+def test_what_cannot_be_compared_with_llama_cpp_is_one_line(words, output, llama_cpp, capsys):
+    assert run(["bench", "peers", "--gguf", *words]) != 0
+
+    err = capsys.readouterr().err
+    assert output in err
+    assert 1 == len(err.splitlines())
+
+
+def test_a_dry_run_plans_the_gguf_file(gguf, capsys):
+    assert run(["bench", "peers", "--gguf", gguf, "--dry-run"]) == 0
+
+    assert "tiny.gguf" in capsys.readouterr().out
