@@ -1,7 +1,8 @@
-"""Our engine beside llama.cpp on the same GGUF file: chats, code, edits and the reading of prompts.
+"""Our engine beside llama.cpp on the same GGUF file: chats, code, edits, the prefill of prompts, and wider passes.
 
-Both compute on the CPU, greedily, and with as many threads. llama.cpp is a function that generates; this file knows
-neither its library nor the command line, nor how the result is shown (`gguf_peers_table.py`).
+Both compute on the CPU, greedily, and with as many threads; several numbers of threads take turns, prompt by prompt.
+This file knows neither the library of llama.cpp nor the command line, nor how the result is shown
+(`gguf_peers_table.py`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain, zip_longest
+from itertools import chain, product, zip_longest
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -20,11 +22,12 @@ from specchat.bench.combinations import AUTO, PLAIN
 from specchat.bench.latency import time_answer
 from specchat.bench.llama_cpp import GenerateFunction, LlamaCppLimits, TimedRun
 from specchat.bench.measure import Progress, requests_by_kind
+from specchat.bench.pass_costs import MedianRange, chain_pass_seconds, random_context
 from specchat.bench.peers import (
     PairedRuns,
     TokenizedPrompt,
-    compare,
     cut_or_repeat,
+    run_pair,
     specchat_contender,
     tokenize_prompts,
 )
@@ -41,8 +44,11 @@ from specchat.profile import BUILTIN_BACKEND, Profile
 from specchat.threads import ThreadWatchdog
 
 KINDS = ("chat", "code", "edit")  # of built-in prompts, in the order of the rows
-READ_LENGTHS = (512, 4096)  # tokens of a prompt that is only read
-MAX_READ_PROMPTS = 2  # of each length: reading takes as long for every text
+PREFILL_LENGTHS = (512, 4096)  # tokens of a prompt that is only prefilled
+MAX_PREFILL_PROMPTS = 2  # of each length: the prefill takes as long for every text
+PASS_ROWS = (8, 16)  # of the passes whose cost is compared
+PASS_CONTEXT = 128  # tokens in the KV cache before such a pass
+PASS_ROUNDS = 9
 COMPARABLE_SETTINGS: Mapping[str, object] = {
     "models.device": "cpu", "models.backend": BUILTIN_BACKEND, "models.dtype": "auto", "models.weights": "auto",
     "sampling.temperature": 0.0, "sampling.repetition_penalty": 1.0, "sampling.frequency_penalty": 0.0,
@@ -54,22 +60,44 @@ COMPARABLE_SETTINGS: Mapping[str, object] = {
 class ComparedPrompt:
     """One prompt of a row: plain decoding and `auto` against the same two runs of llama.cpp.
 
-    A prompt that is only read has no `auto`, because nothing is drafted then, and `read_tokens`.
+    A prompt that is only prefilled has no `auto`, because nothing is drafted then, and `prefill_tokens`.
     """
 
     threads: int
-    task: str  # the kind of the prompt, or "read 512"
+    task: str  # the kind of the prompt, or "prefill 512"
     plain: PairedRuns
     auto: PairedRuns | None = None
-    read_tokens: int = 0
+    prefill_tokens: int = 0
 
     @property
     def has_same_text(self) -> bool:
         return all(pair.is_identical for pair in (self.plain, self.auto) if pair is not None)
 
-    def tokens_in(self, run: TimedRun) -> int:
-        """The tokens that a run is counted by: generated ones, or those that were read."""
-        return self.read_tokens or len(run.tokens)
+    def tokens_per_second(self, runs: Sequence[TimedRun]) -> float:
+        """Of all runs together: generated tokens, or those of a prompt that was only prefilled."""
+        tokens = sum(self.prefill_tokens or len(run.tokens) for run in runs)
+        return tokens / max(sum(run.seconds for run in runs), 1e-9)
+
+
+@dataclass(frozen=True)
+class ComparedPassCost:
+    """c(M) of both: seconds of a pass over so many rows, by those of a pass over one row in the same round."""
+
+    threads: int
+    row_count: int
+    ours: MedianRange
+    theirs: MedianRange
+    ratio: MedianRange  # theirs by ours; above 1 ours is cheaper
+
+
+class LlamaCpp(Protocol):
+    """What is compared with (`llama_cpp.LlamaCppModel`). It computes with as many threads as torch."""
+
+    def generate(self, prompt: list[int], max_tokens: int) -> TimedRun: ...
+
+    def prefill(self, tokens: Sequence[int]) -> None: ...
+
+    def pass_seconds(self, context: int, tokens: Sequence[int]) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -82,58 +110,104 @@ class GgufBench:
 
     @property
     def llama_cpp_limits(self) -> LlamaCppLimits:
-        models, read_lengths = self.engine.models, [length for length in READ_LENGTHS if self._fits(length)]
-        answered = chain(self._warm_ups.values(), *self.prompts.values())
-        lengths = [*(len(each.token_ids) + self.max_tokens for each in answered), *(each + 1 for each in read_lengths)]
-        return LlamaCppLimits(models.target.vocab_size, max(lengths) + 1, models.tokenizer.stop_token_ids)
+        models = self.engine.models
+        answered = (len(each.token_ids) for each in chain(self._warm_ups.values(), *self.prompts.values()))
+        prefilled = (length + 1 for length in PREFILL_LENGTHS if self._fits(length))
+        longest = max(*(length + self.max_tokens for length in answered), *prefilled, PASS_CONTEXT + max(PASS_ROWS))
+        return LlamaCppLimits(models.target.vocab_size, longest + 1, models.tokenizer.stop_token_ids)
 
     def measure(
-        self, llama_cpp: GenerateFunction, thread_counts: Sequence[int], progress: Progress
-    ) -> Iterator[ComparedPrompt]:
-        """Answer all prompts with each number of threads, then read them."""
+        self, llama_cpp: LlamaCpp, thread_counts: Sequence[int], progress: Progress
+    ) -> Iterator[ComparedPrompt | ComparedPassCost]:
+        """Answer all prompts, prefill some, and run wider passes, each with all numbers of threads in turn."""
+        contenders = [
+            _Contenders(_with_threads(self.engine, threads), llama_cpp.generate, self.max_tokens)
+            for threads in thread_counts
+        ]
         try:
-            for threads in thread_counts:
-                yield from self._answer_prompts(llama_cpp, threads, progress)
-            for threads in thread_counts:
-                yield from self._read_prompts(llama_cpp, threads, progress)
+            yield from self._answer_prompts(contenders, progress)
+            yield from self._prefill_prompts(contenders, progress)
+            yield from self._run_passes(llama_cpp, thread_counts, progress)
         finally:
             self.engine.activate()
 
-    def _answer_prompts(
-        self, llama_cpp: GenerateFunction, threads: int, progress: Progress
-    ) -> Iterator[ComparedPrompt]:
-        contenders = _Contenders(_with_threads(self.engine, threads), llama_cpp, self.max_tokens)
+    def _answer_prompts(self, contenders: Sequence[_Contenders], progress: Progress) -> Iterator[ComparedPrompt]:
         warmed_up = set[str]()
         for kind, prompts in self.prompts.items():
             for number, prompt in enumerate(prompts, start=1):
                 if (routed := self._routed_kind(prompt.request)) not in warmed_up:
                     warmed_up.add(routed)
-                    progress(f"threads {threads}: warming up with a question of the kind {routed}")
-                    contenders.warm_up(self._warm_ups.get(routed, prompt))
-                plain, auto = contenders.run(prompt)
-                ratios = f"plain {plain.speedup:.2f}, auto {auto.speedup:.2f} times llama.cpp"
-                progress(f"threads {threads}, {kind} {number} of {len(prompts)}: {ratios}")
-                yield ComparedPrompt(threads, kind, plain, auto)
+                    progress(f"warming up with a question of the kind {routed}")
+                    for each in contenders:
+                        each.warm_up(self._warm_ups.get(routed, prompt))
+                for each in contenders:
+                    plain, auto = each.answer(prompt)
+                    ratios = f"plain {plain.speedup:.2f}, auto {auto.speedup:.2f} times llama.cpp"
+                    progress(f"{kind} {number} of {len(prompts)}, threads {each.engine.threads}: {ratios}")
+                    yield ComparedPrompt(each.engine.threads, kind, plain, auto)
 
-    def _read_prompts(self, llama_cpp: GenerateFunction, threads: int, progress: Progress) -> Iterator[ComparedPrompt]:
-        contenders = _Contenders(_with_threads(self.engine, threads), llama_cpp, self.max_tokens)
-        count = min(MAX_READ_PROMPTS, max(map(len, self.prompts.values())))
+    def _prefill_prompts(self, contenders: Sequence[_Contenders], progress: Progress) -> Iterator[ComparedPrompt]:
+        count = min(MAX_PREFILL_PROMPTS, max(map(len, self.prompts.values())))
         in_turn = [each for each in chain.from_iterable(zip_longest(*self.prompts.values())) if each is not None]
-        for length in READ_LENGTHS:
+        for length in PREFILL_LENGTHS:
             if not self._fits(length):
-                progress(f"read {length}: left out, the context window has {self._window} tokens")
+                progress(f"prefill {length}: left out, the context window has {self._window} tokens")
                 continue
             texts = [cut_or_repeat(prompt.token_ids, length) for prompt in in_turn[:count]]
-            for number, pair in enumerate(compare(contenders.plain, llama_cpp, texts, max_tokens=1), start=1):
-                progress(f"threads {threads}, read {length}, {number} of {len(texts)}: {pair.speedup:.2f}")
-                yield ComparedPrompt(threads, f"read {length}", pair, read_tokens=length)
+            for each in contenders:
+                each.prefill(texts[0])  # warms up
+            for number, text in enumerate(texts, start=1):
+                for each in contenders:
+                    pair, threads = each.prefill(text), each.engine.threads
+                    progress(f"prefill {length}, {number} of {count}, threads {threads}: {pair.speedup:.2f}")
+                    yield ComparedPrompt(threads, f"prefill {length}", pair, prefill_tokens=length)
+
+    def _run_passes(
+        self, llama_cpp: LlamaCpp, thread_counts: Sequence[int], progress: Progress
+    ) -> Iterator[ComparedPassCost]:
+        """Nothing where a number of rows does not fit, or where llama.cpp cannot drop rows again."""
+        row_counts = [rows for rows in PASS_ROWS if rows <= self.engine.models.target.max_rows]
+        if not row_counts or not self._fits(PASS_CONTEXT + max(PASS_ROWS)):
+            progress("c(M): left out, so many rows do not fit into a pass or the context window")
+            return
+        try:
+            rounds = list(self._pass_rounds(llama_cpp, thread_counts, (1, *row_counts), progress))
+        except InputError as error:
+            progress(f"c(M): left out, {error}")
+            return
+        for threads, rows in product(thread_counts, row_counts):
+            costs = [each.costs(rows) for each in rounds if each.threads == threads]
+            yield ComparedPassCost(
+                threads, rows,
+                ours=MedianRange.from_values(ours for ours, _theirs in costs),
+                theirs=MedianRange.from_values(theirs for _ours, theirs in costs),
+                ratio=MedianRange.from_values(theirs / ours for ours, theirs in costs),
+            )  # fmt: skip
+
+    def _pass_rounds(
+        self, llama_cpp: LlamaCpp, thread_counts: Sequence[int], row_counts: Sequence[int], progress: Progress
+    ) -> Iterator[_PassRound]:
+        """Of each round, the passes with each number of threads; the first round warms up and is dropped."""
+        target, prompt = self.engine.models.target, next(iter(chain.from_iterable(self.prompts.values())))
+        text = cut_or_repeat(prompt.token_ids, PASS_CONTEXT + max(row_counts))
+        context, chains = text[:PASS_CONTEXT], {rows: text[PASS_CONTEXT:][:rows] for rows in row_counts}
+        llama_cpp.prefill(context)
+        with random_context(target, PASS_CONTEXT) as generation:
+            ours = partial(_pass_seconds_by_rows, partial(chain_pass_seconds, target, generation.cache), chains)
+            theirs = partial(_pass_seconds_by_rows, partial(llama_cpp.pass_seconds, PASS_CONTEXT), chains)
+            for number, threads in product(range(PASS_ROUNDS + 1), thread_counts):
+                torch.set_num_threads(threads)
+                measured = _PassRound(threads, ours(), theirs())
+                if number:
+                    progress(f"passes, round {number} of {PASS_ROUNDS}, threads {threads}")
+                    yield measured
 
     @property
     def _window(self) -> int:
         return self.engine.models.target.context_window
 
-    def _fits(self, read_tokens: int) -> bool:
-        return read_tokens + 1 <= self._window
+    def _fits(self, token_count: int) -> bool:
+        return token_count + 1 <= self._window
 
     def _routed_kind(self, request: Request) -> str:
         """The kind under which the engine learns from an answer, which may be another one than the file says."""
@@ -150,15 +224,36 @@ class GgufBench:
 
 
 @dataclass(frozen=True)
+class _PassRound:
+    """Seconds of passes by their rows."""
+
+    threads: int
+    ours: Mapping[int, float]
+    theirs: Mapping[int, float]
+
+    def costs(self, rows: int) -> tuple[float, float]:
+        """c(rows), ours and theirs."""
+        return self.ours[rows] / self.ours[1], self.theirs[rows] / self.theirs[1]
+
+
+def _pass_seconds_by_rows(
+    pass_seconds: Callable[[Sequence[int]], float], chains: Mapping[int, Sequence[int]]
+) -> dict[int, float]:
+    pass_seconds(chains[1])  # wakes the threads up after those of the other engine
+    return {rows: pass_seconds(tokens) for rows, tokens in chains.items()}
+
+
+@dataclass(frozen=True)
 class _Contenders:
-    """Three ways to generate: plain decoding, `auto` and llama.cpp."""
+    """Three ways to generate with the threads of the engine: plain decoding, `auto` and llama.cpp."""
 
     engine: Engine
     llama_cpp: GenerateFunction
     max_tokens: int
 
-    def run(self, prompt: TokenizedPrompt) -> tuple[PairedRuns, PairedRuns]:
+    def answer(self, prompt: TokenizedPrompt) -> tuple[PairedRuns, PairedRuns]:
         """Plain, auto, llama.cpp, llama.cpp, auto, plain: a machine that slows down slows all of them."""
+        torch.set_num_threads(self.engine.threads)
         plain, auto, theirs = self._runs_of(prompt)
         first_plain, first_auto, first, second, last_auto, last_plain = (
             run() for run in (plain, auto, theirs, theirs, auto, plain)
@@ -168,17 +263,23 @@ class _Contenders:
         )
 
     def warm_up(self, prompt: TokenizedPrompt) -> None:
+        torch.set_num_threads(self.engine.threads)
         for run in self._runs_of(prompt):
             run()
 
+    def prefill(self, text: list[int]) -> PairedRuns:
+        """The time to the first token of an answer."""
+        torch.set_num_threads(self.engine.threads)
+        return run_pair(self._plain, self.llama_cpp, text, max_tokens=1)
+
     @cached_property
-    def plain(self) -> GenerateFunction:
+    def _plain(self) -> GenerateFunction:
         models = self.engine.models
         budget, stop_token_ids = models.profile.speculation.budget, models.tokenizer.stop_token_ids
         return specchat_contender(models.target, lambda _: Drafter(), budget, stop_token_ids)
 
     def _runs_of(self, prompt: TokenizedPrompt) -> tuple[Callable[[], TimedRun], ...]:
-        generators = (self.plain, self.llama_cpp)
+        generators = (self._plain, self.llama_cpp)
         plain, theirs = (partial(generate, prompt.token_ids, self.max_tokens) for generate in generators)
         return plain, partial(self._auto, prompt.request), theirs
 
@@ -194,11 +295,10 @@ class _Contenders:
 
 
 def _with_threads(engine: Engine, threads: int) -> Engine:
-    """The engine with so many threads, which no watchdog reduces, and a chooser that has learned nothing with others.
+    """The engine for so many threads, which no watchdog reduces, and a chooser that has learned nothing with others.
 
     Costs that were stored with another number of threads would be wrong, and these must not replace them.
     """
-    torch.set_num_threads(threads)
     models = replace(engine.models, costs=Costs(), chooser_state=ChooserState())
     watchdog = ThreadWatchdog(1, torch.get_num_threads, torch.set_num_threads)
     return replace(engine, models=models, watchdog=watchdog, threads=threads)

@@ -1,4 +1,4 @@
-"""The table of `bench peers --gguf`, and the text below it that says how its figures were measured.
+"""The table of `bench peers --gguf`, and the text below it that says where and how its figures were measured.
 
 Knows what was measured, and runs no model.
 """
@@ -7,44 +7,56 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from specchat.bench.columns import markdown_table
-from specchat.bench.gguf_peers import ComparedPrompt, gguf_file
-from specchat.bench.llama_cpp import TimedRun
+from specchat.bench.gguf_peers import PASS_CONTEXT, ComparedPassCost, ComparedPrompt, gguf_file
 from specchat.bench.pass_costs import MedianRange
 from specchat.bench.peers import PairedRuns
+from specchat.hub.machine import cpu_features, cpu_name
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import plan_load
 from specchat.profile import Profile
 
-
-def as_table(compared: Iterable[ComparedPrompt]) -> str:
-    """A row for each number of threads and task, as Markdown; ratios are llama.cpp's seconds by ours."""
-    rows: dict[tuple[int, str], list[ComparedPrompt]] = {}
-    for prompt in compared:
-        rows.setdefault((prompt.threads, prompt.task), []).append(prompt)
-    header = [
-        "threads", "kind", "llama.cpp tokens/s", "plain tokens/s", "auto tokens/s", "plain / llama.cpp",
-        "auto / llama.cpp", "tokens/step of auto", "same text",
-    ]  # fmt: skip
-    return markdown_table(header, (_cells(threads, task, prompts) for (threads, task), prompts in rows.items()))
+HEADER = (
+    "measured", "threads", "llama.cpp", "ours plain", "ours auto", "plain / llama.cpp", "auto / llama.cpp",
+    "tokens/step of auto", "same text",
+)  # fmt: skip
 
 
-def _cells(threads: int, task: str, prompts: Sequence[ComparedPrompt]) -> list[str]:
+def as_table(compared: Iterable[ComparedPrompt | ComparedPassCost]) -> str:
+    """A row for each task and number of threads, as Markdown; of a ratio above 1, ours is better."""
+    prompts, lines = dict[tuple[str, int], list[ComparedPrompt]](), list[list[str]]()
+    for each in compared:
+        if isinstance(each, ComparedPrompt):
+            prompts.setdefault((each.task, each.threads), []).append(each)
+        else:
+            lines.append(_pass_cells(each))
+    return markdown_table(HEADER, [*(_prompt_cells(group) for group in prompts.values()), *lines])
+
+
+def _prompt_cells(prompts: Sequence[ComparedPrompt]) -> list[str]:
     with_auto = [(prompt, prompt.auto) for prompt in prompts if prompt.auto is not None]
     speeds = [
-        _tokens_per_second([(prompt, run) for prompt in prompts for run in prompt.plain.theirs]),
-        _tokens_per_second([(prompt, run) for prompt in prompts for run in prompt.plain.ours]),
-        _tokens_per_second([(prompt, run) for prompt, auto in with_auto for run in auto.ours]),
+        _median_text(prompt.tokens_per_second(prompt.plain.theirs) for prompt in prompts),
+        _median_text(prompt.tokens_per_second(prompt.plain.ours) for prompt in prompts),
+        _median_text(prompt.tokens_per_second(auto.ours) for prompt, auto in with_auto),
     ]
-    ratios = [_ratio([prompt.plain for prompt in prompts]), _ratio([auto for _prompt, auto in with_auto])]
+    autos = [auto for _prompt, auto in with_auto]
+    ratios = [_ratio([prompt.plain for prompt in prompts]), _ratio(autos)]
     same = f"{sum(prompt.has_same_text for prompt in prompts)} of {len(prompts)}"
-    return [str(threads), task, *speeds, *ratios, _tokens_per_step([auto for _prompt, auto in with_auto]), same]
+    name = f"{prompts[0].task}, tokens/s"
+    return [name, str(prompts[0].threads), *speeds, *ratios, _tokens_per_step(autos), same]
 
 
-def _tokens_per_second(runs: Sequence[tuple[ComparedPrompt, TimedRun]]) -> str:
-    seconds = sum(run.seconds for _prompt, run in runs)
-    return f"{sum(prompt.tokens_in(run) for prompt, run in runs) / seconds:.1f}" if seconds else ""
+def _pass_cells(cost: ComparedPassCost) -> list[str]:
+    costs = [f"{each.median:.2f}" for each in (cost.theirs, cost.ours)]
+    return [f"c({cost.row_count}), plain passes", str(cost.threads), *costs, "", cost.ratio.to_text(2), "", "", ""]
+
+
+def _median_text(values: Iterable[float]) -> str:
+    found = list(values)
+    return f"{median(found):.1f}" if found else ""
 
 
 def _ratio(pairs: Sequence[PairedRuns]) -> str:
@@ -57,16 +69,22 @@ def _tokens_per_step(pairs: Sequence[PairedRuns]) -> str:
     return f"{sum(len(run.tokens) for run in runs) / steps:.2f}" if steps else ""
 
 
-def explanation(profile: Profile, max_tokens: int) -> str:
+def explanation(profile: Profile, max_tokens: int, command: str) -> str:
     """What was measured and how, for below the table."""
-    date, file = time.strftime("%Y-%m-%d"), gguf_file(profile)
+    file, features = gguf_file(profile), cpu_features()
     weights = plan_load(profile, compute_features()).target.options.quant_format
+    machine = f"{cpu_name()} with {', '.join(features)}" if features else cpu_name()
     return f"""\
-{date}: {file.name} in both, ours with --weights {weights}; greedy, answers of at most {max_tokens} tokens.
-A ratio is seconds per token with the prompt, those of llama.cpp by ours: median (lowest-highest) of the prompts; above
-1 ours is faster. Each prompt runs plain, auto, llama.cpp, llama.cpp, auto, plain. The time of tokens/s has the prompt
-in it, too; "read 512" has the tokens of a prompt, by the seconds to the first token of the answer.
+`{command}`, {time.strftime("%Y-%m-%d")}, {machine}.
+{file.name} in both, ours with --weights {weights}; greedy, answers of at most {max_tokens} tokens.
+
+A speed is the median of the prompts. A ratio is seconds per token, those of llama.cpp by ours: median (lowest-highest)
+of the prompts; above 1 ours is faster. Each prompt runs plain, auto, llama.cpp, llama.cpp, auto, plain, with one number
+of threads after the other, before the next prompt. The time of tokens/s has the prompt in it, too; "prefill 512" is
+the tokens of a prompt by the seconds to the first token of the answer.
 auto is measured as in a conversation that is under way: it has answered another question of this kind before,
 unmeasured, and learned from it. Its time, with template and tokenizing, ends with the last text: behind that, the
 engine measures plain passes for the speed that it shows.
+c(M) is the time of a pass over M rows by that of a pass over one row, behind {PASS_CONTEXT} tokens: the median of the
+rounds. Its ratio is c(M) of llama.cpp by ours of the same round; above 1 more rows cost less in ours.
 Same text: the prompts to which plain and auto wrote what llama.cpp wrote."""

@@ -120,20 +120,45 @@ class LlamaCppModel:
         threads, tokens = torch.get_num_threads(), list[int]()
         self._library.llama_set_n_threads(self._context, threads, threads)
         started_at = perf_counter()
-        self._library.llama_memory_clear(self._memory, False)
-        for start in range(0, len(prompt) - 1, PREFILL_BATCH):
-            self.decode_token(prompt[start : min(start + PREFILL_BATCH, len(prompt) - 1)])
+        self.prefill(prompt[:-1])
         while len(tokens) < max_tokens and not self._limits.stop_token_ids.intersection(tokens[-1:]):
             tokens.append(self.decode_token([tokens[-1] if tokens else prompt[-1]]))
         return TimedRun(tokens, len(tokens), perf_counter() - started_at)
 
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Clear the cache and fill it with these tokens."""
+        self._library.llama_memory_clear(self._memory, False)
+        for start in range(0, len(tokens), PREFILL_BATCH):
+            self.decode_token(tokens[start : start + PREFILL_BATCH])
+
     def decode_token(self, tokens: Sequence[int]) -> int:
         """Run a pass over the tokens; returns the likeliest next token."""
-        numbers = numpy.asarray(tokens, dtype=numpy.int32)
-        if self._library.llama_decode(self._context, _Batch(len(numbers), numbers.ctypes.data)):
-            raise InputError("llama.cpp cannot run a pass: the text is longer than its context")
+        self._run_pass(tokens)
         logits = self._library.llama_get_logits_ith(self._context, -1)
         return int(numpy.ctypeslib.as_array(logits, (self._limits.vocab_size,)).argmax())
+
+    def pass_seconds(self, context: int, tokens: Sequence[int]) -> float:
+        """Seconds of a pass over these tokens with the logits of each, as a draft is verified.
+
+        The cache holds `context` tokens before and after it. InputError where it cannot drop the others.
+        """
+        threads = torch.get_num_threads()
+        self._library.llama_set_n_threads(self._context, threads, threads)
+        wanted = numpy.ones(len(tokens), dtype=numpy.int8)
+        started_at = perf_counter()
+        self._run_pass(tokens, wanted.ctypes.data)
+        self._library.llama_get_logits_ith(self._context, -1)  # waits for the pass
+        seconds = perf_counter() - started_at
+        if not self._library.llama_memory_seq_rm(self._memory, 0, context, -1):
+            raise InputError("llama.cpp cannot drop tokens from its cache of this network")
+        return seconds
+
+    def _run_pass(self, tokens: Sequence[int], wanted: int | None = None) -> None:
+        """`wanted` is the address of a flag for each token whether its logits are; None for those of the last one."""
+        numbers = numpy.asarray(tokens, dtype=numpy.int32)
+        batch = _Batch(len(numbers), numbers.ctypes.data, None, None, None, None, wanted)
+        if self._library.llama_decode(self._context, batch):
+            raise InputError("llama.cpp cannot run a pass: the text is longer than its context")
 
     def close(self) -> None:
         self._library.llama_free(self._context)
@@ -171,6 +196,7 @@ _SIGNATURES: tuple[tuple[str, Any, list[Any]], ...] = (
     ("llama_set_n_threads", None, [c_void_p, c_int32, c_int32]),
     ("llama_get_memory", c_void_p, [c_void_p]),
     ("llama_memory_clear", None, [c_void_p, c_bool]),
+    ("llama_memory_seq_rm", c_bool, [c_void_p, c_int32, c_int32, c_int32]),
     ("llama_decode", c_int32, [c_void_p, _Batch]),
     ("llama_get_logits_ith", POINTER(c_float), [c_void_p, c_int32]),
     ("llama_free", None, [c_void_p]),

@@ -235,8 +235,13 @@ def random_context(target: Model, context: int, extra_tokens: int = STEPS_PER_RO
 
 def pass_seconds(target: Model, cache: KVCache, row_count: int) -> float:
     """Seconds of a pass over a chain of so many different tokens; nothing is committed."""
-    tree, device = DraftTree(ROOT_TOKEN), target.pool.layout.device
-    tree.add_chain(list(range(ROOT_TOKEN + 1, ROOT_TOKEN + row_count)))
+    return chain_pass_seconds(target, cache, range(ROOT_TOKEN, ROOT_TOKEN + row_count))
+
+
+def chain_pass_seconds(target: Model, cache: KVCache, tokens: Sequence[int]) -> float:
+    """Seconds of a pass over a chain of these tokens; nothing is committed."""
+    tree, device = DraftTree(tokens[0]), target.pool.layout.device
+    tree.add_chain(list(tokens[1:]))
     synchronize(device)
     started_at = perf_counter()
     target.forward(tree, cache)

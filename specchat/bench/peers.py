@@ -90,8 +90,12 @@ def compare(
         if index == 0:
             for each in (ours, theirs):
                 each(prompt, max_tokens)
-        first, other, again, last = (each(prompt, max_tokens) for each in (ours, theirs, theirs, ours))
-        yield PairedRuns((first, last), (other, again))
+        yield run_pair(ours, theirs, prompt, max_tokens)
+
+
+def run_pair(ours: GenerateFunction, theirs: GenerateFunction, prompt: list[int], max_tokens: int) -> PairedRuns:
+    first, other, again, last = (each(prompt, max_tokens) for each in (ours, theirs, theirs, ours))
+    return PairedRuns((first, last), (other, again))
 
 
 def _seconds_per_token(runs: tuple[TimedRun, TimedRun]) -> float:

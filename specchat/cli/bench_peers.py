@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping
 from functools import wraps
 from pathlib import Path
@@ -78,9 +80,10 @@ def peers(
     SPECCHAT_LLAMA names its folder. It reads the target's GGUF file, or one that is written from our weights where
     there is none.
 
-    With --gguf, plain decoding and auto run beside llama.cpp on the same file: a row for chat, code and edit each, with
-    all threads and with one, and for reading prompts. PROMPTS is then a folder with chat.jsonl, code.jsonl and
-    edit.jsonl; without it, built-in prompts are used. Ctrl-C ends it with the rows so far.
+    With --gguf, plain decoding and auto run beside llama.cpp on the same file, with all threads and with one in turn: a
+    row for chat, code and edit each, for the prefill of 512 and 4096 tokens, and for passes over 8 and 16 rows. PROMPTS
+    is then a folder with chat.jsonl, code.jsonl and edit.jsonl; without it, built-in prompts are used. Ctrl-C ends it
+    with the rows so far.
     """
     if gguf:
         return _beside_llama_cpp(options, prompts, count, limit, threads)
@@ -142,16 +145,17 @@ def _beside_llama_cpp(options: Mapping[str, Any], prompts: Path | None, count: i
     file, requests = gguf_peers.gguf_file(profile), gguf_peers.comparable_requests(profile, prompts, count)
     engine = load_engine_here(profile)
     bench = gguf_peers.GgufBench(engine, gguf_peers.tokenize_requests(engine, requests, count, limit), limit)
-    llama_cpp = LlamaCppModel(library, file, bench.llama_cpp_limits).generate
-    compared, is_complete = list[gguf_peers.ComparedPrompt](), True
+    llama_cpp = LlamaCppModel(library, file, bench.llama_cpp_limits)
+    compared, is_complete = list[gguf_peers.ComparedPrompt | gguf_peers.ComparedPassCost](), True
     try:
-        for prompt in bench.measure(llama_cpp, gguf_peers.thread_counts(threads), print_progress):
-            compared.append(prompt)  # one by one: Ctrl-C keeps those before it
+        for each in bench.measure(llama_cpp, gguf_peers.thread_counts(threads), print_progress):
+            compared.append(each)  # one by one: Ctrl-C keeps those before it
     except KeyboardInterrupt:
         is_complete = False
     if not compared:
         raise click.Abort
     if not is_complete:
         print_progress("interrupted; the table has what was measured so far")
-    print(f"{as_table(compared)}\n\n{explanation(profile, limit)}")
+    command = shlex.join(["specchat", *sys.argv[1:]])
+    print(f"{as_table(compared)}\n\n{explanation(profile, limit, command)}")
     return 0 if is_complete else INTERRUPTED_EXIT_CODE
