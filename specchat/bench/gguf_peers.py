@@ -45,7 +45,7 @@ from specchat.threads import ThreadWatchdog
 
 KINDS = ("chat", "code", "edit")  # of built-in prompts, in the order of the rows
 PREFILL_LENGTHS = (512, 4096)  # tokens of a prompt that is only prefilled
-MAX_PREFILL_PROMPTS = 2  # of each length: the prefill takes as long for every text
+MAX_PREFILL_PROMPTS = 1  # of each length: the prefill takes as long for every text
 PASS_ROWS = (8, 16)  # of the passes whose cost is compared
 PASS_CONTEXT = 128  # tokens in the KV cache before such a pass
 PASS_ROUNDS = 9
@@ -154,8 +154,7 @@ class GgufBench:
                 progress(f"prefill {length}: left out, the context window has {self._window} tokens")
                 continue
             texts = [cut_or_repeat(prompt.token_ids, length) for prompt in in_turn[:count]]
-            for each in contenders:
-                each.prefill(texts[0])  # warms up
+            contenders[0].prefill(texts[0])  # warms up: the memory that it takes is that of any number of threads
             for number, text in enumerate(texts, start=1):
                 for each in contenders:
                     pair, threads = each.prefill(text), each.engine.threads

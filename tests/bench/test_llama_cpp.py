@@ -109,6 +109,19 @@ def test_llama_writes_our_text(family):
 
 
 @needs_llama
+def test_a_timed_pass_leaves_the_text_of_llama_as_it_was():
+    model = LlamaCppModel.from_folder(find_library_folder(), saved("llama"), "f32", LlamaCppLimits(96, 256))
+    prompt = [5, 6, 7, 8, 9, 10, 11, 12]
+    [written] = model.generate(prompt, 1).tokens
+    model.prefill(prompt[:-1])
+
+    assert all(model.pass_seconds(len(prompt) - 1, [20, 21, 22, 23][:rows]) > 0 for rows in (1, 4))
+
+    assert written == model.decode_token([prompt[-1]])
+    model.close()
+
+
+@needs_llama
 def test_llama_is_a_row_of_the_table(tmp_path):
     engine = load_engine(Profile().override({"models.target": str(counting(tmp_path)), "models.draft": ""}))
 

@@ -245,6 +245,28 @@ def test_what_cannot_be_compared_with_llama_cpp_is_one_line(words, output, llama
     assert 1 == len(err.splitlines())
 
 
+def test_a_file_that_is_no_gguf_is_one_line(llama_cpp, tmp_path, capsys):
+    (tmp_path / "text.gguf").write_text("no weights, only words")
+
+    assert run(["bench", "peers", "--gguf", str(tmp_path / "text.gguf"), *QUICK]) != 0
+
+    out, err = capsys.readouterr()
+    assert ("", 1) == (out, len(err.splitlines()))
+    assert "text.gguf" in err
+
+
+def test_an_architecture_that_is_not_read_is_one_line(llama_cpp, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    file = write_gguf(tmp_path / "tiny.gguf", metadata={"general.architecture": "abacus"})
+
+    assert run(["bench", "peers", "--gguf", str(file), *QUICK]) != 0
+
+    out, err = capsys.readouterr()
+    assert ("", 1) == (out, len(err.splitlines()))
+    assert "abacus" in err
+    assert "supported are" in err
+
+
 def test_a_dry_run_plans_the_gguf_file(gguf, capsys):
     assert run(["bench", "peers", "--gguf", gguf, "--dry-run"]) == 0
 
