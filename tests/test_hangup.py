@@ -65,9 +65,9 @@ def test_a_closed_terminal_ends_a_program_that_draws_also_where_the_signal_is_ig
     master, slave = pty.openpty()
     program = run_program(WATCHED, ignores_hangup=True, stdin=slave, stdout=slave)
     os.close(slave)
-    assert b"ready" in os.read(master, 100)
-
-    os.close(master)
+    with os.fdopen(master, "rb", buffering=0) as terminal:
+        # Until the end of the line: a terminal that closes earlier fails the program's write.
+        assert b"ready" in terminal.readline()
 
     assert program.wait(30) == HANGUP_EXIT_CODE
 

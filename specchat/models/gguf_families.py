@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 import numpy
 
 from specchat.errors import ModelError
 from specchat.models.gguf_file import GgufFile, GgufTensor, one_line
+from specchat.models.gguf_manifest import MappedTensor, WeightChange
 from specchat.models.gguf_values import read_float32
 
 MAX_LAYERS = 1024
@@ -33,24 +33,6 @@ GRANITE_SCALES = {  # GGUF → config
     "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
     "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling",
 }  # fmt: skip
-
-
-class WeightChange(Enum):
-    """What llama.cpp's converter did to a tensor."""
-
-    NONE = "none"
-    PAIRED_ROWS = "paired rows"  # of Q and K: RoPE rotates neighbours instead of halves
-    PLUS_ONE = "plus one"  # norms that multiply by 1 + weight
-
-
-@dataclass(frozen=True)
-class MappedTensor:
-    """A tensor of the file, and what becomes of it."""
-
-    source: GgufTensor
-    name: str  # in model.safetensors
-    change: WeightChange = WeightChange.NONE
-    heads: int = 0  # of a tensor with paired rows
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What a prepared folder knows of its GGUF file: which tensors of the published model it has, and where.
 
-A later start reads this instead of the header, which has the whole vocabulary. Reads no weights and imports no torch.
+A later start reads this instead of the header, which has the whole vocabulary. Reads no weights; imports
+neither torch nor numpy, because front ends list models.
 """
 
 from __future__ import annotations
@@ -8,14 +9,32 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.models.gguf_families import MappedTensor, WeightChange
 from specchat.models.gguf_file import GgufFile, GgufTensor, size_and_time
 
 MANIFEST_FILE = "gguf.json"  # in a prepared folder
+
+
+class WeightChange(Enum):
+    """What llama.cpp's converter did to a tensor."""
+
+    NONE = "none"
+    PAIRED_ROWS = "paired rows"  # of Q and K: RoPE rotates neighbours instead of halves
+    PLUS_ONE = "plus one"  # norms that multiply by 1 + weight
+
+
+@dataclass(frozen=True)
+class MappedTensor:
+    """A tensor of the file, and what becomes of it."""
+
+    source: GgufTensor
+    name: str  # in model.safetensors
+    change: WeightChange = WeightChange.NONE
+    heads: int = 0  # of a tensor with paired rows
 
 
 @dataclass(frozen=True)

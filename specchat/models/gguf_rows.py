@@ -14,7 +14,7 @@ import numpy
 
 from specchat.errors import ModelError
 from specchat.models.gguf_bytes import TensorBytes
-from specchat.models.gguf_families import MappedTensor, WeightChange
+from specchat.models.gguf_manifest import MappedTensor, WeightChange
 from specchat.models.gguf_values import bf16_bits, check_dequantizable, dequantized, has_finite_scales
 
 CHUNK_VALUES = 2**19  # that are in memory as float32 at a time

@@ -16,8 +16,7 @@ from torch import Tensor
 from specchat.forward.embedding_rows import ReadTokenRows
 from specchat.forward.packed_linear import StoredBlocks
 from specchat.models.gguf_bytes import TensorBytes
-from specchat.models.gguf_families import MappedTensor
-from specchat.models.gguf_manifest import GgufManifest
+from specchat.models.gguf_manifest import GgufManifest, MappedTensor
 from specchat.models.gguf_rows import PublishedRows, published_bf16, row_count
 from specchat.models.tensor_files import TensorFiles, TensorLocation
 

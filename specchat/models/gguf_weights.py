@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy
 
-from specchat.models.gguf_families import MappedTensor
+from specchat.models.gguf_manifest import MappedTensor
 from specchat.models.gguf_rows import CHUNK_VALUES, PublishedRows, row_count
 
 SHARD_BYTES = 5 * 10**9

@@ -11,8 +11,8 @@ from gguf.quants import dequantize
 
 from specchat.errors import ModelError
 from specchat.models.gguf_bytes import TensorBytes
-from specchat.models.gguf_families import MappedTensor, WeightChange
 from specchat.models.gguf_file import GgufTensor
+from specchat.models.gguf_manifest import MappedTensor, WeightChange
 from specchat.models.gguf_rows import PublishedRows
 from specchat.models.gguf_values import (
     SCALE_OFFSETS,
