@@ -1,6 +1,6 @@
 """The rows of a published tensor, read from the blocks of a GGUF file: as blocks, or in bf16.
 
-llama.cpp's changes are undone (`gguf_families.WeightChange`). Memory holds a few megabytes of a tensor at a time.
+llama.cpp's changes are undone (`gguf_manifest.WeightChange`). Memory holds a few megabytes of a tensor at a time.
 Imports no torch.
 """
 
@@ -12,10 +12,9 @@ from math import prod
 
 import numpy
 
-from specchat.errors import ModelError
 from specchat.models.gguf_bytes import TensorBytes
 from specchat.models.gguf_manifest import MappedTensor, WeightChange
-from specchat.models.gguf_values import bf16_bits, check_dequantizable, dequantized, has_finite_scales
+from specchat.models.gguf_values import bf16_bits, check_dequantizable, damaged, dequantized, has_finite_scales
 
 CHUNK_VALUES = 2**19  # that are in memory as float32 at a time
 
@@ -41,7 +40,7 @@ class PublishedRows:
         """
         rows = self._rows(first, last)
         if not has_finite_scales(rows, self.tensor.source.type_name):
-            raise _damaged(self.tensor)
+            raise damaged(self.tensor.source)
         return rows
 
     def bf16(self, first: int, last: int) -> numpy.ndarray:
@@ -65,7 +64,7 @@ def published_bf16(tensor: MappedTensor, blocks: numpy.ndarray) -> numpy.ndarray
     """Rows of a tensor from their blocks, rounded to bf16. uint16 [rows, columns]"""
     values = dequantized(blocks, tensor.source.type_name)
     if not numpy.isfinite(values).all():
-        raise _damaged(tensor)
+        raise damaged(tensor.source)
     match tensor.change:
         case WeightChange.PLUS_ONE:
             values = values - numpy.float32(1)
@@ -79,11 +78,6 @@ def published_bf16(tensor: MappedTensor, blocks: numpy.ndarray) -> numpy.ndarray
 def halves_of_pairs(rows: int, heads: int) -> numpy.ndarray:
     """The stored row of each published row: two heads of 4 rows are stored as 0 2 1 3, 4 6 5 7."""
     return numpy.arange(rows).reshape(heads, -1, 2).transpose(0, 2, 1).reshape(-1)
-
-
-def _damaged(tensor: MappedTensor) -> ModelError:
-    source = tensor.source
-    return ModelError(f"{source.path}: damaged: {source.name} contains NaN or infinite values; download it again")
 
 
 def row_count(tensor: MappedTensor) -> int:

@@ -42,8 +42,12 @@ def read_float32(tensor: GgufTensor) -> numpy.ndarray:
         raise ModelError(f"{tensor.path}: {one_line(tensor.name)} is no vector of floats; download the file again")
     values = dequantized(TensorBytes(tensor).rows(0, 1), tensor.type_name)
     if not numpy.isfinite(values).all():
-        raise ModelError(f"{tensor.path}: damaged: {tensor.name} contains NaN or infinite values; download it again")
+        raise damaged(tensor)
     return values
+
+
+def damaged(tensor: GgufTensor) -> ModelError:
+    return ModelError(f"{tensor.path}: damaged: {tensor.name} contains NaN or infinite values; download it again")
 
 
 def has_finite_scales(blocks: numpy.ndarray, type_name: str) -> bool:
