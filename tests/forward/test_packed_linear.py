@@ -18,7 +18,7 @@ from specchat.forward.packed_linear import (
     blocks_of_8_bits,
     dequantize,
     pack,
-    packed_kernel,
+    packed_kernels,
     packed_linear,
 )
 from specchat.forward.quant_linear import BLOCKS_OF_8_BITS, quant_linear
@@ -54,9 +54,8 @@ def activations(dtype: torch.dtype, count: int = 19, inputs: int = INPUTS) -> to
 @pytest.mark.parametrize("name", PACKED_FORMATS)
 def test_a_packed_weight_has_the_numbers_that_the_package_gguf_reads(kernels: NativeKernels, name):
     blocks, numbers = stored(name, outputs=1100)  # packed in three parts
-    kernel = kernels.kernel("packed_linear", torch.float32)
 
-    read = PackedLinear((pack(blocks, kernels),), None, INPUTS, kernel)(torch.eye(INPUTS)).T
+    read = PackedLinear((pack(blocks, kernels),), None, INPUTS, packed_kernels(kernels))(torch.eye(INPUTS)).T
 
     sizes = PACKED_FORMATS[name].block_inputs, PACKED_FORMATS[name].block_bytes
     assert GGML_QUANT_SIZES[GGMLQuantizationType[name]] == sizes
@@ -124,13 +123,11 @@ def test_floats_in_blocks_of_8_bits_are_rounded_to_half_a_step(dtype):
 @pytest.mark.parametrize("name", PACKED_FORMATS)
 def test_one_large_number_of_a_group_does_not_round_the_others(kernels: NativeKernels, name):
     blocks, numbers = stored(name)
-    kernel = packed_kernel(kernels, torch.float32)
-    assert kernel is not None
     rows = activations(torch.float32)
     for row, column in enumerate(range(0, INPUTS, 41)):
         rows[row % len(rows), column] = 300.0 * (-1) ** row
 
-    out = PackedLinear((pack(blocks, kernels),), None, INPUTS, kernel)(rows)
+    out = PackedLinear((pack(blocks, kernels),), None, INPUTS, packed_kernels(kernels))(rows)
 
     others = torch.where(rows.abs() == 300.0, 0.0, rows)
     assert (out - rows @ numbers.T).norm() < 0.02 * (others @ numbers.T).norm()
@@ -153,9 +150,7 @@ def test_a_float_layer_in_blocks_of_8_bits_is_near_the_float_result(inputs):
 @pytest.mark.parametrize("name", PACKED_FORMATS)
 def test_a_row_is_near_the_float_result_and_the_same_in_every_batch(kernels: NativeKernels, name, dtype):
     blocks, numbers = stored(name)
-    kernel = packed_kernel(kernels, dtype)
-    assert kernel is not None
-    linear, rows = PackedLinear((pack(blocks, kernels),), None, INPUTS, kernel), activations(dtype)
+    linear, rows = PackedLinear((pack(blocks, kernels),), None, INPUTS, packed_kernels(kernels)), activations(dtype)
 
     out = linear(rows)
 
@@ -171,9 +166,10 @@ def test_a_row_is_near_the_float_result_and_the_same_in_every_batch(kernels: Nat
 def test_any_number_of_groups_is_multiplied(kernels: NativeKernels, name, groups):
     inputs = 32 * groups
     blocks, numbers = stored(name, inputs=inputs)
-    kernel = packed_kernel(kernels, torch.float32)
-    assert kernel is not None
-    linear, rows = PackedLinear((pack(blocks, kernels),), None, inputs, kernel), activations(torch.float32, 19, inputs)
+    linear, rows = (
+        PackedLinear((pack(blocks, kernels),), None, inputs, packed_kernels(kernels)),
+        activations(torch.float32, 19, inputs),
+    )
 
     out = linear(rows)
 
@@ -191,7 +187,7 @@ def test_a_row_has_the_bits_that_an_older_cpu_with_as_many_lanes_computes(kernel
         pytest.skip("sums of other lanes, and of CPUs that do not multiply and add in one step, are rounded otherwise")
 
     results = [
-        PackedLinear((pack(blocks, each),), None, INPUTS, each.require_kernel("packed_linear", torch.float32))(rows)
+        PackedLinear((pack(blocks, each),), None, INPUTS, packed_kernels(each))(rows)
         for each in (kernels, native_kernels())
     ]
 
@@ -221,7 +217,7 @@ def test_sums_of_the_largest_products_do_not_overflow(kernels: NativeKernels, na
     stored_rows = torch.from_numpy(blocks.reshape(OUTPUTS, -1))
     numbers = torch.from_numpy(gguf_dequantize(stored_rows.numpy(), GGMLQuantizationType[name]))
     packed = pack(StoredBlocks(name, (OUTPUTS, INPUTS), lambda first, last: stored_rows[first:last]), kernels)
-    linear = PackedLinear((packed,), None, INPUTS, kernels.require_kernel("packed_linear", torch.float32))
+    linear = PackedLinear((packed,), None, INPUTS, packed_kernels(kernels))
     rows = torch.full((9, INPUTS), 127.0)
     rows[::2] *= -1
 
@@ -275,6 +271,17 @@ def test_rows_of_another_width_never_reach_the_kernel():
 
     with pytest.raises(NativeBorderError, match="rows of 767"):
         linear(torch.zeros(1, INPUTS - 1))
+    with pytest.raises(NativeBorderError, match="float16"):
+        linear(torch.zeros(1, INPUTS).half())
+
+
+@needs_kernels
+def test_one_layer_multiplies_rows_of_every_dtype():
+    """The passes of a network that computes in bfloat16 are tried in float32."""
+    linear, rows = packed_linear([stored("Q8_0")[0]], torch.bfloat16), activations(torch.bfloat16)
+    assert linear is not None
+
+    assert torch.equal(linear(rows.float()).bfloat16(), linear(rows))
 
 
 def test_a_kernel_with_wrong_results_is_not_used():
@@ -284,4 +291,4 @@ def test_a_kernel_with_wrong_results_is_not_used():
 
     library = native_kernels().library
 
-    assert library is None or packed_kernel(Broken(library), torch.float32) is None
+    assert library is None or not packed_kernels(Broken(library))
