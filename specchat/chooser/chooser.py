@@ -5,7 +5,7 @@ measured costs (`costs.py`) with the acceptance statistics (`acceptance.py`), wh
 greedy or stochastic sampling, and takes the tree with the most expected tokens for its expected seconds. Plain decoding
 is one of the choices. Three rules keep the overhead of the choice small:
 
-- While no drafter is worth its cost, the chooser is idle until the next trial of a drafter is due.
+- While no drafter is worth its cost, the chooser is idle until the next proposal or trial of a drafter is due.
 - Instant drafters, which take microseconds, propose first, and the chooser judges the tree that they return.
 - Drafters that compute are only estimated. Trials of those that are not chosen may take about one percent of the time,
   and become rarer each time a drafter is not worth its cost.
@@ -43,7 +43,9 @@ MAX_INSTANT_COOLDOWN_STEPS = 8  # steps between two proposals of an instant draf
 PLAIN_REFRESH_STEPS = 256  # steps after which a plain pass is run, to measure its cost again
 MAX_UNCHARGED_PREFILL_TOKENS = 32  # with more unread tokens, a draft does not measure the usual cost of the drafter
 DECISION_SHARE = 0.01  # share of the time for decisions that end in plain decoding
-IDLE_SPEED_RATIO = 1.02  # idle only below this multiple of plain speed: a falling speed changes the choice
+IDLE_SPEED_RATIO = 1.02  # of a speed to plain speed: a higher one still falls
+ESTIMATE_STEPS = 8  # for which the estimate of a drafter holds that does not propose meanwhile
+PLAIN_LEARNING_SECONDS = 0.01  # of decoding between two plain passes whose cost is learned
 PREFILL_PAYBACK_TOKENS = 64.0  # tokens within which the prefill of a drafter must pay
 SPEED_EMA_WEIGHT = 0.03  # weight of the newest token in the tokens per second
 EMA_WEIGHT = 0.1  # weight of the newest measurement in running means
@@ -84,6 +86,7 @@ class ChooserState:
         self.decision_seconds = 0.0  # running mean of the time of a decision for plain decoding
         self.tokens_per_second: dict[tuple[str, bool], float] = {}  # running mean
         self.last_plain_step = 0
+        self.next_plain_learning = 0.0  # in `total_seconds`
         self.prefill_seconds_per_token: dict[str, float] = {}  # by drafter
 
     def candidate(self, name: str, task_kind: str, is_stochastic: bool, prior_rate: float) -> CandidateStats:
@@ -154,6 +157,7 @@ class Chooser(Drafter):
             for index, name in enumerate(self.drafter_order)
         }
         self._last_drafter, self._expected = PLAIN, _Expected()
+        self._estimated_at_step = dict[str, int]()  # by drafter that computes, while its estimate holds
         self._idle_until_step = 0
 
     def describe_estimates(self) -> str:
@@ -206,26 +210,29 @@ class Chooser(Drafter):
             self._candidate(best.name, context).cooldown_steps = MIN_COOLDOWN_STEPS
         else:
             best, best_tree = self._explore(estimates, best, best_tree, step)
-        if best.name == PLAIN and speed <= IDLE_SPEED_RATIO / plain.seconds:
-            self._go_idle(context, self.clock() - started_at, plain.seconds)
+        if best.name == PLAIN:
+            self._go_idle(step, self.clock() - started_at)
         return self._record_choice(best.name, best_tree)
 
-    def _go_idle(self, context: DraftContext, decision_seconds: float, plain_seconds: float) -> None:
+    def _go_idle(self, step: _StepInputs, decision_seconds: float) -> None:
         """Decide nothing until the next proposal or trial is due.
 
-        Where instant drafters bring less than decisions take, these are not due in every step, either.
+        Where instant drafters bring less than decisions take, these are not due in every step, either. While the speed
+        falls after good drafts, it is no longer than that: each token of a drafter becomes worth more.
         """
-        state = self.state
+        state, plain_seconds = self.state, step.plain_seconds
         state.decision_seconds += EMA_WEIGHT * (min(decision_seconds, plain_seconds) - state.decision_seconds)
-        candidates = [(self._candidate(name, context), self.drafters[name]) for name in self.drafter_order]
-        next_steps = [
-            candidate.next_propose_step if drafter.is_instant else candidate.next_trial_step
-            for candidate, drafter in candidates
-        ]
+        candidates = [(self._candidate(name, step.context), self.drafters[name]) for name in self.drafter_order]
         gains = (candidate.gain_seconds for candidate, drafter in candidates if drafter.is_instant)
         pays = max(gains, default=0.0) > state.decision_seconds
-        pause = 0 if pays else int(state.decision_seconds / (DECISION_SHARE * plain_seconds))
-        self._idle_until_step = max(min(next_steps, default=state.steps), state.steps + pause)
+        until_step = state.steps + (0 if pays else int(state.decision_seconds / (DECISION_SHARE * plain_seconds)))
+        if step.tokens_per_second * plain_seconds <= IDLE_SPEED_RATIO:
+            next_steps = (
+                candidate.next_propose_step if drafter.is_instant else candidate.next_trial_step
+                for candidate, drafter in candidates
+            )
+            until_step = max(min(next_steps, default=state.steps), until_step)
+        self._idle_until_step = until_step
 
     def _best_instant(self, plain: StepEstimate, root: DraftTree, step: _StepInputs) -> tuple[StepEstimate, DraftTree]:
         """Let the instant drafters propose; the best of their trees, or the root."""
@@ -239,11 +246,16 @@ class Chooser(Drafter):
         return best, best_tree
 
     def _estimate_computing_drafters(self, step: _StepInputs) -> list[StepEstimate]:
-        estimates = list[StepEstimate]()
+        estimates, now = list[StepEstimate](), self.state.steps
         for name in self.drafter_order:
-            if not self.drafters[name].is_instant and (estimate := self._estimate(name, step)) is not None:
-                self._expected.estimates[name] = estimate
-                estimates.append(estimate)
+            if self.drafters[name].is_instant:
+                continue
+            if now - self._estimated_at_step.get(name, -ESTIMATE_STEPS) >= ESTIMATE_STEPS:
+                estimate = self._estimate(name, step)
+                if estimate is None:
+                    continue
+                self._expected.estimates[name], self._estimated_at_step[name] = estimate, now
+            estimates.append(self._expected.estimates[name])
         return estimates
 
     def observe(self, outcome: Outcome) -> None:
@@ -256,9 +268,17 @@ class Chooser(Drafter):
         for name, draft in list(self._tracked_drafts.items()):
             if not all(draft.compare_token(token) for token in tokens):
                 del self._tracked_drafts[name]
-        if self.state.steps >= self._idle_until_step:
-            self.costs.learn_pass(length, len(outcome.tree), outcome.verify_seconds)
+        self._learn_pass_cost(outcome, length)
         self._update_regret(outcome, length, len(tokens))
+
+    def _learn_pass_cost(self, outcome: Outcome, length: int) -> None:
+        """Learn from passes with draft tokens, and now and then from a plain one: of these there are enough."""
+        state = self.state
+        if len(outcome.tree) == 1:
+            if state.steps < self._idle_until_step or state.total_seconds < state.next_plain_learning:
+                return
+            state.next_plain_learning = state.total_seconds + PLAIN_LEARNING_SECONDS
+        self.costs.learn_pass(length, len(outcome.tree), outcome.verify_seconds)
 
     def forget(self, length: int) -> None:
         self._tracked_drafts.clear()
@@ -284,6 +304,7 @@ class Chooser(Drafter):
         """Let a drafter propose; measure its time and store the shape of its tree."""
         drafter, length = self.drafters[name], len(context.tokens)
         unread_tokens = max(length - self._prefilled_tokens[name], 1)
+        self._estimated_at_step.pop(name, None)
         started_at = self.clock()
         tree = drafter.propose(replace(context, max_draft_tokens=draft_tokens))
         seconds = self.clock() - started_at

@@ -86,13 +86,24 @@ class Curve:
     def _adjust(self, count: int, seconds: float, expected: float) -> None:
         """Move the neighbouring points towards the measurement by their nearness, and all others by half as much."""
         change = LEARNING_RATE * max(-MAX_CHANGE, min(seconds / expected - 1, MAX_CHANGE))
-        if abs(change) < 1e-9:
-            return
         below, above = _neighbouring_counts(count, self.points)
         self._add_points((below, above))
         nearness = {below: 1.0} if below == above else _interpolation_weights(below, count, above)
         for point in self.points:
             self.points[point] *= 1 + change * max(nearness.get(point, 0.0), SHARED_CHANGE)
+        self._keep_order(below, above)
+
+    def _keep_order(self, below: int, above: int) -> None:
+        """Make the curve increase again where its newest measurement, between these points, contradicts older ones.
+
+        Else a point that was measured beside other load would hide all cheaper points behind it, for ever.
+        """
+        self.points[below] = lowest = min(self.points[below], self.points[above])
+        for point, seconds in self.points.items():
+            if point < below:
+                self.points[point] = min(seconds, lowest)
+            elif point > above:
+                self.points[point] = max(seconds, self.points[above])
         self._interpolated = []
 
     def _add_points(self, counts: tuple[int, ...]) -> None:
@@ -166,10 +177,11 @@ class StoredCurve(Curve):
         excess = (min(ratio, previous) if self._stall_ratio else ratio) * expected - expected
         self.slope_updates += 1
         self._slope_weight += (count - 1) ** 2
-        self._add_points((1, *_neighbouring_counts(count, self.points)))
+        below, above = _neighbouring_counts(count, self.points)
+        self._add_points((1, below, above))
         plain, slope = self.points[1], (count - 1) * excess / self._slope_weight
         self.points = {point: max(old + slope * (point - 1), plain) for point, old in self.points.items()}
-        self._interpolated = []
+        self._keep_order(below, above)
 
 
 def proportional_curve() -> Curve:

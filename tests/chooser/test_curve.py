@@ -109,3 +109,24 @@ def test_a_slower_plain_pass_scales_the_whole_stored_curve():
 
     assert curve.seconds_at(16) == pytest.approx(12.0)
     assert len(curve.trusted_seconds_up_to(20) or ()) == 5
+
+
+@pytest.mark.parametrize("curve_type", [Curve, StoredCurve])
+def test_a_cheap_wide_pass_corrects_a_narrow_one_that_was_measured_beside_other_load(curve_type):
+    curve = curve_type({1: 1.0, 2: 3.0, 4: 1.5, 8: 2.0})
+    curve.learn(1, 1.0)
+
+    curve.learn(4, 1.5)
+
+    assert curve.seconds_up_to(8)[2:5] == pytest.approx([1.5, 1.5, 1.5])
+    assert curve.seconds_at(8) == pytest.approx(2.0)
+
+
+def test_a_dear_narrow_pass_corrects_the_wider_ones():
+    curve = Curve({1: 1.0, 2: 1.9, 4: 2.0, 8: 4.0})
+
+    for _ in range(60):
+        curve.learn(2, 3.0)
+
+    assert curve.seconds_at(4) >= curve.seconds_at(2) >= 2.8
+    assert curve.seconds_at(8) >= 4.0
