@@ -69,14 +69,15 @@ def _tokens_per_step(pairs: Sequence[PairedRuns]) -> str:
     return f"{sum(len(run.tokens) for run in runs) / steps:.2f}" if steps else ""
 
 
-def explanation(profile: Profile, max_tokens: int, command: str) -> str:
+def explanation(profile: Profile, max_tokens: int, command: str, llama_cpp_release: str) -> str:
     """What was measured and how, for below the table."""
+    theirs = f"llama.cpp ({llama_cpp_release})" if llama_cpp_release else "llama.cpp"
     file, features = gguf_file(profile), cpu_features()
     weights = plan_load(profile, compute_features()).target.options.quant_format
     machine = f"{cpu_name()} with {', '.join(features)}" if features else cpu_name()
     return f"""\
 `{command}`, {time.strftime("%Y-%m-%d")}, {machine}.
-{file.name} in both, ours with --weights {weights}; greedy, answers of at most {max_tokens} tokens.
+{file.name} in {theirs} and here with --weights {weights}; greedy, answers of at most {max_tokens} tokens.
 
 A speed is the median of the prompts. A ratio is seconds per token, those of llama.cpp by ours: median (lowest-highest)
 of the prompts; above 1 ours is faster. Each prompt runs plain, auto, llama.cpp, llama.cpp, auto, plain, with one number

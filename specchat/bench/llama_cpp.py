@@ -107,6 +107,11 @@ class LlamaCppModel:
             raise InputError(f"{file}: llama.cpp cannot load this file")
         self._memory = self._library.llama_get_memory(self._context)
 
+    @property
+    def release(self) -> str:
+        """The versions that the library tells, "llama 0.5.0, ggml 0.25.1 (0ad4a86)"; "" of one too old to tell."""
+        return release_of(self._library)
+
     @classmethod
     def from_folder(cls, library: Path, folder: Path, storage_type: str, limits: LlamaCppLimits) -> LlamaCppModel:
         """The model of a folder, its weights stored as f32, bf16 or q8_0."""
@@ -179,6 +184,18 @@ def _open_library(library: Path) -> Any:
         opened[1].ggml_backend_load_all_from_path(os.fsencode(library))
     llama.llama_backend_init()
     return llama
+
+
+def release_of(library: Any) -> str:
+    """As `LlamaCppModel.release`; the functions that tell it are as new as their versions."""
+    texts = dict[str, str]()
+    for name in ("llama_version", "ggml_version", "ggml_commit"):
+        if (function := getattr(library, name, None)) is not None:
+            function.restype = c_char_p
+            texts[name] = function().decode()
+    versions = (f"{name} {texts[f'{name}_version']}" for name in ("llama", "ggml") if f"{name}_version" in texts)
+    commit = f" ({texts['ggml_commit']})" if "ggml_commit" in texts else ""
+    return ", ".join(versions) + commit
 
 
 def _libraries(folder: Path, name: str) -> list[Path]:

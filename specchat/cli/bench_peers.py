@@ -157,5 +157,5 @@ def _beside_llama_cpp(options: Mapping[str, Any], prompts: Path | None, count: i
     if not is_complete:
         print_progress("interrupted; the table has what was measured so far")
     command = shlex.join(["specchat", *sys.argv[1:]])
-    print(f"{as_table(compared)}\n\n{explanation(profile, limit, command)}")
+    print(f"{as_table(compared)}\n\n{explanation(profile, limit, command, llama_cpp.release)}")
     return 0 if is_complete else INTERRUPTED_EXIT_CODE

@@ -2,12 +2,14 @@
 
 import os
 import struct
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 from gguf.quants import quantize
 
-from specchat.bench.llama_cpp import LIBRARY_VARIABLE, LlamaCppLimits, LlamaCppModel, find_library_folder
+from specchat.bench.llama_cpp import LIBRARY_VARIABLE, LlamaCppLimits, LlamaCppModel, find_library_folder, release_of
 from specchat.bench.llama_gguf import STORAGE_TYPES, _permute_for_rope, write_gguf
 from specchat.bench.peers import PeerBench
 from specchat.errors import InputError, ModelError
@@ -71,6 +73,17 @@ def test_weights_are_stored_as_ours_are_held(tmp_path, settings, kind):
     engine = load_engine(Profile().override({f"models.{key}": value for key, value in models.items()}))
 
     assert kind == PeerBench(engine, (), 1).gguf_type
+
+
+@pytest.mark.parametrize(("told", "release"), [
+    ({"llama_version": b"0.5.0", "ggml_version": b"0.25.1", "ggml_commit": b"0ad4a86"},
+     "llama 0.5.0, ggml 0.25.1 (0ad4a86)"),
+    ({"ggml_version": b"0.9.4"}, "ggml 0.9.4"), ({}, ""),
+])  # fmt: skip
+def test_a_release_is_as_far_known_as_the_library_tells_it(told, release):
+    library = SimpleNamespace(**{name: Mock(return_value=text) for name, text in told.items()})
+
+    assert release == release_of(library)
 
 
 def test_a_folder_without_the_library_is_named(tmp_path, monkeypatch):

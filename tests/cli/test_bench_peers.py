@@ -20,6 +20,8 @@ QUICK = ["--count", "1", "--limit", "4", "--threads", "1"]
 class FakeLlamaCpp:
     """As `LlamaCppModel`, without its library: it writes token 7 and takes a second; a pass takes one for each row."""
 
+    release = "llama 0.5.0"
+
     def __init__(self, library, file, limits):
         self.file, self.runs, self.threads_of_runs = file, 0, []
         type(self).latest = self
@@ -109,7 +111,7 @@ def test_a_gguf_file_is_compared_with_llama_cpp_in_one_table(gguf, llama_cpp, mo
     costs = [["| c(8), plain passes", "1"], ["| c(16), plain passes", "1"]]
     assert [[f"{name}, tokens/s", threads] for name, threads in speeds] + costs == [row[:2] for row in rows_of(out)]
     assert ["4.0", "4.0", "4.0", "512.0", "8.00", "16.00"] == [row[2] for row in rows_of(out)]  # llama.cpp
-    assert "tiny.gguf in both, ours with --weights" in out
+    assert "tiny.gguf in llama.cpp (llama 0.5.0) and here with --weights" in out
     assert "answered another question of this kind before" in out
     assert "chat 1 of 1, threads 1: plain " in err
     assert "prefill 512, 1 of 1, threads 1: " in err
