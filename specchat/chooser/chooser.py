@@ -15,6 +15,7 @@ This file knows drafters by name only, and no text.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from specchat.chooser.acceptance import (
     PLAIN,
@@ -44,7 +45,6 @@ PLAIN_REFRESH_STEPS = 256  # steps after which a plain pass is run, to measure i
 MAX_UNCHARGED_PREFILL_TOKENS = 32  # with more unread tokens, a draft does not measure the usual cost of the drafter
 DECISION_SHARE = 0.01  # share of the time for decisions that end in plain decoding
 IDLE_SPEED_RATIO = 1.02  # of a speed to plain speed: a higher one still falls
-ESTIMATE_STEPS = 8  # for which the estimate of a drafter holds that does not propose meanwhile
 PLAIN_LEARNING_SECONDS = 0.01  # of decoding between two plain passes whose cost is learned
 PREFILL_PAYBACK_TOKENS = 64.0  # tokens within which the prefill of a drafter must pay
 SPEED_EMA_WEIGHT = 0.03  # weight of the newest token in the tokens per second
@@ -157,7 +157,6 @@ class Chooser(Drafter):
             for index, name in enumerate(self.drafter_order)
         }
         self._last_drafter, self._expected = PLAIN, _Expected()
-        self._estimated_at_step = dict[str, int]()  # by drafter that computes, while its estimate holds
         self._idle_until_step = 0
 
     def describe_estimates(self) -> str:
@@ -218,7 +217,7 @@ class Chooser(Drafter):
         """Decide nothing until the next proposal or trial is due.
 
         Where instant drafters bring less than decisions take, these are not due in every step, either. While the speed
-        falls after good drafts, it is no longer than that: each token of a drafter becomes worth more.
+        falls after good drafts, only that counts: what a drafter must bring falls with it.
         """
         state, plain_seconds = self.state, step.plain_seconds
         state.decision_seconds += EMA_WEIGHT * (min(decision_seconds, plain_seconds) - state.decision_seconds)
@@ -246,16 +245,11 @@ class Chooser(Drafter):
         return best, best_tree
 
     def _estimate_computing_drafters(self, step: _StepInputs) -> list[StepEstimate]:
-        estimates, now = list[StepEstimate](), self.state.steps
+        estimates = list[StepEstimate]()
         for name in self.drafter_order:
-            if self.drafters[name].is_instant:
-                continue
-            if now - self._estimated_at_step.get(name, -ESTIMATE_STEPS) >= ESTIMATE_STEPS:
-                estimate = self._estimate(name, step)
-                if estimate is None:
-                    continue
-                self._expected.estimates[name], self._estimated_at_step[name] = estimate, now
-            estimates.append(self._expected.estimates[name])
+            if not self.drafters[name].is_instant and (estimate := self._estimate(name, step)) is not None:
+                self._expected.estimates[name] = estimate
+                estimates.append(estimate)
         return estimates
 
     def observe(self, outcome: Outcome) -> None:
@@ -304,7 +298,6 @@ class Chooser(Drafter):
         """Let a drafter propose; measure its time and store the shape of its tree."""
         drafter, length = self.drafters[name], len(context.tokens)
         unread_tokens = max(length - self._prefilled_tokens[name], 1)
-        self._estimated_at_step.pop(name, None)
         started_at = self.clock()
         tree = drafter.propose(replace(context, max_draft_tokens=draft_tokens))
         seconds = self.clock() - started_at
@@ -361,15 +354,16 @@ class Chooser(Drafter):
             return None
         prefill_seconds = self._prefill_seconds(name, length - self._prefilled_tokens[name])
         prefill_share = prefill_seconds / PREFILL_PAYBACK_TOKENS * 2
-        best, tokens = None, 1.0
+        best_count, best_tokens, best_seconds, best_gain = 0, 1.0, 0.0, -inf
+        tokens, speed, pass_seconds = 1.0, step.tokens_per_second, step.pass_seconds
         expected_nodes = self._candidate(name, step.context).expected_nodes(step.max_draft_tokens)
         for count, node in enumerate(expected_nodes, start=1):
             tokens += node.probability
-            seconds = draft_seconds[node.depth] + step.pass_seconds[count + 1] + prefill_share
-            estimate = StepEstimate(name, count, tokens, seconds)
-            if best is None or step.gain(estimate) > step.gain(best):
-                best = estimate
-        return best
+            seconds = draft_seconds[node.depth] + pass_seconds[count + 1] + prefill_share
+            gain = tokens - speed * seconds
+            if gain > best_gain:
+                best_count, best_tokens, best_seconds, best_gain = count, tokens, seconds, gain
+        return StepEstimate(name, best_count, best_tokens, best_seconds) if best_count else None
 
     def _explore(
         self, estimates: list[StepEstimate], best: StepEstimate, best_tree: DraftTree, step: _StepInputs
@@ -397,18 +391,20 @@ class Chooser(Drafter):
             if len(tree) > 1 and self.costs.draft_curve(name, len(context.tokens)) is None:
                 # the first proposal included a prefill: the second one measures the cost
                 tree, seconds = self._propose_with(name, context, draft_tokens)
-            # the first proposal may have measured the prefill
-            prefill_seconds = self._prefill_seconds(name, unread_tokens)
-            seconds_lost = max(token_loss, MIN_TOKEN_GAIN) / step.tokens_per_second + prefill_seconds
-            if estimate is None:
-                seconds_lost = min(seconds, INITIAL_EXPLORATION_PASSES * step.plain_seconds)
-            state.exploration_seconds = (state.exploration_seconds or 0.0) - seconds_lost
             if estimate is not None or len(tree) == 1:
                 self._extend_cooldown(candidate, token_loss)
             found, subtree = best_subtree(
                 name, candidate, tree, step.pass_seconds, step.tokens_per_second, length_class=0
             )
             is_better = len(subtree) > 1 and step.gain(found) > step.gain(best)
+            # the first proposal may have measured the prefill
+            prefill_seconds = self._prefill_seconds(name, unread_tokens)
+            seconds_lost = max(token_loss, MIN_TOKEN_GAIN) / step.tokens_per_second + prefill_seconds
+            if not is_better:
+                seconds_lost = max(seconds_lost, seconds)
+            if estimate is None:
+                seconds_lost = min(seconds, INITIAL_EXPLORATION_PASSES * step.plain_seconds)
+            state.exploration_seconds = (state.exploration_seconds or 0.0) - seconds_lost
             return (found, subtree) if is_better else (best, best_tree)
         return best, best_tree
 

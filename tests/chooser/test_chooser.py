@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from specchat.chooser.chooser import CandidateStats, Chooser, DeviceLoad
+import pytest
+
+from specchat.chooser.chooser import INITIAL_EXPLORATION_PASSES, CandidateStats, Chooser, DeviceLoad
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve, StoredCurve
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
@@ -163,6 +165,50 @@ def test_decisions_take_a_hundredth_of_the_time_while_no_drafter_pays(monkeypatc
     written(chooser, 100, start=63)
 
     assert 1 <= len(decided) <= 0.015 * 100 / 0.2
+
+
+def test_decisions_are_as_rare_while_the_speed_falls_after_good_drafts(monkeypatch):
+    clock, decided = SimulatedClock(), list[int]()
+    costs = Costs({1024: Curve({1: 1.0, 16: 9.0})})
+    chooser = Chooser({"wrong": Wrong(clock, 0.2)}, costs, clock=clock)
+    written(chooser, 60)
+    trusted = costs.trusted_pass_seconds
+    monkeypatch.setattr(
+        costs, "trusted_pass_seconds", lambda length, rows: decided.append(length) or trusted(length, rows)
+    )
+    chooser.state.tokens_per_second["", False] = 3.0
+
+    written(chooser, 20, start=63)
+
+    assert chooser.state.tokens_per_second["", False] > 1.1
+    assert len(decided) <= 3
+
+
+@pytest.mark.parametrize(("seconds", "learned"), [(0.002, 11), (1.0, 50)])
+def test_of_fast_plain_passes_some_are_learned(monkeypatch, seconds, learned):
+    costs, lengths = Costs({1024: Curve({1: seconds, 16: seconds})}), list[int]()
+    chooser = Chooser({}, costs)
+    monkeypatch.setattr(costs, "learn_pass", lambda length, _rows, _seconds: lengths.append(length))
+
+    for length in range(3, 53):
+        tree = chooser.propose(DraftContext([1] * length, Sampler(), 0))
+        chooser.observe(Outcome(tree, [0], [2], length - 1, verify_seconds=seconds))
+
+    assert len(lengths) == pytest.approx(learned, abs=1)
+
+
+def test_a_trial_that_is_not_verified_is_charged_what_it_took():
+    clock = SimulatedClock()
+    costs = Costs({1024: Curve({1: 1.0, 2: 1.5, 16: 4.0})}, {"slow": {1024: Curve({1: 0.2}, slope=1)}})
+    slow = Wrong(clock, 0.9)
+    slow.is_instant = False
+    chooser = Chooser({"slow": slow}, costs, clock=clock)
+    chooser.start_answer("chat", ("plain", "slow"))
+
+    written(chooser, 1)
+
+    assert slow.asked == 1
+    assert chooser.state.exploration_seconds == pytest.approx(INITIAL_EXPLORATION_PASSES - 0.9, abs=0.01)
 
 
 def test_a_slow_drafter_that_declares_itself_instant_proposes_rarely():
