@@ -268,7 +268,7 @@ class Chooser(Drafter):
     def _learn_pass_cost(self, outcome: Outcome, length: int) -> None:
         """Learn from passes with draft tokens, and now and then from a plain one: of these there are enough."""
         state = self.state
-        if len(outcome.tree) == 1:
+        if len(outcome.tree) == 1 and self.costs.is_plain_pass_confirmed(length):
             if state.steps < self._idle_until_step or state.total_seconds < state.next_plain_learning:
                 return
             state.next_plain_learning = state.total_seconds + PLAIN_LEARNING_SECONDS

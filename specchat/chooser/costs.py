@@ -58,6 +58,11 @@ class Costs:
         """Seconds of this drafter by depth of its tree, at the nearest measured length; None without any."""
         return nearest_curve(self.draft_curves.get(name, {}), bucket_of(text_length))
 
+    def is_plain_pass_confirmed(self, text_length: int) -> bool:
+        """Whether this process has measured a plain pass near this length, and it was as expected."""
+        curve = nearest_curve(self.pass_curves, bucket_of(text_length))
+        return curve is not None and not curve.drift_detector.is_unconfirmed
+
     def is_unconfirmed(self, name: str, text_length: int) -> bool:
         """Whether the cost of this drafter comes from a file and no measurement of this process confirms it."""
         curve = self.draft_curve(name, text_length)

@@ -197,6 +197,19 @@ def test_of_fast_plain_passes_some_are_learned(monkeypatch, seconds, learned):
     assert len(lengths) == pytest.approx(learned, abs=1)
 
 
+def test_a_stored_cost_is_confirmed_by_plain_passes_however_fast_they_are():
+    costs = Costs({1024: StoredCurve({1: 1e-4, 16: 1e-4})})
+    chooser = Chooser({"counting": Counting()}, costs)
+    widths = list[int]()
+    for length in range(3, 7):
+        tree = chooser.propose(context())
+        chooser.observe(Outcome(tree, [0], [0] * len(tree), length - 1, verify_seconds=4e-4))
+        widths.append(len(tree))
+
+    assert widths[:2] == [1, 1]  # another cost than expected, twice
+    assert widths[2] > 1
+
+
 def test_a_trial_that_is_not_verified_is_charged_what_it_took():
     clock = SimulatedClock()
     costs = Costs({1024: Curve({1: 1.0, 2: 1.5, 16: 4.0})}, {"slow": {1024: Curve({1: 0.2}, slope=1)}})
