@@ -391,20 +391,18 @@ class Chooser(Drafter):
             if len(tree) > 1 and self.costs.draft_curve(name, len(context.tokens)) is None:
                 # the first proposal included a prefill: the second one measures the cost
                 tree, seconds = self._propose_with(name, context, draft_tokens)
+            # the first proposal may have measured the prefill
+            prefill_seconds = self._prefill_seconds(name, unread_tokens)
+            seconds_lost = max(token_loss, MIN_TOKEN_GAIN) / step.tokens_per_second + prefill_seconds
+            if estimate is None:
+                seconds_lost = min(seconds, INITIAL_EXPLORATION_PASSES * step.plain_seconds)
+            state.exploration_seconds = (state.exploration_seconds or 0.0) - seconds_lost
             if estimate is not None or len(tree) == 1:
                 self._extend_cooldown(candidate, token_loss)
             found, subtree = best_subtree(
                 name, candidate, tree, step.pass_seconds, step.tokens_per_second, length_class=0
             )
             is_better = len(subtree) > 1 and step.gain(found) > step.gain(best)
-            # the first proposal may have measured the prefill
-            prefill_seconds = self._prefill_seconds(name, unread_tokens)
-            seconds_lost = max(token_loss, MIN_TOKEN_GAIN) / step.tokens_per_second + prefill_seconds
-            if not is_better:
-                seconds_lost = max(seconds_lost, seconds)
-            if estimate is None:
-                seconds_lost = min(seconds, INITIAL_EXPLORATION_PASSES * step.plain_seconds)
-            state.exploration_seconds = (state.exploration_seconds or 0.0) - seconds_lost
             return (found, subtree) if is_better else (best, best_tree)
         return best, best_tree
 

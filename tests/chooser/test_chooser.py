@@ -6,7 +6,7 @@ from time import perf_counter
 
 import pytest
 
-from specchat.chooser.chooser import INITIAL_EXPLORATION_PASSES, CandidateStats, Chooser, DeviceLoad
+from specchat.chooser.chooser import CandidateStats, Chooser, DeviceLoad
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve, StoredCurve
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
@@ -208,20 +208,6 @@ def test_a_stored_cost_is_confirmed_by_plain_passes_however_fast_they_are():
 
     assert widths[:2] == [1, 1]  # another cost than expected, twice
     assert widths[2] > 1
-
-
-def test_a_trial_that_is_not_verified_is_charged_what_it_took():
-    clock = SimulatedClock()
-    costs = Costs({1024: Curve({1: 1.0, 2: 1.5, 16: 4.0})}, {"slow": {1024: Curve({1: 0.2}, slope=1)}})
-    slow = Wrong(clock, 0.9)
-    slow.is_instant = False
-    chooser = Chooser({"slow": slow}, costs, clock=clock)
-    chooser.start_answer("chat", ("plain", "slow"))
-
-    written(chooser, 1)
-
-    assert slow.asked == 1
-    assert chooser.state.exploration_seconds == pytest.approx(INITIAL_EXPLORATION_PASSES - 0.9, abs=0.01)
 
 
 def test_a_slow_drafter_that_declares_itself_instant_proposes_rarely():
