@@ -44,8 +44,13 @@ FAMILY_SIZES: dict[str, dict[str, Any]] = {  # keys that depend on each other
     "gptj": {"rotary_dim": 4},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"] * (LAYERS // 2)},
     "inkling2_loop_text": INKLING
-    | {"unpadded_vocab_size": VOCABULARY, "loop_layer_index_start": 1, "loop_layer_index_end": 3, "loop_gate_rank": 8}
-    | {"n_layers_per_attn_res_block": 1},
+    | {
+        "unpadded_vocab_size": VOCABULARY,
+        "loop_layer_index_start": 1,
+        "loop_layer_index_end": 3,
+        "loop_gate_rank": 8,
+        "n_layers_per_attn_res_block": 1,
+    },
     "inkling2_text": INKLING | {"unpadded_vocab_size": VOCABULARY},
     "inkling_text": INKLING,
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},

@@ -217,7 +217,7 @@ class Chooser(Drafter):
         """Decide nothing until the next proposal or trial is due.
 
         Where instant drafters bring less than decisions take, these are not due in every step, either. While the speed
-        falls after good drafts, only that counts: what a drafter must bring falls with it.
+        falls after good drafts, so does what a drafter must bring: then only the share of decisions makes it idle.
         """
         state, plain_seconds = self.state, step.plain_seconds
         state.decision_seconds += EMA_WEIGHT * (min(decision_seconds, plain_seconds) - state.decision_seconds)
@@ -360,7 +360,7 @@ class Chooser(Drafter):
         for count, node in enumerate(expected_nodes, start=1):
             tokens += node.probability
             seconds = draft_seconds[node.depth] + pass_seconds[count + 1] + prefill_share
-            gain = tokens - speed * seconds
+            gain = tokens - speed * seconds  # as `StepEstimate.token_gain`, without an object for each count
             if gain > best_gain:
                 best_count, best_tokens, best_seconds, best_gain = count, tokens, seconds, gain
         return StepEstimate(name, best_count, best_tokens, best_seconds) if best_count else None

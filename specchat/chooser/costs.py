@@ -44,12 +44,12 @@ class Costs:
 
         At most `max_rows` rows, and only as far as the curve is reliable now: stored costs are confirmed in steps.
         """
-        curve = nearest_curve(self.pass_curves, bucket_of(text_length))
+        curve = self._pass_curve(text_length)
         return None if curve is None else curve.trusted_seconds_up_to(max_rows)
 
     def relative_pass_cost(self, text_length: int, rows: int) -> float:
         """The cost of a pass over so many rows, relative to one row, as far as passes are measured; else 1."""
-        curve = nearest_curve(self.pass_curves, bucket_of(text_length))
+        curve = self._pass_curve(text_length)
         plain = None if curve is None else curve.points.get(1)
         seconds = None if curve is None else curve.seconds_at(rows)
         return max(seconds / plain, 1.0) if plain and seconds else 1.0
@@ -60,13 +60,17 @@ class Costs:
 
     def is_plain_pass_confirmed(self, text_length: int) -> bool:
         """Whether this process has measured a plain pass near this length, and it was as expected."""
-        curve = nearest_curve(self.pass_curves, bucket_of(text_length))
+        curve = self._pass_curve(text_length)
         return curve is not None and not curve.drift_detector.is_unconfirmed
 
     def is_unconfirmed(self, name: str, text_length: int) -> bool:
         """Whether the cost of this drafter comes from a file and no measurement of this process confirms it."""
         curve = self.draft_curve(name, text_length)
         return curve is not None and curve.drift_detector.is_unconfirmed
+
+    def _pass_curve(self, text_length: int) -> Curve | None:
+        """Seconds of a pass by rows, at the nearest measured length; None without any."""
+        return nearest_curve(self.pass_curves, bucket_of(text_length))
 
     def learn_pass(self, text_length: int, rows: int, seconds: float) -> None:
         _curve_of_bucket(self.pass_curves, bucket_of(text_length), Curve()).learn(rows, seconds)

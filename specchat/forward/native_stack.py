@@ -288,7 +288,8 @@ def linear_layer(linear: Linear, dtype: torch.dtype) -> LinearLayer | None:
         return None
     bias, sizes = data_pointer(linear.bias), (linear.in_features, linear.padded_inputs, linear.out_features)
     if isinstance(linear, PackedLinear):
-        return LinearLayer(ctypes.addressof(linear.part_table), len(linear.parts), None, bias, *sizes)
+        parts = ctypes.addressof(linear.part_table), len(linear.parts)
+        return LinearLayer(*parts, None, bias, *sizes) if dtype in linear.kernels else None
     return LinearLayer(None, 0, linear.weight.data_ptr(), bias, *sizes) if linear.weight.dtype == dtype else None
 
 

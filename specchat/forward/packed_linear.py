@@ -203,7 +203,9 @@ PACKED_FORMATS: Mapping[str, PackedFormat] = {
 def packed_kernels(native: NativeKernels) -> Mapping[torch.dtype, Kernel]:
     """The native kernels by the dtype of activations, without those that fail a test of their results."""
     kernels = {dtype: kernel for dtype in DTYPE_NAMES if (kernel := native.kernel("packed_linear", dtype)) is not None}
-    inputs, outputs = 2 * SUPER_GROUPS * GROUP, 2 * native.lanes + 3 if kernels else 0
+    if not kernels:
+        return kernels
+    inputs, outputs = 2 * SUPER_GROUPS * GROUP, 2 * native.lanes + 3
     rows = torch.arange(9 * inputs).float().sin_().view(9, inputs)
     for name, kind in PACKED_FORMATS.items():
         size = inputs // kind.block_inputs * kind.block_bytes
@@ -218,8 +220,6 @@ def _right_kernels(
 ) -> dict[torch.dtype, Kernel]:
     """Those with results near the exact ones, and with the same bits for a row in every batch."""
     right = dict[torch.dtype, Kernel]()
-    if not kernels:
-        return right
     linear = PackedLinear((pack(blocks, native),), None, rows.shape[1], kernels)
     expected = rows @ dequantize(blocks).T
     for dtype, kernel in kernels.items():

@@ -6,7 +6,7 @@ Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -45,12 +45,17 @@ class PublishedRows:
 
     def bf16(self, first: int, last: int) -> numpy.ndarray:
         """Some rows as 16-bit numbers, rounded to bf16. uint16 [rows, columns]"""
-        columns = self.tensor.source.shape[-1]
-        step, numbers = max(1, CHUNK_VALUES // columns), numpy.empty((last - first, columns), numpy.uint16)
-        for begin in range(first, last, step):
-            end = min(begin + step, last)
-            numbers[begin - first : end - first] = published_bf16(self.tensor, self._rows(begin, end))
+        numbers, done = numpy.empty((last - first, self.tensor.source.shape[-1]), numpy.uint16), 0
+        for chunk in self.bf16_chunks(first, last):
+            numbers[done : done + len(chunk)] = chunk
+            done += len(chunk)
         return numbers
+
+    def bf16_chunks(self, first: int, last: int) -> Iterator[numpy.ndarray]:
+        """The same, a few rows after the other."""
+        step = max(1, CHUNK_VALUES // self.tensor.source.shape[-1])
+        for begin in range(first, last, step):
+            yield published_bf16(self.tensor, self._rows(begin, min(begin + step, last)))
 
     def _rows(self, first: int, last: int) -> numpy.ndarray:
         if self.order is None:

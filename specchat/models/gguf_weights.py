@@ -9,10 +9,8 @@ from math import prod
 from pathlib import Path
 from typing import IO, Any
 
-import numpy
-
 from specchat.models.gguf_manifest import MappedTensor
-from specchat.models.gguf_rows import CHUNK_VALUES, PublishedRows, row_count
+from specchat.models.gguf_rows import PublishedRows, row_count
 
 SHARD_BYTES = 5 * 10**9
 BF16_BYTES = 2
@@ -44,14 +42,6 @@ def write_weights(tensors: Sequence[MappedTensor], folder: Path, on_bytes: Calla
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
 
 
-def bf16_chunks(tensor: MappedTensor) -> Iterator[numpy.ndarray]:
-    """The values of the published tensor in bf16, as 16-bit numbers, some rows after the other."""
-    rows, count = PublishedRows.of(tensor), row_count(tensor)
-    step = max(1, CHUNK_VALUES // tensor.source.shape[-1])
-    for first in range(0, count, step):
-        yield rows.bf16(first, min(first + step, count))
-
-
 def _shards(tensors: Sequence[MappedTensor]) -> list[list[MappedTensor]]:
     """The tensors in groups of at most SHARD_BYTES."""
     shards, size = [list[MappedTensor]()], 0
@@ -76,6 +66,6 @@ def _write_shard(tensors: Sequence[MappedTensor], output: IO[bytes]) -> Iterator
     content += b" " * (-len(content) % 8)
     output.write(len(content).to_bytes(8, "little") + content)
     for tensor in tensors:
-        for part in bf16_chunks(tensor):
+        for part in PublishedRows.of(tensor).bf16_chunks(0, row_count(tensor)):
             output.write(part.data)
             yield part.nbytes

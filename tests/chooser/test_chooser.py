@@ -129,15 +129,21 @@ def written(chooser: Chooser, steps: int, start: int = 3) -> None:
         chooser.observe(Outcome(tree, [0], [2] * len(tree), length - 1, verify_seconds=1.0))
 
 
+def count_decisions(costs: Costs, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The length of the text at each decision from now on: only a decision reads the costs of passes."""
+    decided, trusted = list[int](), costs.trusted_pass_seconds
+    monkeypatch.setattr(
+        costs, "trusted_pass_seconds", lambda length, rows: decided.append(length) or trusted(length, rows)
+    )
+    return decided
+
+
 def test_while_no_drafter_pays_most_steps_are_idle(monkeypatch):
-    clock, decided = SimulatedClock(), list[int]()
+    clock = SimulatedClock()
     wrong, dear = Wrong(clock), Costs({1024: Curve({1: 1.0, 16: 9.0})})
     chooser = Chooser({"wrong": wrong}, dear, clock=clock)
     written(chooser, 60)
-    trusted = dear.trusted_pass_seconds
-    monkeypatch.setattr(
-        dear, "trusted_pass_seconds", lambda length, rows: decided.append(length) or trusted(length, rows)
-    )
+    decided = count_decisions(dear, monkeypatch)
     asked = wrong.asked
 
     written(chooser, 64, start=63)
@@ -168,14 +174,11 @@ def test_decisions_take_a_hundredth_of_the_time_while_no_drafter_pays(monkeypatc
 
 
 def test_decisions_are_as_rare_while_the_speed_falls_after_good_drafts(monkeypatch):
-    clock, decided = SimulatedClock(), list[int]()
+    clock = SimulatedClock()
     costs = Costs({1024: Curve({1: 1.0, 16: 9.0})})
     chooser = Chooser({"wrong": Wrong(clock, 0.2)}, costs, clock=clock)
     written(chooser, 60)
-    trusted = costs.trusted_pass_seconds
-    monkeypatch.setattr(
-        costs, "trusted_pass_seconds", lambda length, rows: decided.append(length) or trusted(length, rows)
-    )
+    decided = count_decisions(costs, monkeypatch)
     chooser.state.tokens_per_second["", False] = 3.0
 
     written(chooser, 20, start=63)

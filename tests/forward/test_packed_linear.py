@@ -166,10 +166,8 @@ def test_a_row_is_near_the_float_result_and_the_same_in_every_batch(kernels: Nat
 def test_any_number_of_groups_is_multiplied(kernels: NativeKernels, name, groups):
     inputs = 32 * groups
     blocks, numbers = stored(name, inputs=inputs)
-    linear, rows = (
-        PackedLinear((pack(blocks, kernels),), None, inputs, packed_kernels(kernels)),
-        activations(torch.float32, 19, inputs),
-    )
+    linear = PackedLinear((pack(blocks, kernels),), None, inputs, packed_kernels(kernels))
+    rows = activations(torch.float32, 19, inputs)
 
     out = linear(rows)
 
