@@ -2,9 +2,13 @@
 
 import os
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from tests.cover import rest_of_cover
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -21,3 +25,17 @@ _models.mkdir(parents=True)
 # Examples have no time limit: on a busy machine, it fails by chance.
 settings.register_profile("no time limit", deadline=None)
 settings.load_profile("no time limit")
+
+DEFAULT_CASES = 8  # of one test function in a default run; `pytest -m full` runs the others
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases of a function beyond its first eight `full`: those that add the fewest new pairs of values."""
+    cases = defaultdict[tuple[Path, str], list[pytest.Function]](list)
+    for item in items:
+        if isinstance(item, pytest.Function) and not any(map(item.get_closest_marker, ("full", "gpu"))):
+            cases[item.path, item.nodeid.partition("[")[0]].append(item)
+    for group in cases.values():
+        for item in rest_of_cover(group, DEFAULT_CASES):
+            item.add_marker(pytest.mark.full)

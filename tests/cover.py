@@ -52,3 +52,21 @@ def matrix(*axes: list[Any], seldom: Collection[Any] = (), rounds: int = 0, step
         for number, row in enumerate(product(*axes))
         if row in cover or number % step == 0
     ]
+
+
+def rest_of_cover(cases: list[pytest.Function], count: int) -> list[pytest.Function]:
+    """The cases beyond `count`, after those were chosen that bring the most new values and pairs of values."""
+    if len(cases) <= count:
+        return []
+    facts = {case: _values_and_pairs(case) for case in cases}
+    rest, seen = list(cases), set[frozenset[tuple[str, int]]]()
+    for _ in range(count):
+        best = max(rest, key=lambda case: len(facts[case] - seen))
+        rest.remove(best)
+        seen |= facts[best]
+    return rest
+
+
+def _values_and_pairs(case: pytest.Function) -> set[frozenset[tuple[str, int]]]:
+    values = list(case.callspec.indices.items())  # not the values themselves: two processes must choose alike
+    return {frozenset((value,)) for value in values} | {frozenset(pair) for pair in combinations(values, 2)}

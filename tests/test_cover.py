@@ -1,0 +1,31 @@
+"""The cases of a test that a default run leaves out."""
+
+from dataclasses import dataclass
+from itertools import product
+from types import SimpleNamespace
+
+from tests.cover import rest_of_cover
+
+
+@dataclass(frozen=True)
+class Case:
+    drafter: int
+    sampler: int
+
+    @property
+    def callspec(self):
+        return SimpleNamespace(indices={"drafter": self.drafter, "sampler": self.sampler})
+
+
+def test_few_cases_all_stay():
+    assert [] == rest_of_cover([Case(0, 0), Case(1, 0)], count=2)
+
+
+def test_every_value_stays_in_the_cases_that_are_kept():
+    cases = [Case(*row) for row in product(range(6), range(3))]
+
+    kept = set(cases) - set(rest_of_cover(cases, count=8))
+
+    assert 8 == len(kept)
+    assert set(range(6)) == {case.drafter for case in kept}
+    assert set(range(3)) == {case.sampler for case in kept}
