@@ -1,4 +1,4 @@
-"""Search where ripgrep is not installed: `python -m specchat.agent.python_search JSON`, in the folder of the project.
+"""Searches where ripgrep is not installed: a program in the folder of the project, with a JSON object as argument.
 
 A process of its own, because a regular expression may take for ever and a thread cannot be ended. It prints
 path:line:text.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from specchat.agent.run_command import CommandRun
 from specchat.chat.file_listing import list_folder
+from specchat.python_child import python_command
 
 MAX_LINE_CHARACTERS = 300
 LONG_LINE = re.compile(r"^(.{5000}).+", re.MULTILINE)  # the rest is data, and can take an expression quadratic time
@@ -23,7 +24,7 @@ ERROR_CODE, NO_MATCH_CODE = 2, 1  # as ripgrep has them
 
 def command(pattern: str, glob: str, place: str, folder: Path, ignores_case: bool) -> CommandRun:
     search = json.dumps({"pattern": pattern, "glob": glob, "place": place, "ignores_case": ignores_case})
-    return CommandRun((sys.executable, "-m", "specchat.agent.python_search", search), folder)
+    return CommandRun(python_command("specchat.agent.python_search", search), folder)
 
 
 def matches(pattern: re.Pattern[str], glob: str, place: Path) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """A program that uses one core and the memory while a byte of a file is set: other load on the machine, on demand.
 
-Run by path with the file and the process id of its parent, so it imports nothing of specchat.
+Its arguments are the file and the process id of its parent. Imports nothing of specchat.
 """
 
 import mmap

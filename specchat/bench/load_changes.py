@@ -10,16 +10,13 @@ from __future__ import annotations
 import mmap
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import cycle
-from pathlib import Path
 from statistics import median
 
-from specchat.bench import burner
 from specchat.bench.columns import markdown_table
 from specchat.bench.latency import TimedAnswer, time_answer
 from specchat.chat.events import MAX_SHOWN_ERROR, Event, Speedup, StepDone
@@ -27,6 +24,7 @@ from specchat.chat.request import Request
 from specchat.chat.session import Session
 from specchat.errors import SpecchatError
 from specchat.loading.load_engine import Engine
+from specchat.python_child import python_command
 
 TOLERANCE = 1.15  # between a shown factor and the truth
 KNOWN_TRUTH_RATIO = 1.1  # between the two runs of plain decoding; beyond it the truth is not known well
@@ -64,7 +62,7 @@ class Burners(AbstractContextManager["Burners"]):
         self._file.write(b"\0")
         self._file.flush()
         self._flag = mmap.mmap(self._file.fileno(), 1)
-        command = [sys.executable, "-I", str(Path(burner.__file__)), self._file.name, str(os.getpid())]
+        command = python_command("specchat.bench.burner", self._file.name, str(os.getpid()))
         self.processes = [subprocess.Popen(command) for _ in range(count)]
 
     def set_running(self, *, is_running: bool) -> None:

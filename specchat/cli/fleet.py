@@ -16,6 +16,7 @@ from specchat.cli.completion import complete_profiles
 from specchat.cli.save_profile import save_profile
 from specchat.errors import ModelError, UsageError
 from specchat.profile import load_profile
+from specchat.python_child import SAFE_VARIABLES
 
 if TYPE_CHECKING:
     from specchat.fleet.launch_plan import LaunchPlan
@@ -65,7 +66,8 @@ def up(profile: str, server: str | None, gpu_count: int | None) -> None:
         click.echo(line, err=True)
     program = program_path(launch.command[0])
     try:
-        os.execvp(program, (program, *launch.command[1:]))  # noqa: S606 - the server replaces this process
+        environment = {**os.environ, **SAFE_VARIABLES}  # the program may be a Python, and the folder anybody's
+        os.execvpe(program, (program, *launch.command[1:]), environment)  # noqa: S606 - it replaces this process
     except OSError as error:
         raise ModelError(f"{program}: cannot be started: {error.strerror}") from error
 

@@ -1,6 +1,5 @@
 """`specchat web`: the screen in a browser on this machine."""
 
-import sys
 import tempfile
 import webbrowser
 from html import escape
@@ -8,7 +7,9 @@ from pathlib import Path
 
 import click
 
-CHAT_COMMAND = (sys.executable, "-m", "specchat.web.die_with_parent", "chat")
+from specchat.python_child import python_command
+
+CHAT_COMMAND = python_command("specchat.web.die_with_parent", "chat")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
+from sysconfig import get_path
 
 VERSION_TIMEOUT_SECONDS = 60.0  # some servers import torch before they print it
 
@@ -41,7 +41,7 @@ def program_path(name: str) -> str:
     """The path of a program: next to this interpreter, or in PATH."""
     if name == "python3":
         return sys.executable if find_spec("sglang") else name
-    folders = (str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+    folders = (get_path("scripts"), os.environ.get("PATH", ""))
     return shutil.which(name, path=os.pathsep.join(folders)) or name
 
 

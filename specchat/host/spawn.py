@@ -42,8 +42,9 @@ from specchat.paths import (
     usual_state_folders,
 )
 from specchat.plugins.discovery import PLUGINS_VARIABLE, entry_point_files
+from specchat.python_child import PACKAGE_FOLDER, python_command
 
-HOST_COMMAND: tuple[str, ...] = (sys.executable, "-m", "specchat.host")
+HOST_COMMAND: tuple[str, ...] = python_command("specchat.host")
 START_TIMEOUT_SECONDS = 60.0
 CONNECT_TIMEOUT_SECONDS = 3.0
 LOCK_TIMEOUT_SECONDS = 30.0
@@ -227,7 +228,7 @@ def start_host(command: Sequence[str]) -> None:
         # With fork, the process forks and exits: init becomes the parent of the host, and no zombie stays here.
         starter = subprocess.Popen(
             [*command, "--ready"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-            cwd=Path(__file__).parents[2], env=host_environment(), start_new_session=True,
+            cwd=PACKAGE_FOLDER.parent, env=host_environment(), start_new_session=True,
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )  # fmt: skip
     finally:

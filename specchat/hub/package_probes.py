@@ -1,4 +1,4 @@
-"""Does a package work here? `python -m specchat.hub.package_probes torch` prints one JSON object; PROBES has the names.
+"""Does a package work here? A program that prints one JSON object about the package in its argument, a name of PROBES.
 
 `probe.py` runs it in a process of its own.
 """

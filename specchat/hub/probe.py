@@ -5,19 +5,21 @@ A broken installation may hang, print, or end the process that imports it. Impor
 
 import json
 import subprocess
-import sys
 from typing import Any
 
 from specchat.errors import last_output_line
+from specchat.python_child import PACKAGE_FOLDER, python_command
 
 PROBE_TIMEOUT_SECONDS = 60.0
 
 
 def probe(package: str) -> dict[str, Any]:
     """Run a probe by its name; returns {"error": ...} when it fails."""
-    command = [sys.executable, "-m", "specchat.hub.package_probes", package]
     try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_SECONDS, check=False)
+        process = subprocess.run(
+            python_command("specchat.hub.package_probes", package), cwd=PACKAGE_FOLDER,
+            capture_output=True, text=True, timeout=PROBE_TIMEOUT_SECONDS, check=False,
+        )  # fmt: skip
         if process.returncode:
             return {"error": last_output_line(process.stderr, "the subprocess ended without a message")}
         return json.loads(process.stdout.splitlines()[-1])

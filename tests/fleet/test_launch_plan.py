@@ -227,12 +227,13 @@ def test_an_installed_server_is_started_for_its_version(monkeypatch, tmp_path):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     started = []
-    monkeypatch.setattr(os, "execvp", lambda file, words: started.append((file, words)))
+    monkeypatch.setattr(os, "execvpe", lambda *call: started.append(call))
 
     ran = command(monkeypatch, "fleet", "up", "chat")
 
     assert ran.code == 0 and installed_version("llama.cpp") == "8000"
-    ((file, words),) = started
+    ((file, words, environment),) = started
+    assert environment["PYTHONSAFEPATH"] == "1"  # "python3 -m sglang" in any folder
     assert Path(file) == program and "--spec-type" in words and "llama.cpp 8000 (installed here)" in ran.err
 
 
