@@ -27,8 +27,8 @@ from specchat.engine.sampling import Sampler
 from specchat.forward.llama import LlamaModel
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import EagleHead, MedusaHead, load_head
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
 
 HEADS = ("eagle3", "mtp", "medusa", "eagle")
 TEMPERATURES = (0.0, 0.8)

@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specchat.models.gguf_conversion import safetensors_folder
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
 from specchat.train.export_weights import eagle3_hidden_state_layers
 from specchat.train.frozen_target import head_shape, read_config
+from specchat.weights.gguf.gguf_conversion import safetensors_folder
 
 GROUP_SIZE, PREFILL_ROWS, SORTED_GROUPS = 128, 16, 8
 MAX_PROMPT, MAX_ANSWER = 320, 160  # tokens

@@ -21,10 +21,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor
 
-from specchat.models.gguf_conversion import safetensors_folder
-from specchat.models.load_options import LoadOptions
-from specchat.models.tensor_files import TensorFiles
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
 from specchat.train.chunked_cross_entropy import chunked_cross_entropy, probabilities
 from specchat.train.compare_heads import compare_acceptance, measure_acceptance
 from specchat.train.distillation_losses import STEP_LOSS_DECAY, draft_vocabulary
@@ -35,6 +32,9 @@ from specchat.train.model_card import HeadSummary, finish_config, write_model_ca
 from specchat.train.optimizers import LearningRateSchedule, MuonAdamW
 from specchat.train.trainable_heads import Eagle3
 from specchat.train.trainable_llama import ModelShape
+from specchat.weights.gguf.gguf_conversion import safetensors_folder
+from specchat.weights.load_options import LoadOptions
+from specchat.weights.tensor_files import TensorFiles
 
 DRAFT_VOCABULARY, INTERMEDIATE_SIZE = 6144, 1024  # a larger head costs more time than it saves
 BATCH_TOKENS, SORTED_ROWS, INIT_ANSWERS = 2560, 512, 120

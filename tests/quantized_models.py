@@ -11,7 +11,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from specchat.forward.batch import BatchLimits
 from specchat.forward.llama import LlamaModel
-from specchat.models.llama_weights import load_llama
+from specchat.weights.llama_weights import load_llama
 from tests.tiny import SIZES
 
 _FOLDER = TemporaryDirectory(prefix="specchat-quantized-")

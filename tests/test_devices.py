@@ -26,8 +26,8 @@ from specchat.hub.memory_plan import GIB, PYTHON_BYTES, QuantizedModel, plan_mem
 from specchat.hub.package_probes import PROBES
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.loading.engine_memory import SPARE_SHARE, compute_features, free_bytes
-from specchat.models.load import load_model
-from specchat.models.load_options import EMBEDDED, LoadOptions
+from specchat.weights.load import load_model
+from specchat.weights.load_options import EMBEDDED, LoadOptions
 from tests.fake_gpu import fake_gpu
 from tests.tiny import Chaos, saved, target
 

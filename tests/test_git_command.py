@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import specchat
-from specchat.chat.file_listing import list_folder
+from specchat.context.file_listing import list_folder
 from specchat.edit.check_commands import run_checks
 from specchat.edit.git_commit import check_repository, commit_files, has_other_changes
 from specchat.git_command import run_git

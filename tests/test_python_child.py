@@ -77,8 +77,8 @@ def _doctor(_monkeypatch, _tmp_path):
 
 
 def _search(monkeypatch, _tmp_path):
-    from specchat.agent.project_files import ProjectFiles
-    from specchat.agent.read_tools import SearchTool
+    from specchat.app.agent.project_files import ProjectFiles
+    from specchat.app.agent.read_tools import SearchTool
     from specchat.edit.workspace_roots import WorkspaceRoots
 
     monkeypatch.setattr("shutil.which", lambda _name: None)
@@ -96,7 +96,7 @@ CHILDREN = {
     "specchat.web.die_with_parent": _web,
     "pip": _pull,
     "specchat.hub.package_probes": _doctor,
-    "specchat.agent.python_search": _search,
+    "specchat.app.agent.python_search": _search,
     "specchat.bench.burner": _burner,
 }
 

@@ -184,7 +184,7 @@ ALLOWED = {
     "repl/terminal_edit_ui.py": "a line that is erased",
     "repl/thinking_printer.py": "a dimmed text, made printable before",
     "edit/terminal_review.py": "the colours of a hunk",
-    "commands/inspect_text.py": "the colours of tokens",
+    "app/inspect_text.py": "the colours of tokens",
     "cli/pull.py": "a progress bar",
     "train/progress_bar.py": "a progress bar",
     "train/trainer.py": "a progress bar",

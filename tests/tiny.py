@@ -25,7 +25,7 @@ from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers_model import TransformersModel
 from specchat.loading.load_engine import Engine
-from specchat.models.llama_weights import load_llama
+from specchat.weights.llama_weights import load_llama
 from tests.recorder import recorded
 
 VOCABULARY = 96

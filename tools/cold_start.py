@@ -112,8 +112,8 @@ def start(file: str) -> None:
         line(stage, -2)
 
     from specchat.loading.load_engine import load_engine
-    from specchat.models.gguf_preparation import prepared_gguf
     from specchat.profile import load_profile
+    from specchat.weights.gguf.gguf_preparation import prepared_gguf
 
     report("imports")
     prepared_gguf(Path(file))

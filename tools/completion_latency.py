@@ -19,9 +19,9 @@ from pathlib import Path
 from statistics import quantiles
 
 from specchat.chat.fim_request import FimRequest
-from specchat.editors.lsp.inline_completion import ENGINE_TIMEOUT_SECONDS
 from specchat.errors import InputError
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
+from specchat.lsp.inline_completion import ENGINE_TIMEOUT_SECONDS
 
 WORD_END = re.compile(r"\w+|[^\w\s]")
 MAX_PREFIX_CHARACTERS, MAX_SUFFIX_CHARACTERS = 6_000, 4_000

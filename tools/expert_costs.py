@@ -29,9 +29,9 @@ from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
 from specchat.forward.moe import ExpertSelection, Router
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions, find_model
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions, find_model
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32)
 CONTEXT = 128

@@ -14,8 +14,8 @@ from threading import Event as Flag
 from typing import Any
 
 from specchat.chat.events import CommittedToken, Event, Finished, PrefillProgress, Routed, StepDone, TextDelta, Totals
-from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
+from specchat.history.history_reader import StoredTurn
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.host_process import HostComponents, run_host
 from specchat.host.open_sessions import SessionCallbacks

@@ -34,8 +34,8 @@ from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 from specchat.forward.quant_weight import quant_weights
 from specchat.forward.transformers_model import TransformersModel
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
 from tools.zoo_networks import VOCABULARY, families, tiny_network
 
 PROMPT = [random.Random(1).randrange(3, VOCABULARY) for _ in range(21)]

@@ -32,7 +32,7 @@ from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.decoding_probe import build_model, find_form
 from specchat.forward.recurrent import RecurrentModel
-from specchat.models.llama_weights import is_llama_like, load_llama
+from specchat.weights.llama_weights import is_llama_like, load_llama
 from tools.zoo_networks import tiny_network
 
 VOCABULARY = 32768

@@ -14,7 +14,7 @@ from gguf.quants import quantize
 from torch import Tensor
 
 from specchat.errors import ModelError
-from specchat.models.llama_weights import tensor_files
+from specchat.weights.llama_weights import tensor_files
 
 STORAGE_TYPES: Mapping[str, GGMLQuantizationType] = {
     "f32": GGMLQuantizationType.F32, "bf16": GGMLQuantizationType.BF16, "q8_0": GGMLQuantizationType.Q8_0,

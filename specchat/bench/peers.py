@@ -31,10 +31,10 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.loading.load_engine import Engine
-from specchat.models.gguf_conversion import safetensors_folder
-from specchat.models.gguf_sources import local_gguf
-from specchat.models.load_options import find_model
-from specchat.models.tokenizer import AUTO_THINKING
+from specchat.text.tokenizer import AUTO_THINKING
+from specchat.weights.gguf.gguf_conversion import safetensors_folder
+from specchat.weights.gguf.gguf_sources import local_gguf
+from specchat.weights.load_options import find_model
 
 PROMPT_LOOKUP_TOKENS = 10  # the value in the documentation of transformers
 GGUF_TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}  # the names of llama.cpp

@@ -19,7 +19,8 @@ from torch import Tensor
 from specchat.errors import InputError
 from specchat.forward.layer_shape import LayerShape
 from specchat.forward.llama import Dimensions
-from specchat.models.llama_families import (
+from specchat.paths import cache_folder
+from specchat.weights.llama_families import (
     FAMILIES,
     LAYER_SCALAR,
     PER_LAYER_EMBEDDING,
@@ -31,9 +32,8 @@ from specchat.models.llama_families import (
     has_experts,
     network_config,
 )
-from specchat.models.llama_manifest import read_dimensions
-from specchat.models.llama_weights import is_llama_like
-from specchat.paths import cache_folder
+from specchat.weights.llama_manifest import read_dimensions
+from specchat.weights.llama_weights import is_llama_like
 
 MODEL_CONFIGS: Mapping[str, dict[str, Any]] = {
     "0.5b": {

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from specchat.bench.columns import markdown_table
 from specchat.bench.pass_costs import MeasuredModel, MedianRange, Progress, pass_seconds, random_context
 from specchat.forward.batch import BatchLimits
-from specchat.models.gguf_conversion import safetensors_folder
-from specchat.models.load_options import find_model
+from specchat.weights.gguf.gguf_conversion import safetensors_folder
+from specchat.weights.load_options import find_model
 
 COMPARED_ROWS = (1, 4, 8, 16)
 
@@ -31,7 +31,7 @@ def compare_with_transformers(
     loaded: MeasuredModel, target: str, context: int, rounds: int, progress: Progress
 ) -> ComparedPasses:
     """Measure the loaded target and the same folder in transformers; the first round warms up."""
-    from specchat.models.transformers_files import load_with_transformers  # its import takes seconds
+    from specchat.weights.transformers_files import load_with_transformers  # its import takes seconds
 
     own, layout = loaded.target, loaded.target.pool.layout
     folder = safetensors_folder(find_model(target))

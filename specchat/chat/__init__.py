@@ -1,10 +1,7 @@
 """A conversation: requests in, events out.
 
 request.py, schema_check.py            a request, the required format of its answer, and whether its schema has an end
-at_names.py, file_listing.py           names after an @: files, folders, globs, the repository, texts from plugins
 attachments.py                         attached files in the prompt
-retrieve.py, passages.py, repomap.py   passages of long files, and a map of a repository
-long_files.py                          files that do not fit: whether all of one is asked about, and its parts
 request_kinds.py, router.py            the kind of a request, and its drafter
 reference_corpus.py, prompt.py         passages of a reference corpus, and the prompt as tokens
 tools.py, tool_prompt.py               tools, their calls and results, and how a prompt has them
@@ -20,6 +17,4 @@ sum_totals.py                          several answers that are one turn: tries 
 turn_summary.py, drafter_report.py     a turn in one line, and what each drafter did in it
 plain_baseline.py                      how long plain decoding would have taken: the baseline of "x plain"
 step_records.py                        the steps of a turn, for display
-step_encoding.py                       the steps of an answer as bytes
-history.py, history_schema.py          stored conversations, also as texts to copy; the tables of their database
 """

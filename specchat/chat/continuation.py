@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import MAX_CHARACTERS_PER_TOKEN
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
 
 CLOSING_CHARACTERS = " \t\r)]}>\"'`;:,"  # what editors put behind the cursor; it may stand after a gap at a line end
 PROBE_CHARACTERS = 200

@@ -24,7 +24,7 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.stats import DecodingStats
-from specchat.models.detokenize import Detokenizer, StopStrings
+from specchat.text.detokenize import Detokenizer, StopStrings
 
 TASK_KIND = "completion"  # for what the chooser learns
 DRAFTER_ORDER = KIND_DEFAULTS["code"].drafter_order

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import MAX_CHARACTERS_PER_TOKEN
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
 
 PREFIX_TOKEN_SHARE = 0.75  # of the context; the rest is for the suffix
 CONTROL_TOKEN_MARGIN = 8

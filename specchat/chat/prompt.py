@@ -17,8 +17,8 @@ from specchat.chat.tool_prompt import answered_calls, call_fields, describe_tool
 from specchat.chat.tools import ToolCall
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
-from specchat.models.tokenizer import AUTO_THINKING, Message, Tokenizer
-from specchat.models.tool_formats import ToolFormat
+from specchat.text.tokenizer import AUTO_THINKING, Message, Tokenizer
+from specchat.text.tool_formats import ToolFormat
 
 
 @dataclass(frozen=True)

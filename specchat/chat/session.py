@@ -58,16 +58,16 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.stats import NO_DRAFTER, DecodingStats
 from specchat.errors import ContextError, SpecchatError
-from specchat.models.answer_stream import AnswerStream, StreamedParts
-from specchat.models.kv_files import MIN_TOKENS, KVFiles
-from specchat.models.llguidance_grammar import json_schema_grammar, lark_grammar, regex_grammar
-from specchat.models.thinking import TEXT, AnswerPart
-from specchat.models.thinking_budget import make_thinking_budget
-from specchat.models.tokenizer import AUTO_THINKING, Tokenizer
-from specchat.models.tool_calls import TOOL_CALL
-from specchat.models.tool_grammar import ThoughtThenAnswer, forced_call_grammar, free_call_grammar
 from specchat.profile import Profile, Prompt
+from specchat.text.answer_stream import AnswerStream, StreamedParts
+from specchat.text.llguidance_grammar import json_schema_grammar, lark_grammar, regex_grammar
+from specchat.text.thinking import TEXT, AnswerPart
+from specchat.text.thinking_budget import make_thinking_budget
+from specchat.text.tokenizer import AUTO_THINKING, Tokenizer
+from specchat.text.tool_calls import TOOL_CALL
+from specchat.text.tool_grammar import ThoughtThenAnswer, forced_call_grammar, free_call_grammar
 from specchat.threads import ThreadWatchdog
+from specchat.weights.kv_files import MIN_TOKENS, KVFiles
 
 SEED_BITS = 31
 GIB = 2**30

@@ -12,10 +12,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from specchat.chat.tools import Tool, ToolCall, ToolResult
-from specchat.models.tool_formats import HERMES, ToolFormat
+from specchat.text.tool_formats import HERMES, ToolFormat
 
 if TYPE_CHECKING:
-    from specchat.models.tokenizer import Message
+    from specchat.text.tokenizer import Message
 
 NOT_RUN = "This call was not run."  # templates want a result of every call
 DESCRIPTION = """\

@@ -21,7 +21,7 @@ from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
 
 if TYPE_CHECKING:
-    from specchat.agent.mcp_settings import ServerSettings
+    from specchat.app.mcp.mcp_settings import ServerSettings
 
 EDITOR_SETTINGS_EXAMPLE = (
     'in Zed: "agent_servers": {"specchat": {"type": "custom", "command": "specchat", "args": ["acp"]}}'
@@ -41,7 +41,7 @@ def acp(keeps_stderr: bool, **options: Any) -> int:
 
     def make_server(descriptors: StdioDescriptors) -> Coroutine[Any, Any, int]:
         read_profile_layers(options).resolve()  # a mistake in the profile ends the command before it starts
-        from specchat.editors.acp.agent import serve_acp
+        from specchat.acp.agent import serve_acp
 
         make_request = partial(_session_request, options)
         servers_of = partial(_mcp_servers, options)
@@ -57,6 +57,6 @@ def _session_request(options: dict[str, Any], folder: Path) -> SessionRequest:
 
 def _mcp_servers(options: dict[str, Any], folder: Path) -> Sequence[ServerSettings]:
     """The MCP servers of the profile, and of the project file of this folder where it is trusted."""
-    from specchat.agent.mcp_settings import profile_servers
+    from specchat.app.mcp.mcp_settings import profile_servers
 
     return profile_servers(read_profile_layers(options, folder).resolve().value.mcp_servers, os.environ)

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from specchat.agent.mcp_servers import front_end_servers
-from specchat.agent.project_agent import AgentUI, ProjectAgent
+from specchat.app.agent.project_agent import AgentUI, ProjectAgent
+from specchat.app.chat_state import ChatState
+from specchat.app.mcp.mcp_servers import front_end_servers
 from specchat.cli.options import CommandFunction
-from specchat.commands.chat_state import ChatState
 from specchat.host.client import Conversation
 from specchat.profile import AGENT_ON, AGENT_PLAN
 from specchat.repl.terminal_agent import terminal_agent

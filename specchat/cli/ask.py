@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.agent.mcp_servers import front_end_servers
+from specchat.app.mcp.mcp_servers import front_end_servers
 from specchat.chat.attachments import decode_text
-from specchat.chat.history import ASK
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
 from specchat.cli.agent_options import agent_options, command_agent, take_agent_mode
 from specchat.cli.completion import complete_files
@@ -23,10 +22,11 @@ from specchat.cli.print_turn import Answering, print_answer
 from specchat.cli.session_options import conversation_opener, private_option
 from specchat.cli.starter_offer import offer_starter
 from specchat.errors import InputError, UsageError
+from specchat.history.history_reader import ASK
 from specchat.host.client import Conversation
 
 if TYPE_CHECKING:
-    from specchat.chat.retrieve import RetrievedContext
+    from specchat.context.retrieve import RetrievedContext
 
 STDIN = "-"
 
@@ -71,7 +71,7 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
 
 def _gather_attachments(names: Sequence[str], request: Request, options: dict[str, Any]) -> RetrievedContext:
     """Attach the files and resources, or their relevant passages; what is left out or read in parts is printed."""
-    from specchat.chat.retrieve import ContextBudget, RetrievedContext, gather_context, gather_whole
+    from specchat.context.retrieve import ContextBudget, RetrievedContext, gather_context, gather_whole
 
     if not names and not request.files:
         return RetrievedContext()

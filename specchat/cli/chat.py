@@ -65,8 +65,8 @@ def can_show_screen() -> bool:
 
 
 def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
-    from specchat.agent.mcp_servers import front_end_servers
-    from specchat.commands.command_registry import ChatState
+    from specchat.app.command_registry import ChatState
+    from specchat.app.mcp.mcp_servers import front_end_servers
     from specchat.repl.loop import run_repl
 
     if line := setup_hint(history_path().parent):
@@ -80,7 +80,7 @@ def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
 
 
 def _chat_on_screen(chosen: SessionRequest, question: str, *, is_ascii: bool | None, captures_mouse: bool) -> int:
-    from specchat.commands.screen_file import preferences_file
+    from specchat.app.screen_file import preferences_file
     from specchat.drawing.glyphs import choose_glyphs
     from specchat.tui.app import ScreenFiles, SpecchatApp, binding_scopes
     from specchat.tui.preferences import read_preferences

@@ -50,7 +50,7 @@ def complete_sessions(_context: click.Context, _param: click.Parameter, incomple
     """The ids of stored conversations, the last used first, each with its name."""
     from contextlib import closing
 
-    from specchat.chat.history import HistoryReader
+    from specchat.history.history_reader import HistoryReader
     from specchat.host.spawn import history_path
     from specchat.terminal import printable_with_tabs
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from specchat.agent.agent_loop import AgentEvent
+from specchat.app.agent.agent_loop import AgentEvent
 from specchat.chat.events import Event, Finished, TextDelta, Totals
 from specchat.chat.request import Attachment, Request
 from specchat.cli.options import profile_options, resolve_profile

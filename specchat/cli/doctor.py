@@ -326,7 +326,7 @@ def _plugins(_context: CheckContext) -> Iterator[Finding]:
 
 def _mcp_servers(context: CheckContext) -> Iterator[Finding]:
     """The servers of the profile and of a trusted project file; none is started."""
-    from specchat.agent.mcp_settings import profile_servers
+    from specchat.app.mcp.mcp_settings import profile_servers
     from specchat.cli.project_trust import project_trust
 
     project = find_project_file(Path.cwd())

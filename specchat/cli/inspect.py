@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from specchat.app.inspect_text import InspectedTurn, render_text, select_turn
 from specchat.cli.completion import complete_sessions
 from specchat.cli.sessions import find_thread, open_history
-from specchat.commands.inspect_text import InspectedTurn, render_text, select_turn
 from specchat.errors import InputError
 
 

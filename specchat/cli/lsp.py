@@ -29,6 +29,6 @@ def lsp(stdio: bool) -> int:  # noqa: ARG001 (stdio is the only transport)
 
 
 def _make_server(descriptors: StdioDescriptors) -> Coroutine[Any, Any, int]:
-    from specchat.editors.lsp.process_lsp import serve_lsp
+    from specchat.lsp.process_lsp import serve_lsp
 
     return serve_lsp(descriptors)

@@ -18,8 +18,8 @@ def mcp(name: str | None, **options: Any) -> None:
 
     `[mcp.NAME]` in one of these files adds a server. Without a NAME nothing is started.
     """
-    from specchat.agent.mcp_servers import McpServers
-    from specchat.agent.mcp_settings import profile_servers
+    from specchat.app.mcp.mcp_servers import McpServers
+    from specchat.app.mcp.mcp_settings import profile_servers
 
     tables = read_profile_layers(options).resolve().value.mcp_servers
     servers = McpServers(profile_servers(tables, os.environ))

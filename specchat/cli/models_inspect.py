@@ -15,7 +15,7 @@ from specchat.hub.memory_plan import kv_bytes_per_token, weight_bytes
 from specchat.hub.pairing import pair_member, pair_warnings
 from specchat.hub.recommend import format_gib
 from specchat.hub.safetensors_headers import is_whole_model
-from specchat.models.gguf_file import is_gguf
+from specchat.weights.gguf.gguf_file import is_gguf
 
 if TYPE_CHECKING:
     from specchat.heads.spec import HeadSpec
@@ -37,7 +37,7 @@ def inspect(head: str, target: str | None, test: bool) -> None:
         return
     from specchat.heads.detect import inspect_head, target_dimensions
     from specchat.heads.spec import mismatches
-    from specchat.models.load_options import find_head, find_model
+    from specchat.weights.load_options import find_head, find_model
 
     spec = inspect_head(find_head(head))
     _print_labelled_lines(head, _head_lines(spec))
@@ -126,8 +126,8 @@ def _layer_names(spec: HeadSpec) -> str:
 
 def _print_self_test(spec: HeadSpec, target: str) -> None:
     from specchat.heads.selftest import select_variant
-    from specchat.models.load import load_model
-    from specchat.models.load_options import LoadOptions, find_model
+    from specchat.weights.load import load_model
+    from specchat.weights.load_options import LoadOptions, find_model
 
     model = load_model(find_model(target), LoadOptions())
     head, agreement = select_variant(spec, model, None, model.pool.layout.device)

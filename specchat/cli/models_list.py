@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from specchat.commands.session_lines import short_folder
+from specchat.app.session_lines import short_folder
 from specchat.hub.catalog import CatalogEntry, catalog
 from specchat.hub.local_models import LocalDetails, LocalModel, local_models
 from specchat.hub.machine import Device, detect_machine

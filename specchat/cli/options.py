@@ -284,7 +284,7 @@ def _flag_for_key(path: KeyPath) -> str:
 
 def _with_absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
     """Make the paths of models absolute: the engine process runs in another folder, and with another OLLAMA_MODELS."""
-    from specchat.models.gguf_sources import OLLAMA_PREFIX, OLLAMA_VARIABLE, local_gguf
+    from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, OLLAMA_VARIABLE, local_gguf
 
     absolute = dict(values)
     for key in MODEL_KEYS:

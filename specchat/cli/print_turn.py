@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import Protocol
 
-from specchat.agent.agent_loop import AgentEvent
+from specchat.app.agent.agent_loop import AgentEvent
 from specchat.chat.events import (
     TRUNCATED_REASONS,
     Event,

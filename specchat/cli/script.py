@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
-from specchat.agent.agent_loop import AgentEvent, RoundStarted
+from specchat.app.agent.agent_loop import AgentEvent, RoundStarted
 from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.sum_totals import sum_totals

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specchat.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
-from specchat.agent.call_lines import call_kind
+from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
+from specchat.app.agent.call_lines import call_kind
 from specchat.host.protocol import JsonObject
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from specchat.chat.history import CHAT
 from specchat.cli.completion import complete_sessions
 from specchat.cli.options import CommandFunction, read_profile_layers, resolve_profile
 from specchat.cli.print_turn import Conversation as AnyConversation
 from specchat.cli.print_turn import ConversationFactory
 from specchat.errors import UsageError
+from specchat.history.history_reader import CHAT
 from specchat.host.client import Conversation, SessionRequest
 
 PRIVATE_NOTICE = "private: nothing of this conversation is stored, and nothing is copied from others"
@@ -30,8 +30,8 @@ def session_request(options: dict[str, Any], kind: str = CHAT) -> SessionRequest
     """
     layers = read_profile_layers(options)
     if servers := layers.resolve().value.mcp_servers:
-        from specchat.agent.mcp_servers import use_servers
-        from specchat.agent.mcp_settings import profile_servers
+        from specchat.app.mcp.mcp_servers import use_servers
+        from specchat.app.mcp.mcp_settings import profile_servers
 
         use_servers(profile_servers(servers, os.environ))
     request = SessionRequest(profile=options["profile"], overrides=layers.overrides(), kind=kind)

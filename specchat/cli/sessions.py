@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from specchat.chat.history import CHAT, LISTED_KINDS, HistoryReader, Thread
+from specchat.app.export import export_conversation, write_new_file
+from specchat.app.session_lines import session_details
 from specchat.cli.completion import complete_sessions
-from specchat.commands.export import export_conversation, write_new_file
-from specchat.commands.session_lines import session_details
 from specchat.errors import UsageError
+from specchat.history.history_reader import CHAT, LISTED_KINDS, HistoryReader, Thread
 from specchat.host.spawn import history_path
 
 

@@ -10,9 +10,9 @@ from functools import cache
 import click
 
 from specchat.chat.events import Speedup, Totals, speedup_of_sums
-from specchat.chat.history import HistoryReader, StoredTurn
 from specchat.chat.request_kinds import first_matching_rule
 from specchat.errors import UsageError
+from specchat.history.history_reader import HistoryReader, StoredTurn
 from specchat.host.protocol import request_from_json, totals_from_json
 from specchat.host.spawn import history_path
 from specchat.profile import RouteRule, load_profile

@@ -90,7 +90,7 @@ def head(kind: str, against: str, **options: Any) -> None:
 def continue_head(start: str, **options: Any) -> None:
     """Train HEAD (a folder, or embedded/eagle3) further, and install the result if it is better than HEAD."""
     from specchat.heads.detect import inspect_head
-    from specchat.models.load_options import find_head
+    from specchat.weights.load_options import find_head
 
     folder = find_head(start)
     kind = inspect_head(folder).kind
@@ -104,8 +104,8 @@ def continue_head(start: str, **options: Any) -> None:
 @_training_options
 def draft(start: str | None, **options: Any) -> None:
     """Train a small draft model with the target's vocabulary, and install it if it is better."""
-    from specchat.models.gguf_conversion import safetensors_folder
-    from specchat.models.load_options import find_model
+    from specchat.weights.gguf.gguf_conversion import safetensors_folder
+    from specchat.weights.load_options import find_model
 
     models = with_shipped_drafters(_load_profile_by_name(options["profile"]).models)
     is_of_profile = options["target"] in (None, models.target)
@@ -115,12 +115,12 @@ def draft(start: str | None, **options: Any) -> None:
 
 
 def _train_and_install(kind: str, start: Path | None, against: str, options: dict[str, Any]) -> None:
-    from specchat.models.load_options import EMBEDDED, LoadOptions
     from specchat.train.distributed import distributed_context
     from specchat.train.frozen_target import FrozenTarget
     from specchat.train.train_head import HeadTrainingRequest, train_and_install_head, train_head_as_worker
     from specchat.train.trainer import TrainingBudget
     from specchat.train.training_prompts import read_training_prompts, split_prompts
+    from specchat.weights.load_options import EMBEDDED, LoadOptions
 
     out = options["out"].absolute()
     if out.resolve().is_relative_to(EMBEDDED.resolve()):
@@ -155,7 +155,7 @@ def _baseline_head(against: str, kind: str, target: FrozenTarget, profile: Profi
     from specchat.errors import ModelError
     from specchat.heads.detect import inspect_head, target_dimensions
     from specchat.heads.spec import mismatches
-    from specchat.models.load_options import find_head
+    from specchat.weights.load_options import find_head
 
     if against == AGAINST_NONE:
         return None

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from specchat.chat.history import HistoryReader
 from specchat.cli.bench import PROMPTS, parse_names
 from specchat.cli.completion import complete_drafters, complete_models, complete_sessions
 from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import TemporaryLine
 from specchat.errors import InputError, NotLosslessError, UsageError
+from specchat.history.history_reader import HistoryReader
 from specchat.host.spawn import history_path
 from specchat.profile import DRAFTERS
 

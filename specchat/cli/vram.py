@@ -33,8 +33,8 @@ from specchat.hub.memory_plan import (
     usable_gpu_bytes,
 )
 from specchat.hub.recommend import drafter_quant_format, format_gib
-from specchat.models.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
 from specchat.profile import load_profile
+from specchat.weights.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
 
 MIN_GIB = 1.5  # smaller tables are in MiB
 EXTRA_CONTEXTS = (4096, 16384)  # columns beside the requested one

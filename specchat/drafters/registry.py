@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from specchat.drafters.suffix_decoding import PastTextIndex
     from specchat.engine.model import Model
     from specchat.heads.networks import LoadedHead
-    from specchat.models.tokenizer import Tokenizer
+    from specchat.text.tokenizer import Tokenizer
 
 
 MAX_BUILD_SECONDS = 30.0  # of a plugin's drafter, which may load a model

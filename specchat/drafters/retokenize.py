@@ -20,7 +20,7 @@ from specchat.engine.tree import DraftTree
 from specchat.errors import CacheError
 
 if TYPE_CHECKING:
-    from specchat.models.tokenizer import Tokenizer
+    from specchat.text.tokenizer import Tokenizer
 
 OVERLAP_TOKENS = 16  # last tokens that are encoded again when the text grows, because more text may join them
 MAX_CHARACTER_BYTES = 4  # in UTF-8

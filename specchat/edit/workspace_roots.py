@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from specchat.chat.file_listing import is_folder
+from specchat.context.file_listing import is_folder
 from specchat.errors import InputError
 
 PROTECTED_FOLDER = ".git"

@@ -5,7 +5,7 @@ argument of `accept.py` holds: the result is the text of plain decoding under th
 about grammars. Draft tokens that the grammar forbids are pruned before the pass, and tokens that the grammar forces
 are added in front of the draft.
 
-This file knows no grammar language and no text: it uses an automaton over token ids (`models/llguidance_grammar.py`).
+This file knows no grammar language and no text: it uses an automaton over token ids (`text/llguidance_grammar.py`).
 """
 
 from collections.abc import Sequence

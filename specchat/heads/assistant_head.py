@@ -25,8 +25,8 @@ from specchat.forward.llama import LlamaModel
 from specchat.forward.rope import Rope, cos_sin
 from specchat.forward.scaling import Scaling
 from specchat.heads.spec import HeadSpec
-from specchat.models.llama_families import LAYER_SCALAR
-from specchat.models.tensor_files import WeightLoader
+from specchat.weights.llama_families import LAYER_SCALAR
+from specchat.weights.tensor_files import WeightLoader
 
 SCALING = Scaling(attention=1.0)
 

@@ -33,9 +33,9 @@ from specchat.forward.rope import cos_sin
 from specchat.heads.block_convolution import BlockConvolution, ConvolvedAttention, ConvolvedMlp
 from specchat.heads.mla import MlaAttention
 from specchat.heads.spec import HeadSpec
-from specchat.models.llama_families import ExpertNames
-from specchat.models.moe_weights import load_moe
-from specchat.models.tensor_files import WeightLoader
+from specchat.weights.llama_families import ExpertNames
+from specchat.weights.moe_weights import load_moe
+from specchat.weights.tensor_files import WeightLoader
 
 SHARED_EXPERTS = ("mlp.shared_experts", "mlp.shared_expert")  # of DeepSeek and GLM; of Qwen
 

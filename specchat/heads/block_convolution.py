@@ -16,7 +16,7 @@ from torch.nn import functional
 from specchat.forward.decoder_layer import AttentionModule, LayerContext, RopeAngles
 from specchat.forward.fused_ops import QKV, TorchOps
 from specchat.heads.spec import HeadSpec
-from specchat.models.tensor_files import WeightLoader
+from specchat.weights.tensor_files import WeightLoader
 
 
 class BlockConvolution:

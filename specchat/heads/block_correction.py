@@ -17,7 +17,7 @@ from torch.nn import functional
 from specchat.engine.device import copy_to_device
 from specchat.forward.linear import Linear
 from specchat.heads.spec import HeadSpec
-from specchat.models.tensor_files import WeightLoader
+from specchat.weights.tensor_files import WeightLoader
 
 
 class SlotOutput(NamedTuple):

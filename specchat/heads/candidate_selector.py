@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from specchat.heads.block_correction import SlotOutput
 from specchat.heads.spec import HeadSpec
-from specchat.models.tensor_files import WeightLoader
+from specchat.weights.tensor_files import WeightLoader
 
 
 class CandidateSelector:

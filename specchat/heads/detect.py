@@ -24,7 +24,7 @@ from specchat.heads.formats.unsupported import (
     detect_other_speculators,
 )
 from specchat.heads.spec import HeadSpec, TargetDimensions
-from specchat.models.tensor_files import PICKLE_SUFFIXES, TensorFiles
+from specchat.weights.tensor_files import PICKLE_SUFFIXES, TensorFiles
 
 HEAD_DETECTORS = (
     detect_hydra, detect_medusa, detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3,

@@ -23,7 +23,7 @@ from specchat.heads.backbone import HeadBackbone, layer_count
 from specchat.heads.block_correction import BlockCorrection, DraftedBlocks
 from specchat.heads.candidate_selector import CandidateSelector
 from specchat.heads.spec import DFLASH2, DSPARK, HeadSpec
-from specchat.models.tensor_files import WeightLoader
+from specchat.weights.tensor_files import WeightLoader
 
 CORRECTIONS = {DSPARK: BlockCorrection, DFLASH2: CandidateSelector}
 

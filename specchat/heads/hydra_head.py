@@ -17,7 +17,7 @@ from specchat.engine.model import FINAL_NORM, Model
 from specchat.forward.batch import RowBatch
 from specchat.heads.backbone import HeadBackbone
 from specchat.heads.spec import HeadSpec
-from specchat.models.tensor_files import WeightLoader
+from specchat.weights.tensor_files import WeightLoader
 
 
 class HydraHead:

@@ -21,7 +21,7 @@ from specchat.forward.decoder_layer import LayerContext, RopeAngles
 from specchat.forward.fused_ops import QKV, TorchOps
 from specchat.forward.linear import Linear, float_linear
 from specchat.heads.spec import MlaDimensions
-from specchat.models.tensor_files import WeightLoader
+from specchat.weights.tensor_files import WeightLoader
 
 LATENT_NORM_EPSILON = 1e-6  # of the norms of latents, whatever the config has for the others
 

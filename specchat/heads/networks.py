@@ -39,7 +39,7 @@ from specchat.heads.spec import (
     TargetDimensions,
     mismatches,
 )
-from specchat.models.tensor_files import WeightLoader
+from specchat.weights.tensor_files import WeightLoader
 
 
 class EagleHead(PairHead):

@@ -19,7 +19,7 @@ from specchat.forward.native_draft import NativeTreeDrafter, PairNetwork
 from specchat.forward.native_stack import NativeStack, linear_layer
 from specchat.heads.backbone import HeadBackbone, layer_count
 from specchat.heads.spec import HeadSpec
-from specchat.models.tensor_files import WeightLoader
+from specchat.weights.tensor_files import WeightLoader
 
 MOST_COPIED_VALUES = 2**27  # of input embeddings that are still in a file
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from specchat.engine.model import Model
 from specchat.heads.pair_head import PairHead
 from specchat.heads.spec import HeadSpec
-from specchat.models.tensor_files import WeightLoader
+from specchat.weights.tensor_files import WeightLoader
 
 
 class PEagleHead(PairHead):

@@ -33,7 +33,7 @@ from specchat.engine.model import FINAL_NORM
 from specchat.errors import ModelError
 from specchat.forward.moe import Routing
 from specchat.forward.rope import Rope
-from specchat.models.tensor_files import TensorFiles
+from specchat.weights.tensor_files import TensorFiles
 
 EAGLE, EAGLE3, PEAGLE, MTP, MEDUSA, HYDRA = "eagle", "eagle3", "peagle", "mtp", "medusa", "hydra"
 DFLASH, DFLASH2, DSPARK, ASSISTANT = "dflash", "dflash2", "dspark", "assistant"

@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 from specchat import __version__
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.history import CHAT, HistoryReader, StoredAnswer, StoredTurn
 from specchat.chat.request import Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, InputError, SpecchatError, UsageError
+from specchat.history.history_reader import CHAT, HistoryReader, StoredAnswer, StoredTurn
 from specchat.host.event_feed import PartialAnswer
 from specchat.host.private_turns import PrivateTurns
 from specchat.host.protocol import (

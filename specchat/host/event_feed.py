@@ -6,8 +6,8 @@ The first text of a turn is sent at once; later text and steps are batched for u
 from dataclasses import dataclass, field, replace
 
 from specchat.chat.events import Event, Routed, StepDone, TextDelta, ThinkingDelta, ToolCallDelta
-from specchat.chat.history import StoredAnswer
 from specchat.chat.streamed_calls import StreamedCalls
+from specchat.history.history_reader import StoredAnswer
 from specchat.host.protocol import EVENT_METHODS, JsonObject, RpcNotification, encode, event_to_json
 
 BATCH_SECONDS = 0.016

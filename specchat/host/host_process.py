@@ -15,9 +15,9 @@ from typing import IO, NoReturn
 from specchat import __version__
 from specchat.errors import HostError, SpecchatError
 from specchat.file_lock import try_lock
+from specchat.history.history_writer import HistoryWriter
 from specchat.host.address import listen
 from specchat.host.engine_interface import EngineLoader
-from specchat.host.history_writer import HistoryWriter
 from specchat.host.host_lock import describe_host, host_lock, write_holder
 from specchat.host.methods import HostIdentity
 from specchat.host.open_sessions import SessionCallbacks

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from specchat.chat.history import StoredAnswer, Thread
 from specchat.errors import HostError, SpecchatError, UsageError
+from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.host.connection import ClientConnection
 from specchat.host.environment import variable_digests
 from specchat.host.metrics import resident_bytes
@@ -303,7 +303,7 @@ def models_state(handler: RpcHandler, _client: ClientConnection, params: JsonObj
 def inspect(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
     """The decoding steps of a turn, by id (`turn`) or by `turn_index` from 0; by default the last turn.
 
-    The result has `steps` in the format of `chat/step_encoding.py`, in base64; empty for a turn without stored steps.
+    The result has `steps` in the format of `history/step_encoding.py`, in base64; empty where no steps are stored.
     For a running turn these are the steps so far.
     """
     session = handler.sessions.find(_required_text(params, "session"))

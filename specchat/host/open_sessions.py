@@ -11,15 +11,15 @@ from typing import Any
 
 from specchat.chat.events import Failed, Finished, Routed, StepDone, TextDelta
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.history import StoredAnswer, StoredTurn, Thread
 from specchat.chat.request import Request
-from specchat.chat.step_encoding import StepPacker
 from specchat.chat.tools import ANY_TOOL
 from specchat.chat.transcript import Exchange
 from specchat.errors import UsageError
+from specchat.history.history_reader import StoredAnswer, StoredTurn, Thread
+from specchat.history.history_writer import HistoryWriter, TurnSnapshot
+from specchat.history.step_encoding import StepPacker
 from specchat.host.connection import ClientConnection
 from specchat.host.event_feed import EventBatcher, EventFeed, PartialAnswer
-from specchat.host.history_writer import HistoryWriter, TurnSnapshot
 from specchat.host.protocol import (
     COMPLETION_TEXT,
     EVENT_METHODS,

@@ -6,7 +6,7 @@ The client keeps it, because a host forgets such a conversation with its last cl
 from collections.abc import Iterator
 from dataclasses import replace
 
-from specchat.chat.history import StoredTurn
+from specchat.history.history_reader import StoredTurn
 
 
 class PrivateTurns:

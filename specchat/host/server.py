@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
+from specchat.history.history_writer import HistoryWriter
 from specchat.host.address import (
     LISTEN_BACKLOG,
     MAX_UNKNOWN_CLIENTS,
@@ -25,7 +26,6 @@ from specchat.host.address import (
 )
 from specchat.host.connection import ClientConnection
 from specchat.host.engine_interface import EngineLoader
-from specchat.host.history_writer import HistoryWriter
 from specchat.host.methods import HostIdentity, RpcHandler
 from specchat.host.metrics import HostMetrics, MetricFamily, metric_family, openmetrics_text, resident_bytes
 from specchat.host.metrics_server import MetricsServer

@@ -9,17 +9,17 @@ from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, cast
 
 from specchat.chat.events import TOOL_CALLS, Event
-from specchat.chat.history import StoredTurn, past_texts
 from specchat.errors import ProfileError, UsageError
+from specchat.history.history_reader import StoredTurn, past_texts
 from specchat.host.engine_interface import Engine, EngineLoader, EngineMemory
 from specchat.host.host_process import HostComponents
 from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.protocol import request_from_json
 from specchat.host.spawn import configuration_hash, history_path
-from specchat.models.context_window import trained_context_window
 from specchat.permanent_objects import permanent_objects
 from specchat.profile import SERVER_BACKENDS, Profile, load_profile
 from specchat.profile.validation import SettingsSource, merge_sources
+from specchat.weights.context_window import trained_context_window
 
 if TYPE_CHECKING:
     from specchat.chat.fim_completer import FimCompleter

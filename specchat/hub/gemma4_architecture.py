@@ -11,7 +11,7 @@ from typing import Any
 
 from specchat.forward.layer_shape import LayerShape
 from specchat.hub.architecture import EXPERT, IDLE, LINEAR, OTHER, KVLayers, Matrix
-from specchat.models.gemma4_layers import FULL, gemma4_layer_shapes
+from specchat.weights.gemma4_layers import FULL, gemma4_layer_shapes
 
 GEMMA4_FAMILIES = ("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text")
 

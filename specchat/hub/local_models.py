@@ -15,11 +15,11 @@ from specchat.errors import ModelError
 from specchat.hub.architecture import Architecture
 from specchat.hub.catalog import did_you_mean, find_entry
 from specchat.hub.safetensors_headers import is_whole_model, read_architecture
-from specchat.models.gguf_file import read_gguf, shard_paths
-from specchat.models.gguf_sources import OLLAMA_PREFIX, gguf_models, local_gguf
 from specchat.paths import starter_file, starter_folder
 from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter
+from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
+from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, gguf_models, local_gguf
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 EMBEDDED_ROLES = ("target", "draft", "eagle3", "mtp", "medusa", "eagle")

@@ -16,7 +16,7 @@ from math import ceil
 
 from specchat.devices import CUDA, GGUF_FORMAT, DeviceKind
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
-from specchat.models.llama_families import GPU_FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
+from specchat.weights.llama_families import GPU_FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
 
 GIB = 2**30
 BF16_BYTES = 2

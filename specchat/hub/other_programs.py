@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from specchat.hub.local_models import LocalModel, hub_cache_folder
-from specchat.models.gguf_sources import OLLAMA_PREFIX, gguf_models, ollama_manifests
+from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, gguf_models, ollama_manifests
 
 LM_STUDIO_FOLDERS = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
 LM_STUDIO_POINTER = "~/.lmstudio-home-pointer"  # a file with the path of its folder, where the user moved it

@@ -16,8 +16,8 @@ from specchat.devices import CUDA, DeviceKind
 from specchat.hub.architecture import Architecture
 from specchat.hub.catalog import find_entry
 from specchat.hub.local_models import LocatedModel
-from specchat.models.gguf_file import is_gguf, read_gguf
-from specchat.models.llama_families import GRAPHED_FAMILIES
+from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
+from specchat.weights.llama_families import GRAPHED_FAMILIES
 
 MIN_DRAFT_SHARE, MAX_DRAFT_SHARE = 0.05, 0.20  # of the target's parameters
 MAX_LAYER_SHARE = 0.5  # without CUDA graphs, the time of a pass follows the number of layers

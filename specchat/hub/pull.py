@@ -18,7 +18,7 @@ from huggingface_hub.utils import WeakFileLock, build_hf_headers, hf_raise_for_s
 
 from specchat.errors import ModelError
 from specchat.hub.repo_files import HubFile, RepoListing
-from specchat.models.http_errors import HTTPError, hub_errors_as_model_errors
+from specchat.weights.http_errors import HTTPError, hub_errors_as_model_errors
 
 CHUNK_BYTES = 1 << 20
 MAX_RETRIES = 5  # consecutive failures without a new byte

@@ -35,9 +35,9 @@ from specchat.hub.memory_plan import (
     weight_bytes,
 )
 from specchat.hub.pairing import MAX_DRAFT_SHARE, catalog_member, pair_warnings
-from specchat.models.llama_families import GPU_FAMILIES
 from specchat.profile import Limits, Models
 from specchat.profile.validation import key_info
+from specchat.weights.llama_families import GPU_FAMILIES
 
 PURPOSES = ("chat", "code", "edit")
 # The value of a parameter in this format: 14B in 4 bits is like 11B.

@@ -14,9 +14,9 @@ from huggingface_hub import HFCacheInfo, scan_cache_dir
 
 from specchat.errors import ModelError
 from specchat.hub.package_download import packaged_file, packaged_model
-from specchat.models.fetch import repo_cache_folder
-from specchat.models.gguf_preparation import find_prepared
-from specchat.models.gguf_sources import local_gguf
+from specchat.weights.fetch import repo_cache_folder
+from specchat.weights.gguf.gguf_preparation import find_prepared
+from specchat.weights.gguf.gguf_sources import local_gguf
 
 
 @dataclass(frozen=True)

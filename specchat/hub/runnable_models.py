@@ -14,9 +14,9 @@ from specchat.hub.machine import detect_machine
 from specchat.hub.memory_plan import fitting_format
 from specchat.hub.other_programs import models_of_other_programs
 from specchat.hub.recommend import format_gib
-from specchat.models.context_window import trained_context_window
 from specchat.profile.keys import EMBEDDED, Models
 from specchat.profile.shipped_drafters import with_shipped_drafters
+from specchat.weights.context_window import trained_context_window
 
 FITTING_TOKENS = 8192  # the context with which a model must fit
 STORED_FORMAT = "bf16"

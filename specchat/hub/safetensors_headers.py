@@ -34,8 +34,8 @@ from specchat.hub.config_architecture import (
     head_architecture_from_config,
     kv_layers_from_config,
 )
-from specchat.models.fetch import without_consolidated
-from specchat.models.gguf_file import is_gguf, read_gguf
+from specchat.weights.fetch import without_consolidated
+from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
 
 TensorHeaders = Mapping[str, tuple[str, tuple[int, ...]]]
 ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}  # others: one byte
@@ -62,7 +62,7 @@ def read_architecture(source: Path) -> Architecture:
 
 def _gguf_architecture(source: Path) -> Architecture:
     """The architecture of a GGUF file after its conversion to bf16; `stored_bytes` are those of the file."""
-    from specchat.models.gguf_families import map_model
+    from specchat.weights.gguf.gguf_families import map_model
 
     file = read_gguf(source)
     architecture = architecture_from_config(map_model(file).config, str(source))

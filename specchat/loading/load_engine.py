@@ -43,19 +43,19 @@ from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead
 from specchat.heads.selftest import load_selected_head
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
-from specchat.models.gguf_preparation import Report
-from specchat.models.kv_files import KVFiles, kv_identity
-from specchat.models.load import load_model
-from specchat.models.load_options import find_model
-from specchat.models.thinking import import_parser
-from specchat.models.tokenizer import Tokenizer
-from specchat.models.vocabulary import check_same_tokens
 from specchat.paths import kv_folder
 from specchat.permanent_objects import collect_all
 from specchat.profile import BUILTIN_BACKEND, Models, Profile
 from specchat.profile.keys import AUTO, EXIT_OFF
 from specchat.profile.shipped_drafters import with_shipped_drafters
+from specchat.text.thinking import import_parser
+from specchat.text.tokenizer import Tokenizer
+from specchat.text.vocabulary import check_same_tokens
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
+from specchat.weights.gguf.gguf_preparation import Report
+from specchat.weights.kv_files import KVFiles, kv_identity
+from specchat.weights.load import load_model
+from specchat.weights.load_options import find_model
 
 Progress = Callable[[Event], None]
 Reporting = Callable[[str, str], Report]  # source and role of a model

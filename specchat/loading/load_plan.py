@@ -18,9 +18,12 @@ from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import format_gib
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.loading.drafter_fit import draft_mismatch, drafters_that_fit, head_mismatch
-from specchat.models.gguf_file import read_gguf, shard_paths
-from specchat.models.gguf_sources import local_gguf
-from specchat.models.load_options import (
+from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS, Models, Profile
+from specchat.profile.keys import AUTO, EXIT_MEASURED, EXIT_OFF
+from specchat.profile.shipped_drafters import with_shipped_drafters
+from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
+from specchat.weights.gguf.gguf_sources import local_gguf
+from specchat.weights.load_options import (
     EMBEDDED,
     STORED_DTYPE,
     LoadOptions,
@@ -29,9 +32,6 @@ from specchat.models.load_options import (
     find_local_model,
     resolve_dtype,
 )
-from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS, Models, Profile
-from specchat.profile.keys import AUTO, EXIT_MEASURED, EXIT_OFF
-from specchat.profile.shipped_drafters import with_shipped_drafters
 
 Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
 LAYERSKIP = "layerskip"  # in the names of checkpoints that were trained for early exit

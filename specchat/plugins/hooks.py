@@ -34,7 +34,7 @@ def register_drafters() -> Sequence[Extension]:  # type: ignore[empty-body]
 def register_backends() -> Sequence[Extension]:  # type: ignore[empty-body]
     """Backends that compute the forward passes of the target: `backend = NAME` under `[models]` in a profile.
 
-    The object is `(pathlib.Path, specchat.models.load.LoadOptions) -> specchat.engine.model.Model`. The engine process
+    The object is `(pathlib.Path, specchat.weights.load.LoadOptions) -> specchat.engine.model.Model`. The engine process
     calls it with the folder of the model. The guarantee of identical text depends on the passes of this model.
     """
 
@@ -48,8 +48,8 @@ def register_commands() -> Sequence[Extension]:  # type: ignore[empty-body]
 def register_slash_commands() -> Sequence[Extension]:  # type: ignore[empty-body]
     """Slash commands of all front ends; the name has lowercase letters only, without the slash.
 
-    The object is `(specchat.commands.chat_state.ChatState, str) ->
-    specchat.commands.chat_state.CommandResult`; it gets the conversation and the text after the name. Raise
+    The object is `(specchat.app.chat_state.ChatState, str) ->
+    specchat.app.chat_state.CommandResult`; it gets the conversation and the text after the name. Raise
     `specchat.errors.UsageError` with one line of text for an error of the user.
     """
 

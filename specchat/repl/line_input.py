@@ -13,10 +13,10 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import create_output
 
-from specchat.chat.at_names import REPOSITORY, quoted_name, word_at_end
-from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands, prompt_commands
-from specchat.commands.mcp_commands import NoServers, ServerDirectory
-from specchat.commands.screen_file import wants_vi_keys
+from specchat.app.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands, prompt_commands
+from specchat.app.mcp.mcp_commands import NoServers, ServerDirectory
+from specchat.app.screen_file import wants_vi_keys
+from specchat.context.at_names import REPOSITORY, quoted_name, word_at_end
 from specchat.terminal import can_move_cursor, raw_stream
 
 PROMPT = "> "

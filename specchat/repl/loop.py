@@ -7,12 +7,12 @@ the prompt it clears the line, and Ctrl-D quits.
 import sys
 from pathlib import Path
 
-from specchat.agent.agent_loop import AgentEvent, RoundStarted
-from specchat.agent.project_agent import ProjectAgent
+from specchat.app.agent.agent_loop import AgentEvent, RoundStarted
+from specchat.app.agent.project_agent import ProjectAgent
+from specchat.app.chat_state import ChatState, CommandResult
+from specchat.app.command_registry import is_file_command, run_line
 from specchat.chat.events import Event, Failed, LoadingProgress, TextDelta
 from specchat.chat.request import Request
-from specchat.commands.chat_state import ChatState, CommandResult
-from specchat.commands.command_registry import is_file_command, run_line
 from specchat.errors import SpecchatError, UsageError
 from specchat.profile import Models
 from specchat.repl.interrupt import interruptible
@@ -82,7 +82,7 @@ def show_result(chat: ChatState, result: CommandResult, agent: ProjectAgent | No
 
 def confirm_load(models: Models) -> bool:
     """Ask the user at this terminal before other models are loaded; Ctrl-C means no."""
-    from specchat.commands.model_loading import confirm_models
+    from specchat.app.model_loading import confirm_models
     from specchat.edit.terminal_review import prompt_user
 
     try:
@@ -93,7 +93,7 @@ def confirm_load(models: Models) -> bool:
 
 def run_file_edit(chat: ChatState, line: str) -> None:
     """Run a file command; Ctrl-C while the model generates stops it, and nothing is written."""
-    from specchat.commands.file_edits import run_file_command
+    from specchat.app.file_edits import run_file_command
     from specchat.repl.terminal_edit_ui import terminal_edit_ui
 
     with interruptible() as stopped:

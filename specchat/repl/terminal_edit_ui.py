@@ -2,7 +2,7 @@
 
 import sys
 
-from specchat.commands.file_edits import EditUI
+from specchat.app.file_edits import EditUI
 from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
 from specchat.repl.interrupt import InterruptFlag
 from specchat.terminal import Styled, printable_with_tabs

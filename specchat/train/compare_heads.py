@@ -22,11 +22,11 @@ from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import EagleHead, MedusaHead, load_head
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions
 from specchat.train.draft_models import is_draft_model
 from specchat.train.frozen_target import FrozenTarget
 from specchat.train.progress_bar import with_progress_bar
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
 
 DRAFT_LENGTH = 4
 BOOTSTRAP_RESAMPLES = 4000

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specchat.models.tokenizer import Tokenizer
-from specchat.models.vocabulary import check_same_tokens
+from specchat.text.tokenizer import Tokenizer
+from specchat.text.vocabulary import check_same_tokens
 from specchat.train.export_weights import TOKENIZER_FILES, write_json, write_weights
 from specchat.train.frozen_target import FrozenTarget
 from specchat.train.trainable_llama import ModelShape, TrainableLlama

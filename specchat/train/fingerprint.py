@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from specchat.forward.rope import Rope
-from specchat.models.gguf_tensors import GgufTensorFiles
-from specchat.models.tensor_files import TensorFiles
+from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
+from specchat.weights.tensor_files import TensorFiles
 
 SAMPLED_TENSORS, SAMPLED_ROWS = 16, 64
 ROPE_NAMES = ("rope_type", "type", "rope_theta")  # in `Rope.scaling`, where they may be missing

@@ -20,15 +20,15 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.rope import Rope
-from specchat.models.llama_families import FAMILIES, network_config
-from specchat.models.llama_weights import is_llama_like, tensor_files
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions, find_model
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
 from specchat.train.fingerprint import fingerprint
 from specchat.train.trainable_llama import ModelShape
 from specchat.train.training_prompts import TrainingPrompt
 from specchat.train.write_answer import DRAFT_BUDGET, GeneratedAnswer, generate_answer
+from specchat.weights.llama_families import FAMILIES, network_config
+from specchat.weights.llama_weights import is_llama_like, tensor_files
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions, find_model
 
 MAX_HEAD_CONTEXT = 2048  # of a new head
 ATTENTION_LAYER_TYPES = ("full_attention", "sliding_attention")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.bench.prompt_files import read_prompts
-from specchat.chat.file_listing import list_folder
-from specchat.chat.history import HistoryReader
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
+from specchat.context.file_listing import list_folder
 from specchat.errors import InputError, UsageError
+from specchat.history.history_reader import HistoryReader
 from specchat.host.protocol import request_from_json
 
 SESSIONS = "sessions"

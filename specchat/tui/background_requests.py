@@ -12,8 +12,8 @@ from typing import Any
 
 from textual.message_pump import MessagePump
 
-from specchat.chat.history import HistoryReader, StoredTurn
 from specchat.errors import SpecchatError
+from specchat.history.history_reader import HistoryReader, StoredTurn
 from specchat.host.client import HostConnection, connect
 from specchat.tui.worker_messages import EngineState, MessageQueue
 

@@ -16,10 +16,10 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from specchat.agent.mcp_servers import front_end_servers
-from specchat.chat.at_names import REPOSITORY, quoted_name, word_at_end
-from specchat.commands.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo, prompt_commands
-from specchat.commands.mcp_commands import ServerResource
+from specchat.app.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo, prompt_commands
+from specchat.app.mcp.mcp_commands import ServerResource
+from specchat.app.mcp.mcp_servers import front_end_servers
+from specchat.context.at_names import REPOSITORY, quoted_name, word_at_end
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui.approval import Approval
 from specchat.tui.picker import Picker, option_content

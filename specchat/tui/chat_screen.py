@@ -19,7 +19,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
-from specchat.commands.command_registry import COMMAND_PATTERN, FILE_COMMANDS
+from specchat.app.command_registry import COMMAND_PATTERN, FILE_COMMANDS
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import SpecchatError
 from specchat.hub.runnable_models import local_choices

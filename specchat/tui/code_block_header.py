@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from textual.message import Message
 from textual.widgets import Static
 
-from specchat.commands.code_blocks import CodeBlock, find_code_blocks
+from specchat.app.code_blocks import CodeBlock, find_code_blocks
 from specchat.drawing.glyphs import Glyphs
 
 UNNAMED = "code"

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
 
-from specchat.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
+from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta, ThinkingDelta
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import CancelledError, HostError, SpecchatError

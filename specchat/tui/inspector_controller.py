@@ -11,9 +11,9 @@ from time import monotonic
 
 from textual.screen import Screen
 
-from specchat.chat.step_encoding import unpack_steps
 from specchat.drawing.glyphs import Glyphs
 from specchat.errors import SpecchatError
+from specchat.history.step_encoding import unpack_steps
 from specchat.tui.background_requests import BackgroundRequests, Json
 from specchat.tui.conversation_presenter import ConversationPresenter
 from specchat.tui.inspector import Inspector

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from specchat.commands.chat_settings import choice_text
+from specchat.app.chat_settings import choice_text
 from specchat.drawing.glyphs import printable
 from specchat.errors import SpecchatError
 from specchat.hub.runnable_models import LocalChoice

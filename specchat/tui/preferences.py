@@ -21,7 +21,7 @@ from textual.binding import Binding, BindingType
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 from textual.theme import BUILTIN_THEMES
 
-from specchat.commands.screen_file import read_preferences_toml, read_switch
+from specchat.app.screen_file import read_preferences_toml, read_switch
 from specchat.drawing.themes import DARK_THEME, LIGHT_THEME
 from specchat.errors import ProfileError
 from specchat.profile.toml_lines import TomlFile

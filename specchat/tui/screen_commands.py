@@ -6,8 +6,8 @@ A shared command that would print a list opens a picker here when it has no argu
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specchat.commands.command_registry import COMMANDS, FILE_COMMANDS, CommandInfo, conversation_commands
-from specchat.commands.command_registry import help_text as format_help
+from specchat.app.command_registry import COMMANDS, FILE_COMMANDS, CommandInfo, conversation_commands
+from specchat.app.command_registry import help_text as format_help
 
 
 @dataclass(frozen=True)

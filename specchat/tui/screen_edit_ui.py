@@ -3,9 +3,9 @@
 from queue import SimpleQueue
 from threading import Event as Flag
 
-from specchat.agent.consent import Answer, ConsentQuestion
+from specchat.app.agent.consent import Answer, ConsentQuestion
+from specchat.app.file_edits import EditUI
 from specchat.chat.events import Event, LoadingProgress, Notice, PrefillProgress, Routed, StepDone
-from specchat.commands.file_edits import EditUI
 from specchat.edit.hunk_prompt import HUNK_QUESTION
 from specchat.edit.hunks import unified_diff
 from specchat.tui.worker_messages import EditProgress, InputKind, InputRequest, MessageQueue, RejectedEdit

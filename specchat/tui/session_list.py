@@ -18,10 +18,10 @@ from textual.screen import Screen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from specchat.chat.history import ASK, CHAT, LISTED_KINDS, StoredTurn
-from specchat.commands.session_lines import HEADINGS, session_details
+from specchat.app.session_lines import HEADINGS, session_details
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import SpecchatError
+from specchat.history.history_reader import ASK, CHAT, LISTED_KINDS, StoredTurn
 from specchat.tui.background_requests import BackgroundRequests, Json
 
 MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # of the preview; more would not fit

@@ -14,16 +14,16 @@ from threading import Event as Flag
 from threading import Thread
 from typing import TYPE_CHECKING, ParamSpec
 
-from specchat.agent.agent_loop import AgentEvent, RoundStarted
-from specchat.agent.mcp_servers import front_end_servers
-from specchat.agent.project_agent import AgentUI, ProjectAgent
+from specchat.app.agent.agent_loop import AgentEvent, RoundStarted
+from specchat.app.agent.project_agent import AgentUI, ProjectAgent
+from specchat.app.chat_state import ChatState, CommandResult
+from specchat.app.command_registry import COMMAND_PATTERN, run_line
+from specchat.app.mcp.mcp_servers import front_end_servers
 from specchat.chat.events import Failed
-from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
-from specchat.commands.chat_state import ChatState, CommandResult
-from specchat.commands.command_registry import COMMAND_PATTERN, run_line
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, DeclinedError, HostError, SpecchatError, UsageError
+from specchat.history.history_reader import StoredTurn
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile import Models
 from specchat.tui.worker_messages import (
@@ -203,7 +203,7 @@ class SessionWorker:
 
     def run_file_command(self, line: str, cancelled: Flag) -> None:
         """Run a file command; `answer_input_request` answers its questions."""
-        from specchat.commands.file_edits import run_file_command
+        from specchat.app.file_edits import run_file_command
         from specchat.tui.screen_edit_ui import ScreenEditUI  # imported with the first edit
 
         self._edit_ui = ScreenEditUI(self._worker_messages, cancelled)
@@ -220,7 +220,7 @@ class SessionWorker:
         self._worker_messages.put(AnswerEnded(is_stored=False))
 
     def _confirm_load(self, models: Models) -> bool:
-        from specchat.commands.model_loading import pending_models
+        from specchat.app.model_loading import pending_models
         from specchat.tui.screen_edit_ui import ScreenEditUI
 
         self._edit_ui = ScreenEditUI(self._worker_messages, Flag())

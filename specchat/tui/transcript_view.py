@@ -11,9 +11,9 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Static
 
-from specchat.agent.agent_tool import ToolOutcome
-from specchat.chat.history import StoredTurn
+from specchat.app.agent.agent_tool import ToolOutcome
 from specchat.drawing.glyphs import Glyphs, printable
+from specchat.history.history_reader import StoredTurn
 from specchat.tui.diff_content import diff_content
 from specchat.tui.turn_widget import QuestionRef, TurnView
 from specchat.tui.worker_messages import Versions

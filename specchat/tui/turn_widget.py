@@ -19,11 +19,11 @@ from textual.events import Click
 from textual.message import Message
 from textual.widgets import Static
 
-from specchat.agent.agent_tool import ToolOutcome
+from specchat.app.agent.agent_tool import ToolOutcome
+from specchat.app.code_blocks import find_code_blocks
 from specchat.chat.events import Totals
-from specchat.chat.history import StoredTurn
-from specchat.commands.code_blocks import find_code_blocks
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable
+from specchat.history.history_reader import StoredTurn
 from specchat.host.protocol import totals_from_json
 from specchat.tui.call_view import CallView
 from specchat.tui.code_block_header import CodeBlockHeader, header_texts

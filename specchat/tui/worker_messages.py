@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from threading import Lock
 
-from specchat.agent.agent_loop import AgentEvent
+from specchat.app.agent.agent_loop import AgentEvent
 from specchat.chat.events import Event
-from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
+from specchat.history.history_reader import StoredTurn
 
 Versions = tuple[tuple[int, int], ...]  # of each turn: which version is shown, and how many there are
 

@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from specchat.editors.acp.agent import serve_acp
+from specchat.acp.agent import serve_acp
 from specchat.host.client import SessionRequest
 from tests.acp.driver import FULL, Editor
 from tests.host.conftest import world

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from specchat.editors.acp.session_log import SessionLog
-from specchat.editors.acp.stored_calls import CALL_LOG
+from specchat.acp.session_log import SessionLog
+from specchat.acp.stored_calls import CALL_LOG
 from tests.acp.conftest import Served
 from tests.acp.test_file_edit import QUESTION, WITHDRAWN, asked_of, deciding
-from tests.agent.mcp.conftest import DEMO
+from tests.app.agent.mcp.conftest import DEMO
 
 WRITE = {"path": "new.txt", "content": "new\n"}
 
@@ -174,7 +174,7 @@ def test_calls_without_a_log_are_made_from_the_history(editor, another, folder):
 
 
 def test_the_log_drops_the_oldest_calls_above_its_limits(runtime, monkeypatch):
-    monkeypatch.setattr("specchat.editors.acp.session_log.MAX_BYTES", 9)
+    monkeypatch.setattr("specchat.acp.session_log.MAX_BYTES", 9)
     log = SessionLog("acp-test", max_lines=3)
 
     log.append("session", *"abcd")

@@ -166,7 +166,7 @@ def test_a_wrong_profile_is_one_line_and_an_exit_code(runtime):
 
 
 def test_an_editor_is_served_without_torch_and_the_help_text_without_the_sdk():
-    assert not {"torch", "transformers", "textual", "numpy"} & modules_after("import specchat.editors.acp.agent")
+    assert not {"torch", "transformers", "textual", "numpy"} & modules_after("import specchat.acp.agent")
     assert not {"acp", "pydantic", "torch"} & modules_after("import specchat.cli.acp")
 
 

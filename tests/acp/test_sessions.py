@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.history import StoredAnswer, StoredTurn
+from specchat.acp.session_config import SessionConfig
+from specchat.acp.stored_sessions import EDIT_LOG, LoggedEdit, log_edit, logged_edits, replay_updates
 from specchat.cli.acp import _session_request as session_request_for
 from specchat.cli.options import PROFILE_OPTIONS
 from specchat.cli.project_trust import project_trust
-from specchat.editors.acp.session_config import SessionConfig
-from specchat.editors.acp.stored_sessions import EDIT_LOG, LoggedEdit, log_edit, logged_edits, replay_updates
+from specchat.history.history_reader import StoredAnswer, StoredTurn
 from specchat.host.client import Conversation, SessionRequest
 from specchat.hub.runnable_models import RunnableModel
 from specchat.profile.project_file import find_project_file
@@ -209,7 +209,7 @@ def test_the_list_begins_with_the_last_used_and_can_be_of_one_folder(editor, fol
 
 
 def test_a_long_list_comes_in_pages(editor, folder, monkeypatch):
-    monkeypatch.setattr("specchat.editors.acp.stored_sessions.PAGE_SIZE", 2)
+    monkeypatch.setattr("specchat.acp.stored_sessions.PAGE_SIZE", 2)
     sessions = [editor.new(folder) for _ in range(3)]
     for session in sessions:
         editor.ask(session, "count 2")

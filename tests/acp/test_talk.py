@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.history import HistoryReader
+from specchat.history.history_reader import HistoryReader
 from specchat.host.spawn import history_path
 from tests.acp.driver import Editor, Json
 from tests.host.conftest import kill_host

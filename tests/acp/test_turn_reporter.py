@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from specchat.acp.file_edit import RewriteProgress
+from specchat.acp.turn_reporter import TurnReporter, stream_answer
 from specchat.chat.events import Failed, Finished, LoadingProgress, TextDelta, ThinkingDelta, Totals
-from specchat.editors.acp.file_edit import RewriteProgress
-from specchat.editors.acp.turn_reporter import TurnReporter, stream_answer
 from specchat.errors import HostError, SpecchatError
 
 LOADING = LoadingProgress("target", 1, 2)

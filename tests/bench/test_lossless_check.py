@@ -9,12 +9,12 @@ import torch
 
 from specchat.bench import lossless_check
 from specchat.bench.lossless_check import VerifyReport, VerifySettings, chi_square_p_value, verify_lossless
-from specchat.chat.history import StoredAnswer, Thread
 from specchat.cli import verify as command
 from specchat.engine import sampling
 from specchat.engine.cache import KVCache
 from specchat.errors import InputError, NotLosslessError, UsageError
-from specchat.host.history_writer import HistoryWriter
+from specchat.history.history_reader import StoredAnswer, Thread
+from specchat.history.history_writer import HistoryWriter
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from tests.tiny import speaking

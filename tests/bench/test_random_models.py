@@ -10,8 +10,8 @@ from specchat.bench.random_models import FIRST_NUMBER, counting_edit_prompts, ra
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.errors import InputError
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
 from tests.bench.counting import CONFIG, counting
 from tests.tiny import answer
 

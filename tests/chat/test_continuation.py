@@ -10,7 +10,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 
 from specchat.chat.continuation import Continuation, is_at_line_end, is_block_over
 from specchat.chat.fim_request import FimRequest
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
 from tests.tokenizers_at_hand import byte_level
 
 

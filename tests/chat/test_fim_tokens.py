@@ -8,8 +8,8 @@ import pytest
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.fim_tokens import FIM_FAMILIES, FimTokens, find_fim_tokens
 from specchat.errors import UsageError
-from specchat.models.load_options import EMBEDDED
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
+from specchat.weights.load_options import EMBEDDED
 from tests.tokenizers_at_hand import SPECIAL, byte_level, sentence_piece
 
 BY_NAME = {family.name: family for family in FIM_FAMILIES}

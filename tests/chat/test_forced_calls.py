@@ -14,8 +14,8 @@ from specchat.chat.session import Session
 from specchat.chat.tools import Tool
 from specchat.errors import UsageError
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.models.tool_formats import HERMES
 from specchat.profile import Profile
+from specchat.text.tool_formats import HERMES
 from tests.cover import matrix
 from tests.tiny import (
     HERMES_TEMPLATE,

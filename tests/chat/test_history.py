@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from specchat.chat import history as reading
-from specchat.chat.history import StoredAnswer, Thread, pack_ids, unpack_ids
-from specchat.chat.history_schema import MIGRATIONS
 from specchat.errors import HostError
-from specchat.host.history_writer import HistoryWriter, TurnSnapshot
+from specchat.history import history_reader as reading
+from specchat.history.history_reader import StoredAnswer, Thread, pack_ids, unpack_ids
+from specchat.history.history_schema import MIGRATIONS
+from specchat.history.history_writer import HistoryWriter, TurnSnapshot
 
 ANSWER = StoredAnswer(
     "Paris.", (4, 5, 2**31), b"\x00\x01\x00", ("target", "lookup"), "lookup", 2**64 - 1, (1, 2, 3), "<user>é"
@@ -160,7 +160,7 @@ def test_a_thread_is_found_by_an_unambiguous_prefix_of_its_id(path):
 def test_turns_of_a_killed_host_are_closed_and_can_be_recovered(path):
     script = f"""if True:
         import os, pathlib
-        from specchat.host.history_writer import *
+        from specchat.history.history_writer import *
         history = HistoryWriter(pathlib.Path({str(path)!r}))
         history.start_turn(Thread("t1", "x"), "a", None, {{"text": "why?"}})
         history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Bec", (1,), b"\\0", ("target",))))

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from specchat.chat.history import StoredAnswer, Thread, past_texts
-from specchat.host.history_writer import HistoryWriter
+from specchat.history.history_reader import StoredAnswer, Thread, past_texts
+from specchat.history.history_writer import HistoryWriter
 
 THREAD = Thread("t1", "Capitals")
 

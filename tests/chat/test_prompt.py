@@ -11,7 +11,7 @@ from specchat.chat.attachments import with_attachments
 from specchat.chat.prompt import NextPrompt, as_read_by, build_next_prompt
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
 from tests import tokenizers_at_hand as at_hand
 
 SYSTEM = "Be brief."

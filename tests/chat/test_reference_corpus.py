@@ -4,7 +4,7 @@ import pytest
 
 from specchat.chat.reference_corpus import Passage, ReferenceCorpus, read_reference_corpus, with_passages
 from specchat.errors import InputError
-from specchat.models.load_options import EMBEDDED
+from specchat.weights.load_options import EMBEDDED
 
 BOOK = ReferenceCorpus(
     [

@@ -15,8 +15,8 @@ from specchat.chat.request import Attachment, Request
 from specchat.chat.session import _RunningTurn
 from specchat.errors import ProfileError
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.models.tokenizer import Tokenizer
 from specchat.profile import Profile
+from specchat.text.tokenizer import Tokenizer
 from tests.tiny import speaking
 
 ROOT = Path(__file__).parents[2]

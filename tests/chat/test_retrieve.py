@@ -6,7 +6,7 @@ import pytest
 
 from specchat.chat.attachments import with_attachments
 from specchat.chat.request import Attachment
-from specchat.chat.retrieve import ContextBudget, gather_context
+from specchat.context.retrieve import ContextBudget, gather_context
 from specchat.errors import ContextError, InputError
 
 WIDE = ContextBudget.of_window(8192)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from specchat.app.command_registry import ChatState, run_line
 from specchat.cli.main import run
-from specchat.commands.command_registry import ChatState, run_line
 from specchat.errors import InputError
 from specchat.host.client import Conversation
 from specchat.repl import loop
@@ -111,10 +111,10 @@ def test_a_file_with_spaces_is_attached_by_every_front_end(talk, folder):
 
 
 def test_retrieval_needs_no_torch(folder):
-    code = "from specchat.chat.retrieve import *; gather_context(['src'], 'gate', ContextBudget.of_window(99))"
+    code = "from specchat.context.retrieve import *; gather_context(['src'], 'gate', ContextBudget.of_window(99))"
 
     assert not {"torch", "transformers", "textual"} & modules_after(code)
-    assert not {"bm25s", "numpy"} & modules_after("import specchat.chat.retrieve")
+    assert not {"bm25s", "numpy"} & modules_after("import specchat.context.retrieve")
 
 
 def test_a_long_text_in_a_pipe_is_read_in_parts_and_only_the_answer_is_on_stdout(folder, runtime, monkeypatch, capsys):  # noqa: F811

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specchat.chat.repomap import build_repo_map, rank_definitions
+from specchat.context.repomap import build_repo_map, rank_definitions
 
 SHOP = [
     ("cart.py", "class ShoppingCart:\n    def add_item(self, item):\n        self.items.append(item)\n"),

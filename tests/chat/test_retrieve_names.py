@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.at_names import find_mentions, quoted_name, resolve_names, word_at_end
-from specchat.chat.file_listing import MAX_FILE_BYTES, find_repository, list_folder, matches_glob
-from specchat.chat.retrieve import ContextBudget, gather_context
+from specchat.context.at_names import find_mentions, quoted_name, resolve_names, word_at_end
+from specchat.context.file_listing import MAX_FILE_BYTES, find_repository, list_folder, matches_glob
+from specchat.context.retrieve import ContextBudget, gather_context
 from specchat.errors import InputError
 
 WIDE = ContextBudget.of_window(8192)

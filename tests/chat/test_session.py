@@ -15,8 +15,8 @@ from specchat.chat.step_records import Inspection
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.models.tokenizer import Tokenizer
 from specchat.profile import Profile
+from specchat.text.tokenizer import Tokenizer
 from tests.cover import matrix
 from tests.tiny import Chaos, speaking
 

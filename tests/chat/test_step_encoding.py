@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from specchat.chat.events import CommittedToken, LikelyToken, StepDone
-from specchat.chat.step_encoding import StepPacker, unpack_steps
+from specchat.history.step_encoding import StepPacker, unpack_steps
 
 STEP = StepDone(
     (5, 6, 7), (0, 1, 1), (CommittedToken(5, b"\xc3", "lookup"), CommittedToken(9, b"\xa9\n", "target")), 0.000125, 0.5,

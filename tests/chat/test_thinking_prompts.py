@@ -9,7 +9,7 @@ import pytest
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Request
 from specchat.chat.transcript import Turn
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
 from tests import tokenizers_at_hand as at_hand
 
 TURN = (

@@ -16,8 +16,8 @@ from specchat.chat.tool_prompt import NOT_RUN
 from specchat.chat.tools import Tool, ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.models.tokenizer import SPLIT_MARK
 from specchat.profile import Profile
+from specchat.text.tokenizer import SPLIT_MARK
 from tests.tiny import HERMES_TEMPLATE, LLAMA_TEMPLATE, calling, speaking
 
 MODELS = {

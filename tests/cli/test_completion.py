@@ -8,10 +8,10 @@ from contextlib import closing
 import pytest
 from click.shell_completion import get_completion_class
 
-from specchat.chat.history import Thread
 from specchat.cli import main
 from specchat.cli.completion import COMPLETION_VARIABLE, SHELLS
-from specchat.host.history_writer import HistoryWriter
+from specchat.history.history_reader import Thread
+from specchat.history.history_writer import HistoryWriter
 from specchat.host.spawn import history_path
 from specchat.profile import all_drafters
 from tests.processes import modules_after

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from specchat.chat.events import CommittedToken, StepDone, Totals
-from specchat.chat.history import StoredAnswer, Thread
-from specchat.chat.step_encoding import StepPacker
-from specchat.host.history_writer import HistoryWriter
+from specchat.history.history_reader import StoredAnswer, Thread
+from specchat.history.history_writer import HistoryWriter
+from specchat.history.step_encoding import StepPacker
 from specchat.host.spawn import history_path
 from tests.front import Ran, command
 

@@ -14,8 +14,8 @@ from specchat.hub import machine
 from specchat.hub.catalog import catalog
 from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import GIB
-from specchat.models.gguf_preparation import prepared_gguf
 from specchat.profile import load_profile
+from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from tests.front import command
 from tests.gguf_models import write_gguf
 from tests.processes import modules_after

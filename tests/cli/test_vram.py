@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from specchat.models.load_options import EMBEDDED
+from specchat.weights.load_options import EMBEDDED
 from tests.front import command
 from tests.processes import modules_after
 
@@ -73,7 +73,7 @@ def test_experts_and_windows_are_told_of(monkeypatch):
 
 @pytest.mark.parametrize("layout", ["deepseek", "fbgemm"])
 def test_a_checkpoint_in_8_bits_takes_what_its_floats_would(monkeypatch, tmp_path, layout):
-    from tests.models.eight_bits import write
+    from tests.weights.eight_bits import write
 
     folder = write(tmp_path, layout)
     small, floats = (needs(monkeypatch, str(folder / name)) for name in ("small", "float"))

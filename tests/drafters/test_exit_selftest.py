@@ -17,9 +17,9 @@ from specchat.drafters.exit_selftest import acceptance_by_layer, find_exit_layer
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
 from specchat.loading.load_engine import load_engine
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions
 from specchat.profile import Profile
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
 from tests.engine_answers import measure_answer
 from tests.tiny import SPEAKING, network, speaking
 

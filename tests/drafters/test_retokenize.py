@@ -13,7 +13,7 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers_model import TransformersModel
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
 from tests.drafters.character_tokenizer import Letters
 from tests.tiny import answer, network, small, target, write
 from tests.tokenizers_at_hand import byte_level

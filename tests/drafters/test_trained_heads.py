@@ -15,9 +15,9 @@ from specchat.engine.sampling import Sampler
 from specchat.forward.llama import LlamaModel
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import EagleHead, MedusaHead, load_head
-from specchat.models.load import load_model
-from specchat.models.load_options import EMBEDDED, LoadOptions
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
+from specchat.weights.load import load_model
+from specchat.weights.load_options import EMBEDDED, LoadOptions
 from tests.cover import matrix
 from tests.tiny import write
 from tests.tiny_heads import CPU, writing_of

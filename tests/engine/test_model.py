@@ -12,7 +12,7 @@ from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits, RowBatch
 from specchat.forward.llama import LlamaModel
-from specchat.models.llama_weights import is_llama_like, load_llama
+from specchat.weights.llama_weights import is_llama_like, load_llama
 from tests.tiny import SHAPES, network, saved, target
 
 TEXT = list(range(5, 45))  # longer than the sliding windows

@@ -16,7 +16,7 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import NativeKernels
 from specchat.forward.quant_linear import Fp8Linear, probe_fp8_matmul
-from specchat.models.llama_weights import load_llama
+from specchat.weights.llama_weights import load_llama
 from tests.cover import matrix
 from tests.engine.test_lossless import DRAFTERS, HEADS, PLANS, SAMPLERS, two_turns
 from tests.quantized_models import DTYPES, quantized_target

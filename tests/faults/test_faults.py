@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.history import HistoryReader, StoredAnswer, Thread
+from specchat.history.history_reader import HistoryReader, StoredAnswer, Thread
+from specchat.history.history_writer import HistoryWriter
 from specchat.host import spawn
 from specchat.host.client import Conversation
-from specchat.host.history_writer import HistoryWriter
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.faults import cancels, generated

@@ -8,8 +8,8 @@ import pytest
 
 from specchat.chat.events import Failed, Finished, TextDelta
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.history import HistoryReader
 from specchat.errors import ModelError, ProfileError, SpecchatError
+from specchat.history.history_reader import HistoryReader
 from specchat.host import spawn
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import HOST_COMMAND, history_path

@@ -15,7 +15,7 @@ from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda_graphs import CAPTURE_SIZES, CudaGraphs
 from specchat.forward.llama import LlamaModel
-from specchat.models.llama_weights import load_llama
+from specchat.weights.llama_weights import load_llama
 from tests.fake_gpu import fake_gpu
 from tests.tiny import Chaos, answer, saved, target, write
 

@@ -13,9 +13,9 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.decoding_form import CHAINS, OWN_CACHE, RECURRENT, STEPWISE, TREES
 from specchat.forward.decoding_probe import build_model, find_form
 from specchat.forward.transformers_model import TransformersModel
-from specchat.models import decoding_forms
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions
+from specchat.weights import decoding_forms
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
 from tools.zoo_networks import tiny_network
 
 FORMS = {

@@ -19,11 +19,11 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import native_kernels
 from specchat.forward.rope import Rope
-from specchat.models.llama_families import FAMILIES, network_config, rope_config, sliding_window
-from specchat.models.llama_manifest import read_dimensions
-from specchat.models.llama_weights import load_llama
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions
+from specchat.weights.llama_families import FAMILIES, network_config, rope_config, sliding_window
+from specchat.weights.llama_manifest import read_dimensions
+from specchat.weights.llama_weights import load_llama
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
 from tests.engine.test_model import branching
 from tests.tiny import VARIATIONS, Chaos, answer, network, saved, target
 

@@ -16,16 +16,16 @@ from specchat.forward import linear
 from specchat.forward.batch import BatchLimits
 from specchat.forward.llama import LlamaModel
 from specchat.forward.quant_linear import QUANT_FORMATS
-from specchat.models.fp8_checkpoints import Fp8TensorFiles
-from specchat.models.llama_weights import config_dtype, is_llama_like, load_llama
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions
-from specchat.models.tensor_files import TensorFiles
+from specchat.weights.fp8_checkpoints import Fp8TensorFiles
+from specchat.weights.llama_weights import config_dtype, is_llama_like, load_llama
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
+from specchat.weights.tensor_files import TensorFiles
 from tests.cover import matrix
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
-from tests.models.eight_bits import LAYOUTS, write
-from tests.models.test_peak import MOST, SIZES, final_and_peak
 from tests.tiny import Chaos
+from tests.weights.eight_bits import LAYOUTS, write
+from tests.weights.test_peak import MOST, SIZES, final_and_peak
 
 CPU = torch.device("cpu")
 TEXT = [5, 9, 17, 33, 60, 2, 2, 81]
@@ -121,7 +121,7 @@ def test_the_size_of_float_weights_is_reported_once_with_a_remedy(dtype, times, 
 
 
 def test_weights_that_keep_their_size_are_not_reported(published, capsys, monkeypatch):
-    monkeypatch.setattr("specchat.models.load.hardware_warning", lambda *_given: "")
+    monkeypatch.setattr("specchat.weights.load.hardware_warning", lambda *_given: "")
 
     load_model(published / "small", LoadOptions(dtype="bfloat16", quant_format="fp8"))
     load_model(published / "float", LoadOptions(dtype="bfloat16"))

@@ -15,9 +15,9 @@ from specchat.forward import hybrid
 from specchat.forward.batch import BatchLimits
 from specchat.forward.hybrid import HybridModel
 from specchat.forward.native_ops import native_kernels
-from specchat.models.llama_weights import load_llama
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions
+from specchat.weights.llama_weights import load_llama
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
 from tests.tiny import HYBRIDS, VOCABULARY, network, saved, target
 
 PROMPT = [random.Random(1).randrange(1, VOCABULARY) for _ in range(40)]

@@ -13,9 +13,9 @@ from torch import Tensor
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.moe import SIGMOID, SOFTMAX, MixtureOfExperts, Routing, select_experts
 from specchat.forward.native_ops import native_kernels
-from specchat.models.llama_families import ExpertNames
-from specchat.models.moe_weights import load_moe
-from specchat.models.tensor_files import TensorFiles, WeightLoader
+from specchat.weights.llama_families import ExpertNames
+from specchat.weights.moe_weights import load_moe
+from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
 MLP = ("gate", "up", "down")
 OPS = TorchOps(AttentionDimensions(1, 1, 2, 1e-6))

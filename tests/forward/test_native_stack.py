@@ -14,8 +14,8 @@ from specchat.forward.batch import BatchLimits, ForwardDepth
 from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
 from specchat.forward.native_stack import STRUCTURES, NativeProgram, NativeStack
-from specchat.models.gguf_preparation import prepared_gguf
-from specchat.models.llama_weights import load_llama
+from specchat.weights.gguf.gguf_preparation import prepared_gguf
+from specchat.weights.llama_weights import load_llama
 from tests.engine.test_model import branching
 from tests.gguf_models import write_gguf
 from tests.tiny import SHAPES, VARIATIONS, target

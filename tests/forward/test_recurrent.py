@@ -13,8 +13,8 @@ from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 from specchat.forward import cache_states, recurrent
 from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
 from tests import tiny
 
 SIZES = tiny.SIZES | {"num_hidden_layers": 4}

@@ -10,7 +10,7 @@ from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import LogitRows, Sampler, SeenTokens, gumbel_noise
 from specchat.forward.batch import BatchLimits
-from specchat.models.llama_weights import load_llama
+from specchat.weights.llama_weights import load_llama
 from tests.cover import matrix
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
 from tests.quantized_models import quantized_target, saved_network

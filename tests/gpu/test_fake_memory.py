@@ -13,7 +13,7 @@ from specchat.engine.decode import Generation
 from specchat.forward.batch import BatchLimits
 from specchat.hub.memory_plan import QuantizedModel, plan_memory
 from specchat.hub.safetensors_headers import read_architecture
-from specchat.models.llama_weights import load_llama
+from specchat.weights.llama_weights import load_llama
 from tests.fake_gpu import fake_gpu
 
 pytestmark = pytest.mark.full

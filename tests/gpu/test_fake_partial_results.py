@@ -16,7 +16,7 @@ from specchat.forward.triton_ops import TritonOps
 from specchat.hub import memory_plan
 from specchat.hub.memory_plan import ATTENTION_SPLIT_KEYS, GRAPH_ROWS, partial_attention_bytes
 from specchat.hub.safetensors_headers import read_architecture
-from specchat.models.llama_weights import load_llama
+from specchat.weights.llama_weights import load_llama
 from tests.tiny import SIZES, saved
 
 pytestmark = pytest.mark.full

@@ -21,11 +21,11 @@ from specchat.forward.llama import LlamaModel
 from specchat.forward.triton_ops import TritonOps, is_tree_invariant, triton_ops
 from specchat.hub.memory_plan import listed_formats
 from specchat.hub.safetensors_headers import read_architecture
-from specchat.models.llama_weights import load_llama
+from specchat.weights.llama_weights import load_llama
 from tests.fake_gpu import FakeGpu, fake_gpu
-from tests.models.four_bits import save_network
 from tests.tiny import Chaos, target
 from tests.triton_interpreter import IS_INTERPRETED, interpreted_kernels
+from tests.weights.four_bits import save_network
 
 pytestmark = [
     pytest.mark.full,

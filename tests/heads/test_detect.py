@@ -13,7 +13,7 @@ from specchat.cli.main import run
 from specchat.errors import ModelError
 from specchat.heads.detect import inspect_head, target_dimensions
 from specchat.heads.spec import BlockConfig, MlaDimensions, TargetDimensions, mismatches
-from specchat.models.load_options import EMBEDDED, find_head
+from specchat.weights.load_options import EMBEDDED, find_head
 from tests.heads.published import inspected, published
 from tests.tiny import saved
 

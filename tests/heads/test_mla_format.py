@@ -24,7 +24,7 @@ from specchat.forward.fused_ops import AttentionDimensions, TorchOps
 from specchat.forward.rope import Rope, cos_sin
 from specchat.heads.mla import MlaAttention
 from specchat.heads.spec import MlaDimensions
-from specchat.models.tensor_files import TensorFiles, WeightLoader
+from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
 CPU, COUNT, HIDDEN_SIZE = torch.device("cpu"), 7, 24
 YARN = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 64, "rope_theta": 10000.0}

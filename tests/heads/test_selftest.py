@@ -28,8 +28,8 @@ from specchat.heads.detect import inspect_head
 from specchat.heads.networks import load_head
 from specchat.heads.selftest import Agreement, load_selected_head, select_variant, self_test
 from specchat.heads.spec import BlockConfig
-from specchat.models.load import load_model
-from specchat.models.load_options import EMBEDDED, LoadOptions
+from specchat.weights.load import load_model
+from specchat.weights.load_options import EMBEDDED, LoadOptions
 from tests.heads.test_networks import with_mla, with_wiring, without, without_softmax_mscale
 from tests.tiny import VOCABULARY
 from tests.tiny import target as tiny

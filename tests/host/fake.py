@@ -51,18 +51,18 @@ from specchat.chat.events import (
     Totals,
 )
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.history import StoredTurn
 from specchat.chat.request import Request
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL, ToolResult
 from specchat.errors import ContextError, ModelError, ProfileError
+from specchat.history.history_reader import StoredTurn
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.host_process import HostComponents
 from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.server import HostTimeouts
 from specchat.host.spawn import configuration_hash
-from specchat.models.detokenize import StopStrings
 from specchat.paths import KV_FILE_ENDING, kv_folder
 from specchat.profile import Profile
+from specchat.text.detokenize import StopStrings
 
 PAUSE_SECONDS = 0.005
 

@@ -12,8 +12,8 @@ from specchat.cli.edit_conversation import context_window
 from specchat.errors import ContextError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.wiring import default_components
-from specchat.models.context_window import trained_context_window
 from specchat.profile import load_profile
+from specchat.weights.context_window import trained_context_window
 
 
 def test_a_conversation_knows_its_context_window_when_it_opens(runtime):

@@ -10,8 +10,8 @@ import pytest
 from specchat.chat.events import Failed, Finished, TextDelta
 from specchat.chat.request import Request
 from specchat.errors import HostError, UsageError
+from specchat.history.history_writer import HistoryWriter
 from specchat.host.client import Conversation, SessionRequest, connect
-from specchat.host.history_writer import HistoryWriter
 from specchat.host.protocol import request_to_json
 from tests.host.test_host import ask, text_of
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from specchat.chat.events import CommittedToken, StepDone, Totals
-from specchat.chat.history import HistoryReader, StoredAnswer
-from specchat.chat.history_schema import MIGRATIONS, schema_version
-from specchat.host.history_writer import HistoryWriter
+from specchat.history.history_reader import HistoryReader, StoredAnswer
+from specchat.history.history_schema import MIGRATIONS, schema_version
+from specchat.history.history_writer import HistoryWriter
 from specchat.host.protocol import request_from_json, request_to_json, totals_from_json
 from specchat.host.wiring import default_components
 from specchat.profile import Profile

@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
+from specchat.history.history_writer import HistoryWriter
 from specchat.host import spawn
-from specchat.host.history_writer import HistoryWriter
 
 
 def mode(path) -> int:

@@ -10,10 +10,10 @@ from threading import Event as Flag
 import pytest
 
 from specchat.chat.events import StepDone
-from specchat.chat.history import HistoryReader
 from specchat.chat.request import Request
-from specchat.chat.step_encoding import unpack_steps
 from specchat.errors import UsageError
+from specchat.history.history_reader import HistoryReader
+from specchat.history.step_encoding import unpack_steps
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import history_path
 from tests.host.conftest import kill_host

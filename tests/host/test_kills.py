@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from specchat.chat.events import Finished
-from specchat.chat.history import HistoryReader
 from specchat.chat.request import Request
+from specchat.history.history_reader import HistoryReader
 from specchat.host.client import Conversation, SessionRequest, connect
 from tests.host.conftest import FAKE_HOST, kill_host
 from tests.host.test_spawn import ROOT, is_alive, until

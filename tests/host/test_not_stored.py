@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from specchat.chat.events import Event, TextDelta
-from specchat.chat.history import HistoryReader
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, UsageError
+from specchat.history.history_reader import HistoryReader
 from specchat.host.client import Conversation, SessionRequest
 from tests.host.conftest import kill_host
 

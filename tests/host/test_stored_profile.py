@@ -2,9 +2,9 @@
 
 import pytest
 
-from specchat.chat.history import Thread
 from specchat.chat.request import Request
-from specchat.host.history_writer import HistoryWriter
+from specchat.history.history_reader import Thread
+from specchat.history.history_writer import HistoryWriter
 from specchat.host.open_sessions import LiveTurn, OpenSessions
 from specchat.host.wiring import default_components
 

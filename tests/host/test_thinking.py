@@ -7,9 +7,9 @@ from contextlib import closing
 import pytest
 
 from specchat.chat.events import Finished, TextDelta, ThinkingDelta, Totals
-from specchat.chat.history import HistoryReader, StoredAnswer, Thread
+from specchat.history.history_reader import HistoryReader, StoredAnswer, Thread
+from specchat.history.history_writer import HistoryWriter
 from specchat.host.event_feed import EventBatcher, PartialAnswer
-from specchat.host.history_writer import HistoryWriter
 from specchat.host.protocol import EVENT_METHODS, event_to_json, events_from_json
 
 EVENTS = [ThinkingDelta("hm"), ThinkingDelta(", so"), TextDelta("It "), TextDelta("is.")]

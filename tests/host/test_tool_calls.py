@@ -8,13 +8,13 @@ from dataclasses import asdict
 import pytest
 
 from specchat.chat.events import Finished, TextDelta, ToolCallDelta, Totals
-from specchat.chat.history import HistoryReader, StoredAnswer, StoredTurn, Thread
 from specchat.chat.request import Request
 from specchat.chat.tools import ToolCall, ToolResult
 from specchat.chat.transcript import Exchange
 from specchat.errors import UsageError
+from specchat.history.history_reader import HistoryReader, StoredAnswer, StoredTurn, Thread
+from specchat.history.history_writer import HistoryWriter
 from specchat.host.event_feed import EventBatcher, PartialAnswer
-from specchat.host.history_writer import HistoryWriter
 from specchat.host.open_sessions import _to_stored_turn
 from specchat.host.protocol import events_from_json, exchange_from_json, request_to_json
 from specchat.host.wiring import _restore_turn

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from specchat.app.chat_state import ChatState
+from specchat.app.command_registry import run_line
+from specchat.app.export import export_conversation
 from specchat.chat.events import TextDelta
-from specchat.chat.history import HistoryReader
-from specchat.chat.history_schema import MIGRATIONS, schema_version
-from specchat.commands.chat_state import ChatState
-from specchat.commands.command_registry import run_line
-from specchat.commands.export import export_conversation
 from specchat.errors import UsageError
+from specchat.history.history_reader import HistoryReader
+from specchat.history.history_schema import MIGRATIONS, schema_version
+from specchat.history.history_writer import HistoryWriter
 from specchat.host.client import Conversation, SessionRequest
-from specchat.host.history_writer import HistoryWriter
 
 SCHEMA_4 = Path(__file__).with_name("history_schema_4.sql")
 

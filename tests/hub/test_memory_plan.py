@@ -34,7 +34,7 @@ from specchat.hub.memory_plan import (
     workspace_bytes,
 )
 from specchat.hub.safetensors_headers import read_architecture, read_config
-from specchat.models.load_options import EMBEDDED
+from specchat.weights.load_options import EMBEDDED
 from tests.heads.published import published
 from tests.processes import modules_after
 
@@ -370,8 +370,8 @@ def test_a_kv_arena_is_counted_as_the_engine_allocates_it(context):
 
 @pytest.mark.parametrize("name", ["target", "draft"])
 def test_the_engine_takes_the_planned_bytes(name):
-    from specchat.models.load import load_model
-    from specchat.models.load_options import LoadOptions
+    from specchat.weights.load import load_model
+    from specchat.weights.load_options import LoadOptions
 
     architecture = read_architecture(EMBEDDED / name)
     model = load_model(EMBEDDED / name, LoadOptions(dtype="bfloat16"))
@@ -382,8 +382,8 @@ def test_the_engine_takes_the_planned_bytes(name):
 
 @pytest.mark.parametrize("quant_format", ["int8", "fp8"])
 def test_the_engine_takes_the_planned_bytes_in_8_bits(quant_format):
-    from specchat.models.load import load_model
-    from specchat.models.load_options import LoadOptions
+    from specchat.weights.load import load_model
+    from specchat.weights.load_options import LoadOptions
 
     model = load_model(EMBEDDED / "target", LoadOptions(dtype="bfloat16", quant_format=quant_format))
     planned = QuantizedModel(read_architecture(EMBEDDED / "target"), quant_format).weight_bytes(kind=CPU)

@@ -17,8 +17,8 @@ from specchat.hub.catalog import CatalogEntry, catalog
 from specchat.hub.pull import check_disk_space, pull
 from specchat.hub.repo_files import RepoListing, hub_file, list_repo_files
 from specchat.hub.safetensors_headers import weight_files
-from specchat.models.fetch import cached_model_folder, fetch_from_hub, needed_files
-from specchat.models.load_options import find_head, find_model
+from specchat.weights.fetch import cached_model_folder, fetch_from_hub, needed_files
+from specchat.weights.load_options import find_head, find_model
 from tests.hub.fake_hub import COMMIT, WEIGHTS, FakeHub, reach, serving
 
 MODEL = "some/model"

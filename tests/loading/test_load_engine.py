@@ -16,8 +16,8 @@ from specchat.drafters.dflash import DFlashDrafter
 from specchat.errors import InputError, ModelError, SpecchatError
 from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import EMBEDDED_HEADS
-from specchat.models.load_options import EMBEDDED
 from specchat.profile import DRAFTERS, Profile
+from specchat.weights.load_options import EMBEDDED
 from tests import tokenizers_at_hand as at_hand
 from tests.engine_answers import measure_answer
 from tests.gguf_models import write_gguf

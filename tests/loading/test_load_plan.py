@@ -14,9 +14,9 @@ from specchat.hub.machine import Device, Machine
 from specchat.loading.drafter_fit import RECOMMEND_HINT, drafters_that_fit
 from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import EMBEDDED_HEADS, ComputeFeatures, check_named_drafters, plan_load
-from specchat.models.gguf_preparation import prepared_gguf
-from specchat.models.load_options import EMBEDDED
 from specchat.profile import Profile
+from specchat.weights.gguf.gguf_preparation import prepared_gguf
+from specchat.weights.load_options import EMBEDDED
 from tests.gguf_models import write_gguf
 from tests.tiny import speaking
 

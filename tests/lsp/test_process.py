@@ -41,7 +41,7 @@ def test_it_answers_before_there_is_an_engine_and_without_a_home(start, fresh_wo
 
 
 def test_it_never_imports_torch():
-    program = "import specchat.editors.lsp.process_lsp, specchat.cli.lsp, sys; print('torch' in sys.modules)"
+    program = "import specchat.lsp.process_lsp, specchat.cli.lsp, sys; print('torch' in sys.modules)"
     imported = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
@@ -52,7 +52,7 @@ def test_it_never_imports_torch():
 def test_what_is_printed_goes_to_the_log(start, world):
     noisy = """
 import os, sys
-import tests.lsp.served, specchat.editors.lsp.server as server
+import tests.lsp.served, specchat.lsp.server as server
 from specchat.cli.main import main
 server.SpecchatLanguageServer.code_actions = lambda self, params: [os.write(2, b"noise"), print("noise")][2:]
 sys.argv[1:] = ["lsp"]

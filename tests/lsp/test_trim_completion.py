@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types
 
-from specchat.editors.lsp.cursor_context import cursor_context, overlapping_chars, trim_completion
-from specchat.editors.lsp.text_documents import Document
+from specchat.lsp.cursor_context import cursor_context, overlapping_chars, trim_completion
+from specchat.lsp.text_documents import Document
 
 
 def place(text: str):

@@ -14,9 +14,9 @@ import pytest
 
 from tests.engine_answers import measure_answer
 from specchat.chat.request import Attachment, Request
-from specchat.chat.retrieve import ContextBudget, gather_context
+from specchat.context.retrieve import ContextBudget, gather_context
 from specchat.cli.main import run
-from specchat.commands.command_registry import ChatState, run_line
+from specchat.app.command_registry import ChatState, run_line
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.plugins.conftest import rediscover

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from specchat.chat.at_names import check_name, find_mentions
+from specchat.context.at_names import check_name, find_mentions
 from specchat.chat.request import Request
-from specchat.chat.retrieve import ContextBudget, gather_context
+from specchat.context.retrieve import ContextBudget, gather_context
 from specchat.cli.main import run
-from specchat.commands.command_registry import ChatState, run_line
+from specchat.app.command_registry import ChatState, run_line
 from specchat.edit.source_text import make_source
 from specchat.edit.syntax_check import check_syntax
 from specchat.errors import BrokenEditError, InputError, PluginError, ProfileError, UsageError
@@ -60,7 +60,7 @@ def hello(name):
     click.echo(f"hello {name}")
 
 def shout(talk, words):
-    from specchat.commands.chat_state import CommandResult
+    from specchat.app.chat_state import CommandResult
     return CommandResult(words.upper())
 
 def mute(talk, words):
@@ -92,7 +92,7 @@ NAMES = ("wild", "raising", "outside", "elsewhere", "greedy", "stranger", "nobod
 
 def load(folder, loading):
     from dataclasses import replace
-    from specchat.models.load import load_model
+    from specchat.weights.load import load_model
     return load_model(folder, replace(loading, backend="builtin"))
 
 def _drafter(propose):

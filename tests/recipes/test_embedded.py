@@ -14,10 +14,10 @@ from specchat.engine.model import FINAL_NORM
 from specchat.forward.batch import RowBatch
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import load_head
-from specchat.models.load import load_model
-from specchat.models.load_options import LoadOptions
 from specchat.train.trainable_llama import ModelShape
 from specchat.train.trainer import TrainingBudget
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
 
 pytestmark = pytest.mark.full
 

@@ -14,9 +14,9 @@ from urllib.parse import urlparse
 import openai
 import pytest
 
-from specchat.chat.history import HistoryReader
 from specchat.fleet.server_client import ServerClient
 from specchat.fleet.server_probe import probe_server
+from specchat.history.history_reader import HistoryReader
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
 from specchat.serve.authorization import AccessPolicy

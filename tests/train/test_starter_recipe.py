@@ -10,10 +10,10 @@ from recipes.starter_heads import acceptance_by_position, batch_loss, batches, l
 from recipes.starter_questions import chat_questions, first_sentence
 from specchat.engine.model import FINAL_NORM
 from specchat.heads.detect import inspect_head
-from specchat.models.load_options import LoadOptions
-from specchat.models.tensor_files import TensorFiles
 from specchat.train.export_weights import export_eagle3
 from specchat.train.frozen_target import FrozenTarget
+from specchat.weights.load_options import LoadOptions
+from specchat.weights.tensor_files import TensorFiles
 from tests.tiny import speaking
 
 PROMPTS = [[5, 9, 7, 30, 12], [40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51], [8] * 30]

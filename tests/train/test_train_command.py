@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from specchat.cli.main import run
-from specchat.models.load_options import EMBEDDED
+from specchat.weights.load_options import EMBEDDED
 from tests.tiny import speaking
 
 

@@ -16,9 +16,6 @@ from specchat.chat.request import Request
 from specchat.errors import ModelError, SpecchatError, UsageError
 from specchat.heads.detect import inspect_head
 from specchat.heads.networks import load_head
-from specchat.models.load import load_model
-from specchat.models.load_options import EMBEDDED, LoadOptions
-from specchat.models.tensor_files import TensorFiles
 from specchat.train import train_head
 from specchat.train.compare_heads import TurnAcceptance, compare_acceptance, measure_acceptance
 from specchat.train.distillation_batches import TrainingData
@@ -41,6 +38,9 @@ from specchat.train.train_head import (
 )
 from specchat.train.trainer import TrainingBudget
 from specchat.train.training_prompts import TrainingPrompt, split_prompts
+from specchat.weights.load import load_model
+from specchat.weights.load_options import EMBEDDED, LoadOptions
+from specchat.weights.tensor_files import TensorFiles
 from tests.tiny import SPEAKING, network, speaking
 from tests.train.forked import run_in_two_processes
 

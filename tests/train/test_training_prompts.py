@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from specchat.chat.history import StoredAnswer, Thread
 from specchat.chat.request import Request
 from specchat.errors import InputError, UsageError
-from specchat.host.history_writer import HistoryWriter
+from specchat.history.history_reader import StoredAnswer, Thread
+from specchat.history.history_writer import HistoryWriter
 from specchat.train.training_prompts import TrainingPrompt, read_training_prompts, split_prompts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from specchat.commands.code_blocks import find_code_blocks
+from specchat.app.code_blocks import find_code_blocks
 from specchat.drawing.glyphs import ASCII, UNICODE
 from specchat.tui.code_block_header import CodeBlockHeader, header_texts
 

@@ -8,8 +8,8 @@ import pytest
 from textual.widget import MountError
 
 from specchat.chat.events import Finished, TextDelta, Totals
-from specchat.chat.history import StoredAnswer, StoredTurn
 from specchat.chat.request import Request
+from specchat.history.history_reader import StoredAnswer, StoredTurn
 from specchat.tui.conversation_presenter import ConversationPresenter, ForScreen
 from specchat.tui.markdown_answer import MarkdownAnswer
 from specchat.tui.picker import Picker

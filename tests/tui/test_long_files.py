@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.commands import part_reader
+from specchat.app import part_reader
 from specchat.host.client import SessionRequest
 
 NARROW = SessionRequest(profile="narrow")  # 512 tokens

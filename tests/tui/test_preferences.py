@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.binding import Binding
 
-from specchat.commands.screen_file import preferences_file, wants_vi_keys
+from specchat.app.screen_file import preferences_file, wants_vi_keys
 from specchat.errors import ProfileError
 from specchat.tui.app import binding_scopes
 from specchat.tui.bottom_area import completions

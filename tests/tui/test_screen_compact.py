@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.commands import compact as compacting
+from specchat.app import compact as compacting
 from specchat.host.client import SessionRequest
 
 

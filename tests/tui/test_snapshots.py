@@ -23,9 +23,9 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
-from specchat.chat.history import StoredAnswer, StoredTurn
 from specchat.chat.request import Attachment, Request
 from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs
+from specchat.history.history_reader import StoredAnswer, StoredTurn
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.conversation_presenter import EngineCrashed
 from specchat.tui.session_list import SessionsScreen

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from specchat.chat.history import StoredAnswer, Thread
 from specchat.drawing.glyphs import ASCII
 from specchat.errors import HostError
+from specchat.history.history_reader import StoredAnswer, Thread
+from specchat.history.history_writer import HistoryWriter
 from specchat.host import spawn
 from specchat.host.client import SessionRequest
-from specchat.host.history_writer import HistoryWriter
 from specchat.tui.picker import Picker
 from tests.host.conftest import kill_host
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from specchat.commands.chat_state import ChatState, CommandResult
+from specchat.app.chat_state import ChatState, CommandResult
 from specchat.errors import InputError, UsageError
 
 MAX_NUMBERS = 10_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from specchat.drafters.registry import DraftingResources
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.tree import DraftTree
-from specchat.models.tokenizer import Tokenizer
+from specchat.text.tokenizer import Tokenizer
 from specchat_counting.sequences import continue_sequence
 
 TAIL_TOKENS = 64  # the end of the text that is searched

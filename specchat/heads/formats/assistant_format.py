@@ -10,8 +10,8 @@ from specchat.errors import ModelError
 from specchat.forward.rope import Rope
 from specchat.heads.formats.head_checkpoint import HeadCheckpoint, require_tensors
 from specchat.heads.spec import ASSISTANT, AssistantConfig, HeadDimensions, HeadSpec
-from specchat.models.llama_families import network_config, rope_config, sliding_window
-from specchat.models.tensor_files import TensorFiles
+from specchat.weights.llama_families import network_config, rope_config, sliding_window
+from specchat.weights.tensor_files import TensorFiles
 
 NAMES = {
     "pre_projection.": "join.",

@@ -22,7 +22,7 @@ from specchat.heads.formats.head_checkpoint import (
     unsupported_layer_reason,
 )
 from specchat.heads.spec import DEFAULT_TRAINED_LENGTH, DFLASH, DFLASH2, DSPARK, BlockConfig, HeadDimensions, HeadSpec
-from specchat.models.tensor_files import TensorFiles
+from specchat.weights.tensor_files import TensorFiles
 
 MARKOV_PARTS = {
     "markov_w1.": "embeddings.",

@@ -24,7 +24,7 @@ from specchat.heads.formats.head_checkpoint import (
     unsupported_layer_reason,
 )
 from specchat.heads.spec import DEFAULT_TRAINED_LENGTH, EAGLE3, PEAGLE, BlockConfig, HeadSpec, Wiring
-from specchat.models.tensor_files import TensorFiles
+from specchat.weights.tensor_files import TensorFiles
 
 MASK_HIDDEN = "mask_hidden"
 TENSOR_NAMES = (

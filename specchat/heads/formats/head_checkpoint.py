@@ -9,7 +9,7 @@ from typing import Any
 from specchat.errors import ModelError
 from specchat.forward.rope import Rope
 from specchat.heads.spec import HeadDimensions
-from specchat.models.tensor_files import TensorFiles
+from specchat.weights.tensor_files import TensorFiles
 
 ATTENTION_PROJECTIONS = tuple(f"{part}_proj" for part in "qkvo")
 

@@ -20,7 +20,7 @@ from specchat.heads.formats.head_checkpoint import (
     unsupported_layer_reason,
 )
 from specchat.heads.spec import DEFAULT_TRAINED_LENGTH, HYDRA, HeadDimensions, HeadSpec
-from specchat.models.tensor_files import TensorFiles
+from specchat.weights.tensor_files import TensorFiles
 
 BLOCK_PATTERN = re.compile(r"hydra_mlp\.(\d+)\.(\d+)\.(linear|res_connection)\.(weight|bias)$")
 LM_HEAD_PATTERN = re.compile(r"hydra_lm_head\.(\d+)(?:\.1)?\.(weight|bias)$")

@@ -6,7 +6,7 @@ from typing import Any
 from specchat.errors import ModelError
 from specchat.heads.formats.head_checkpoint import config_mismatches, require_tensors
 from specchat.heads.spec import HeadDimensions, MlaDimensions
-from specchat.models.tensor_files import TensorFiles
+from specchat.weights.tensor_files import TensorFiles
 
 ATTENTION_PREFIX = "layers.0.self_attn"
 INTERLEAVED_FAMILIES = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2")  # few configs have the key

@@ -5,7 +5,7 @@ import re
 from specchat.errors import ModelError
 from specchat.forward.moe import SIGMOID, SOFTMAX, Routing
 from specchat.heads.formats.head_checkpoint import HeadCheckpoint, require_tensors
-from specchat.models.tensor_files import TensorFiles
+from specchat.weights.tensor_files import TensorFiles
 
 MLP_PREFIX = "layers.0.mlp"
 STACKED_EXPERTS = (f"{MLP_PREFIX}.experts.gate_up_proj", f"{MLP_PREFIX}.experts.down_proj")

@@ -19,8 +19,8 @@ from specchat.heads.formats.head_checkpoint import (
 from specchat.heads.formats.mla_format import is_mla, is_rope_layout_known, mla_dimensions_from_tensors, mla_projections
 from specchat.heads.formats.moe_format import is_moe, routing_from_config, scoring_func_of
 from specchat.heads.spec import MTP, HeadDimensions, HeadSpec, Wiring
-from specchat.models.fp8_checkpoints import SCALE_INV_SUFFIX, Fp8TensorFiles
-from specchat.models.tensor_files import TensorFiles
+from specchat.weights.fp8_checkpoints import SCALE_INV_SUFFIX, Fp8TensorFiles
+from specchat.weights.tensor_files import TensorFiles
 
 LAYER_NAMES = {
     part: f"layers.0.{part}" for part in ("self_attn.", "mlp.", "input_layernorm.", "post_attention_layernorm.")

@@ -1,0 +1,270 @@
+"""Runs one prompt: a question, a slash command or an edit. Runs on the thread of its session."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from acp import RequestError
+from acp.schema import PromptResponse
+
+from specchat.acp import stored_sessions
+from specchat.acp.agent_calls import ToolCallReporter
+from specchat.acp.client_requests import EditorClient, PromptTurn, prompt_response, thought_chunk
+from specchat.acp.prompt_blocks import Prompt, attach_linked_files
+from specchat.acp.session_config import (
+    AGENT_OF_MODE,
+    ASK_MODE,
+    ATTACHED_CODE,
+    AUTO_MODE,
+    EDIT,
+    EDIT_MODE,
+    FIX,
+    FIX_INSTRUCTION,
+    HELP,
+    QUESTION_TEMPLATES,
+    READING_MODES,
+    TOOL_MODES,
+    SessionConfig,
+    available_commands,
+    help_text,
+    parse_slash_command,
+)
+from specchat.acp.stored_calls import log_calls, shown_calls
+from specchat.acp.stored_sessions import (
+    LoggedEdit,
+    ReplayUpdate,
+    attached_edits,
+    log_edit,
+    logged_edits,
+)
+from specchat.acp.turn_reporter import TurnReporter, session_title, stream_answer
+from specchat.app.agent.agent_loop import AgentEvent
+from specchat.app.agent.project_agent import AgentUI, ProjectAgent
+from specchat.app.command_registry import ChatState
+from specchat.app.model_loading import pending_models
+from specchat.chat.events import Event
+from specchat.chat.request import Attachment, Request
+from specchat.context.retrieve import ContextBudget
+from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
+from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
+from specchat.host.client import SessionRequest
+from specchat.profile import SERVER_BACKENDS, load_profile
+
+if TYPE_CHECKING:
+    from specchat.acp.file_edit import FileEdit
+
+log = logging.getLogger(__name__)
+
+CLIENT = "acp"
+
+
+class PromptHandler:
+    def __init__(
+        self,
+        chat: ChatState,
+        session_request: SessionRequest,
+        workspace: WorkspaceRoots,
+        client: EditorClient,
+        config: SessionConfig,
+    ) -> None:
+        self.workspace, self.client, self.conversation = workspace, client, chat.conversation
+        self.config = config
+        self._chat, self._session_request = chat, session_request
+        self._is_named = bool(chat.conversation.name)
+        self._agent = ProjectAgent(chat, workspace, AgentUI())
+
+    def apply_config(self) -> None:
+        """Send the chosen options to the engine. If it refuses them, the next request reports the error."""
+        self._chat.options = replace(self._chat.options, variant=self.config.variant)
+        conversation = self.conversation
+        if (
+            self.config.profile == conversation.profile
+            and self.config.overrides.items() <= self._chat.overrides.items()
+        ):
+            return
+        try:
+            params = SessionRequest(profile=self.config.profile, overrides=self.config.overrides).to_params()
+            session_info = conversation.call(
+                "set_profile", {key: params[key] for key in ("profile", "overrides") if key in params}
+            )
+            conversation.profile = self.config.profile
+            self._chat.overrides = {**self._chat.overrides, **self.config.overrides}
+            if not session_info.get("is_loaded", True):
+                self.client.send_notice(self._loading_notice())
+        except (SpecchatError, ConnectionError):
+            log.warning("the profile could not be changed", exc_info=True)
+
+    def _loading_notice(self) -> str:
+        """What has to be loaded for the chosen options, with sizes."""
+        models = load_profile(self.config.profile).override(self.config.overrides).models
+        if models.backend in SERVER_BACKENDS:
+            return f"The next answer comes from the server at {models.url}."
+        loads = pending_models(models)
+        verb = "is" if len(loads) == 1 else "are"
+        names = " and ".join(load.description for load in loads)
+        return f"{names} {verb} loaded before the next answer; this can take a while."
+
+    def replay(self) -> Sequence[ReplayUpdate]:
+        session, turns = self.conversation.session_id, self.conversation.turns()
+        calls = shown_calls(session, turns, self.workspace)
+        return [*stored_sessions.replay_updates(turns, logged_edits(session), calls)]
+
+    def handle(self, prompt: Prompt, turn: PromptTurn) -> PromptResponse | Exception:
+        """The response to a prompt. Only an unreachable engine or an internal error is an error of the protocol."""
+        reporter = TurnReporter(self.client, turn)
+        try:
+            return self._dispatch(prompt, reporter)
+        except CancelledError:
+            return prompt_response("cancelled")
+        except HostError as error:
+            return RequestError.internal_error({"details": str(error)})
+        except ConnectionError:
+            return RequestError.internal_error({"details": "the engine process disconnected; send the prompt again"})
+        except (SpecchatError, OSError) as error:
+            if turn.cancelled.is_set():
+                return prompt_response("cancelled")
+            reporter.send_text(f"specchat: {error}{self._context_hint(error)}")
+            return prompt_response("end_turn")
+        except Exception as error:  # no prompt may end the process
+            log.exception("a prompt failed")
+            return RequestError.internal_error({"details": f"unexpected {type(error).__name__}; see the log"})
+
+    def _context_hint(self, error: Exception) -> str:
+        """A hint when the conversation, and not the last prompt alone, fills the context window."""
+        if getattr(error, "exit_code", 0) != ContextError.exit_code:
+            return ""
+        count = sum(turn.state != "failed" for turn in self.conversation.turns())
+        if not count:
+            return ""
+        return (
+            f". The prompt also holds the {count} earlier question{'' if count == 1 else 's'} of this conversation: "
+            "start a new session, or remove the last questions with `/undo`, this one first"
+        )
+
+    def _dispatch(self, prompt: Prompt, reporter: TurnReporter) -> PromptResponse:
+        command = parse_slash_command(prompt.text)
+        if command:
+            return self._run_command(*command, prompt, reporter)
+        if self.config.mode not in (ASK_MODE, *TOOL_MODES) and (
+            intent := intent_from_text(prompt.text, prompt.linked_paths, self.workspace)
+        ):
+            return self._run_edit(intent, prompt.text, reporter)
+        return self._run_request(self._make_request(prompt, reporter), reporter)
+
+    def _run_command(self, name: str, argument: str, prompt: Prompt, reporter: TurnReporter) -> PromptResponse:
+        if name == EDIT:
+            return self._run_edit(intent_from_command(argument, self.workspace), prompt.text, reporter)
+        if name == FIX:
+            intent = intent_from_command(f"{argument} {FIX_INSTRUCTION}", self.workspace)
+            return self._run_edit(intent, prompt.text, reporter)
+        if name in QUESTION_TEMPLATES:
+            question = QUESTION_TEMPLATES[name].format(argument or ATTACHED_CODE)
+            return self._run_request(self._make_request(replace(prompt, text=question), reporter), reporter)
+        if name == HELP:
+            reporter.send_text(help_text())
+            return prompt_response("end_turn")
+        if name in ("profile", "variant") and argument:
+            self.config.with_option(name, argument)  # UsageError before anything changes
+        reply = available_commands()[name].run(self._chat, argument)
+        if reply.request:
+            return self._run_request(reply.request, reporter)
+        reporter.send_text(reply.text)
+        self._after_command(name, argument, reporter)
+        return prompt_response("end_turn")
+
+    def _after_command(self, name: str, argument: str, reporter: TurnReporter) -> None:
+        if name == "rename":
+            reporter.send(session_title(argument))
+        if name in ("profile", "variant"):
+            variant, profile = self._chat.options.variant, self.conversation.profile
+            self.config = replace(self.config, variant=variant, profile=profile)
+            reporter.send(*self.config.updates())
+
+    def _run_edit(self, intent: EditIntent, prompt_text: str, reporter: TurnReporter) -> PromptResponse:
+        if self.config.mode in READING_MODES:
+            raise UsageError(f"in mode '{self.config.mode}' no file is changed; choose the mode '{EDIT_MODE}'")
+        # imports the grammars, which most sessions do not need
+        from specchat.acp.file_edit import FileEdit, FileEditSettings
+
+        overrides = {**self._session_request.overrides, **self.config.overrides}
+        session_request = replace(
+            self._session_request, session_id="", profile="edit", overrides=overrides, kind="edit"
+        )
+        window = load_profile(session_request.profile).limits.context
+        settings = FileEditSettings(self.workspace, session_request, window, self.config.mode != AUTO_MODE)
+        file_edit = FileEdit(intent, settings, reporter)
+        try:
+            return file_edit.run()
+        except SpecchatError as error:
+            file_edit.message = f"specchat: {error}"
+            raise
+        finally:
+            self._log_edit(prompt_text, file_edit, reporter)
+            if file_edit.allows_always:
+                self.config = replace(self.config, mode=AUTO_MODE)
+                reporter.send(*self.config.updates())
+
+    def _log_edit(self, prompt_text: str, file_edit: FileEdit, reporter: TurnReporter) -> None:
+        """Store the edit for the replay. A failure here does not affect the edit."""
+        tool_call = file_edit.tool_call
+        logged = tool_call.model_dump(mode="json", by_alias=True, exclude_none=True) if tool_call else None
+        try:
+            turns = self.conversation.turns()
+            if not turns:
+                self.conversation.call("store_session", {"name": prompt_text})
+            last = turns[-1].id if turns else ""
+            log_edit(self.conversation.session_id, LoggedEdit(last, prompt_text, file_edit.message, logged))
+            self._send_title(reporter)
+        except (SpecchatError, ConnectionError):
+            log.warning("an edit is missing in the log", exc_info=True)
+
+    def _make_request(self, prompt: Prompt, reporter: TurnReporter) -> Request:
+        """The request with its files; files that could not be read are reported."""
+        read_buffer = partial(self.client.read_file, reporter.turn)
+        prompt = attach_linked_files(prompt, self._window_tokens, read_buffer)
+        if prompt.notices:
+            reporter.send(thought_chunk("\n".join(prompt.notices) + "\n"))
+        files = (*self._edits_since_last_turn(), *prompt.attachments)
+        request = Request(prompt.text, files, variant=self._chat.options.variant, answer_format=prompt.structure)
+        request.check_size(self._window_tokens)
+        return request
+
+    def _edits_since_last_turn(self) -> list[Attachment]:
+        """The edits that the conversation does not hold yet."""
+        edits = logged_edits(self.conversation.session_id)
+        turns = self.conversation.turns() if edits else ()
+        budget = ContextBudget.of_window(self._window_tokens).total_characters // 2
+        return attached_edits(edits, turns[-1].id if turns else "", budget)
+
+    @property
+    def _window_tokens(self) -> int:
+        return load_profile(self.conversation.profile).limits.context
+
+    def _run_request(self, request: Request, reporter: TurnReporter) -> PromptResponse:
+        calls = ToolCallReporter(reporter, self.workspace)
+        self._agent.ui, self._agent.mode = calls.ui, AGENT_OF_MODE.get(self.config.mode, "")
+        events = self._forward_events(self._agent.ask(request, reporter.turn.cancelled), calls)
+        try:
+            response = stream_answer(events, reporter, self._window_tokens)
+        finally:
+            log_calls(self.conversation.session_id, calls.shown.values())
+        self._send_title(reporter)
+        return response
+
+    def _send_title(self, reporter: TurnReporter) -> None:
+        if not self._is_named:
+            self._is_named = True
+            reporter.send(session_title(str(self.conversation.call("subscribe")["name"])))
+
+    def _forward_events(self, events: Iterator[Event | AgentEvent], calls: ToolCallReporter) -> Iterator[Event]:
+        for event in events:
+            if isinstance(event, AgentEvent):
+                calls.on_event(event)
+                continue
+            self._chat.on_event(event)
+            yield event

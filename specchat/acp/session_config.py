@@ -1,0 +1,185 @@
+"""What the user chooses in the editor's own menus: slash commands, mode, model, profile, drafter.
+
+Old editors support modes only, new ones options; the mode appears in both. The commands are the shared ones that make
+sense in an editor, and `/edit` and `/fix`. Those that switch the conversation are excluded: the editor does this itself
+and would show the wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from acp import schema
+from acp.schema import AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate, UnstructuredCommandInput
+
+from specchat.app.command_registry import COMMAND_PATTERN, COMMANDS, Command, conversation_commands
+from specchat.errors import UsageError
+from specchat.hub.runnable_models import RunnableModel
+from specchat.profile import AGENT_OFF, AGENT_ON, AGENT_PLAN, all_drafters, load_profile, profile_names
+
+ASK_MODE, EDIT_MODE, AUTO_MODE, AGENT_MODE, PLAN_MODE = "ask", "edit", "auto", "agent", "plan"
+MODES: Mapping[str, str] = {
+    ASK_MODE: "Answers only; changes no file.",
+    EDIT_MODE: "Edits files on request, after you permit the diff.",
+    AUTO_MODE: "Edits files on request, without asking for permission.",
+    AGENT_MODE: "Uses tools in the project, after you permit each change and command.",
+    PLAN_MODE: "Uses the tools that only read, and answers with a plan.",
+}
+READING_MODES, TOOL_MODES = (ASK_MODE, PLAN_MODE), (AGENT_MODE, PLAN_MODE)
+AGENT_OF_MODE: Mapping[str, str] = {
+    ASK_MODE: AGENT_OFF,
+    AGENT_MODE: AGENT_ON,
+    PLAN_MODE: AGENT_PLAN,
+}  # else the profile
+PROFILE_DEFAULT = "profile"  # the option value for "as the profile says"
+EDIT = "edit"
+EDIT_ARGUMENTS, EDIT_HELP = "FILE[:FIRST-LAST] INSTRUCTION", "rewrite a file by instruction; shows the diff first"
+SHARED_COMMANDS = (
+    "retry",
+    "undo",
+    "show",
+    "rename",
+    "profile",
+    "variant",
+    "temperature",
+    "seed",
+    "think",
+    "stats",
+    "why",
+)
+HELP = "help"
+FIX, FIX_INSTRUCTION = "fix", "fix the mistakes in it"
+FIX_ARGUMENTS, FIX_HELP = "FILE[:FIRST-LAST]", f"same as /{EDIT} with '{FIX_INSTRUCTION}'"
+QUESTION_TEMPLATES: Mapping[str, str] = {"explain": "Explain {}.", "test": "Write tests for {}."}
+ATTACHED_CODE = "the attached code"  # the default argument
+
+
+@dataclass(frozen=True)
+class SessionConfig:
+    """The options of one session. `variant` is None and `model` "" while the profile decides."""
+
+    profile: str
+    mode: str = EDIT_MODE
+    variant: str | None = None
+    model: str = ""
+    runnable: tuple[RunnableModel, ...] = ()  # the models on this disk that can answer here
+
+    def with_option(self, option: str, value: str) -> SessionConfig:
+        """A copy with one option changed; UsageError for an invalid option or value."""
+        match option:
+            case "mode":
+                return replace(self, mode=_checked_choice(value, MODES, "mode"))
+            case "model":
+                _checked_choice(value, self._models, "model")
+                return replace(self, model=value)
+            case "profile":
+                load_profile(value)
+                return replace(self, profile=value)
+            case "variant":
+                _checked_choice(value, [PROFILE_DEFAULT, *all_drafters()], "variant")
+                return replace(self, variant=None if value == PROFILE_DEFAULT else value)
+            case _:
+                raise UsageError(f"there is no option {option!r}")
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """The settings that choose the model; none while the profile decides."""
+        if not self.model:
+            return {}
+        weights = next((each.weights for each in self.runnable if each.name == self.model), "")
+        return {
+            "models.target": self.model,
+            "models.weights": weights or load_profile(self.profile).models.weights,
+        }
+
+    @property
+    def _target(self) -> str:
+        return self.model or load_profile(self.profile).models.target
+
+    @property
+    def _models(self) -> dict[str, str]:
+        """The choices with what they are; the model in use is one of them in any case."""
+        return {self._target: ""} | {each.name: each.description for each in self.runnable}
+
+    def updates(self) -> tuple[schema.CurrentModeUpdate, schema.ConfigOptionUpdate]:
+        return (
+            schema.CurrentModeUpdate(session_update="current_mode_update", current_mode_id=self.mode),
+            schema.ConfigOptionUpdate(session_update="config_option_update", config_options=[*self.options()]),
+        )
+
+    def modes(self) -> schema.SessionModeState:
+        """The modes, for editors without session options."""
+        modes = [schema.SessionMode(id=id, name=id.capitalize(), description=text) for id, text in MODES.items()]
+        return schema.SessionModeState(current_mode_id=self.mode, available_modes=modes)
+
+    def options(self) -> list[schema.SessionConfigOptionSelect]:
+        profiles = dict.fromkeys(sorted({*profile_names(), self.profile}), "")
+        variants = {PROFILE_DEFAULT: "As the profile says."} | {
+            name: each.description for name, each in all_drafters().items()
+        }
+        variant = self.variant or PROFILE_DEFAULT
+        return [
+            _select_option("mode", "Mode", "mode", self.mode, MODES),
+            _select_option("model", "Model", "model", self._target, self._models),
+            _select_option("profile", "Profile", "model_config", self.profile, profiles),
+            _select_option("variant", "Drafter", "model_config", variant, variants),
+        ]
+
+
+def _select_option(
+    id: str, name: str, category: str, value: str, choices: Mapping[str, str]
+) -> schema.SessionConfigOptionSelect:
+    options = [
+        schema.SessionConfigSelectOption(value=each, name=each, description=what) for each, what in choices.items()
+    ]
+    return schema.SessionConfigOptionSelect.model_validate(
+        {"id": id, "name": name, "type": "select", "category": category, "current_value": value, "options": options}
+    )
+
+
+def _checked_choice(value: str, choices: Sequence[str] | Mapping[str, str], what: str) -> str:
+    if value not in choices:
+        raise UsageError(f"there is no {what} {value!r}; available: {', '.join(choices)}")
+    return value
+
+
+def available_commands() -> Mapping[str, Command]:
+    reserved = {EDIT, FIX, *QUESTION_TEMPLATES}
+    return {
+        name: command
+        for name, command in conversation_commands(reserved).items()
+        if name in SHARED_COMMANDS or name not in COMMANDS
+    }
+
+
+def parse_slash_command(text: str) -> tuple[str, str] | None:
+    """The name and the argument of a command; None for a question, including unknown commands."""
+    match = COMMAND_PATTERN.match(text)
+    if match is None or match["name"] not in {HELP, EDIT, FIX, *QUESTION_TEMPLATES, *available_commands()}:
+        return None
+    return match["name"], (match["argument"] or "").strip()
+
+
+def help_text() -> str:
+    commands = _all_commands().items()
+    return "\n".join(f"- `{f'/{name} {arguments}'.rstrip()}`: {text}" for name, (arguments, text) in commands)
+
+
+def commands_update() -> AvailableCommandsUpdate:
+    commands = [
+        AvailableCommand(name=name, description=what, input=_command_input(arguments))
+        for name, (arguments, what) in _all_commands().items()
+    ]
+    return AvailableCommandsUpdate(session_update="available_commands_update", available_commands=commands)
+
+
+def _all_commands() -> dict[str, tuple[str, str]]:
+    shared = {name: (command.arguments, command.help) for name, command in available_commands().items()}
+    questions = {name: ("[WHAT]", f"ask: '{text.format('…')}'") for name, text in QUESTION_TEMPLATES.items()}
+    edits = {EDIT: (EDIT_ARGUMENTS, EDIT_HELP), FIX: (FIX_ARGUMENTS, FIX_HELP)}
+    return {HELP: ("", COMMANDS[HELP].help), **edits, **questions, **shared}
+
+
+def _command_input(arguments: str) -> AvailableCommandInput | None:
+    return AvailableCommandInput(root=UnstructuredCommandInput(hint=arguments)) if arguments else None

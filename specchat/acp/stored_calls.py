@@ -1,0 +1,75 @@
+"""The tool calls of a conversation as an editor shows them again: title, kind, files, diff and result.
+
+The history holds calls and their results; what an editor was shown beside them is stored here. A call of another front
+end is made from the history alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from acp.schema import FileEditToolCallContent, ToolCallLocation, ToolCallStart
+
+from specchat.acp.client_requests import text_content, tool_call_start
+from specchat.acp.session_log import SessionLog
+from specchat.app.agent.call_lines import call_kind, short
+from specchat.chat.tools import ToolCall
+from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.history.history_reader import StoredTurn
+
+MAX_CALL_BYTES = 2**20  # a larger call is stored without its diff
+CALL_LOG = SessionLog("acp-calls", max_lines=200)
+
+
+def log_calls(session: str, calls: Iterable[ToolCallStart]) -> None:
+    """Store calls in their last state; one that has not ended counts as failed."""
+    if lines := [_to_line(call) for call in calls]:
+        CALL_LOG.append(session, *lines)
+
+
+def shown_calls(session: str, turns: Sequence[StoredTurn], workspace: WorkspaceRoots) -> Mapping[str, ToolCallStart]:
+    """All calls of these turns by their ids."""
+    results = {str(each.get("call_id")): each for turn in turns for each in turn.request.get("tool_results") or ()}
+    made = (_from_history(call, results.get(call.id), workspace) for turn in turns for call in turn.answer.tool_calls)
+    return {call.tool_call_id: call for call in (*made, *_logged_calls(session))}
+
+
+def _logged_calls(session: str) -> Iterator[ToolCallStart]:
+    for line in CALL_LOG.lines(session):
+        try:
+            yield ToolCallStart.model_validate_json(line)
+        except ValueError:  # a line of another version, or half a line
+            continue
+
+
+def _to_line(call: ToolCallStart) -> str:
+    if call.status != "completed":
+        call = call.model_copy(update={"status": "failed"})
+    line = call.model_dump_json(by_alias=True, exclude_none=True)
+    if len(line) > MAX_CALL_BYTES:
+        content = [each for each in call.content or () if not isinstance(each, FileEditToolCallContent)]
+        line = call.model_copy(update={"content": content}).model_dump_json(by_alias=True, exclude_none=True)
+    return line
+
+
+def _from_history(call: ToolCall, result: Mapping[str, Any] | None, workspace: WorkspaceRoots) -> ToolCallStart:
+    shown = tool_call_start(call.id, short(f"{call.name} {call.arguments}"), call_kind(call))
+    shown.status = "completed" if result and not result.get("is_error") else "failed"
+    if result:
+        shown.content = [text_content(str(result.get("text", "")))]
+    if path := _path_in(call.arguments):
+        shown.locations = [ToolCallLocation(path=str(workspace.path_of(path)))]
+    return shown
+
+
+def _path_in(arguments: str) -> str:
+    try:
+        match json.loads(arguments):
+            case {"path": str(path)}:
+                return path
+            case _:
+                return ""
+    except (ValueError, RecursionError):
+        return ""

@@ -1,0 +1,130 @@
+"""Translates the engine events of one prompt into updates for the editor, and its end into a response."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from acp.schema import PromptResponse, SessionInfoUpdate, UsageUpdate
+
+from specchat.acp.client_requests import (
+    EditorClient,
+    PromptTurn,
+    StopReason,
+    answer_chunks,
+    prompt_response,
+    speculation_stats,
+    thought_chunk,
+    thought_chunks,
+    tool_call_end,
+    tool_call_progress,
+    tool_call_start,
+)
+from specchat.chat.events import (
+    REPETITION,
+    TOOL_CALLS,
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    Notice,
+    TextDelta,
+    ThinkingDelta,
+    Totals,
+)
+from specchat.errors import HostError, error_with_exit_code
+
+STOP_REASONS: dict[str, StopReason] = {
+    "stop": "end_turn", "length": "max_tokens", REPETITION: "max_tokens", "cancelled": "cancelled",
+    TOOL_CALLS: "end_turn",  # the calls were the last of the loop
+}  # fmt: skip
+
+PERCENT_STEP = 10  # of the progress that is shown
+
+
+@dataclass
+class TurnReporter:
+    """Sends the updates of one turn. Every started tool call is also ended."""
+
+    client: EditorClient
+    turn: PromptTurn
+    message_id: str = field(default_factory=lambda: uuid4().hex)
+    _loading_id: str = ""  # of the open tool call, "" for none
+    _loading_count: int = 0
+    _loading_title: str = ""  # the last one that was sent
+
+    def send(self, *updates: Any) -> None:
+        self.client.send_updates(self.turn, *updates)
+
+    def send_text(self, text: str) -> None:
+        self.send(*answer_chunks(text, self.message_id))
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, LoadingProgress):
+            self._on_loading(event)
+            return
+        self.end_loading(is_done=not isinstance(event, Failed))
+        if isinstance(event, TextDelta):
+            self.send_text(event.text)
+        elif isinstance(event, ThinkingDelta):
+            self.send(*thought_chunks(event.text))
+        elif isinstance(event, Notice):
+            self.send(thought_chunk(f"{event.text}\n"))
+        elif isinstance(event, Finished) and event.explanation:
+            self.send(thought_chunk(f"{event.explanation}\n"))
+
+    def end_loading(self, *, is_done: bool) -> None:
+        if self._loading_id:
+            self.send(tool_call_end(self._loading_id, is_done=is_done))
+            self._loading_id = ""
+
+    def _on_loading(self, event: LoadingProgress) -> None:
+        title = _loading_title(event)
+        if not self._loading_id:
+            self._loading_count += 1
+            self._loading_id = f"loading-{self.message_id[:8]}-{self._loading_count}"
+            self.send(tool_call_start(self._loading_id, title, "other"))
+        elif title != self._loading_title:
+            self.send(tool_call_progress(self._loading_id, title))
+        self._loading_title = title
+
+
+def _loading_title(event: LoadingProgress) -> str:
+    """What is loaded and how far that is, in steps, because each title is a message to the editor."""
+    text = f"{event.text[0].upper()}{event.text[1:]}".rstrip("…")
+    percent = 100 * event.done // event.total // PERCENT_STEP * PERCENT_STEP if event.total else 0
+    return f"{text} ({percent} %)" if percent and not event.preparation else text
+
+
+def stream_answer(events: Iterable[Event], reporter: TurnReporter, window_tokens: int) -> PromptResponse:
+    """Forward all events. A model error is raised with its exit code, a dead engine process as HostError."""
+    last_event: Event | None = None
+    try:
+        for event in events:
+            reporter.on_event(event)
+            last_event = event
+    finally:
+        with suppress(ConnectionError):
+            reporter.end_loading(is_done=False)
+    match last_event:
+        case Finished(finish_reason=reason, totals=totals):
+            send_usage(reporter, totals, window_tokens)
+            return prompt_response(STOP_REASONS[reason], totals)
+        case Failed(message=message, exit_code=HostError.exit_code) if message.startswith("the engine process"):
+            raise HostError(message)
+        case Failed(message=message, exit_code=code):
+            raise error_with_exit_code(message, code)
+        case _:
+            raise HostError("the answer did not end")
+
+
+def send_usage(reporter: TurnReporter, totals: Totals, window_tokens: int) -> None:
+    used = totals.prompt_tokens + totals.completion_tokens
+    meta = {"specchat": dict(speculation_stats(totals))}
+    update = UsageUpdate(session_update="usage_update", used=used, size=max(window_tokens, used), field_meta=meta)
+    reporter.send(update)
+
+
+def session_title(name: str) -> SessionInfoUpdate:
+    return SessionInfoUpdate(session_update="session_info_update", title=name)

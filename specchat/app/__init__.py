@@ -1,0 +1,20 @@
+"""What every front end offers: slash commands, notices, file edits, export, tools that the model calls.
+
+Plugins import this package. It draws nothing and imports no torch.
+
+    chat_state.py        the state of a conversation in a front end, and the result of a command
+    command_registry.py  the table of slash commands, and what each does
+    chat_settings.py     /model, /system, /temperature and the other keys of a profile that a chat may change
+    summarize.py         /summarize: a question about all of a file
+    part_reader.py       files that do not fit the context window: read in parts, which notes replace
+    compact.py           /compact: continue in a copy that begins with a summary
+    export.py            /export: Markdown and JSON
+    model_loading.py     /profile: the models that a change would load, as a question
+    inspect_text.py      /inspect: the tokens of an answer by drafter, as text, in the colours of the TUI
+    notices.py           lines after an answer: another drafter, a full context
+    code_blocks.py       the code blocks of an answer
+    screen_file.py       `screen.toml`: where it is, and its switches
+    file_edits.py        /edit, /apply and /undo
+    agent/               the agent: tools that the model calls while it answers
+    mcp/                 tools, prompts and resources of MCP servers
+"""

@@ -1,0 +1,17 @@
+"""Tools that the model calls while it answers, with the consent of the user. Front ends import it; no torch, no screen.
+
+    agent_tool.py     the interface of a tool: what it does, its effect, its outcome
+    agent_loop.py     answer, calls, consent, results, and the next answer
+    project_agent.py  what a front end asks in the place of the chat
+    instructions.py   what the model reads first: a few sentences and AGENTS.md
+    call_lines.py     a call and its outcome in one line
+    consent.py        whether a call may run: rules, and the question to the user
+    project_files.py  paths inside the project, read without surprises
+    read_tools.py     read, list and search; python_search.py where ripgrep is not installed
+    change_tools.py   edit and write; rewrite.py asks the model for the new text of an edit
+    run_tool.py       run; run_command.py runs a command with its limits
+    tool_schemas.py   the check of arguments that a model wrote
+    bounded_text.py   the beginning and the end of a text that may be endless
+
+Further tools (of MCP servers, of an editor) are further `AgentTool`s in the list that a front end passes on.
+"""

@@ -1,0 +1,212 @@
+"""Tools that change files: `edit` rewrites a file or some of its lines, `write` sets the whole text.
+
+An edit is a rewrite by the model at the speed of copying (`edit/edit_task.py`), or new lines in the place of old ones.
+So there is no old text that must be repeated exactly. Every write goes through the undo store. Where an editor has the
+file, the change is one of its text, saved or not, and the editor writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specchat.app.agent.agent_tool import Effect, PlannedChange, ToolOutcome
+from specchat.app.agent.project_files import ProjectFiles, subject_path
+from specchat.app.agent.tool_schemas import schema_text
+from specchat.chat.tools import Tool
+from specchat.edit.atomic_write import Replacement, check_writable, read_content
+from specchat.edit.edit_plan import Region, replace_region
+from specchat.edit.hunks import diff_hunks, split_lines
+from specchat.edit.source_text import Source
+from specchat.edit.syntax_check import check_syntax
+from specchat.edit.undo_store import apply_edit, record_edit, user_undo_store
+from specchat.errors import FileChangedError, InputError, NoChangeError, SpecchatError, UsageError
+
+Rewrite = Callable[[Source, str, Region | None, threading.Event], str]  # the new text of a source, by an instruction
+NO_CHANGE = "the file has this text already; nothing to change"
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A new text for one file."""
+
+    files: ProjectFiles
+    file: Path
+    source: Source
+    new: str
+    is_new_file: bool
+    instruction: str
+
+    @property
+    def path(self) -> str:
+        return self.source.name
+
+    @property
+    def old(self) -> str | None:
+        return None if self.is_new_file else self.source.text
+
+    def apply(self) -> ToolOutcome:
+        try:
+            if self.files.buffers:
+                self._check_unchanged()
+            how = self._write_by_editor() if self.files.are_written_by_editor else self._write()
+        except (SpecchatError, OSError) as error:
+            return ToolOutcome(str(error), is_error=True)
+        count = len(diff_hunks(self.source.text, self.new))
+        what = "created" if self.is_new_file else f"{count} change{'' if count == 1 else 's'} written"
+        return ToolOutcome(f"{self.path}: {what} ({how})")
+
+    def _check_unchanged(self) -> None:
+        is_there = self.is_new_file and os.path.lexists(self.file)
+        if is_there or self.files.read_to_change(self.file).raw != self.source.raw:
+            raise FileChangedError(f"{self.path}: was changed meanwhile; nothing is written, read it again")
+
+    @property
+    def _old(self) -> bytes | None:
+        return None if self.is_new_file else self.source.raw
+
+    def _write(self) -> str:
+        replacement = Replacement(self.file, self._old, self.source.encode(self.new))
+        return f"edit {apply_edit(user_undo_store(), self.instruction, [replacement]).number}"
+
+    def _write_by_editor(self) -> str:
+        """Undo restores the text that the editor had, if the editor saves; it may keep the change in its buffer."""
+        saved = read_content(self.file)
+        self.files.write_by_editor(self.file, self.source.encode(self.new).decode(self.source.codec))
+        now = read_content(self.file)
+        if now == saved:
+            return "in the editor, which has not saved it"
+        replacement = Replacement(self.file, self._old, now)
+        return f"edit {record_edit(user_undo_store(), self.instruction, [replacement]).number}"
+
+
+def _planned(work: Callable[[], FileChange]) -> FileChange | ToolOutcome:
+    try:
+        return work()
+    except NoChangeError as error:
+        return ToolOutcome(str(error))
+    except SpecchatError as error:
+        return ToolOutcome(str(error), is_error=True)
+    except OSError as error:
+        return ToolOutcome(f"cannot be changed: {error.strerror}", is_error=True)
+
+
+def _applied(planned: PlannedChange | ToolOutcome) -> ToolOutcome:
+    return planned if isinstance(planned, ToolOutcome) else planned.apply()
+
+
+@dataclass(frozen=True)
+class WriteTool:
+    files: ProjectFiles
+    effect: Effect = Effect.WRITE
+    tool: Tool = Tool(
+        "write",
+        "Create a text file, or replace the whole text of one. For a change in a part of a file, use edit.",
+        schema_text({"path": {"type": "string"}, "content": {"type": "string"}}, "path", "content"),
+    )
+
+    def describe(self, arguments: Mapping[str, Any]) -> str:
+        return f"write {arguments['path']}"
+
+    def subject(self, arguments: Mapping[str, Any]) -> str:
+        return subject_path(self.files, arguments["path"])
+
+    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> PlannedChange | ToolOutcome:
+        return _planned(lambda: self._change(arguments["path"], arguments["content"]))
+
+    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
+        return _applied(self.plan(arguments, cancelled))
+
+    def _change(self, name: str, content: str) -> FileChange:
+        path, is_new, source = _open(self.files, name)
+        new = source.with_original_ending(content.replace("\r\n", "\n")) if not is_new else content
+        if "\0" in new:
+            raise InputError(f"{source.name}: the new text has a NUL character, so it is no text")
+        if not is_new and new == source.text:
+            raise NoChangeError(f"{source.name}: {NO_CHANGE}")
+        instruction = f"agent: {'create' if is_new else 'write'} {source.name}"
+        return FileChange(self.files, path, source, new, is_new, instruction)
+
+
+@dataclass(frozen=True)
+class EditTool:
+    files: ProjectFiles
+    rewrite: Rewrite
+    effect: Effect = Effect.WRITE
+    tool: Tool = Tool(
+        "edit",
+        "Change a text file. Either say in `instruction` what is to change and the file is rewritten so, or give "
+        "`new_text` for the lines first_line to last_line. No old text has to be repeated.",
+        schema_text(
+            {
+                "path": {"type": "string"},
+                "instruction": {"type": "string", "description": "what is to change, with every name and value"},
+                "first_line": {"type": "integer", "minimum": 1, "description": "only lines from here"},
+                "last_line": {"type": "integer", "minimum": 1, "description": "only lines up to here"},
+                "new_text": {"type": "string", "description": "the new lines, in the place of an instruction"},
+            },
+            "path",
+        ),
+    )
+
+    def describe(self, arguments: Mapping[str, Any]) -> str:
+        lines = f":{arguments['first_line']}-{arguments.get('last_line', '')}" if "first_line" in arguments else ""
+        how = arguments.get("instruction", "")
+        return f"edit {arguments['path']}{lines}{f': {how}' if how else ''}"
+
+    def subject(self, arguments: Mapping[str, Any]) -> str:
+        return subject_path(self.files, arguments["path"])
+
+    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> PlannedChange | ToolOutcome:
+        return _planned(lambda: self._change(arguments, cancelled))
+
+    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
+        return _applied(self.plan(arguments, cancelled))
+
+    def _change(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> FileChange:
+        path, is_new, source = _open(self.files, arguments["path"])
+        if is_new:
+            raise InputError(f"{source.name}: no such file; write creates one")
+        instruction, new_text = arguments.get("instruction", "").strip(), arguments.get("new_text")
+        if bool(instruction) == (new_text is not None):
+            raise UsageError("edit needs an instruction, or new_text, and not both")
+        region = _region(arguments, source)
+        if new_text is None:
+            new = self.rewrite(source, instruction, region, cancelled)
+        else:
+            new_text = new_text.replace("\r\n", "\n")
+            new = _with_lines(source, region, new_text) if region else source.with_original_ending(new_text)
+            check_syntax(source, new)
+        if new == source.text:
+            raise NoChangeError(f"{source.name}: {NO_CHANGE}")
+        return FileChange(self.files, path, source, new, False, f"agent: {self.describe(arguments)}")
+
+
+def _open(files: ProjectFiles, name: str) -> tuple[Path, bool, Source]:
+    """The path of a file that may be written, whether it is new, and its text."""
+    path = files.writable_path_of(name)
+    is_new = not path.exists()
+    if not is_new and not files.are_written_by_editor:
+        check_writable(path)
+    return path, is_new, files.read_to_change(path)
+
+
+def _region(arguments: Mapping[str, Any], source: Source) -> Region | None:
+    if "first_line" not in arguments and "last_line" not in arguments:
+        return None
+    count, first = max(1, len(split_lines(source.text))), int(arguments.get("first_line", 1))
+    if first > count:
+        raise InputError(f"{source.name}: has {count} lines, so none from line {first}")
+    return Region(first, min(int(arguments.get("last_line", count)), count))
+
+
+def _with_lines(source: Source, region: Region, new: str) -> str:
+    """The whole text with new lines; an empty text removes the old ones."""
+    if new:
+        return source.with_original_ending(replace_region(source.text, region, new))
+    lines = split_lines(source.text)
+    return "".join([*lines[: region.first - 1], *lines[region.last :]])

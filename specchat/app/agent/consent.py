@@ -1,0 +1,155 @@
+"""Whether a call may run: the one place that decides it, and it asks the user, not the model.
+
+Reading inside the project needs no consent. Everything else runs only if the user says so: now, for this session, by an
+option, or by a rule of the profile or of a trusted project file. A rule is `TOOL`, or `TOOL:PATTERN` where the pattern
+is about the command of `run` or the path of a file. Rules that deny come first. In plan mode only reading is allowed.
+What a file, a tool or the model says is never looked at here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from specchat.app.agent.agent_tool import AgentTool, Effect, PlannedChange, ScopedTool
+from specchat.chat.tools import ToolCall
+
+# With one of these a command is more than one program with arguments, so "pytest*" must not cover "pytest; rm -r .".
+SHELL_CHARACTERS = re.compile(r"[;&|<>`$(){}\n\r%^\\]")
+WILDCARDS = re.compile(r"[*?\[]")
+
+
+class Answer(Enum):
+    """What the user says to a call."""
+
+    ONCE = "once"
+    ALWAYS = "always"  # in this session: this tool, and of `run` this command
+    NO = "no"  # the model is told and goes on
+    STOP = "stop"  # no, and the model does not go on
+
+
+@dataclass(frozen=True)
+class ConsentQuestion:
+    """What the user decides about. `summary` is one line; `change` is shown as a diff before it is written."""
+
+    call: ToolCall
+    effect: Effect
+    summary: str
+    always: str  # what ALWAYS will cover, in words
+    change: PlannedChange | None = None
+
+
+AskConsent = Callable[[ConsentQuestion], Answer]
+
+
+@dataclass(frozen=True)
+class Rule:
+    tool: str
+    pattern: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Rule:
+        tool, _, pattern = text.strip().partition(":")
+        return cls(tool.strip(), pattern.strip())
+
+    def matches(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
+        """Whether the rule is about this call. For an EXTERNAL tool the whole text is the pattern of its name."""
+        if tool.effect is Effect.EXTERNAL:
+            text = f"{self.tool}:{self.pattern}" if self.pattern else self.tool
+            return fnmatchcase(tool.tool.name, text)
+        if self.tool != tool.tool.name:
+            return False
+        return not self.pattern or fnmatchcase(subject_of(tool, arguments), self.pattern)
+
+    def allows(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
+        """Whether it matches, and a pattern of commands does not cover more than it seems to."""
+        is_pattern = tool.effect is Effect.EXECUTE and WILDCARDS.search(self.pattern)
+        is_compound = bool(is_pattern) and bool(SHELL_CHARACTERS.search(subject_of(tool, arguments)))
+        return self.matches(tool, arguments) and not is_compound
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the user decided beforehand."""
+
+    allow: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+    is_read_only: bool = False
+
+    @classmethod
+    def parse(cls, allow: Iterable[str], deny: Iterable[str] = (), *, is_read_only: bool = False) -> Rules:
+        return cls(tuple(map(Rule.parse, allow)), tuple(map(Rule.parse, deny)), is_read_only)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why a call does not run, for the model. `ends`: the user wants no further calls."""
+
+    text: str
+    ends: bool = False
+
+
+@dataclass
+class Consent:
+    """The decisions of one session; `ask` is None where no person can be asked."""
+
+    rules: Rules = Rules()
+    ask: AskConsent | None = None
+    _always: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def refusal(self, tool: AgentTool, arguments: Mapping[str, Any]) -> Refused | None:
+        """Why this call cannot run whatever the user says now; None when it may be asked about or needs no consent."""
+        name = tool.tool.name
+        if any(rule.matches(tool, arguments) for rule in self.rules.deny):
+            return Refused(f"{name}: a rule of the user denies this call")
+        if tool.effect is Effect.READ:
+            return None
+        if self.rules.is_read_only:
+            return Refused(f"{name}: not in plan mode, which only reads; describe what you would do")
+        if not self.ask and not self._is_allowed(tool, arguments):
+            return Refused(f"{name}: needs the consent of the user, who cannot be asked here; --allow {name} gives it")
+        return None
+
+    def decide(
+        self, call: ToolCall, tool: AgentTool, arguments: Mapping[str, Any], change: PlannedChange | None = None
+    ) -> Refused | None:
+        """None when the call may run now; it asks the user if that is not settled yet."""
+        if refused := self.refusal(tool, arguments):
+            return refused
+        if tool.effect is Effect.READ or self._is_allowed(tool, arguments):
+            return None
+        assert self.ask
+        scope = _scope(tool, arguments)
+        answer = self.ask(ConsentQuestion(call, tool.effect, tool.describe(arguments), _scope_text(scope), change))
+        match answer:
+            case Answer.ONCE:
+                return None
+            case Answer.ALWAYS:
+                self._always.add(scope)
+                return None
+            case Answer.NO:
+                return Refused(f"{tool.tool.name}: the user declined this call; do not repeat it")
+            case Answer.STOP:
+                return Refused(f"{tool.tool.name}: the user declined this call and stopped the work", ends=True)
+
+    def _is_allowed(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
+        return _scope(tool, arguments) in self._always or any(rule.allows(tool, arguments) for rule in self.rules.allow)
+
+
+def subject_of(tool: AgentTool, arguments: Mapping[str, Any]) -> str:
+    """What patterns are about; "" for a tool whose calls do not differ in that."""
+    return tool.subject(arguments) if isinstance(tool, ScopedTool) else ""
+
+
+def _scope(tool: AgentTool, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    """What ALWAYS covers: the tool, and of a tool that executes this very command."""
+    return tool.tool.name, subject_of(tool, arguments) if tool.effect is Effect.EXECUTE else ""
+
+
+def _scope_text(scope: tuple[str, str]) -> str:
+    name, command = scope
+    return "always run this command" if command else f"always allow {name}"

@@ -1,0 +1,111 @@
+"""The agent of one front end: answers as the chat does, and with tools where the profile key `agent.mode` says so.
+
+A front end asks it in the place of the chat and draws its events; `AgentUI` is how it asks the user. The consents of a
+session are kept here, so a new one begins without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Event as Flag
+from typing import Any
+
+from specchat.app.agent.agent_loop import AgentEvent, AgentLoop, LoopLimits
+from specchat.app.agent.agent_tool import AgentTool
+from specchat.app.agent.consent import AskConsent, Consent, Rules
+from specchat.app.agent.instructions import project_instructions, with_section, without_section
+from specchat.app.agent.project_files import Buffers, ProjectFiles
+from specchat.app.chat_state import ChatState
+from specchat.app.mcp.mcp_servers import McpServers
+from specchat.chat.events import Event, Notice
+from specchat.chat.request import Request
+from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.profile import AGENT_OFF, AGENT_PLAN
+
+DEFAULT_WINDOW_TOKENS = 8192
+MIN_RESULT_CHARACTERS, MAX_RESULT_CHARACTERS = 2_000, 40_000  # about a quarter of the window, within these
+
+
+@dataclass(frozen=True)
+class AgentUI:
+    """How a front end asks, None where no person can be asked; and the texts that it has and the disk does not."""
+
+    ask_consent: AskConsent | None = None
+    confirm: Callable[[str], bool] | None = None
+    show_progress: Callable[[str], None] = lambda _line: None
+    buffers: Buffers | None = None
+
+
+@dataclass
+class ProjectAgent:
+    """`allow` are rules beside those of the profile. The tools of the chat's MCP servers are offered beside our own."""
+
+    chat: ChatState
+    workspace: WorkspaceRoots
+    ui: AgentUI
+    allow: Sequence[str] = ()
+    mode: str = ""  # in the place of that of the profile
+    _consent: Consent = field(default_factory=Consent)
+    _loops: dict[str, AgentLoop] = field(default_factory=dict[str, AgentLoop])  # by conversation
+    _instructions: str | None = None
+
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event | AgentEvent]:
+        """The events of the answer, and of the calls and answers that follow it."""
+        values = self.chat.conversation.profile_values()
+        mode = self.mode or str(values.get("agent.mode", AGENT_OFF))
+        values = {**values, "agent.mode": mode}
+        system = str(values.get("prompt.system") or "")
+        if mode == AGENT_OFF:
+            self._set_system(system, without_section(system))
+            yield from self.chat.ask(request, cancelled)
+            return
+        files = ProjectFiles(self.workspace, self.ui.buffers)
+        if self._instructions is None:
+            found = project_instructions(ProjectFiles(self.workspace), self.ui.confirm)
+            self._instructions = found.text
+            if found.notice:
+                yield Notice(found.notice)
+        is_plan = mode == AGENT_PLAN
+        self._set_system(system, with_section(system, self.workspace.main_root.name, self._instructions, is_plan))
+        servers = self.chat.servers if isinstance(self.chat.servers, McpServers) else McpServers()
+        server_tools = () if is_plan else servers.tools(cancelled)  # they may act, so plan mode has none
+        yield from map(Notice, servers.take_notices())
+        loop = self._loop(values, files, server_tools, servers.allow_rules)
+        yield from loop.run(self.chat.ask, request, cancelled)
+
+    def _loop(
+        self,
+        values: Mapping[str, Any],
+        files: ProjectFiles,
+        server_tools: Sequence[AgentTool],
+        server_rules: Sequence[str],
+    ) -> AgentLoop:
+        """The loop of this conversation, with the settings of now."""
+        allow = (*values.get("agent.allow", ()), *self.allow, *server_rules)
+        is_plan = values.get("agent.mode") == AGENT_PLAN
+        self._consent.rules = Rules.parse(allow, values.get("agent.deny", ()), is_read_only=is_plan)
+        self._consent.ask = self.ui.ask_consent
+        window = self.chat.context_window or DEFAULT_WINDOW_TOKENS
+        characters = min(max(window, MIN_RESULT_CHARACTERS), MAX_RESULT_CHARACTERS)
+        limits = LoopLimits(int(values.get("agent.rounds", 25)), characters)
+        own = self._own_tools(files, characters, float(values.get("agent.command_seconds", 120)))
+        loop = self._loops.setdefault(self.chat.conversation.session_id, AgentLoop((), self._consent))
+        loop.tools, loop.limits = [*own, *server_tools], limits
+        return loop
+
+    def _own_tools(self, files: ProjectFiles, characters: int, command_seconds: float) -> list[AgentTool]:
+        from specchat.app.agent.change_tools import EditTool, WriteTool
+        from specchat.app.agent.read_tools import ListTool, ReadTool, SearchTool
+        from specchat.app.agent.rewrite import session_rewrite
+        from specchat.app.agent.run_tool import RunTool
+
+        return [
+            ReadTool(files, characters), ListTool(files, characters), SearchTool(files, characters),
+            EditTool(files, session_rewrite(self.chat, self.ui.show_progress)), WriteTool(files),
+            RunTool(files, characters, command_seconds),
+        ]  # fmt: skip
+
+    def _set_system(self, old: str, new: str) -> None:
+        if new != old:
+            self.chat.conversation.configure({"prompt.system": new})

@@ -1,0 +1,73 @@
+"""Searches where ripgrep is not installed: a program in the folder of the project, with a JSON object as argument.
+
+A process of its own, because a regular expression may take for ever and a thread cannot be ended. It prints
+path:line:text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from specchat.app.agent.run_command import CommandRun
+from specchat.context.file_listing import list_folder
+from specchat.python_child import python_command
+
+MAX_LINE_CHARACTERS = 300
+LONG_LINE = re.compile(r"^(.{5000}).+", re.MULTILINE)  # the rest is data, and can take an expression quadratic time
+ERROR_CODE, NO_MATCH_CODE = 2, 1  # as ripgrep has them
+
+
+def command(pattern: str, glob: str, place: str, folder: Path, ignores_case: bool) -> CommandRun:
+    search = json.dumps({"pattern": pattern, "glob": glob, "place": place, "ignores_case": ignores_case})
+    return CommandRun(python_command("specchat.app.agent.python_search", search), folder)
+
+
+def matches(pattern: re.Pattern[str], glob: str, place: Path) -> Iterator[str]:
+    files = [place] if place.is_file() else list_folder(place).files
+    for path in files:
+        if glob and not fnmatchcase(path.as_posix() if "/" in glob else path.name, glob):
+            continue
+        try:
+            raw = path.read_bytes()
+        except OSError:
+            continue
+        if b"\0" not in raw:
+            for number, line in matching_lines(pattern, raw.decode(errors="replace").replace("\r\n", "\n")):
+                yield f"{path.as_posix()}:{number}:{line.rstrip()[:MAX_LINE_CHARACTERS]}"
+
+
+def matching_lines(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, str]]:
+    """Number and text of each line in which a match begins."""
+    text = LONG_LINE.sub(r"\1", text)
+    number, counted, shown = 1, 0, 0
+    for match in pattern.finditer(text):
+        number, counted = number + text.count("\n", counted, match.start()), match.start()
+        if number != shown:
+            first, end = text.rfind("\n", 0, counted) + 1, text.find("\n", counted)
+            yield number, text[first : end if end >= 0 else None]
+            shown = number
+
+
+def main(text: str) -> int:
+    """Print the matches; the exit code is that of ripgrep."""
+    search = json.loads(text)
+    try:
+        pattern = re.compile(search["pattern"], re.MULTILINE | (re.IGNORECASE if search["ignores_case"] else 0))
+    except (re.error, RecursionError) as error:
+        print(f"not a regular expression: {error}")
+        return ERROR_CODE
+    found = False
+    for line in matches(pattern, search["glob"], Path(search["place"])):
+        found = True
+        print(line)
+    return 0 if found else NO_MATCH_CODE
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,199 @@
+"""Tools that read the project: `read`, `list` and `search`. They need no consent, and see nothing outside of it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specchat.app.agent import python_search
+from specchat.app.agent.agent_tool import Effect, ToolOutcome
+from specchat.app.agent.bounded_text import HeadAndTail
+from specchat.app.agent.project_files import ProjectFiles, subject_path
+from specchat.app.agent.run_command import CommandRun, run_bounded
+from specchat.app.agent.tool_schemas import schema_text
+from specchat.chat.tools import Tool
+from specchat.context.file_listing import list_folder
+from specchat.edit.hunks import split_lines
+from specchat.errors import InputError, SpecchatError
+
+DEFAULT_LINES = 400
+SEARCH_SECONDS = 20.0
+RIPGREP = "rg"
+
+
+def as_outcome(work: Callable[[], str]) -> ToolOutcome:
+    """The text of some work; an error that a user could read becomes one that the model reads."""
+    try:
+        return ToolOutcome(work())
+    except SpecchatError as error:
+        return ToolOutcome(str(error), is_error=True)
+    except (OSError, ValueError) as error:
+        return ToolOutcome(f"{type(error).__name__}: {error}", is_error=True)
+
+
+@dataclass(frozen=True)
+class ReadTool:
+    """Lines of a file, as they are: a model that copies them copies the file."""
+
+    files: ProjectFiles
+    max_characters: int
+    effect: Effect = Effect.READ
+    tool: Tool = Tool(
+        "read",
+        "Read a text file of the project. A long file comes in parts: the last line of the result says how to go on.",
+        schema_text(
+            {
+                "path": {"type": "string", "description": "the file, relative to the project folder"},
+                "first_line": {"type": "integer", "minimum": 1, "description": "the first line, from 1"},
+                "lines": {"type": "integer", "minimum": 1, "description": f"how many; {DEFAULT_LINES} if left out"},
+            },
+            "path",
+        ),
+    )
+
+    def describe(self, arguments: Mapping[str, Any]) -> str:
+        first = arguments.get("first_line")
+        return f"read {arguments['path']}{f' from line {first}' if first else ''}"
+
+    def subject(self, arguments: Mapping[str, Any]) -> str:
+        return subject_path(self.files, arguments["path"])
+
+    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
+        return as_outcome(lambda: self._read(arguments))
+
+    def _read(self, arguments: Mapping[str, Any]) -> str:
+        source = self.files.read(self.files.path_of(arguments["path"]))
+        lines, first = split_lines(source.text), int(arguments.get("first_line", 1))
+        if first > max(1, len(lines)):
+            raise InputError(f"{source.name}: has {len(lines)} lines, so none from line {first}")
+        wanted = lines[first - 1 : first - 1 + int(arguments.get("lines", DEFAULT_LINES))]
+        shown, size = list[str](), 0
+        for line in wanted:
+            if shown and size + len(line) > self.max_characters:
+                break
+            shown.append(line[: self.max_characters])
+            size += len(line)
+        text, last = "".join(shown), first - 1 + len(shown)
+        if last == len(lines) and first == 1:
+            return text or f"[{source.name} is empty]"
+        newline = "" if text.endswith("\n") else "\n"
+        more = f"; read on with first_line {last + 1}" if last < len(lines) else ""
+        return f"{text}{newline}[lines {first}-{last} of {len(lines)} of {source.name}{more}]"
+
+
+@dataclass(frozen=True)
+class ListTool:
+    """The files that git does not ignore."""
+
+    files: ProjectFiles
+    max_characters: int
+    effect: Effect = Effect.READ
+    tool: Tool = Tool(
+        "list",
+        "List the files of a folder and below it, without those that git ignores.",
+        schema_text(
+            {
+                "folder": {"type": "string", "description": "the folder; the project folder if left out"},
+                "pattern": {"type": "string", "description": "a glob such as *.py or src/**/test_*.py"},
+            }
+        ),
+    )
+
+    def describe(self, arguments: Mapping[str, Any]) -> str:
+        return " ".join(filter(None, ["list", arguments.get("folder") or ".", arguments.get("pattern", "")]))
+
+    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
+        return as_outcome(lambda: self._list(arguments))
+
+    def _list(self, arguments: Mapping[str, Any]) -> str:
+        folder = self.files.path_of(arguments.get("folder") or ".")
+        if not folder.is_dir():
+            raise InputError(f"{self.files.name_of(folder)}: no such folder")
+        listing = list_folder(folder, glob_parts(arguments.get("pattern", "")))
+        shown, size = list[str](), 0
+        names = [self.files.name_of(path) for path in listing.files]
+        for name in names:
+            size += len(name) + 1
+            if size > self.max_characters:
+                break
+            shown.append(name)
+        more = len(names) - len(shown)
+        left_out = [
+            f"{more} more files; name a folder or a pattern" if more else "",
+            "there are more files than are listed" if listing.is_truncated else "",
+            f"{listing.large_files} large files left out" if listing.large_files else "",
+            f"{listing.symlinks} symbolic links left out" if listing.symlinks else "",
+        ]
+        notes = "; ".join(filter(None, left_out))
+        return "\n".join([*(shown or ["[no files]"]), *([f"[{notes}]"] if notes else [])])
+
+
+def glob_parts(pattern: str) -> tuple[str, ...]:
+    """The parts of a glob; one without a folder matches names in every folder."""
+    parts = tuple(part for part in pattern.split("/") if part not in ("", "."))
+    return parts if len(parts) > 1 else ("**", *parts)
+
+
+@dataclass(frozen=True)
+class SearchTool:
+    """Lines that match a regular expression, by ripgrep where it is installed."""
+
+    files: ProjectFiles
+    max_characters: int
+    effect: Effect = Effect.READ
+    tool: Tool = Tool(
+        "search",
+        "Search the text files of the project with a regular expression. Prints path:line:text for each match.",
+        schema_text(
+            {
+                "pattern": {"type": "string", "minLength": 1, "description": "the regular expression"},
+                "folder": {"type": "string", "description": "where; the project folder if left out"},
+                "files": {"type": "string", "description": "a glob of the files, such as *.py"},
+                "ignore_case": {"type": "boolean"},
+            },
+            "pattern",
+        ),
+    )
+
+    def describe(self, arguments: Mapping[str, Any]) -> str:
+        where = " ".join(filter(None, [arguments.get("folder", ""), arguments.get("files", "")]))
+        return f"search {arguments['pattern']!r}{f' in {where}' if where else ''}"
+
+    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
+        return as_outcome(lambda: self._search(arguments, cancelled))
+
+    def _search(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> str:
+        place = self.files.path_of(arguments.get("folder") or ".")
+        command = self._command(arguments, place)
+        ran = run_bounded(command, cancelled, SEARCH_SECONDS, HeadAndTail(self.max_characters // 2))
+        if ran.exit_code == 2 and not ran.is_cut_short:
+            raise InputError(f"search: {ran.output.strip() or 'failed'}")
+        note = f"\n[{ran.ending}]" if ran.is_cut_short else ""
+        lines = (line.removeprefix("./") for line in ran.output.rstrip("\n").split("\n"))
+        return ("\n".join(lines) or "[no match]") + note
+
+    def _command(self, arguments: Mapping[str, Any], place: Path) -> CommandRun:
+        """The search in a process of its own: a bad expression may take for ever, and a process can be ended."""
+        pattern, glob = arguments["pattern"], arguments.get("files", "")
+        name = self.files.name_of(place) or "."
+        if ripgrep := shutil.which(RIPGREP):
+            options = [
+                "--no-config",
+                "--no-heading",
+                "--with-filename",
+                "--line-number",
+                "--color=never",
+                "--sort=path",
+            ]
+            options += [
+                f"--max-columns={python_search.MAX_LINE_CHARACTERS}",
+                "--max-columns-preview",
+                "--max-filesize=1M",
+            ]
+            options += ["--ignore-case"] * bool(arguments.get("ignore_case")) + ([f"--glob={glob}"] if glob else [])
+            return CommandRun((ripgrep, *options, "-e", pattern, "--", name), self.files.root)
+        return python_search.command(pattern, glob, name, self.files.root, bool(arguments.get("ignore_case")))

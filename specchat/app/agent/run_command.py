@@ -1,0 +1,112 @@
+"""Runs a command with a time limit and a bounded output, in a process group of its own that ends with it.
+
+It reads nothing from the terminal. What it prints is read all the time and held in part, so a command that prints 100
+MB costs no memory. When it ends, is cancelled or takes too long, everything that it started is ended as well.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specchat.app.agent.bounded_text import HeadAndTail
+from specchat.errors import InputError
+
+READ_BYTES = 2**16
+POLL_SECONDS = 0.02
+TERMINATE_SECONDS = 0.5  # between the request to end and the end
+QUIET = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+
+
+@dataclass(frozen=True)
+class CommandRun:
+    """What to run, and where."""
+
+    words: tuple[str, ...]
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """The output, which may have a gap, and how it ended. `exit_code` is None for a command that was ended by us."""
+
+    output: str
+    exit_code: int | None
+    ending: str
+
+    @property
+    def is_cut_short(self) -> bool:
+        return self.exit_code is None
+
+
+def run_bounded(
+    command: CommandRun, cancelled: threading.Event, limit_seconds: float, held: HeadAndTail
+) -> FinishedRun:
+    """Run it to its end, to its limit, or until it is cancelled. InputError when it cannot be started."""
+    try:
+        process = subprocess.Popen(
+            command.words, cwd=command.folder, env={**os.environ, **QUIET, **command.environment},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise InputError(f"{command.words[0]}: cannot be run: {error}") from None
+    reader = threading.Thread(target=_read_all, args=(process, held), name="command-output", daemon=True)
+    reader.start()
+    started = time.monotonic()
+    try:
+        ending = _wait(process, cancelled, started + limit_seconds)
+    finally:
+        _end_group(process)
+    reader.join(TERMINATE_SECONDS)  # a process that left the group may hold the pipe open
+    seconds = f"{time.monotonic() - started:.1f} s"
+    if ending:
+        return FinishedRun(held.text(), None, f"{ending} after {seconds}")
+    return FinishedRun(held.text(), process.returncode, f"exit code {process.returncode} after {seconds}")
+
+
+def _wait(process: subprocess.Popen[bytes], cancelled: threading.Event, deadline: float) -> str:
+    """Why it was not waited for longer; "" when it has ended."""
+    while process.poll() is None:
+        if cancelled.wait(POLL_SECONDS):
+            return "stopped by the user"
+        if time.monotonic() > deadline:
+            return "stopped by the time limit"
+    return ""
+
+
+def _read_all(process: subprocess.Popen[bytes], held: HeadAndTail) -> None:
+    assert process.stdout
+    with process.stdout as pipe:
+        while piece := os.read(pipe.fileno(), READ_BYTES):
+            held.add(piece)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End what the command started and left behind, and the command itself if it still runs."""
+    if not hasattr(os, "killpg"):
+        process.kill()
+        process.wait()
+        return
+    was_running = process.poll() is None
+    _signal_group(process.pid, signal.SIGTERM if was_running else signal.SIGKILL)
+    if was_running:
+        try:
+            process.wait(TERMINATE_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        _signal_group(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _signal_group(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # all of it has ended

@@ -1,0 +1,158 @@
+"""The state that a front end keeps for a conversation: options for the next requests, the last answer, notices.
+
+The functions of `command_registry.py` read and change a `ChatState` and return a `CommandResult`. This module draws
+nothing and imports neither prompt_toolkit nor torch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from threading import Event as Flag
+from typing import TYPE_CHECKING, Any
+
+from specchat.app.mcp.mcp_commands import NoServers, ServerDirectory
+from specchat.app.notices import Notices
+from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta
+from specchat.chat.request import Attachment, Request
+from specchat.chat.turn_summary import summary_line
+from specchat.context.at_names import find_mentions
+from specchat.errors import ContextError, SpecchatError
+from specchat.host.client import Conversation
+from specchat.profile import Models, load_profile
+
+if TYPE_CHECKING:
+    from specchat.app.part_reader import PartReader
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """The options of the next requests; None leaves the choice to the profile."""
+
+    variant: str | None = None
+
+
+@dataclass
+class ChatState:
+    conversation: Conversation
+    options: RequestOptions = RequestOptions()
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the profile, for further sessions
+    confirm_load: Callable[[Models], bool] = lambda _models: True  # asks the user before models are loaded
+    servers: ServerDirectory = field(default_factory=NoServers)  # MCP servers
+    pending_names: list[str] = field(default_factory=list[str])  # files and folders to attach to the next request
+    attachment_notice: str = ""  # about the attachments of the last request
+    passage_sources: tuple[str, ...] = ()  # files that the attached passages come from
+    routed: Routed | None = None
+    finished: Finished | None = None
+    last_outcome: Finished | Failed | None = None  # how the last answer ended
+    _part_reader: PartReader | None = field(default=None, init=False)  # made for the first request with files
+    _answer_parts: list[str] = field(default_factory=list[str], init=False)
+    _notices_by_session: defaultdict[str, Notices] = field(default_factory=lambda: defaultdict(Notices), init=False)
+
+    def on_event(self, event: Event) -> None:
+        if self.last_outcome:
+            self.start_answer()
+        match event:
+            case Routed():
+                self.routed, self.finished = event, None
+            case TextDelta(text=text):
+                self._answer_parts.append(text)
+            case Finished():
+                self.finished = self.last_outcome = event
+            case Failed():
+                self.last_outcome = event
+            case _:
+                pass
+        self._update_notices(event)
+
+    def start_answer(self) -> None:
+        self.last_outcome, self._answer_parts = None, []
+
+    @property
+    def answer(self) -> str:
+        return "".join(self._answer_parts)
+
+    def _update_notices(self, event: Event) -> None:
+        notices = self._notices_by_session[self.conversation.session_id]
+        notices.on_event(event, self.context_window if isinstance(event, Finished) else 0)
+        if is_context_overflow(event) and len(self.conversation.turns()) > 1:
+            notices.on_context_overflow()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        sources = [f"sources: {', '.join(self.passage_sources)}"] if self.passage_sources else []
+        return (*sources, *self.answer_notices)
+
+    @property
+    def answer_notices(self) -> tuple[str, ...]:
+        """Those of the last answer only, of which a question has several when the model uses tools."""
+        return self._notices_by_session[self.conversation.session_id].lines
+
+    @property
+    def context_window(self) -> int:
+        """The size of the context window in tokens, 0 when it is unknown."""
+        return self.conversation.context_window or _profile_context_window(self.conversation.profile)
+
+    def make_request(self, text: str) -> Request:
+        """A request with the current options, the attached files and every `@file` that the text names."""
+        return self.make_bare_request(text, self._collect_attachments(text))
+
+    def make_bare_request(
+        self, text: str, files: tuple[Attachment, ...] = (), max_tokens: int | None = None
+    ) -> Request:
+        """A request with the current options; `@file` in the text attaches nothing."""
+        return Request(text, files, max_tokens, variant=self.options.variant)
+
+    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
+        """The events of an answer; files that do not fit the context window are read in parts before it."""
+        if not request.files:
+            yield from self.conversation.ask(request, cancelled)
+            return
+        from specchat.app.part_reader import PartReader
+
+        self._part_reader = self._part_reader or PartReader(self.conversation)
+        window = self.context_window or load_profile(self.conversation.profile).limits.context
+        yield from self._part_reader.ask(request, window, cancelled)
+
+    def _collect_attachments(self, text: str) -> tuple[Attachment, ...]:
+        """Read the named files for this request only, even if the request fails later."""
+        names, self.pending_names, self.attachment_notice, self.passage_sources = self.pending_names, [], "", ()
+        if not (names := [*names, *find_mentions(text, self.servers.loaders)]):
+            return ()
+        from specchat.context.retrieve import ContextBudget, gather_context
+
+        window = self.context_window or load_profile(self.conversation.profile).limits.context
+        context = gather_context(names, text, ContextBudget.of_window(window), self.servers.loaders)
+        self.attachment_notice, self.passage_sources = context.notice, context.sources
+        return context.files
+
+    @property
+    def status_line(self) -> str:
+        if self.routed and self.finished:
+            return summary_line(self.routed, self.finished.totals)
+        return f"profile {self.conversation.profile}"
+
+
+def is_context_overflow(event: Event | None) -> bool:
+    return isinstance(event, Failed) and event.exit_code == ContextError.exit_code
+
+
+def _profile_context_window(profile: str) -> int:
+    try:
+        return load_profile(profile).limits.context
+    except SpecchatError:
+        return 0  # the host knows the profile; here its window stays unknown
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What the front end does after a command: show a text, send a request, or quit.
+
+    `after_answer` runs when the request has ended, whether it succeeded or not.
+    """
+
+    text: str = ""
+    request: Request | None = None
+    should_quit: bool = False
+    after_answer: Callable[[ChatState], CommandResult] | None = None

@@ -1,0 +1,343 @@
+"""The slash commands of every front end: name, arguments, help, and what each command does.
+
+A command works on a `ChatState` and returns a `CommandResult`. It draws nothing and reads no keys, so the line mode,
+the TUI and editors share it. This module imports neither prompt_toolkit nor torch.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specchat.app.chat_settings import (
+    CHAT_SETTINGS,
+    reset_values,
+    run_setting,
+    show_settings,
+    switch_model,
+)
+from specchat.app.chat_state import ChatState, CommandResult
+from specchat.app.compact import compact
+from specchat.app.export import export_conversation, write_new_file
+from specchat.app.mcp.mcp_commands import PREFIX, ServerDirectory, show_servers
+from specchat.app.session_lines import session_details
+from specchat.chat.events import Routed
+from specchat.chat.request import Request
+from specchat.chat.router import check_available
+from specchat.chat.turn_summary import explanation
+from specchat.context.at_names import check_name, unquoted_name
+from specchat.errors import SpecchatError, UsageError
+from specchat.history.history_reader import CHAT
+from specchat.host.protocol import from_known_fields, request_from_json
+from specchat.plugins.discovery import find_extensions
+from specchat.plugins.extension import Extension
+from specchat.profile import SERVER_BACKENDS, Models, all_drafters, load_profile, profile_names
+
+COMMAND_PATTERN = re.compile(r"/(?P<name>mcp:[^\s:]+:\S+|[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
+MAX_LISTED_SESSIONS = 20
+MAX_SHOWN_PROMPT = 200  # characters of the prompt of a server, which is sent in the name of the user
+FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ", "/summarize ")  # their first argument is a path
+ALL_VERSIONS = "--all"
+AT_NAMES_HELP = 'anywhere in a request attaches the file, @"A NAME" one with spaces; so do @FOLDER/, @*.GLOB and @repo'
+
+
+@dataclass(frozen=True)
+class CommandInfo:
+    """What help and completion show of a command."""
+
+    name: str
+    arguments: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Command(CommandInfo):
+    run: Callable[[ChatState, str], CommandResult]
+
+
+def is_file_command(line: str) -> bool:
+    """Whether `file_edits.py` runs this command."""
+    match = COMMAND_PATTERN.match(line.strip())
+    return bool(match) and match["name"] in FILE_COMMANDS
+
+
+def run_line(chat: ChatState, line: str) -> CommandResult:
+    match = COMMAND_PATTERN.match(line.strip())
+    if not match:
+        return CommandResult(request=chat.make_request(line))
+    if match["name"].startswith(PREFIX):
+        text = chat.servers.prompt(match["name"], match["argument"] or "")
+        shown = " ".join(text.split())[:MAX_SHOWN_PROMPT]
+        return CommandResult(f"{match['name']}: {shown}", request=chat.make_bare_request(text))
+    if (command := COMMANDS.get(match["name"]) or conversation_commands().get(match["name"])) is None:
+        nearest = get_close_matches(match["name"], line_mode_commands(), n=1)
+        hint = f"did you mean /{nearest[0]}?" if nearest else "/help lists them"
+        raise UsageError(f"unknown command /{match['name']}; {hint}")
+    return command.run(chat, (match["argument"] or "").strip())
+
+
+def help_text(commands: Collection[CommandInfo]) -> str:
+    width = max(len(f"/{command.name} {command.arguments}") for command in commands)
+    lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in commands]
+    return "\n".join([*lines, f"{'@FILE':{width}}  {AT_NAMES_HELP}"])
+
+
+def _new(chat: ChatState, _argument: str) -> CommandResult:
+    conversation = chat.conversation
+    conversation.switch_session(conversation.open_new_session())
+    return CommandResult("a new conversation")
+
+
+def _retry(chat: ChatState, _argument: str) -> CommandResult:
+    """Send the last request once more; unless `/seed` fixed it, sampling draws new noise."""
+    request = _last_request(chat)
+    chat.conversation.rewind()
+    chat.attachment_notice, chat.passage_sources = "", ()
+    return CommandResult(request=replace(request, seed=None, temperature=None, variant=chat.options.variant))
+
+
+def _take_back_turn(chat: ChatState, _argument: str) -> CommandResult:
+    request = _last_request(chat)
+    chat.conversation.rewind()
+    return CommandResult(f"removed: {request.text}")
+
+
+def _last_request(chat: ChatState) -> Request:
+    turns = chat.conversation.turns()
+    if not turns:
+        raise UsageError("this conversation has no requests yet")
+    return request_from_json(turns[-1].request)
+
+
+def _sessions(chat: ChatState, words: str) -> CommandResult:
+    rows = chat.conversation.call("list_sessions", {"search": words} if words else {"kind": CHAT})["sessions"]
+    lines = [_session_line(row) for row in rows[:MAX_LISTED_SESSIONS]]
+    if (more := len(rows) - MAX_LISTED_SESSIONS) > 0:
+        lines.append(f"and {more} more; /sessions WORDS searches")
+    return CommandResult("\n".join(lines) or "none")
+
+
+def _session_line(row: Mapping[str, Any]) -> str:
+    details = session_details(row["model"], row["folder"], row["turn_count"], ", ")
+    return f"{row['id']}  {row['name']}  ({row['snippet'] or details})"
+
+
+def _open(chat: ChatState, id: str) -> CommandResult:
+    if not id:
+        raise UsageError("/open needs the id of a session, or the first characters of it; /sessions lists them")
+    chat.conversation.switch_session(chat.conversation.call("open_session", {"session": id}))
+    return CommandResult(_transcript(chat))
+
+
+def _transcript(chat: ChatState) -> str:
+    turns = chat.conversation.turns()
+    return "\n".join(f"> {turn.request['text']}\n{turn.answer.text}" for turn in turns) or "this conversation is empty"
+
+
+def _version(chat: ChatState, number: str) -> CommandResult:
+    """Show another version of the last answer, and continue with it."""
+    conversation = chat.conversation
+    if not (turns := conversation.turns()):
+        raise UsageError("this conversation has no answer yet")
+    versions = conversation.versions().get(turns[-1].id, (turns[-1].id,))
+    if not number:
+        shown = versions.index(turns[-1].id) + 1
+        return CommandResult(f"version {shown} of {len(versions)} of the last answer; /version N shows another one")
+    if not number.isdecimal():
+        raise UsageError(f"/version needs a number, not {number!r}")
+    conversation.select_version(len(turns) - 1, int(number))
+    return CommandResult(f"version {number} of {len(versions)}\n{_transcript(chat)}")
+
+
+def _export(chat: ChatState, argument: str) -> CommandResult:
+    name = argument.removesuffix(ALL_VERSIONS).strip()
+    if not name:
+        raise UsageError("/export needs a file name")
+    has_all = argument != name
+    turns, path = chat.conversation.all_turns() if has_all else chat.conversation.turns(), Path(name).expanduser()
+    if not turns:
+        raise UsageError("this conversation is empty")
+    title = str(chat.conversation.call("subscribe")["name"])
+    write_new_file(path, export_conversation(path, title, turns))
+    return CommandResult(f"{len(turns)} request{'' if len(turns) == 1 else 's'} and answers in {path}")
+
+
+def _rename(chat: ChatState, name: str) -> CommandResult:
+    if not name:
+        raise UsageError("/rename needs a name")
+    chat.conversation.call("rename", {"name": name})
+    return CommandResult(f"renamed to {name}")
+
+
+def _delete(chat: ChatState, id: str) -> CommandResult:
+    chat.conversation.call("delete", {"session": id} if id else {})
+    return _new(chat, "") if not id else CommandResult(f"deleted; /restore {id} brings it back")
+
+
+def _restore(chat: ChatState, id: str) -> CommandResult:
+    if not id:
+        rows = chat.conversation.call("list_sessions", {"is_deleted": True})["sessions"]
+        return CommandResult("\n".join(f"{row['id']}  {row['name']}" for row in rows) or "no conversation is deleted")
+    chat.conversation.call("restore", {"session": id})
+    return CommandResult("restored")
+
+
+def _fork(chat: ChatState, _argument: str) -> CommandResult:
+    chat.conversation.switch_session(chat.conversation.call("fork"))
+    return CommandResult("a copy of this conversation; the original is unchanged")
+
+
+def _file(chat: ChatState, argument: str) -> CommandResult:
+    name = unquoted_name(argument)
+    check_name(name, chat.servers.loaders)  # report a mistake now, not with the next request
+    chat.pending_names.append(name)
+    return CommandResult(f"{name} is attached to the next request")
+
+
+def _summarize(chat: ChatState, argument: str) -> CommandResult:
+    from specchat.app.summarize import summarize  # the retrieval of passages imports slowly
+
+    return summarize(chat, argument)
+
+
+def _variant(chat: ChatState, name: str) -> CommandResult:
+    """Choose the drafter of the next requests; one that cannot run with the loaded models is refused."""
+    if name:
+        listed = chat.conversation.call("list_variants")
+        if name not in all_drafters() or (listed["is_loaded"] and name not in listed["variants"]):
+            check_available(name, frozenset(listed["variants"]))
+    chat.options = replace(chat.options, variant=name or None)
+    return CommandResult(f"variant: {name or 'set by the profile'}")
+
+
+def _profile(chat: ChatState, name: str) -> CommandResult:
+    conversation = chat.conversation
+    if not name:
+        return CommandResult(f"profile {conversation.profile}; available: {', '.join(profile_names())}")
+    models = load_profile(name, chat.overrides).models
+    is_known = models == _models_or_none(conversation.profile, chat.overrides)
+    is_other = models.backend not in SERVER_BACKENDS and not (is_known and conversation.model in ("", models.target))
+    if is_other and not chat.confirm_load(models):
+        return CommandResult(f"no model is loaded; the profile stays {Path(conversation.profile).stem}")
+    conversation.configure(reset_values(chat), name)
+    return CommandResult(f"profile {name}" + ("; other models load with the next request" if is_other else ""))
+
+
+def _models_or_none(profile: str, overrides: Mapping[str, Any]) -> Models | None:
+    """None for a profile that cannot be loaded: its models are unknown."""
+    try:
+        return load_profile(profile, overrides).models
+    except SpecchatError:
+        return None
+
+
+def _stats(chat: ChatState, _argument: str) -> CommandResult:
+    stats = chat.conversation.call("stats")
+    memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory_bytes"].items())
+    engine = f"engine {stats['state']}; {memory or 'no model loaded'}; {stats['sessions']} sessions"
+    return CommandResult("\n".join([chat.status_line, engine, stats["warning"]]).rstrip())
+
+
+def _why(chat: ChatState, _argument: str) -> CommandResult:
+    why = chat.conversation.call("explain_routing")
+    if not why:
+        return CommandResult("this conversation has no answer yet")
+    return CommandResult(explanation(from_known_fields(Routed, why), chat.finished.totals if chat.finished else None))
+
+
+def _inspect(chat: ChatState, number: str) -> CommandResult:
+    from specchat.app.inspect_text import inspect_answer  # the colours of the TUI import slowly
+
+    return CommandResult(inspect_answer(chat.conversation, number))
+
+
+COMMANDS: Mapping[str, Command] = {
+    command.name: command
+    for command in (
+        Command("help", "", "list the commands", lambda *_: CommandResult(help_text(line_mode_commands().values()))),
+        Command("new", "", "start a new conversation", _new),
+        Command("retry", "", "answer the last request again; /version has the earlier answers", _retry),
+        Command("back", "", "remove the last request and its answer", _take_back_turn),
+        Command("undo", "", "the same, in editors; elsewhere it undoes an edit of files", _take_back_turn),
+        Command("file", "PATH", "attach a file, folder or glob to the next request", _file),
+        Command(
+            "summarize", "FILE [QUESTION]", "answer about a file that is too long to attach: it is read in parts",
+            _summarize,
+        ),
+        Command("show", "", "print this conversation", lambda chat, _argument: CommandResult(_transcript(chat))),
+        Command("version", "[N]", "show version N of the last answer, and continue with it", _version),
+        Command(
+            "export", f"FILE [{ALL_VERSIONS}]",
+            f"write it to a new file: Markdown, or JSON for .json; {ALL_VERSIONS}: every version", _export,
+        ),
+        Command("sessions", "[WORDS]", "list earlier conversations, or those that contain WORDS", _sessions),
+        Command("open", "ID", "continue an earlier conversation", _open),
+        Command("fork", "", "continue in a copy of this conversation", _fork),
+        Command(
+            "compact", "", "summarize this conversation and continue in a copy that begins with the summary", compact
+        ),
+        Command("rename", "NAME", "rename this conversation", _rename),
+        Command("delete", "[ID]", "delete this or another conversation", _delete),
+        Command("restore", "[ID]", "restore a deleted conversation, or list them", _restore),
+        Command("profile", "[NAME]", "use another profile, from the next request on", _profile),
+        Command("model", "[NAME|default]", "continue with another model of this disk, or list them", switch_model),
+        Command("variant", "[NAME]", "choose the drafter: auto, plain, lookup, draft", _variant),
+        *(
+            Command(setting.name, setting.arguments, setting.help, partial(run_setting, setting))
+            for setting in CHAT_SETTINGS.values()
+        ),
+        Command("settings", "", "the model, the system prompt and the sampling of this conversation", show_settings),
+        Command("stats", "", "speed, memory and sessions", _stats),
+        Command("why", "", "which drafter the last answer used, and why", _why),
+        Command("inspect", "[N]", "the last answer, or answer N, by drafter, step by step", _inspect),
+        Command(
+            "mcp", "[NAME|restart NAME]", "list the MCP servers and their tools, or start one and show what it offers",
+            lambda chat, argument: CommandResult(show_servers(chat, argument)),
+        ),
+        Command("quit", "", "quit; the conversation is stored", lambda *_: CommandResult(should_quit=True)),
+    )
+}  # fmt: skip
+
+
+# Commands that change files after the user has reviewed them; `file_edits.py` runs them.
+FILE_COMMANDS: Mapping[str, CommandInfo] = {
+    command.name: command
+    for command in (
+        CommandInfo(
+            "edit",
+            "PATH... INSTRUCTION",
+            "rewrite files, reviewed hunk by hunk; -l, --check, --together and --plan as for specchat edit",
+        ),
+        CommandInfo("apply", "[N] [PATH]", "write a code block of the last answer to its file"),
+        CommandInfo("undo", "[N|FILE]", "undo the last edit of files, or another one"),
+    )
+}
+
+
+def conversation_commands(reserved_names: Collection[str] = ()) -> Mapping[str, Command]:
+    """The built-in commands, and then those of plugins; `reserved_names` are further commands of a front end."""
+    extensions = find_extensions("slash_commands", {*COMMANDS, *reserved_names})
+    return {**COMMANDS, **{name: _plugin_command(extension) for name, extension in extensions.items()}}
+
+
+def line_mode_commands() -> Mapping[str, CommandInfo]:
+    """The commands of the line mode; a file command replaces another command of the same name."""
+    return {**conversation_commands(FILE_COMMANDS), **FILE_COMMANDS}
+
+
+def prompt_commands(servers: ServerDirectory) -> Mapping[str, CommandInfo]:
+    """The prompts of running MCP servers, for completion; `run_line` runs each prompt of each server."""
+    return {each.name: CommandInfo(each.name, each.arguments, each.help) for each in servers.known_prompts()}
+
+
+def _plugin_command(extension: Extension) -> Command:
+    def run(chat: ChatState, argument: str) -> CommandResult:
+        result = extension.call(chat, argument)
+        if not isinstance(result, CommandResult):
+            raise extension.plugin_error(f"returned a {type(result).__name__} instead of a CommandResult")
+        return result
+
+    return Command(extension.name, extension.arguments, extension.description, run)

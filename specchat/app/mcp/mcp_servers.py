@@ -1,0 +1,204 @@
+"""The MCP servers of a front end: its tools for the agent, its prompts and resources for the person.
+
+A server starts when something of it is needed first, once in a process. `use_servers` names those of the command
+line; a session of an editor has a directory of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from specchat.app.mcp.mcp_commands import NO_SERVERS_TEXT, PREFIX, ServerPrompt, ServerResource
+from specchat.app.mcp.mcp_connection import McpConnection, State
+from specchat.app.mcp.mcp_errors import McpServerError, shown_line, shown_text
+from specchat.app.mcp.mcp_event_loop import EventLoopThread
+from specchat.app.mcp.mcp_prompts import parse_prompt_arguments, prompts_of, resources_of
+from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat.app.mcp.mcp_tools import McpTool, agent_tools, allow_rules
+from specchat.context.at_names import Loaders
+from specchat.errors import CancelledError, UsageError
+from specchat.profile.validation import did_you_mean
+
+if TYPE_CHECKING:
+    from mcp_types import Prompt
+
+    from specchat.app.mcp.mcp_run import Catalog
+
+MAX_SHOWN_TOOLS = 20  # of a server in /mcp
+MAX_DESCRIPTION = 100
+CLOSE_SECONDS = 3.0
+Result = TypeVar("Result")
+
+
+class McpServers:
+    """A `ServerDirectory` (app/mcp/mcp_commands.py), and the source of tools for the agent."""
+
+    def __init__(self, settings: Sequence[ServerSettings] = ()) -> None:
+        self._loop, self._lock = EventLoopThread(), threading.Lock()
+        self._notices = dict[str, str]()  # by server
+        self._connections = {
+            each.name: McpConnection(each, self._loop, partial(self._add_notice, each.name)) for each in settings
+        }
+        self.cancelled = threading.Event()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._connections)
+
+    def tools(self, cancelled: threading.Event) -> tuple[McpTool, ...]:
+        """The tools of all servers that work. They start at the same time; a notice says which do not."""
+        tools = list[McpTool]()
+        self.begin()
+        for connection in self._connections.values():
+            try:
+                tools += agent_tools(connection, connection.start(cancelled).tools)
+            except McpServerError:
+                continue  # its notice says it
+            except CancelledError:
+                break  # what needs the tools is cancelled by the same flag
+        return tuple(tools)
+
+    @property
+    def allow_rules(self) -> tuple[str, ...]:
+        """The rules of consent for the tools that the settings allow singly; starts no server."""
+        return tuple(rule for each in self._connections.values() for rule in allow_rules(each.settings))
+
+    def begin(self) -> None:
+        """Let all servers start at the same time, and wait for none."""
+        for connection in self._connections.values():
+            try:
+                connection.begin()
+            except McpServerError as error:
+                self._add_notice(connection.name, str(error))
+
+    def take_notices(self) -> tuple[str, ...]:
+        with self._lock:
+            notices, self._notices = tuple(self._notices.values()), {}
+        return notices
+
+    def overview(self) -> str:
+        lines = list[str]()
+        for connection in self._connections.values():
+            state = f"{connection.state.value}: {connection.problem}" if connection.problem else connection.state.value
+            lines.append(shown_line(f"{connection.name} ({connection.settings.address}): {state}", 300))
+            if catalog := connection.known_catalog:
+                lines += [f"  {line}" for line in self._tool_lines(connection, catalog, MAX_SHOWN_TOOLS)]
+        if any(each.state is State.NOT_STARTED for each in self._connections.values()):
+            lines.append("a server starts with its first use, or with its name (/mcp NAME, specchat mcp NAME)")
+        return "\n".join(lines) or NO_SERVERS_TEXT
+
+    def details(self, name: str, *, restarts: bool = False) -> str:
+        connection = self._connection(name)
+        if restarts:
+            connection.stop()
+        catalog = self._without_notice(connection, lambda: connection.start(self.cancelled))
+        lines = [f"{name}: {connection.settings.address}", *self._tool_lines(connection, catalog)]
+        lines += [f"prompt /{each.name} {each.arguments}: {each.help}" for each in prompts_of(name, catalog)]
+        lines += [f"resource {each.name}: {each.help}" for each in resources_of(name, catalog)]
+        return "\n".join(lines if len(lines) > 1 else [*lines, "it offers no tools, prompts or resources"])
+
+    def prompt(self, name: str, argument: str) -> str:
+        from specchat.app.mcp.mcp_results import prompt_text
+
+        server, _, prompt = name.removeprefix(PREFIX).partition(":")
+        connection = self._connection(server)
+        found = self._find_prompt(connection, prompt)
+        values = parse_prompt_arguments(found, argument)
+        result = self._without_notice(
+            connection, lambda: connection.ask(lambda client: client.get_prompt(prompt, values), self.cancelled)
+        )
+        text = shown_text(prompt_text(result))
+        if not text.strip():
+            raise McpServerError(server, f"the prompt {prompt} has no text")
+        return text
+
+    def known_prompts(self) -> Sequence[ServerPrompt]:
+        running = ((each.name, each.known_catalog) for each in self._connections.values())
+        return [prompt for name, catalog in running if catalog for prompt in prompts_of(name, catalog)]
+
+    def known_resources(self) -> Sequence[ServerResource]:
+        connections = [each for each in self._connections.values() if each.state is not State.FAILED]
+        return [resource for each in connections for resource in resources_of(each.name, each.known_catalog)]
+
+    @property
+    def loaders(self) -> Loaders:
+        return {name: partial(self._read_resource, name) for name in self._connections}
+
+    def close(self) -> None:
+        """Stop all servers at once, and wait for them for a moment."""
+        for connection in self._connections.values():
+            connection.stop(waits=False)
+        self._loop.close(CLOSE_SECONDS)
+
+    def _read_resource(self, server: str, uri: str) -> str:
+        from specchat.app.mcp.mcp_results import resource_text
+
+        connection = self._connection(server)
+        result = self._without_notice(
+            connection, lambda: connection.ask(lambda client: client.read_resource(uri), self.cancelled)
+        )
+        return resource_text(f"@{server}:{uri}", result)
+
+    def _find_prompt(self, connection: McpConnection, name: str) -> Prompt:
+        catalog = self._without_notice(connection, lambda: connection.start(self.cancelled))
+        for each in catalog.prompts:
+            if each.name == name:
+                return each
+        known = [each.name for each in catalog.prompts]
+        hint = did_you_mean(name, known)
+        raise UsageError(
+            f"the MCP server {connection.name} has no prompt {name!r};{hint} known are {', '.join(known) or 'none'}"
+        )
+
+    def _connection(self, name: str) -> McpConnection:
+        if name not in self._connections:
+            known = ", ".join(self._connections)
+            hint = f"{did_you_mean(name, self._connections)} known are {known}" if known else f" {NO_SERVERS_TEXT}"
+            raise UsageError(f"there is no MCP server {name!r};{hint}")
+        return self._connections[name]
+
+    def _without_notice(self, connection: McpConnection, ask: Callable[[], Result]) -> Result:
+        """The answer; an error that the user sees needs no notice as well."""
+        try:
+            return ask()
+        except KeyboardInterrupt:
+            raise CancelledError("stopped waiting for the server") from None
+        finally:
+            with self._lock:
+                self._notices.pop(connection.name, None)
+
+    def _add_notice(self, server: str, line: str) -> None:
+        with self._lock:
+            self._notices[server] = line
+
+    def _tool_lines(self, connection: McpConnection, catalog: Catalog, max_count: int | None = None) -> list[str]:
+        tools = agent_tools(connection, catalog.tools)
+        lines = [_tool_line(each) for each in tools[:max_count]]
+        more = len(tools) - len(lines)
+        return [*lines, f"and {more} more; /mcp {connection.name} lists them"] if more > 0 else lines
+
+
+def _tool_line(each: McpTool) -> str:
+    allowed = " (allowed)" if each.is_allowed else ""
+    what = shown_line(each.tool.description, MAX_DESCRIPTION)
+    return f"tool {each.tool.name}{allowed}: {what}" + (f" ({each.note})" if each.note else "")
+
+
+_front_end_servers = McpServers()
+
+
+def front_end_servers() -> McpServers:
+    """The servers of the command line, for the one conversation of a screen or a line mode."""
+    return _front_end_servers
+
+
+def use_servers(settings: Sequence[ServerSettings]) -> None:
+    """Name the servers of this process, before its front end opens; they end with the process."""
+    global _front_end_servers
+    _front_end_servers.close()
+    _front_end_servers = McpServers(settings)
+    atexit.register(_front_end_servers.close)

@@ -1,0 +1,38 @@
+"""`/summarize FILE`: a question about all of a file, however long it is.
+
+`part_reader.py` reads a file that does not fit, when the request is sent.
+"""
+
+from __future__ import annotations
+
+from specchat.app.chat_state import ChatState, CommandResult
+from specchat.context.at_names import resolve_names, unquoted_name
+from specchat.context.retrieve import ContextBudget, gather_whole
+from specchat.errors import UsageError
+from specchat.profile import load_profile
+
+DEFAULT_QUESTION = "Summarize this file."
+
+
+def summarize(chat: ChatState, argument: str) -> CommandResult:
+    """Attach the file with all of its text."""
+    name, question = _split_argument(argument)
+    named, listing = resolve_names([name])
+    if len(named) != 1 or listing.files:
+        raise UsageError("/summarize reads one file; attach a folder with @, which finds the matching passages")
+    window = chat.context_window or load_profile(chat.conversation.profile).limits.context
+    whole = gather_whole(named[0], ContextBudget.of_window(window))
+    chat.attachment_notice, chat.passage_sources = whole.notice, ()
+    return CommandResult(request=chat.make_bare_request(question, whole.files))
+
+
+def _split_argument(argument: str) -> tuple[str, str]:
+    """The name, which may be in quotes and after an @, and the question."""
+    typed = argument.strip().removeprefix("@")
+    if typed.startswith('"') and '"' in typed[1:]:
+        name, _, question = typed[1:].partition('"')
+    else:
+        name, _, question = typed.partition(" ")
+    if not name:
+        raise UsageError("/summarize needs a file, and perhaps a question about it")
+    return unquoted_name(name), question.strip() or DEFAULT_QUESTION

@@ -1,0 +1,158 @@
+"""Resolve names: a file, a folder, a glob or the repository, given to a command or after an @ in a question.
+
+A name `@NAME:REST`, such as `@clip:` or `@issue:12`, is loaded by a plugin, or by a loader that the caller gives. Reads
+only files that are named one by one. Knows no model and no screen.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from specchat.chat.attachments import FENCE_LANGUAGES, decode_text, read_attachment
+from specchat.chat.request import Attachment
+from specchat.context.file_listing import FileListing, find_repository, is_folder, is_glob, list_folder, list_glob
+from specchat.errors import InputError
+from specchat.plugins.discovery import find_extensions
+from specchat.plugins.extension import Extension
+
+REPOSITORY = "@repo"  # the repository of the current folder
+MENTION = re.compile(r'(?<!\S)@(?:"[^"\n]+"|\S+)')
+OPEN_MENTION = re.compile(r'(?<!\S)@"[^"\n]*\Z')
+ENDING_WORD = re.compile(r"\S*\Z")
+CODE_CHARACTERS = re.compile(r"[()<>{}=\"'`\\\x00-\x1f]")  # of a decorator or an annotation, and hardly of a name
+FILE_SUFFIXES = {*FENCE_LANGUAGES, ".cfg", ".conf", ".csv", ".ini", ".log", ".rst", ".sql", ".tex", ".txt", ".xml"}
+SENTENCE_PUNCTUATION = ",.;:!?)"
+Loaders = Mapping[str, Callable[[str], str]]  # by NAME; the argument is REST
+NO_LOADERS: Loaders = {}
+
+
+def check_name(name: str, loaders: Loaders = NO_LOADERS) -> None:
+    """Raise InputError when this name resolves to nothing. Loaders run only with the question."""
+    if not has_loader(name, loaders):
+        resolve_names([name])
+
+
+def find_mentions(text: str, loaders: Loaders = NO_LOADERS) -> list[str]:
+    """The names after an @ in a question: existing files, folders and globs, the repository, what has a loader.
+
+    "why @src/a.py? @home" names "src/a.py". A name with spaces stands in quotes: @"my notes.txt". Raises InputError for
+    a word that reads like a file that does not exist; any other word after an @ is text, and so is one in backticks.
+    """
+    return [name for word in MENTION.findall(text) if (name := _mention_name(word, loaders))]
+
+
+def quoted_name(name: str) -> str:
+    """A name as it is typed after an @: in quotes if it has spaces."""
+    return f'"{name}"' if " " in name else name
+
+
+def word_at_end(text: str) -> str:
+    """The word that ends a text that is being typed, or a mention whose quotes are still open; "" after a space."""
+    ending = OPEN_MENTION.search(text) or ENDING_WORD.search(text)
+    return ending[0] if ending else ""
+
+
+def unquoted_name(name: str) -> str:
+    is_quoted = len(name) > 2 and name[0] == name[-1] == '"'
+    return name[1:-1] if is_quoted else name
+
+
+def _mention_name(word: str, loaders: Loaders) -> str:
+    """The name for `resolve_names`; "" for text. In "@clip:." the dot ends the sentence, and the colon stays."""
+    if word.startswith('@"') and word.endswith('"') and len(word) > len('@""'):
+        return _existing_name(word[2:-1], is_file=True)
+    if has_loader(word, loaders):
+        scheme, colon, rest = word.partition(":")
+        return scheme + colon + rest.rstrip(SENTENCE_PUNCTUATION)
+    name = word.rstrip(SENTENCE_PUNCTUATION)
+    if name == REPOSITORY:
+        return name
+    return _existing_name(name[1:], is_file=_reads_like_file(name[1:])) if len(name) > 1 else ""
+
+
+def _existing_name(name: str, *, is_file: bool) -> str:
+    """The name if something has it; else InputError if it must be a file, and "" if it may be text."""
+    path = _path(name)
+    if _exists(path) or (is_glob(name) and list_glob(str(path)).files):
+        return name
+    if is_file:
+        quoted = quoted_name(name)
+        raise InputError(
+            f"@{quoted}: there is no such file or folder; correct the name, or write `@{quoted}` in backticks as text"
+        )
+    return ""
+
+
+def _reads_like_file(name: str) -> bool:
+    if CODE_CHARACTERS.search(name):
+        return False
+    return "/" in name.strip("/") or PurePath(name).suffix.lower() in FILE_SUFFIXES
+
+
+def _path(name: str) -> Path:
+    return Path(os.path.expanduser(name))  # noqa: PTH111 (an unknown home folder is not an error)
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 (nor is a name that is too long)
+
+
+def resolve_names(names: Sequence[str], loaders: Loaders = NO_LOADERS) -> tuple[list[Attachment], FileListing]:
+    """Read the files that are named one by one and the texts of loaders; list the files of folders and globs."""
+    named, listing = dict[Path, Attachment](), FileListing()
+    for name in names:
+        if has_loader(name, loaders):
+            named[Path(name).absolute()] = load_attachment(name, loaders)
+            continue
+        path = _repository_root() if name == REPOSITORY else _path(name)
+        if is_folder(path):
+            listing += _require_files(list_folder(path), f"{name}: the folder has no files that can be attached")
+        elif is_glob(name) and not _exists(path):
+            listing += _require_files(list_glob(str(path)), f"{name}: no file matches; ignored files are left out")
+        else:
+            named[path.absolute()] = read_attachment(path)
+    others = tuple(path for path in listing.files if path.absolute() not in named)
+    return list(named.values()), replace(listing, files=others)
+
+
+def _require_files(listing: FileListing, error: str) -> FileListing:
+    if listing == FileListing():
+        raise InputError(error)
+    return listing
+
+
+def _repository_root() -> Path:
+    """The root of the current repository, as a short relative path."""
+    here = Path.cwd()
+    root = find_repository(here)
+    if root is None:
+        raise InputError(f"{REPOSITORY}: this folder is in no repository; name a folder instead, such as src/")
+    return Path(*[".."] * len(here.relative_to(root).parts))
+
+
+def has_loader(name: str, loaders: Loaders = NO_LOADERS) -> bool:
+    """Whether a plugin or the caller has a loader for this name, which starts with @."""
+    return _find_loader(name) is not None or _scheme(name) in loaders
+
+
+def load_attachment(name: str, loaders: Loaders = NO_LOADERS) -> Attachment:
+    """The text from the loader, under the same name; InputError when it is not text. A plugin's loader comes first."""
+    rest = name.partition(":")[2]
+    extension = _find_loader(name)
+    text = extension.call(rest) if extension else loaders[_scheme(name)](rest)
+    if extension and not isinstance(text, str):
+        raise extension.plugin_error(f"returned a {type(text).__name__}, which is not text")
+    return Attachment(name, decode_text(text.encode(errors="replace"), name))
+
+
+def _find_loader(name: str) -> Extension | None:
+    scheme = _scheme(name)
+    return find_extensions("context_loaders").get(scheme) if scheme else None
+
+
+def _scheme(name: str) -> str:
+    """The NAME of @NAME:REST; "" for another name."""
+    scheme, colon, _rest = name.removeprefix("@").partition(":")
+    return scheme if colon and name.startswith("@") else ""

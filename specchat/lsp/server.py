@@ -1,0 +1,322 @@
+"""The language server: the handlers of the protocol. Everything slow runs on other threads."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Event as Flag
+from typing import Any, TypeVar
+
+from lsprotocol import types
+from lsprotocol.converters import get_converter
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.server import LanguageServer
+
+from specchat import __version__
+from specchat.chat.events import Event, Notice, PrefillProgress, Routed, TextDelta
+from specchat.edit.rewrite_alignment import RewriteAlignment
+from specchat.errors import CancelledError, NoChangeError, SpecchatError
+from specchat.host.client import SessionRequest
+from specchat.hub.catalog import fim_models
+from specchat.lsp.code_actions import (
+    EDIT_COMMAND,
+    EXPLAIN_COMMAND,
+    QUICK_FIX_KIND,
+    REWRITE_KIND,
+    EditRequest,
+    list_code_actions,
+    parse_edit_request,
+)
+from specchat.lsp.cursor_context import cursor_context
+from specchat.lsp.initialization_options import InitializationOptions, parse_initialization_options
+from specchat.lsp.inline_completion import READY, WAITING, EngineConnection, Suggester, Suggestion
+from specchat.lsp.request_guard import GuardedProtocol
+from specchat.lsp.rewrite_edits import compute_rewrite, explain_region, workspace_edit, write_page
+from specchat.lsp.text_documents import Documents
+from specchat.lsp.work_done_progress import begin_progress
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+POLL_SECONDS = 0.25  # between two checks whether the models are loaded
+LOADING_TIMEOUT_SECONDS = 600.0
+CLIENT_TIMEOUT_SECONDS = 10.0  # for an editor to answer a request
+
+
+class LoggingLanguageServer(LanguageServer):
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """Log the error; the user of an editor can do nothing about it."""
+        log.warning("%s: %s", getattr(source, "__name__", source), error)
+
+
+class SpecchatLanguageServer:
+    def __init__(self) -> None:
+        self.server = LoggingLanguageServer(
+            "specchat", __version__, protocol_cls=GuardedProtocol, converter_factory=get_converter
+        )
+        assert isinstance(self.server.protocol, GuardedProtocol)
+        self.protocol: GuardedProtocol = self.server.protocol
+        self.options, self.documents = InitializationOptions(), Documents()
+        self.suggester: Suggester | None = None
+        self.is_disconnected = Flag()  # cancels everything in progress
+        self._engine: EngineConnection | None = None
+        self._edit_executor = ThreadPoolExecutor(1, "lsp-edit")
+        self._loading_task: asyncio.Task[None] | None = None
+        self._announced_kind: str | None = None
+        self._register_handlers()
+
+    def stop(self) -> None:
+        self.is_disconnected.set()
+        if self.suggester:
+            self.suggester.cancel()
+
+    def _register_handlers(self) -> None:
+        self._register_handler(types.INITIALIZE, self.initialize)
+        self._register_handler(types.INITIALIZED, self.initialized)
+        self._register_handler(types.TEXT_DOCUMENT_DID_OPEN, self.did_open)
+        self._register_handler(types.TEXT_DOCUMENT_DID_CHANGE, self.did_change)
+        self._register_handler(types.TEXT_DOCUMENT_DID_CLOSE, self.did_close)
+        self._register_handler(
+            types.TEXT_DOCUMENT_INLINE_COMPLETION, self.inline_completion, types.InlineCompletionOptions()
+        )
+        options = types.CodeActionOptions([REWRITE_KIND, QUICK_FIX_KIND], resolve_provider=True)
+        self._register_handler(types.TEXT_DOCUMENT_CODE_ACTION, self.code_actions, options)
+        self._register_handler(types.CODE_ACTION_RESOLVE, self.resolve)
+        self.server.command(EDIT_COMMAND)(partial(self.edit))
+        self.server.command(EXPLAIN_COMMAND)(partial(self.explain))
+
+    def _register_handler(self, method: str, handler: Callable[..., Any], registration_options: Any = None) -> None:
+        """Register a method. pygls sets attributes on a handler, which bound methods do not allow; hence `partial`."""
+        self.server.feature(method, registration_options)(partial(handler))
+
+    def initialize(self, params: types.InitializeParams) -> None:
+        """Read the options of the editor. Starts no process."""
+        self.options = parse_initialization_options(params.initialization_options)
+        encoding = self.server.workspace.position_encoding or types.PositionEncodingKind.Utf16
+        self.documents.encoding = str(getattr(encoding, "value", encoding))
+        self._engine = EngineConnection(SessionRequest(profile=self.options.profile, kind="completion"))
+        self.suggester = Suggester(self._engine, self.options)
+        if self.options.offers_completion_list:
+            self._register_handler(types.TEXT_DOCUMENT_COMPLETION, self.completion, types.CompletionOptions())
+
+    async def initialized(self, _params: types.InitializedParams) -> None:
+        """The editor is ready: start the engine process in the background."""
+        self._watch_models()
+
+    def did_open(self, params: types.DidOpenTextDocumentParams) -> None:
+        self.documents.open(params.text_document)
+
+    def did_change(self, params: types.DidChangeTextDocumentParams) -> None:
+        """Apply a change. It makes the pending suggestion obsolete."""
+        self.documents.change(params)
+        if self.suggester:
+            self.suggester.cancel()
+
+    def did_close(self, params: types.DidCloseTextDocumentParams) -> None:
+        self.documents.close(params.text_document.uri)
+
+    async def inline_completion(self, params: types.InlineCompletionParams) -> types.InlineCompletionList:
+        context = params.context
+        is_invoked = context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
+        suggestion = await self._suggest(params, context.selected_completion_info, is_invoked=is_invoked)
+        if suggestion is None:
+            return types.InlineCompletionList([])
+        texts = [suggestion.insert_text, *filter(None, [suggestion.first_line if is_invoked else ""])]
+        return types.InlineCompletionList([types.InlineCompletionItem(text, range=suggestion.range) for text in texts])
+
+    async def completion(self, params: types.CompletionParams) -> types.CompletionList:
+        kind = params.context.trigger_kind if params.context else types.CompletionTriggerKind.Invoked
+        suggestion = await self._suggest(params, None, is_invoked=kind == types.CompletionTriggerKind.Invoked)
+        if suggestion is None:
+            return types.CompletionList(is_incomplete=True, items=[])
+        item = types.CompletionItem(
+            suggestion.insert_text.strip().partition("\n")[0], kind=types.CompletionItemKind.Text, detail="specchat",
+            filter_text=suggestion.context.typed_prefix or None,
+            text_edit=types.TextEdit(suggestion.range, suggestion.insert_text),
+        )  # fmt: skip
+        return types.CompletionList(is_incomplete=True, items=[item])
+
+    async def _suggest(
+        self,
+        params: types.InlineCompletionParams | types.CompletionParams,
+        selected: types.SelectedCompletionInfo | None,
+        *,
+        is_invoked: bool,
+    ) -> Suggestion | None:
+        document = self.documents.get(params.text_document.uri)
+        if document is None or self.suggester is None:
+            return None
+        context = cursor_context(document, params.position, selected)
+        suggestion = await self.suggester.suggest(context, is_invoked=is_invoked)
+        if self.suggester.is_waiting_for_models:
+            self._watch_models()
+        self._announce_kind(self.suggester.kind_explanation)
+        return suggestion
+
+    def _announce_kind(self, explanation: str | None) -> None:
+        """Say how the model completes: in the log where it fills gaps, else to the user, once."""
+        if explanation is None or explanation == self._announced_kind:
+            return
+        self._announced_kind = explanation
+        if explanation:
+            self._show_message(types.MessageType.Info, f"{explanation}; {_gap_filling_models()}")
+        else:
+            message = "specchat: the model fills the gap at the cursor (fill-in-the-middle)"
+            self.server.window_log_message(types.LogMessageParams(types.MessageType.Info, message))
+
+    def _watch_models(self) -> None:
+        if self._loading_task is None or self._loading_task.done():
+            self._loading_task = asyncio.create_task(self._report_loading())
+
+    async def _report_loading(self) -> None:
+        """Show one progress bar until the models are loaded, and none if they are loaded already.
+
+        It says what they wait for; an editor without progress bars gets that as a message, once.
+        """
+        assert self._engine is not None
+        bar, shown = None, ""
+        state = await self._engine.models_state(requests_loading=False)
+        for _ in range(int(LOADING_TIMEOUT_SECONDS / POLL_SECONDS)):
+            if not state.is_coming:
+                break
+            bar = bar or await begin_progress(self.server, "specchat: loading the model")
+            if state.reason != shown:
+                shown = state.reason
+                bar.report(None, shown or "loading")
+                if shown and not bar.is_shown:
+                    self._show_message(types.MessageType.Info, f"waiting for the model: {shown}")
+            await asyncio.sleep(POLL_SECONDS)
+            state = await self._engine.models_state(requests_loading=state.name == WAITING)
+        if bar:
+            bar.end("" if state.name == READY else f"still {state.name}" if state.is_coming else state.name)
+
+    def code_actions(self, params: types.CodeActionParams) -> list[types.CodeAction]:
+        """The code actions here. The model is used only when one is chosen."""
+        document = self.documents.get(params.text_document.uri)
+        if document is None:
+            return []
+        only = [str(getattr(each, "value", each)) for each in params.context.only or ()]
+        return list_code_actions(
+            document,
+            params.range,
+            only,
+            self.options,
+            can_resolve=self._can_resolve,
+            can_show_document=self._can_show_document,
+        )
+
+    async def resolve(self, action: types.CodeAction) -> types.CodeAction:
+        """Compute the edit of a chosen code action; if there is none, a message says why."""
+        edit = await self._compute_workspace_edit(parse_edit_request(action.data))
+        action.edit, action.data = edit, None
+        return action
+
+    async def edit(self, *arguments: Any) -> None:
+        """The command: compute an edit and have the editor apply it."""
+        edit = await self._compute_workspace_edit(parse_edit_request(arguments[0] if arguments else None))
+        if edit is None:
+            return
+        request = self.server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, label="specchat"))
+        result = await _with_timeout(CLIENT_TIMEOUT_SECONDS, request)
+        if result is not None and not result.applied:
+            reason = result.failure_reason or "no reason"
+            self._show_message(types.MessageType.Warning, f"the edit was not applied: {reason}")
+
+    async def explain(self, *arguments: Any) -> None:
+        request = parse_edit_request(arguments[0] if arguments else None)
+        document = self.documents.get(request.uri)
+        if document is None:
+            self._show_message(types.MessageType.Warning, "the text is not open")
+            return
+        work = partial(explain_region, document, request.region)
+        text = await self._run_with_progress(work, f"explaining {document.name}")
+        if text is not None:
+            page = types.ShowDocumentParams(write_page(document, request.region, text).as_uri(), take_focus=False)
+            await _with_timeout(CLIENT_TIMEOUT_SECONDS, self.server.window_show_document_async(page))
+
+    async def _compute_workspace_edit(self, request: EditRequest) -> types.WorkspaceEdit | None:
+        """The edit for a request; None after a message to the user."""
+        document = self.documents.get(request.uri)
+        if document is None or (request.version is not None and document.version != request.version):
+            return self._show_message(types.MessageType.Warning, "the text was changed meanwhile; nothing is edited")
+        work = partial(compute_rewrite, document, request, self.options.edit_profile)
+        edits = await self._run_with_progress(work, request.instruction[:60], document.text)
+        if edits is None:
+            return None
+        if (current := self.documents.get(request.uri)) is None or current.version != document.version:
+            message = f"{document.name} was changed meanwhile; nothing is edited"
+            return self._show_message(types.MessageType.Warning, message)
+        return workspace_edit(document, edits, is_versioned=self._supports_versioned_edits)
+
+    async def _run_with_progress(
+        self, work: Callable[..., Result], title: str, original: str | None = None
+    ) -> Result | None:
+        """Run `work(cancelled, on_event)` on the thread for edits; None after a message to the user.
+
+        With the original text, the progress bar shows a fraction.
+        """
+        loop, alignment, cancelled = asyncio.get_running_loop(), RewriteAlignment(original or ""), Flag()
+        progress = await begin_progress(self.server, f"specchat: {title}", cancelled)
+
+        def on_event(event: Event) -> None:
+            nonlocal alignment
+            if isinstance(event, PrefillProgress):
+                loop.call_soon_threadsafe(progress.report, 0.0, "prefill")
+            elif isinstance(event, Notice):
+                loop.call_soon_threadsafe(progress.report, 0.0, event.text)
+            elif isinstance(event, Routed):  # another answer begins
+                alignment = RewriteAlignment(original or "")
+            elif isinstance(event, TextDelta) and original is not None:
+                alignment.feed(event.text)
+                loop.call_soon_threadsafe(progress.report, alignment.fraction_done)
+            if self.is_disconnected.is_set():
+                cancelled.set()
+
+        try:
+            return await loop.run_in_executor(self._edit_executor, work, cancelled, on_event)
+        except CancelledError:
+            return None
+        except NoChangeError as error:
+            return self._show_message(types.MessageType.Info, str(error))
+        except SpecchatError as error:
+            return self._show_message(types.MessageType.Error, str(error))
+        finally:
+            cancelled.set()  # also after an exception: stop the engine
+            progress.end()
+
+    def _show_message(self, kind: types.MessageType, text: str) -> None:
+        self.server.window_show_message(types.ShowMessageParams(kind, f"specchat: {text}"))
+
+    @property
+    def _can_resolve(self) -> bool:
+        """Whether the editor resolves code actions and sends back our data."""
+        text = self.server.client_capabilities.text_document
+        actions = text.code_action if text else None
+        resolves = actions.resolve_support if actions else None
+        return bool(actions and actions.data_support and resolves and "edit" in resolves.properties)
+
+    @property
+    def _can_show_document(self) -> bool:
+        window = self.server.client_capabilities.window
+        return bool(window and window.show_document and window.show_document.support)
+
+    @property
+    def _supports_versioned_edits(self) -> bool:
+        workspace = self.server.client_capabilities.workspace
+        return bool(workspace and workspace.workspace_edit and workspace.workspace_edit.document_changes)
+
+
+def _gap_filling_models() -> str:
+    smallest = min(fim_models(), key=lambda entry: entry.architecture.parameters)
+    return f"models such as {smallest.id} fill gaps (`specchat models list` marks them)"
+
+
+async def _with_timeout(seconds: float, client_request: Coroutine[Any, Any, Any]) -> Any:
+    """The editor's response, None when it fails or takes too long."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await client_request
+    except (TimeoutError, JsonRpcException):
+        return None

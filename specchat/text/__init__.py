@@ -1,0 +1,17 @@
+"""Text to tokens and back: tokenizers, chat templates, streamed answers, grammars. Knows no weight and no request.
+
+token_bytes        a vocabulary piece → bytes
+chat_template      messages → prompt text, by the model's Jinja template
+tokenizer          text → token ids and back; control tokens in user text are escaped
+vocabulary         whether a draft model has the target's tokens
+detokenize         streamed token ids → text, with stop strings
+thinking           how a family of models marks its thinking; text → thinking and text
+thinking_budget    a limit for the thinking → a grammar over tokens
+tool_formats       how the families of models write tool calls, as a table
+tool_calls         streamed text → text and tool calls
+text_argument      the value of an argument that is text, while it is streamed
+json_place         where in a JSON text its end is: brackets and strings
+answer_stream      streamed token ids → thinking, text and tool calls
+llguidance_grammar JSON schema or regular expression → a grammar over tokens
+tool_grammar       the tools that must be called → a grammar over tokens, with a thought before it
+"""

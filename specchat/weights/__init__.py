@@ -1,0 +1,23 @@
+"""Files of a model on disk become a loaded target model or draft model. Knows no text but the tokenizer of a file.
+
+fetch              which files of a hub id are needed; download them, or find them in the hub's cache
+http_errors        errors of the hub as one-line messages
+context_window     the context length in a config.json, without torch
+tensor_files       names, shapes and rows of tensors in safetensors and pickles; WeightLoader
+fp8_checkpoints    published FP8 weights with scales, read as floats
+int4_checkpoints   published AWQ and GPTQ weights, packed or read as floats
+mxfp4_checkpoints  published MXFP4 experts, read as floats
+llama_families     the families that forward.llama computes: their configs and tensor names, as a table
+llama_manifest     which tensor of a checkpoint becomes which weight of a layer
+gemma4_layers      the shapes of the layers of Gemma 4, from its config
+llama_weights      safetensors of a Llama-like model → forward.llama
+moe_weights        the experts of a layer, in the layouts of checkpoints → forward.moe
+transformers_files any other safetensors → a network of transformers; missing and unknown tensors are refused
+network_weights    which weights of a network of transformers are quantized, one after the other, while it is loaded
+decoding_forms     how a network of transformers is decoded and uses its weights, as a probe found at its first load
+gguf/              files of GGUF: header, blocks, tensors, tokenizer
+cached_folders     a folder in the cache that is made once, by one process
+load_options       which folder, device and dtype a model has, resolved without torch
+load               a folder or hub id → a Model: llama_weights, transformers, or a plugin
+kv_files           the rows of a KV cache of a conversation, in files
+"""

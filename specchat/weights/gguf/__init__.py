@@ -1,0 +1,16 @@
+"""GGUF files, read as they are: every count is checked against the size of the file before it is used.
+
+gguf_sources       the GGUF file that a name means: a path, a folder, a model of Ollama
+gguf_file          the header, every count checked against the size of the file
+gguf_families      metadata and tensor names → config.json and published tensor names
+gguf_splits        the regular expressions of `tokenizer.ggml.pre`
+gguf_tokenizer     the tokenizer of a file → tokenizer.json and chat template
+gguf_manifest      where the tensors of a prepared file are
+gguf_preparation   a file → a folder in the cache with its tokenizer and config
+gguf_bytes         the rows of a tensor as they are in the file
+gguf_values        blocks → float32 → bf16
+gguf_rows          the rows of a published tensor, as blocks or in bf16
+gguf_tensors       the tensors of a file as those of any model
+gguf_weights       tensors → bf16 safetensors
+gguf_conversion    all weights → safetensors, for readers that know nothing else
+"""

@@ -1,0 +1,378 @@
+"""The metadata and tensor names of a GGUF file → config.json and the tensor names of the published model.
+
+llama.cpp changes weights where it computes differently; `WeightChange` says how to undo that. A tensor that is missing,
+unknown or of another shape than the metadata says is an error: a model that is loaded in part answers nonsense. Reads
+no weights, and imports neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+
+from specchat.errors import ModelError
+from specchat.weights.gguf.gguf_file import GgufFile, GgufTensor, one_line
+from specchat.weights.gguf.gguf_manifest import MappedTensor, WeightChange
+from specchat.weights.gguf.gguf_values import read_float32
+
+MAX_LAYERS = 1024
+MAX_SIZE = 2**24  # of any dimension
+# Settings that these families do not have; a file that sets one to anything else would compute something else here.
+NEUTRAL_VALUES: Mapping[str, tuple[float, ...]] = {
+    "attention.scale": (0, 1), "attention.clamp_kqv": (0,), "attention.max_alibi_bias": (0,), "attention.causal": (1,),
+    "logit_scale": (0, 1), "embedding_scale": (0, 1), "residual_scale": (0, 1), "rope.scaling.yarn_beta_fast": (32,),
+    "rope.scaling.yarn_beta_slow": (1,), "rope.scaling.yarn_log_multiplier": (0,),
+}  # fmt: skip
+LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+GEMMA3_LOCAL_ROPE_BASE = 10000.0
+GRANITE_SCALES = {  # GGUF → config
+    "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MappedModel:
+    """A model as published: its config.json without token ids, and its tensors."""
+
+    config: dict[str, Any]
+    tensors: tuple[MappedTensor, ...]
+
+
+@dataclass(frozen=True)
+class _Family:
+    """An architecture of llama.cpp."""
+
+    model_type: str  # of transformers
+    class_name: str
+    layer_names: Mapping[str, str]  # GGUF → transformers
+    special_config: Callable[[_Keys, dict[str, Any]], dict[str, Any]]
+    activation: Mapping[str, str]
+    optional_biases: tuple[str, ...] = ()
+    pairs_rows: bool = False
+    norms_plus_one: bool = False
+    scales: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of NEUTRAL_VALUES that the family has
+
+
+class _Keys:
+    """The metadata of an architecture, with checked values."""
+
+    def __init__(self, file: GgufFile, architecture: str) -> None:
+        self.file = file
+        self.architecture = architecture
+
+    def error(self, problem: str) -> ModelError:
+        return ModelError(f"{self.file.path}: {one_line(problem)}")
+
+    def value(self, key: str) -> Any:
+        return self.file.metadata.get(f"{self.architecture}.{key}")
+
+    def size(self, key: str, default: int | None = None) -> int:
+        value = self.value(key)
+        if value is None:
+            value = default
+        if isinstance(value, list):  # one number for each layer
+            if len(set(value)) != 1:
+                raise self.error(f"{self.architecture} with another {key} in each layer is not supported")
+            value = value[0]
+        if not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
+            raise self.error(f"{self.architecture}.{key} is {value if value is not None else 'missing'}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self.value(key)
+        if value is None:
+            value = default
+        if not isinstance(value, int | float) or not 0 < value < 1e12:
+            raise self.error(f"{self.architecture}.{key} is {value if value is not None else 'missing'}")
+        return float(numpy.format_float_positional(numpy.float32(value)))  # 1e-05, not 9.999999747378752e-06
+
+    def tensor(self, name: str) -> GgufTensor | None:
+        return self.file.tensors.get(name)
+
+
+def map_model(file: GgufFile) -> MappedModel:
+    """The model in a GGUF file. ModelError when its architecture is not supported, or tensors do not fit."""
+    architecture = file.metadata.get("general.architecture")
+    family = FAMILIES.get(architecture) if isinstance(architecture, str) else None
+    keys = _Keys(file, str(architecture))
+    if family is None:
+        reason = "is not a language model" if architecture in ("clip", "whisper") else "is not supported"
+        raise keys.error(f"the architecture {architecture} {reason}; supported are {', '.join(FAMILIES)}")
+    if keys.value("expert_count"):
+        raise keys.error(f"{architecture} with experts is not supported; choose a dense model, or its *.safetensors")
+    for key, neutral in NEUTRAL_VALUES.items():
+        if key not in family.scales and (value := keys.value(key)) not in (None, *neutral):
+            raise keys.error(f"{architecture} with {key} = {value} is not supported")
+    config = _config(keys, family)
+    return MappedModel(config, tuple(_mapped_tensors(keys, family, config)))
+
+
+def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
+    embedding = keys.tensor("token_embd.weight")
+    if embedding is None or len(embedding.shape) != 2:
+        raise keys.error("token_embd.weight is missing; is this a whole language model?")
+    heads, width = keys.size("attention.head_count"), keys.size("embedding_length")
+    layers = keys.size("block_count")
+    if layers > MAX_LAYERS:
+        raise keys.error(f"{keys.architecture}.block_count is {layers}")
+    head_size = keys.size("attention.key_length", keys.size("rope.dimension_count", max(width // heads, 1)))
+    if keys.size("attention.value_length", head_size) != head_size:
+        raise keys.error(f"{keys.architecture} with keys and values of different sizes is not supported")
+    config: dict[str, Any] = {
+        "architectures": [family.class_name],
+        "model_type": family.model_type,
+        "vocab_size": embedding.shape[0],
+        "hidden_size": width,
+        "intermediate_size": keys.size("feed_forward_length"),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": keys.size("attention.head_count_kv", heads),
+        "head_dim": head_size,
+        **family.activation,
+        "max_position_embeddings": keys.size("context_length"),
+        "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
+        "tie_word_embeddings": keys.tensor("output.weight") is None,
+        "dtype": "bfloat16",
+        "use_cache": True,
+    }
+    return config | family.special_config(keys, config)
+
+
+def _llama_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    _require_full_rotation(keys, config)
+    has_bias = keys.tensor("blk.0.attn_q.bias") is not None
+    return {"attention_bias": has_bias, "mlp_bias": False, "rope_parameters": _rope(keys, config)}
+
+
+def _granite_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    return _llama_config(keys, config) | {name: keys.number(key, 1.0) for key, name in GRANITE_SCALES.items()}
+
+
+def _qwen_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    _require_full_rotation(keys, config)
+    return {"use_sliding_window": False, "rope_parameters": _rope(keys, config)}
+
+
+def _gemma2_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    is_27b = config["num_hidden_layers"] == 46
+    return {
+        "sliding_window": keys.size("attention.sliding_window", 4096),
+        "attn_logit_softcapping": keys.number("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": keys.number("final_logit_softcapping", 30.0),
+        "query_pre_attn_scalar": _gemma_query_scalar(config, is_27b=is_27b),
+        "rope_parameters": _rope(keys, config),
+    }
+
+
+def _gemma3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    is_27b = config["num_hidden_layers"] == 62
+    special: dict[str, Any] = {
+        "sliding_window": keys.size("attention.sliding_window"),
+        "layer_types": _gemma3_layer_types(keys, config["num_hidden_layers"]),
+        "query_pre_attn_scalar": _gemma_query_scalar(config, is_27b=is_27b),
+        "rope_parameters": {
+            "full_attention": _rope(keys, config, default_base=1_000_000.0),
+            "sliding_attention": {
+                "rope_type": "default",
+                "rope_theta": keys.number("rope.freq_base_swa", GEMMA3_LOCAL_ROPE_BASE),
+            },
+        },
+    }
+    if keys.value("final_logit_softcapping"):
+        special["final_logit_softcapping"] = keys.number("final_logit_softcapping")
+    return special
+
+
+def _gemma3_layer_types(keys: _Keys, layers: int) -> list[str]:
+    """Whether each layer has a sliding window: all but every sixth, or as the file lists it."""
+    listed = keys.value("attention.sliding_window_pattern")
+    if isinstance(listed, list) and len(listed) == layers:
+        is_sliding = [bool(each) for each in listed]
+    else:
+        pattern = keys.size("attention.sliding_window_pattern", 6)
+        is_sliding = [(layer + 1) % pattern != 0 for layer in range(layers)]
+    return ["sliding_attention" if each else "full_attention" for each in is_sliding]
+
+
+def _gemma_query_scalar(config: dict[str, Any], *, is_27b: bool) -> int:
+    """The file does not say it: the head size, but in the models with 27B the width of a head's share."""
+    return config["hidden_size"] // config["num_attention_heads"] if is_27b else config["head_dim"]
+
+
+def _phi3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    head_size = config["hidden_size"] // config["num_attention_heads"]
+    share = keys.size("rope.dimension_count", head_size) / head_size
+    original = keys.size("rope.scaling.original_context_length", config["max_position_embeddings"])
+    rope: dict[str, Any] = {
+        "rope_type": "default",
+        "rope_theta": keys.number("rope.freq_base", 10000.0),
+        "partial_rotary_factor": share,
+    }
+    if keys.tensor("rope_factors_long.weight") is not None:
+        rope["rope_type"] = "longrope"
+        for length in ("short", "long"):
+            factors = _rope_factors(keys, f"rope_factors_{length}.weight", round(share * head_size) // 2)
+            rope[f"{length}_factor"] = factors.tolist()
+    special: dict[str, Any] = {"original_max_position_embeddings": original, "rope_parameters": rope}
+    if share != 1:
+        special["partial_rotary_factor"] = share
+    if keys.value("attention.sliding_window"):
+        special["sliding_window"] = keys.size("attention.sliding_window")
+    return special | {"head_dim": head_size}
+
+
+def _require_full_rotation(keys: _Keys, config: dict[str, Any]) -> None:
+    if keys.size("rope.dimension_count", config["head_dim"]) != config["head_dim"]:
+        raise keys.error(f"{keys.architecture} with RoPE on a part of each head is not supported")
+
+
+def _rope(keys: _Keys, config: dict[str, Any], default_base: float = 10000.0) -> dict[str, Any]:
+    """The `rope_parameters` of a config."""
+    base = {"rope_theta": keys.number("rope.freq_base", default_base)}
+    if keys.tensor("rope_freqs.weight") is not None:
+        factors = _rope_factors(keys, "rope_freqs.weight", config["head_dim"] // 2)
+        return base | _llama3_rope(keys, factors, base["rope_theta"], config["head_dim"])
+    kind = keys.value("rope.scaling.type")
+    if kind in (None, "none"):
+        legacy = keys.value("rope.scale_linear")
+        is_scaled = isinstance(legacy, int | float) and legacy not in (0, 1)
+        return base | ({"rope_type": "linear", "factor": float(legacy)} if is_scaled else {"rope_type": "default"})
+    factor = keys.number("rope.scaling.factor", 1.0)
+    if kind == "linear":
+        return base | ({"rope_type": "default"} if factor == 1 else {"rope_type": "linear", "factor": factor})
+    if kind == "yarn":
+        original = keys.size("rope.scaling.original_context_length")
+        rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
+        if (sharpening := keys.number("rope.scaling.attn_factor", 1.0)) != 1:
+            rope["attention_factor"] = sharpening * (1 + 0.1 * math.log(factor))
+        return base | rope
+    raise keys.error(f"the RoPE scaling {kind} is not supported")
+
+
+def _rope_factors(keys: _Keys, name: str, count: int) -> numpy.ndarray:
+    """By how much each frequency is divided."""
+    tensor = keys.tensor(name)
+    if tensor is None or tensor.shape != (count,):
+        raise keys.error(f"{name} is missing, or does not have {count} values")
+    factors = read_float32(tensor)
+    if not numpy.all(factors > 0):
+        raise keys.error(f"{name} has a factor that is not positive")
+    return factors
+
+
+def _llama3_rope(keys: _Keys, factors: numpy.ndarray, base: float, head_size: int) -> dict[str, Any]:
+    """Llama 3.1 and later: the file stores a factor for each frequency, the config the rule that they follow."""
+    if numpy.all(factors == 1):
+        return {"rope_type": "default"}
+    rule = {"factor": round(float(factors.max()), 4), **LLAMA3_ROPE}
+    if not numpy.allclose(factors, _llama3_factors(rule, base, head_size), rtol=1e-4):
+        raise keys.error("its rope_freqs.weight follow no known rule; use the model's *.safetensors")
+    return {"rope_type": "llama3", **rule}
+
+
+def _llama3_factors(rule: Mapping[str, float], base: float, head_size: int) -> numpy.ndarray:
+    """By how much each frequency is divided: low ones by `factor`, high ones by 1, and smoothly between."""
+    wavelengths = 2 * numpy.pi * base ** (numpy.arange(0, head_size, 2, dtype=numpy.float64) / head_size)
+    low, high = rule["low_freq_factor"], rule["high_freq_factor"]
+    share = (rule["original_max_position_embeddings"] / wavelengths - low) / (high - low)
+    share = numpy.clip(share, 0, 1)
+    return 1 / ((1 - share) / rule["factor"] + share)
+
+
+def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Iterator[MappedTensor]:
+    """Every tensor of the model, in the order in which it is written."""
+    unused = dict(keys.file.tensors)
+    for gguf_name, name, shape in _expected_tensors(keys, family, config):
+        tensor = unused.pop(gguf_name, None)
+        if tensor is None:
+            raise keys.error(f"the tensor {gguf_name} is missing; download the file again")
+        if tensor.shape != shape:
+            raise keys.error(f"{gguf_name} has the shape {list(tensor.shape)} instead of {list(shape)}")
+        part = gguf_name.rpartition(".")[0].rpartition(".")[2]
+        heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}.get(part, 0)
+        if family.pairs_rows and heads:
+            yield MappedTensor(tensor, name, WeightChange.PAIRED_ROWS, heads)
+        elif family.norms_plus_one and part.endswith("norm"):
+            yield MappedTensor(tensor, name, WeightChange.PLUS_ONE)
+        else:
+            yield MappedTensor(tensor, name)
+    unknown = [name for name in unused if not name.startswith(("rope_freqs.", "rope_factors_"))]
+    if unknown:
+        raise keys.error(f"{keys.architecture} with the tensor {min(unknown)} is not supported")
+
+
+def _expected_tensors(
+    keys: _Keys, family: _Family, config: dict[str, Any]
+) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Name in the file, name in the model, and shape of every tensor."""
+    vocabulary, width = config["vocab_size"], config["hidden_size"]
+    yield "token_embd.weight", "model.embed_tokens.weight", (vocabulary, width)
+    for layer in range(config["num_hidden_layers"]):
+        for part, name in family.layer_names.items():
+            shape = _shape(part, config)
+            yield f"blk.{layer}.{part}.weight", f"model.layers.{layer}.{name}.weight", shape
+            if part in family.optional_biases and keys.tensor(f"blk.{layer}.{part}.bias") is not None:
+                yield f"blk.{layer}.{part}.bias", f"model.layers.{layer}.{name}.bias", shape[:1]
+    yield "output_norm.weight", "model.norm.weight", (width,)
+    if not config["tie_word_embeddings"]:
+        yield "output.weight", "lm_head.weight", (vocabulary, width)
+
+
+def _shape(part: str, config: dict[str, Any]) -> tuple[int, ...]:
+    width, hidden, head_size = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    queries, keys = config["num_attention_heads"] * head_size, config["num_key_value_heads"] * head_size
+    if part in ("attn_q_norm", "attn_k_norm"):
+        return (head_size,)
+    if part.endswith("norm"):
+        return (width,)
+    is_fused_mlp = config["model_type"] == "phi3"
+    return {
+        "attn_q": (queries, width), "attn_k": (keys, width), "attn_v": (keys, width), "attn_output": (width, queries),
+        "attn_qkv": (queries + 2 * keys, width), "ffn_gate": (hidden, width),
+        "ffn_up": (2 * hidden if is_fused_mlp else hidden, width), "ffn_down": (width, hidden),
+    }[part]  # fmt: skip
+
+
+_ATTENTION = {
+    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+}  # fmt: skip
+_MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+_TWO_NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+_FOUR_NORMS = {
+    "attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
+}  # fmt: skip
+_QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+_SILU, _GELU = {"hidden_act": "silu"}, {"hidden_activation": "gelu_pytorch_tanh"}
+_QKV, _ALL_BIASES = ("attn_q", "attn_k", "attn_v"), ("attn_q", "attn_k", "attn_v", "attn_output")
+
+FAMILIES: Mapping[str, _Family] = {
+    "llama": _Family(
+        "llama", "LlamaForCausalLM", _TWO_NORMS | _ATTENTION | _MLP, _llama_config, _SILU, _ALL_BIASES, pairs_rows=True
+    ),
+    "granite": _Family(
+        "granite", "GraniteForCausalLM", _TWO_NORMS | _ATTENTION | _MLP, _granite_config, _SILU, _ALL_BIASES,
+        pairs_rows=True, scales=GRANITE_SCALES,
+    ),
+    "qwen2": _Family("qwen2", "Qwen2ForCausalLM", _TWO_NORMS | _ATTENTION | _MLP, _qwen_config, _SILU, _QKV),
+    "qwen3": _Family("qwen3", "Qwen3ForCausalLM", _TWO_NORMS | _ATTENTION | _QK_NORMS | _MLP, _qwen_config, _SILU),
+    "gemma2": _Family(
+        "gemma2", "Gemma2ForCausalLM", _FOUR_NORMS | _ATTENTION | _MLP, _gemma2_config, _GELU, norms_plus_one=True
+    ),
+    "gemma3": _Family(
+        "gemma3_text", "Gemma3ForCausalLM", _FOUR_NORMS | _ATTENTION | _QK_NORMS | _MLP, _gemma3_config, _GELU,
+        norms_plus_one=True,
+    ),
+    "phi3": _Family(
+        "phi3", "Phi3ForCausalLM",
+        _TWO_NORMS | {"attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj"}
+        | {"ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"},
+        _phi3_config, _SILU,
+    ),
+}  # fmt: skip

@@ -1,0 +1,94 @@
+"""A GGUF file → a folder in specchat's cache with all that is small: config.json, the tokenizer, and a manifest.
+
+The weights stay in the GGUF file. The folder is made once, and a changed file gets another one. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from specchat.errors import ModelError
+from specchat.paths import cache_folder, read_json_object
+from specchat.weights.cached_folders import make_once, remove_folder, remove_unfinished
+from specchat.weights.gguf.gguf_file import GgufFile, read_gguf, shard_paths, size_and_time
+from specchat.weights.gguf.gguf_manifest import MANIFEST_FILE, GgufManifest
+
+Report = Callable[[str, int, int], None]  # what happens, bytes done, bytes in all
+FORMAT = 2  # raised when preparation changes, so that folders are made anew
+
+
+def no_report(_what: str, _done: int, _total: int) -> None:
+    """For a caller that shows no progress."""
+
+
+def prepared_gguf(path: Path, report: Report = no_report) -> Path:
+    """The folder that was made from this GGUF file; it is made now if it is missing. `report` hears of the progress."""
+    if folder := find_prepared(path):
+        return folder
+    file = read_gguf(path)
+    folder = _folder_of(file.paths)
+
+    def prepare(unfinished: Path) -> None:
+        report(f"preparing {file.path.name}", 0, 0)
+        _remove_outdated(file, folder.parent)
+        _write_files(file, unfinished)
+
+    try:
+        make_once(folder, prepare, lambda: report(f"waiting for another process: {file.path.name}", 0, 0))
+    except OSError as error:
+        raise ModelError(f"{file.path}: cannot be prepared in {folder.parent}: {error.strerror or error}") from error
+    return folder
+
+
+def find_prepared(path: Path) -> Path | None:
+    """The folder that was made from this GGUF file before; None if there is none."""
+    folder = _folder_of(shard_paths(path))
+    return folder if folder.is_dir() else None
+
+
+def _folder_of(shards: Sequence[Path]) -> Path:
+    """The place of the folder: another one when a file changes."""
+    source = shards[0].resolve()  # two links to a file share a folder
+    identity = [FORMAT, str(source), *map(size_and_time, shards)]
+    digest = sha256(json.dumps(identity).encode()).hexdigest()[:16]
+    return cache_folder() / "gguf" / f"{source.name.removesuffix('.gguf')[:80]}-{digest}"
+
+
+def _remove_outdated(file: GgufFile, parent: Path) -> None:
+    """Remove what crashes left, and folders of older versions, of earlier contents and of files that are gone."""
+    remove_unfinished(parent)
+    for manifest in parent.glob(f"*/{MANIFEST_FILE}"):
+        source = read_json_object(manifest).get("path")
+        if isinstance(source, str) and (Path(source) == file.path.resolve() or not Path(source).exists()):
+            remove_folder(manifest.parent)
+
+
+def _write_files(file: GgufFile, folder: Path) -> None:
+    from specchat.text.tokenizer import Tokenizer
+    from specchat.weights.gguf.gguf_families import map_model
+    from specchat.weights.gguf.gguf_rows import check_block_types
+    from specchat.weights.gguf.gguf_tokenizer import tokenizer_files
+
+    model = map_model(file)
+    check_block_types(model.tensors)
+    files = tokenizer_files(file.path, file.metadata, model.config["vocab_size"])
+    _write_json(folder / "tokenizer.json", files.tokenizer)
+    _write_json(folder / "tokenizer_config.json", files.tokenizer_config)
+    _write_json(folder / "generation_config.json", files.generation_config)
+    _write_json(folder / "config.json", model.config | files.config_ids)
+    _write_json(folder / MANIFEST_FILE, GgufManifest.from_file(file, model.tensors).to_json())
+    if files.chat_template is not None:
+        (folder / "chat_template.jinja").write_text(files.chat_template, encoding="utf-8")
+    try:
+        Tokenizer(folder)  # one that cannot be used leaves no folder
+    except ModelError as error:
+        raise ModelError(str(error).replace(str(folder), str(file.path))) from error
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    """Without line breaks: with them Python's encoder takes ten times as long for a vocabulary."""
+    path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")

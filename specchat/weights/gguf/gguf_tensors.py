@@ -1,0 +1,76 @@
+"""The tensors of a GGUF file by their published names, read from the file itself: as blocks, in bf16, or row by row.
+
+Knows files and names; knows no kernel and no network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy
+import torch
+from torch import Tensor
+
+from specchat.forward.embedding_rows import ReadTokenRows
+from specchat.forward.packed_linear import StoredBlocks
+from specchat.weights.gguf.gguf_bytes import TensorBytes
+from specchat.weights.gguf.gguf_manifest import GgufManifest, MappedTensor
+from specchat.weights.gguf.gguf_rows import PublishedRows, published_bf16, row_count
+from specchat.weights.tensor_files import TensorFiles, TensorLocation
+
+
+@dataclass(frozen=True)
+class GgufTensorFiles(TensorFiles):
+    """The tensors of a prepared folder."""
+
+    tensors: Mapping[str, MappedTensor] = field(default_factory=dict[str, MappedTensor])
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> GgufTensorFiles | None:
+        """None for a folder that was not made from a GGUF file. ModelError where the file is gone or has changed."""
+        manifest = GgufManifest.from_folder(folder)
+        if manifest is None:
+            return None
+        tensors = {each.name: each for each in manifest.tensors}
+        stored = {name: each.source for name, each in tensors.items()}
+        locations = {name: TensorLocation(each.path, each.name, each.shape) for name, each in stored.items()}
+        return cls(manifest.files[0].path, locations, tensors)
+
+    def read_tensor(self, name: str) -> Tensor:
+        """Read one tensor, in bf16."""
+        tensor = self._tensor(name)
+        return self._read(tensor, 0, row_count(tensor)).view(tensor.source.shape)
+
+    def read_rows(self, name: str, first: int, last: int) -> Tensor:
+        """Read some rows of a matrix, in bf16. Only these rows are dequantized."""
+        tensor = self._tensor(name)
+        return self._read(tensor, first, last) if len(tensor.source.shape) > 1 else self.read_tensor(name)[first:last]
+
+    def stored_blocks(self, name: str) -> StoredBlocks:
+        """A matrix as it is in the file."""
+        tensor = self._tensor(name)
+        rows = PublishedRows.of(tensor)
+        return StoredBlocks(
+            tensor.source.type_name,
+            (row_count(tensor), tensor.source.shape[-1]),
+            lambda first, last: torch.from_numpy(rows.blocks(first, last)),
+        )
+
+    def token_rows(self, name: str) -> ReadTokenRows:
+        """Reads the rows of some tokens, in bf16, while the model is used."""
+        tensor = self._tensor(name)
+        stored = TensorBytes(tensor.source)
+        return lambda tokens: _to_tensor(published_bf16(tensor, stored.single_rows(tokens)))
+
+    def _tensor(self, name: str) -> MappedTensor:
+        self._location(name)  # ModelError for an unknown name
+        return self.tensors[name]
+
+    def _read(self, tensor: MappedTensor, first: int, last: int) -> Tensor:
+        return _to_tensor(PublishedRows.of(tensor).bf16(first, last))
+
+
+def _to_tensor(bf16_bits: numpy.ndarray) -> Tensor:
+    return torch.from_numpy(bf16_bits).view(torch.bfloat16)

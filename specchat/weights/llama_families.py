@@ -1,0 +1,408 @@
+"""The families that `forward.llama` computes, as data: how the config and the tensors of each mean its network.
+
+A family that differs from Llama says here in what. Plans of memory and the catalog ask which families there are, so
+that nothing here imports torch. Knows names and numbers; reads no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from specchat.forward.layer_shape import LayerShape
+from specchat.forward.scaling import Scaling
+from specchat.weights.gemma4_layers import gemma4_layer_shapes
+
+Config = Mapping[str, Any]
+LayerRule = Callable[[Config, int], bool]
+SLIDING, FULL, RECURRENT = "sliding_attention", "full_attention", "linear_attention"
+SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
+# Vision-language checkpoints whose text part is one of the families; images are not read.
+COMPOSITE_TYPES = ("gemma3", "gemma4", "gemma4_unified", "mistral3", "qwen3_5", "qwen3_5_moe")
+OUTER_KEYS = ("dtype", "torch_dtype", "quantization_config", "tie_word_embeddings")  # may stand beside the text part
+TEXT_PREFIXES = {
+    "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
+    "lm_head.": "lm_head.",
+}  # fmt: skip
+
+
+LAYER_SCALAR = "layer_scalar"  # without `.weight`
+# Tensors of per-layer embeddings: those of the network, then those of a layer.
+PER_LAYER_EMBEDDING = "model.embed_tokens_per_layer"
+PER_LAYER_MODEL_PROJECTION = "model.per_layer_model_projection"
+PER_LAYER_NORM = "model.per_layer_projection_norm"
+PER_LAYER_GATE, PER_LAYER_PROJECTION = "per_layer_input_gate", "per_layer_projection"
+PER_LAYER_OUTPUT_NORM = "post_per_layer_input_norm"
+
+
+@dataclass(frozen=True)
+class LayerNames:
+    """Tensors of a decoder layer, without the prefix of the layer and without `.weight`. None: there is no such norm.
+
+    Linear layers that are computed as one matmul stand together; some families publish them as one tensor.
+    """
+
+    input_norm: str | None = "input_layernorm"
+    attention_output_norm: str | None = None
+    mlp_norm: str | None = "post_attention_layernorm"
+    mlp_output_norm: str | None = None
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    delta_qkvz: tuple[str, ...] = ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z")  # of recurrent layers
+    delta_ba: tuple[str, ...] = ("linear_attn.in_proj_b", "linear_attn.in_proj_a")
+
+    @property
+    def norms(self) -> tuple[str, ...]:
+        norms = (self.input_norm, self.attention_output_norm, self.mlp_norm, self.mlp_output_norm)
+        return tuple(norm for norm in norms if norm is not None)
+
+    def qkv_of(self, shape: LayerShape) -> tuple[str, ...]:
+        """The linear layers of queries, keys and values; keys may stand for values, or be those of another layer."""
+        if shape.kv_source is not None:
+            return self.qkv[:1]
+        return self.qkv if shape.has_values else (*self.qkv[:2], self.qkv[1])
+
+
+@dataclass(frozen=True)
+class ExpertNames:
+    """Tensors of a mixture of experts, without the prefix of the layer and without `.weight`; see `moe_weights`."""
+
+    router: str = "mlp.gate"
+    experts: str = "mlp.experts"
+    gate_up: tuple[str, str] = ("gate_proj", "up_proj")  # of an expert
+    down: str = "down_proj"
+    shared: str | None = None  # with `_gate` after it, what its output is multiplied with
+    has_gpt_oss_stacks: bool = False  # [E, in, out], where the outputs of gate and up alternate, and biases
+
+
+LLAMA_NAMES = LayerNames()
+FOUR_NORM_NAMES = LayerNames(
+    attention_output_norm="post_attention_layernorm",
+    mlp_norm="pre_feedforward_layernorm",
+    mlp_output_norm="post_feedforward_layernorm",
+)
+OUTPUT_NORM_NAMES = replace(FOUR_NORM_NAMES, input_norm=None, mlp_norm=None)
+
+
+def _always(_config: Config, _layer: int) -> bool:
+    return True
+
+
+def _all_but_every(count: int, config: Config, layer: int) -> bool:
+    return (layer + 1) % int(config.get("sliding_window_pattern") or count) != 0
+
+
+def _has_window_in_gemma4(config: Config, layer: int) -> bool:
+    return layer + 1 < config["num_hidden_layers"] and _all_but_every(6, config, layer)
+
+
+def _has_window_in_qwen(config: Config, layer: int) -> bool:
+    return bool(config.get("use_sliding_window")) and layer >= config.get("max_window_layers", 28)
+
+
+def _has_rope_in_smollm3(config: Config, layer: int) -> bool:
+    if listed := config.get("no_rope_layers"):  # 1 for a layer with RoPE, against the name
+        return bool(listed[layer])
+    return _all_but_every(config.get("no_rope_layer_interval", 4), {}, layer)
+
+
+def _has_rope_in_exaone4(config: Config, layer: int) -> bool:
+    return not config.get("sliding_window") or sliding_window(config, layer) is not None
+
+
+def _has_window_if_used(config: Config, _layer: int) -> bool:
+    return bool(config.get("use_sliding_window"))
+
+
+def _has_window_in_qwen2_moe(config: Config, layer: int) -> bool:
+    return layer % 2 == 0 and layer < config.get("max_window_layers", 28) and _has_window_if_used(config, layer)
+
+
+def _has_experts_in_qwen(config: Config, layer: int) -> bool:
+    return layer not in (config.get("mlp_only_layers") or ()) and (layer + 1) % config["decoder_sparse_step"] == 0
+
+
+def _equal_layers(_config: Config, _kinds: Sequence[str]) -> tuple[LayerShape, ...]:
+    return ()
+
+
+def _llama_scaling(_config: Config) -> Scaling:
+    return Scaling()
+
+
+def _gemma_scaling(config: Config) -> Scaling:
+    scalar = config.get("query_pre_attn_scalar")
+    return Scaling(
+        norms_add_one=True,
+        embeddings=config["hidden_size"] ** 0.5,
+        attention=scalar**-0.5 if scalar else None,
+        attention_cap=config.get("attn_logit_softcapping"),
+        logit_cap=config.get("final_logit_softcapping"),
+    )
+
+
+def _gemma4_scaling(config: Config) -> Scaling:
+    return Scaling(
+        embeddings=config["hidden_size"] ** 0.5, attention=1.0, logit_cap=config.get("final_logit_softcapping")
+    )
+
+
+def _granite_scaling(config: Config) -> Scaling:
+    return Scaling(
+        embeddings=config.get("embedding_multiplier", 1.0),
+        attention=config.get("attention_multiplier", 1.0),
+        residual=config.get("residual_multiplier", 1.0),
+        logits=1 / config.get("logits_scaling", 1.0),
+    )
+
+
+@dataclass(frozen=True)
+class RopeBase:
+    """Where a config without `rope_parameters` has the base of the rotary embeddings."""
+
+    key: str = "rope_theta"
+    default: float = 10000.0
+
+
+@dataclass(frozen=True)
+class Family:
+    """What is peculiar to the models of a `model_type`."""
+
+    names: LayerNames = LLAMA_NAMES
+    defaults: Config = field(default_factory=dict[str, Any])  # of keys that published configs leave out
+    activation: str = SILU
+    activation_key: str = "hidden_act"
+    has_wide_qk_norms: bool = False  # over all heads together
+    has_output_gate: bool = False  # q_proj has a gate after the query of each head
+    rotary_share: float = 1.0  # of a head, where a config does not say it
+    scaling: Callable[[Config], Scaling] = _llama_scaling
+    layer_shapes: Callable[[Config, Sequence[str]], tuple[LayerShape, ...]] = _equal_layers  # none: all are equal
+    has_window: LayerRule = _always  # in a config with a sliding window and without `layer_types`
+    has_rope: LayerRule = _always
+    rope_base: RopeBase = RopeBase()
+    has_sinks: bool = False  # a learned score of each attention head
+    experts: ExpertNames | None = None  # of families whose MLP is a mixture of experts
+    has_experts: LayerRule = _always  # in such a family; other layers have one MLP
+    expert_size_key: str = "intermediate_size"
+    sliding_rope_base: RopeBase | None = None  # of layers with a window, where they have rotary embeddings of their own
+
+
+_GEMMA2 = Family(
+    FOUR_NORM_NAMES,
+    {"query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "head_dim": 256},
+    GELU_TANH,
+    "hidden_activation",
+    scaling=_gemma_scaling,
+    has_window=partial(_all_but_every, 2),
+)
+_GEMMA3_SIZES = {  # published configs leave out what is as in the model with 4 B parameters
+    "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "max_position_embeddings": 131072, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+}  # fmt: skip
+_GEMMA4 = Family(
+    FOUR_NORM_NAMES,
+    {
+        "vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+        "max_position_embeddings": 131072, "sliding_window": 512,
+        "rope_parameters": {
+            SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
+            FULL: {"rope_type": "proportional", "rope_theta": 1_000_000.0, "partial_rotary_factor": 0.25},
+        },
+        "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144,
+    },
+    GELU_TANH,
+    "hidden_activation",
+    scaling=_gemma4_scaling,
+    layer_shapes=gemma4_layer_shapes,
+    has_window=_has_window_in_gemma4,
+    sliding_rope_base=RopeBase(),
+)  # fmt: skip
+_GEMMA4_UNIFIED_SIZES = {
+    "max_position_embeddings": 262144, "sliding_window": 1024, "hidden_size_per_layer_input": 0
+}  # fmt: skip
+_QWEN3_MOE_SIZES = {
+    "num_experts_per_tok": 8, "norm_topk_prob": False, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
+}  # fmt: skip
+_QWEN2_MOE_SIZES = {
+    "num_experts_per_tok": 4, "norm_topk_prob": False, "moe_intermediate_size": 1408, "decoder_sparse_step": 1,
+    "shared_expert_intermediate_size": 5632,
+}  # fmt: skip
+_GPT_OSS_SIZES = {
+    "num_experts_per_tok": 4, "norm_topk_prob": True, "head_dim": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+    "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
+}  # fmt: skip
+_MIXTRAL_SIZES = {
+    "num_experts_per_tok": 2, "num_local_experts": 8, "norm_topk_prob": True, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+_QWEN3_5_SIZES = {"head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim": 4}
+_QWEN3_5 = Family(
+    defaults=_QWEN3_5_SIZES,
+    scaling=lambda _config: Scaling(norms_add_one=True),
+    has_output_gate=True,
+    rotary_share=0.25,
+)
+_QWEN3_NEXT_SIZES = _QWEN3_5_SIZES | {
+    "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+    "norm_topk_prob": True, "decoder_sparse_step": 1,
+}  # fmt: skip
+_QWEN3_5_MOE_SIZES = _QWEN3_5_SIZES | {
+    "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+    "norm_topk_prob": True, "intermediate_size": 512,  # which no layer has
+}  # fmt: skip
+_OLMO2 = Family(OUTPUT_NORM_NAMES, {"rms_norm_eps": 1e-5}, has_wide_qk_norms=True)
+
+FAMILIES: Mapping[str, Family] = {
+    "llama": Family(),
+    "mistral": Family(),
+    "qwen2": Family(has_window=_has_window_in_qwen),
+    "qwen3": Family(has_window=_has_window_in_qwen),
+    "gemma": Family(defaults={"head_dim": 256}, activation=GELU_TANH, scaling=_gemma_scaling),
+    "gemma2": _GEMMA2,
+    "gemma3_text": replace(
+        _GEMMA2,
+        defaults=_GEMMA3_SIZES,
+        has_window=partial(_all_but_every, 6),
+        rope_base=RopeBase(default=1_000_000.0),
+        sliding_rope_base=RopeBase("rope_local_base_freq"),
+    ),
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified_text": replace(_GEMMA4, defaults={**_GEMMA4.defaults, **_GEMMA4_UNIFIED_SIZES}),
+    "granite": Family(scaling=_granite_scaling),
+    "phi3": Family(
+        replace(LLAMA_NAMES, qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",)), {"rms_norm_eps": 1e-5}
+    ),
+    "olmo2": _OLMO2,
+    "olmo3": replace(_OLMO2, has_window=partial(_all_but_every, 4), sliding_rope_base=RopeBase()),
+    "smollm3": Family(
+        defaults={"num_key_value_heads": 4}, has_rope=_has_rope_in_smollm3, rope_base=RopeBase(default=2_000_000.0)
+    ),
+    "exaone4": Family(
+        OUTPUT_NORM_NAMES, {"rms_norm_eps": 1e-5}, has_window=partial(_all_but_every, 4), has_rope=_has_rope_in_exaone4
+    ),
+    "seed_oss": Family(defaults={"head_dim": 128, "num_key_value_heads": 8}),
+    "ministral": Family(),
+    "qwen3_moe": Family(
+        defaults=_QWEN3_MOE_SIZES,
+        has_window=_has_window_if_used,
+        experts=ExpertNames(),
+        has_experts=_has_experts_in_qwen,
+        expert_size_key="moe_intermediate_size",
+    ),
+    "mixtral": Family(
+        defaults=_MIXTRAL_SIZES,
+        experts=ExpertNames("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3"), "w2"),
+        rope_base=RopeBase(default=1_000_000.0),
+    ),
+    "qwen2_moe": Family(
+        defaults=_QWEN2_MOE_SIZES,
+        has_window=_has_window_in_qwen2_moe,
+        experts=ExpertNames(shared="mlp.shared_expert"),
+        has_experts=_has_experts_in_qwen,
+        expert_size_key="moe_intermediate_size",
+    ),
+    "gpt_oss": Family(
+        defaults=_GPT_OSS_SIZES,
+        has_window=partial(_all_but_every, 2),
+        rope_base=RopeBase(default=150_000.0),
+        has_sinks=True,
+        experts=ExpertNames("mlp.router", has_gpt_oss_stacks=True),
+    ),
+    "olmoe": Family(
+        defaults={"num_experts_per_tok": 8, "norm_topk_prob": False, "rms_norm_eps": 1e-5},
+        has_wide_qk_norms=True,
+        experts=ExpertNames(),
+    ),
+    "qwen3_5_text": _QWEN3_5,
+    "qwen3_next": replace(
+        _QWEN3_5,
+        names=replace(LLAMA_NAMES, delta_qkvz=("linear_attn.in_proj_qkvz",), delta_ba=("linear_attn.in_proj_ba",)),
+        defaults=_QWEN3_NEXT_SIZES,
+        experts=ExpertNames(shared="mlp.shared_expert"),
+        has_experts=_has_experts_in_qwen,
+        expert_size_key="moe_intermediate_size",
+    ),
+    "qwen3_5_moe_text": replace(
+        _QWEN3_5,
+        defaults=_QWEN3_5_MOE_SIZES,
+        experts=ExpertNames(shared="mlp.shared_expert"),
+        expert_size_key="moe_intermediate_size",
+    ),
+}
+HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")  # on CPUs only: transformers computes them on GPUs
+LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
+GPU_FAMILIES = tuple(name for name in FAMILIES if name not in HYBRID_FAMILIES)
+GRAPHED_FAMILIES = tuple(name for name in GPU_FAMILIES if FAMILIES[name].experts is None)  # as CUDA graphs
+
+
+def network_config(config: Config) -> dict[str, Any]:
+    """The config of the network: of a vision-language checkpoint its text part, with the defaults of its family."""
+    if config.get("model_type") in COMPOSITE_TYPES:
+        outer = {key: config[key] for key in OUTER_KEYS if key in config}
+        config = outer | {"model_type": f"{config['model_type']}_text"} | (config.get("text_config") or {})
+    family = FAMILIES.get(str(config.get("model_type")))
+    return {**family.defaults, **config} if family else dict(config)
+
+
+def expert_count(config: Config) -> int | None:
+    """The experts of a layer; None for a config without."""
+    return config.get("num_experts") or config.get("num_local_experts")
+
+
+def has_experts(config: Config, layer: int) -> bool:
+    """Whether the MLP of a layer is a mixture of experts."""
+    family = FAMILIES[config["model_type"]]
+    return family.experts is not None and family.has_experts(config, layer)
+
+
+def published_names(names: list[str]) -> dict[str, str]:
+    """The tensors of the text part of a vision-language checkpoint: {name in its own model: name in the file}."""
+    return {
+        f"{own}{name.removeprefix(prefix)}": name
+        for name in names
+        for prefix, own in TEXT_PREFIXES.items()
+        if name.startswith(prefix)
+    }
+
+
+def sliding_window(config: Config, layer: int) -> int | None:
+    """The sliding window of a layer; None for full attention."""
+    if not config.get("sliding_window") or config.get("use_sliding_window") is False:
+        return None
+    if kinds := config.get("layer_types"):
+        return config["sliding_window"] if kinds[layer] == SLIDING else None
+    return config["sliding_window"] if FAMILIES[config["model_type"]].has_window(config, layer) else None
+
+
+def layer_shapes(config: Config) -> tuple[LayerShape, ...]:
+    """The shape of each layer of a family whose layers differ; none where all are equal."""
+    layers = range(config["num_hidden_layers"])
+    kinds = [FULL if sliding_window(config, layer) is None else SLIDING for layer in layers]
+    return FAMILIES[config["model_type"]].layer_shapes(config, kinds)
+
+
+def is_recurrent(config: Config, layer: int) -> bool:
+    """Whether a layer has a state instead of keys and values."""
+    if config["model_type"] not in HYBRID_FAMILIES:
+        return False
+    if kinds := config.get("layer_types"):
+        return kinds[layer] == RECURRENT
+    return (layer + 1) % config["full_attention_interval"] != 0
+
+
+def rope_config(config: Config, layer: int) -> Config | None:
+    """The rotary embeddings of a layer, as `Rope.from_config` reads them; None for a layer without."""
+    family = FAMILIES[config["model_type"]]
+    if not family.has_rope(config, layer):
+        return None
+    has_own = family.sliding_rope_base is not None and sliding_window(config, layer) is not None
+    base = family.sliding_rope_base if has_own and family.sliding_rope_base else family.rope_base
+    settings = config.get("rope_parameters") or (None if has_own else config.get("rope_scaling")) or {}
+    if FULL in settings or SLIDING in settings:
+        settings = settings.get(SLIDING if has_own else FULL) or {}
+    return {
+        "rope_theta": config.get(base.key) or base.default,
+        "rope_parameters": settings,
+        "partial_rotary_factor": config.get("partial_rotary_factor") or family.rotary_share,
+    }

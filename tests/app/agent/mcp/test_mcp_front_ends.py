@@ -1,0 +1,135 @@
+"""Servers in the front ends: the command line, the doctor and completion. None is started here."""
+
+from contextlib import contextmanager
+
+import click
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from specchat.app.mcp import mcp_servers
+from specchat.app.mcp.mcp_commands import ServerPrompt, ServerResource
+from specchat.app.mcp.mcp_servers import McpServers, front_end_servers
+from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat.chat.events import Finished, Totals
+from specchat.cli import session_options
+from specchat.cli.ask import ask
+from specchat.cli.doctor import OK, WARN, CheckContext, run_checks
+from specchat.cli.mcp import mcp
+from specchat.cli.options import profile_options
+from specchat.cli.session_options import session_request
+from specchat.errors import SpecchatError
+from specchat.repl.line_input import CommandPathCompleter
+from specchat.tui.bottom_area import completions
+from tests.processes import modules_after
+from tests.test_profile import own_folder, write  # noqa: F401 (a fixture)
+
+TEXT = "[mcp.git]\ncommand = ['/no/such/program']\n[mcp.web]\nurl = 'https://a.b'\n[mcp.off]\nenabled = false\n"
+
+
+class Directory:
+    """Servers that run already."""
+
+    def known_prompts(self):
+        return [ServerPrompt("mcp:git:review", "PATH [FOCUS]", "review a file")]
+
+    def known_resources(self):
+        return [ServerResource("@git:", "templates"), ServerResource("@git:notes://today", "the notes")]
+
+
+def completed(text):
+    found = CommandPathCompleter(Directory()).get_completions(Document(text), CompleteEvent())
+    return [each.text for each in found]
+
+
+def test_the_line_mode_completes_prompts_and_resources(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert ["mcp", "mcp:git:review"] == completed("/mc")
+    assert ["@git:", "@git:notes://today"] == completed("see @gi")
+    assert [] == completed("see gi")
+
+
+def test_the_screen_completes_resources_after_what_is_typed(tmp_path):
+    items = completions("see @git:n", {}, tmp_path, Directory().known_resources())
+
+    assert [("git:notes://today", len("git:n"))] == [(each.text, each.replaced_length) for each in items]
+
+
+def test_the_command_line_names_the_servers_of_its_process_and_starts_none(own_folder, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(mcp_servers, "_front_end_servers", McpServers())
+    path = write(own_folder, "mine", TEXT)
+    requests = []
+    command = click.command()(profile_options(lambda **options: requests.append(session_request(options))))
+
+    command.main(["-P", str(path)], standalone_mode=False)
+
+    assert ("git", "web") == front_end_servers().names
+    assert 2 == front_end_servers().overview().count(": not started")
+    assert {} == requests[0].overrides
+
+
+def test_specchat_mcp_lists_the_servers_and_fails_for_one_that_does_not_start(own_folder, capsys):  # noqa: F811
+    path = write(own_folder, "mine", TEXT)
+
+    mcp.main(["-P", str(path)], standalone_mode=False)
+    assert "git (/no/such/program): not started\nweb (https://a.b): not started\n" in capsys.readouterr().out
+    with pytest.raises(SpecchatError, match="MCP server git: No such file or directory"):
+        mcp.main(["git", "-P", str(path)], standalone_mode=False)
+
+
+def test_the_doctor_names_the_servers_and_starts_none(own_folder):  # noqa: F811
+    path = write(own_folder, "mine", TEXT + "[mcp.key]\nurl = 'https://a.b'\nheaders = ['X-Key: ${NOT_SET}']\n")
+
+    found = [each for each in run_checks(CheckContext(str(path), skips_measurements=True)) if "MCP" in each.check]
+
+    assert [WARN, OK, WARN] == [each.status for each in found]
+    assert "git: there is no program /no/such/program" == found[0].message
+    assert "web: https://a.b; not started, specchat mcp web does it" == found[1].message
+    assert "key: the environment has no variable NOT_SET" == found[2].message
+
+
+def test_the_package_of_servers_is_imported_with_the_first_start_only():
+    modules = modules_after("import specchat.app.command_registry, specchat.app.mcp.mcp_servers")
+
+    assert not {"mcp", "anyio", "httpx2", "torch"} & modules
+
+
+def test_a_server_is_named_by_its_address_and_not_by_its_values():
+    settings = ServerSettings("a", ("x", "y z"), env=(("TOKEN", "t1"),))
+
+    assert "x 'y z'" == settings.address
+    assert "t1" not in repr(settings)
+
+
+@contextmanager
+def recording(requests):
+    class Conversation:
+        def ask(self, request, _cancelled=None):
+            requests.append(request)
+            yield Finished("stop", Totals())
+
+    yield Conversation()
+
+
+def test_ask_attaches_resources_of_servers(demo, own_folder, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(mcp_servers, "_front_end_servers", demo)
+    (own_folder / "a.txt").write_text("a file\n")
+    requests = []
+    options = ["-f", "@demo:notes://today", "-f", str(own_folder / "a.txt"), "What is in it?"]
+
+    ask.main(options, obj=lambda _profile: recording(requests), standalone_mode=False)
+
+    assert ["a file\n", "buy milk"] == sorted(file.text for file in requests[0].files)
+    with pytest.raises(SpecchatError, match="MCP server demo: Unknown resource: notes://nothing"):
+        ask.main(["-f", "@demo:notes://nothing", "What?"], obj=lambda _profile: recording(requests))
+    assert 1 == len(requests)
+
+
+def test_ask_knows_the_servers_of_its_profile_before_it_attaches(own_folder, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(mcp_servers, "_front_end_servers", McpServers())
+    monkeypatch.setattr(session_options, "open_host_conversation", lambda _request: pytest.fail("it asks"))
+    path = write(own_folder, "mine", TEXT)
+
+    with pytest.raises(SpecchatError, match="MCP server git: No such file or directory"):
+        ask.main(["-P", str(path), "-f", "@git:notes://today", "What?"], standalone_mode=False)

@@ -1,0 +1,204 @@
+"""A GGUF file from anywhere: each that is damaged, hostile or unknown gives one clear line at once."""
+
+import random
+import struct
+from time import perf_counter
+
+import pytest
+
+from specchat.errors import ModelError, SpecchatError
+from specchat.weights.gguf.gguf_families import map_model
+from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
+from specchat.weights.gguf.gguf_preparation import prepared_gguf
+from specchat.weights.gguf.gguf_tokenizer import tokenizer_files
+from tests.gguf_models import write_gguf
+
+HUGE = 2**60
+SECONDS = 5  # far above the milliseconds that a refusal takes
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory):
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "valid.gguf").read_bytes()
+
+
+def text(content):
+    return struct.pack("<Q", len(content)) + content.encode()
+
+
+def header(tensors=0, pairs=0, version=3, magic=b"GGUF"):
+    return magic + struct.pack("<IQQ", version, tensors, pairs)
+
+
+def pair(key, kind, value):
+    return text(key) + struct.pack("<I", kind) + value
+
+
+def record(name="token_embd.weight", sizes=(32, 4), kind=0, offset=0):
+    sizes = struct.pack(f"<I{len(sizes)}Q", len(sizes), *sizes)
+    return header(tensors=1) + text(name) + sizes + struct.pack("<IQ", kind, offset)
+
+
+FAULTS = {
+    "empty": (b"", "not a GGUF file"),
+    "other magic": (header(magic=b"GGJT") + bytes(100), "not a GGUF file"),
+    "version 1": (header(version=1) + bytes(100), "GGUF version 1 is not supported"),
+    "big-endian": (header(version=3 << 24) + bytes(100), "big-endian"),
+    "2^60 tensors": (header(tensors=HUGE) + bytes(100), r"claims 1,152,921,504,606,846,976 tensors"),
+    "2^60 entries": (header(pairs=HUGE) + bytes(100), "claims .* metadata entries"),
+    "2^60 items": (header(0, 1) + pair("a", 9, struct.pack("<IQ", 4, HUGE)) + bytes(100), "claims .* items in a"),
+    "2^60 strings": (header(0, 1) + pair("a", 9, struct.pack("<IQ", 8, HUGE)) + bytes(100), "claims .* items in a"),
+    "long string": (header(0, 1) + pair("a", 8, struct.pack("<Q", 2**33)) + bytes(100), "a claims 8,589,934,592 bytes"),
+    "long key": (header(0, 1) + struct.pack("<Q", HUGE) + bytes(100), "a metadata key claims"),
+    "unknown value": (header(0, 1) + pair("a", 77, bytes(100)), "a has the unknown type 77"),
+    "nested array": (header(0, 1) + pair("a", 9, struct.pack("<IQ", 9, 1) + bytes(100)), "unsupported type 9"),
+    "a key twice": (header(0, 2) + 2 * pair("a", 4, bytes(4)) + bytes(100), "a is there twice"),
+    "alignment 0": (header(0, 1) + pair("general.alignment", 4, bytes(4)) + bytes(100), "general.alignment is 0"),
+    "no tensors": (header(), "has no tensors"),
+    "unknown quantization": (record(kind=99) + bytes(1000), "quantization type 99, which is unknown"),
+    "offset outside": (record(offset=2**40) + bytes(1000), r"ends at byte 1,099,511,628,\d+, and the file has 1,\d+"),
+    "shape beyond the file": (record(sizes=(2**32, 2**32, 2**32)) + bytes(1000), "ends at byte"),
+    "no such shape": (record(sizes=(0, 4)) + bytes(1000), r"has the shape \[0, 4\]"),
+    "half a block": (record(sizes=(33, 4), kind=3) + bytes(1000), "in blocks of 32"),
+    "ten dimensions": (record(sizes=(1,) * 10) + bytes(1000), "has 10 dimensions"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_header_is_one_clear_line_at_once(tmp_path, fault):
+    content, message = FAULTS[fault]
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    started = perf_counter()
+
+    with pytest.raises(ModelError, match=message) as caught:
+        prepared_gguf(path)
+
+    assert perf_counter() - started < SECONDS
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+    assert nothing_prepared(tmp_path)
+
+
+def nothing_prepared(tmp_path):
+    return not any(path.is_dir() for path in (tmp_path / "cache").glob("gguf/*"))
+
+
+def test_a_large_sparse_file_is_refused_at_once(tmp_path):
+    path = tmp_path / "model.gguf"
+    with path.open("wb") as file:
+        file.write(header(0, 1) + pair("a", 9, struct.pack("<IQ", 8, 2**21)))
+        file.truncate(2**36)
+    started = perf_counter()
+
+    with pytest.raises(ModelError, match="has no tensors"):
+        prepared_gguf(path)
+
+    assert perf_counter() - started < SECONDS
+
+
+def test_a_file_that_ends_early_is_refused_wherever_it_ends(tmp_path, valid):
+    path = tmp_path / "model.gguf"
+    for length in [*range(0, 400, 37), *range(400, len(valid), len(valid) // 60), len(valid) - 1]:
+        path.write_bytes(valid[:length])
+        with pytest.raises(ModelError, match="GGUF"):
+            read_gguf(path)
+
+
+def test_random_changes_of_the_header_never_raise_anything_but_a_clear_line(tmp_path, valid):
+    path = tmp_path / "model.gguf"
+    chance = random.Random(3)
+    end_of_header = valid.index(b"output_norm.weight") + 60
+    for _ in range(300):
+        content = bytearray(valid)
+        for _ in range(chance.choice([1, 1, 4])):
+            content[chance.randrange(end_of_header)] = chance.randrange(256)
+        path.write_bytes(content)
+        try:
+            file = read_gguf(path)
+            tokenizer_files(path, file.metadata, map_model(file).config["vocab_size"])
+        except SpecchatError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+
+
+def test_a_missing_file_and_a_folder_are_clear_errors(tmp_path):
+    with pytest.raises(ModelError, match=r"none\.gguf: cannot be read: No such file"):
+        read_gguf(tmp_path / "none.gguf")
+    with pytest.raises(ModelError, match="cannot be read"):
+        read_gguf(tmp_path)
+
+
+CONTRADICTIONS = {
+    "another architecture": (
+        {"general.architecture": "mamba"},
+        "the architecture mamba is not supported; supported are",
+    ),
+    "experts": ({"llama.expert_count": 8}, "llama with experts is not supported"),
+    "no width": ({"llama.embedding_length": None}, r"llama\.embedding_length is missing"),
+    "wrong width": ({"llama.embedding_length": 128}, r"has the shape \[288, 64\] instead of \[288, 128\]"),
+    "too many layers": ({"llama.block_count": 3}, r"the tensor blk\.2\.attn_norm\.weight is missing"),
+    "too few layers": ({"llama.block_count": 1}, r"llama with the tensor blk\.1\..* is not supported"),
+    "a million layers": ({"llama.block_count": 2**20}, r"llama\.block_count is 1048576"),
+    "text as a number": ({"llama.block_count": "two"}, r"llama\.block_count is two"),
+    "no tokens": ({"tokenizer.ggml.tokens": None}, r"has no tokenizer\.ggml\.tokens"),
+    "too many tokens": ({"tokenizer.ggml.tokens": [str(number) for number in range(300)]}, "has 300 tokens, but 288"),
+    "a token twice": ({"tokenizer.ggml.tokens": ["a"] * 9}, "has a token twice"),
+    "few types": ({"tokenizer.ggml.token_type": [1]}, "has no type for some tokens"),
+    "another tokenizer": ({"tokenizer.ggml.model": "bert"}, "the tokenizer 'bert' is not supported"),
+    "other words": ({"tokenizer.ggml.pre": "klingon"}, "splits words as 'klingon', which is not supported"),
+    "no merges": ({"tokenizer.ggml.merges": None}, r"has no tokenizer\.ggml\.merges"),
+    "another scaling": ({"llama.rope.scaling.type": "longrope"}, "the RoPE scaling longrope is not supported"),
+    "a template that cannot be read": ({"tokenizer.chat_template": "{% for %}"}, "its chat template cannot be read"),
+    "another softmax": ({"llama.attention.scale": 0.5}, r"llama with attention\.scale = 0\.5 is not supported"),
+    "a shard without its name": ({"split.count": 3}, "is one of 3 shards, but is not named like"),
+}
+
+
+@pytest.mark.parametrize("contradiction", CONTRADICTIONS)
+def test_metadata_that_does_not_fit_is_one_clear_line(tmp_path, contradiction):
+    metadata, message = CONTRADICTIONS[contradiction]
+    path = write_gguf(tmp_path / "model.gguf", metadata=metadata)
+
+    with pytest.raises(ModelError, match=message) as caught:
+        prepared_gguf(path)
+
+    assert "\n" not in str(caught.value)
+    assert nothing_prepared(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["I8", "F64"])
+def test_blocks_that_cannot_be_read_are_named(tmp_path, kind):
+    path = write_gguf(tmp_path / "model.gguf", raw_types={"blk.0.ffn_up.weight": kind})
+
+    with pytest.raises(ModelError, match=rf"blk\.0\.ffn_up\.weight is quantized as {kind}, which cannot be read here"):
+        prepared_gguf(path)
+
+
+def test_all_shards_are_read_from_the_name_of_any_and_a_missing_one_is_named(tmp_path):
+    write_gguf(tmp_path / "model.gguf", shard_tensors=8)
+    shards = sorted(tmp_path.glob("*.gguf"))
+    assert [path.name for path in shards] == [f"model-{number:05d}-of-00003.gguf" for number in (1, 2, 3)]
+
+    whole = read_gguf(shards[2])
+
+    assert whole.path == shards[0]
+    assert len(whole.tensors) == 20
+    assert prepared_gguf(shards[1]) == prepared_gguf(shards[0])
+    shards[1].unlink()
+    with pytest.raises(ModelError, match=r"its shard model-00002-of-00003\.gguf is missing"):
+        read_gguf(shards[0])
+
+
+def test_a_gguf_file_is_recognized_by_its_first_bytes(tmp_path, valid):
+    (tmp_path / "sha256-abc").write_bytes(valid)
+    (tmp_path / "note.txt").write_text("GGU")
+
+    assert is_gguf(tmp_path / "sha256-abc")
+    assert not is_gguf(tmp_path / "note.txt")
+    assert not is_gguf(tmp_path)
+    assert not is_gguf(tmp_path / "none")

@@ -1,0 +1,227 @@
+"""A model is read from its GGUF file: blocks as they are with `--weights gguf`, else the numbers of the conversion."""
+
+import numpy
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from specchat.engine.drafter import Drafter
+from specchat.engine.sampling import Sampler
+from specchat.errors import ModelError
+from specchat.forward.batch import BatchLimits
+from specchat.forward.embedding_rows import EmbeddingRows
+from specchat.forward.llama import LlamaModel
+from specchat.forward.native_ops import native_kernels
+from specchat.forward.packed_linear import PackedLinear
+from specchat.forward.quant_linear import hardware_warning
+from specchat.forward.transformers_model import TransformersModel
+from specchat.train.fingerprint import fingerprint
+from specchat.weights import load as load_module
+from specchat.weights.gguf.gguf_conversion import safetensors_folder
+from specchat.weights.gguf.gguf_file import read_gguf
+from specchat.weights.gguf.gguf_preparation import prepared_gguf
+from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
+from specchat.weights.llama_weights import load_llama
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
+from tests.engine.test_lossless import DRAFTERS, PLANS, SAMPLERS, two_turns
+from tests.gguf_models import FAMILIES, network, write_gguf
+from tests.tiny import answer
+
+needs_kernels = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+
+
+def load(folder, weights: str, dtype: torch.dtype = torch.float32) -> LlamaModel:
+    return load_llama(folder, dtype, torch.device("cpu"), None, BatchLimits(prefill_chunk=16), quant_format=weights)
+
+
+def logits(model: LlamaModel) -> torch.Tensor:
+    cache = model.pool.open()
+    with model.pool.acquire_slot(cache, 32):
+        return model.prefill(list(range(20)), cache).logits
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("family", "tied"), [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
+)
+def test_the_logits_are_near_those_of_the_dequantized_weights(tmp_path, family, tied):
+    """Rows of Q and K that the file stores in pairs, biases, fused layers and the output matrix are in their places."""
+    path = write_gguf(tmp_path / "model.gguf", family, storage="Q8_0", model=network(family, tied))
+    folder = prepared_gguf(path)
+    packed, floats = load(folder, "gguf"), load(folder, "float")
+
+    assert isinstance(packed.weights.lm_head, PackedLinear)
+    assert all(isinstance(layer.self_attn.qkv_proj, PackedLinear) for layer in packed.weights.layers)
+    assert (logits(packed) - logits(floats)).norm() < 0.1 * logits(floats).norm()  # a row in a wrong place: above 1
+    assert packed.bytes < floats.bytes
+
+
+@needs_kernels
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("sampler", [pytest.param("greedy", marks=pytest.mark.full), "T0.8-penalty"])
+def test_no_drafter_can_change_the_text(tmp_path, drafter, sampler):
+    model = load(prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen3", storage="Q4_1")), "gguf", torch.bfloat16)
+
+    assert model.is_exact
+    drafted = two_turns(model, DRAFTERS[drafter]("dense-qwen3"), SAMPLERS[sampler], PLANS["stop"])
+    assert drafted == two_turns(model, Drafter(), SAMPLERS[sampler], PLANS["stop"])
+
+
+@needs_kernels
+def test_blocks_without_a_kernel_are_dequantized(tmp_path):
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen3", storage="MXFP4"))
+    model = load(folder, "gguf")
+
+    assert not isinstance(model.weights.lm_head, PackedLinear)
+    assert torch.equal(logits(model), logits(load(folder, "float")))
+
+
+def test_without_native_kernels_they_are_dequantized_and_a_warning_says_so(tmp_path, monkeypatch):
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen3", storage="Q4_0"))
+    monkeypatch.setenv("SPECCHAT_KERNELS", "none")
+    native_kernels.cache_clear()
+    try:
+        assert answer(load(folder, "gguf"), Drafter(), [7, 3, 9], Sampler())
+        assert "dequantized to bf16 when they are loaded: SPECCHAT_KERNELS=none" in hardware_warning(
+            "gguf", torch.device("cpu")
+        )
+    finally:
+        native_kernels.cache_clear()
+
+
+def test_a_folder_that_was_not_made_from_a_file_is_refused(tmp_path):
+    folder = safetensors_folder(prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen3")))
+
+    with pytest.raises(ModelError, match="not made from a GGUF file; --weights gguf needs one, use --weights float"):
+        load(folder, "gguf")
+
+
+@pytest.mark.parametrize("weights", ["gguf", "float"])
+def test_a_file_that_has_changed_since_is_refused(tmp_path, weights):
+    path = write_gguf(tmp_path / "model.gguf", "qwen3")
+    folder = prepared_gguf(path)
+    path.write_bytes(path.read_bytes() + b"\0")
+
+    with pytest.raises(ModelError, match="is gone or has changed since"):
+        load(folder, weights)
+
+
+@pytest.mark.parametrize("storage", ["F32", "Q8_0", "Q4_1"])
+@pytest.mark.parametrize(
+    ("family", "tied"), [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
+)
+def test_tensors_are_those_of_the_converted_folder(tmp_path, family, tied, storage):
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", family, storage=storage, model=network(family, tied)))
+    converted = load_file(safetensors_folder(folder) / "model.safetensors")
+
+    files = GgufTensorFiles.from_folder(folder)
+
+    assert set(converted) == set(files.locations)
+    for name, expected in converted.items():
+        assert files.shape(name) == expected.shape
+        assert torch.equal(files.read_tensor(name), expected), name
+        assert torch.equal(files.read_rows(name, 1, 17), expected[1:17]), name
+
+
+@pytest.mark.parametrize("weights", ["float", "int8", "nf4"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_other_formats_compute_what_they_compute_of_the_converted_folder(tmp_path, weights, tied):
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", storage="Q8_0", model=network("llama", tied)))
+
+    assert torch.equal(logits(load(folder, weights)), logits(load(safetensors_folder(folder), weights)))
+
+
+def test_a_target_has_one_fingerprint_whether_it_is_converted_or_not(tmp_path):
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", storage="Q4_1"))
+
+    assert fingerprint(folder) == fingerprint(safetensors_folder(folder))
+
+
+@pytest.mark.parametrize("weights", ["gguf", "float"])
+def test_a_pass_looks_its_embeddings_up_in_the_file(tmp_path, weights):
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "gemma3", storage="Q8_0"))
+    expected = load(safetensors_folder(folder), "float")
+    model = load(folder, weights)
+
+    assert isinstance(model.weights.embedding, EmbeddingRows)
+    for tokens in ([5], [7, 5, 5, 287, 0], list(range(288)), []):
+        assert torch.equal(model.embed(torch.tensor(tokens).long()), expected.embed(torch.tensor(tokens).long()))
+
+
+def write_into(path, name, content, offset=0):
+    with path.open("r+b") as file:
+        file.seek(read_gguf(path).tensors[name].offset + offset)
+        file.write(content)
+
+
+@pytest.mark.parametrize("weights", ["gguf", "float"])
+@pytest.mark.parametrize("tensor", ["blk.1.ffn_up.weight", "blk.1.attn_q.weight", "token_embd.weight"])
+def test_weights_that_are_not_numbers_are_refused(tmp_path, weights, tensor):
+    path = write_gguf(tmp_path / "model.gguf", storage="Q8_0")
+    write_into(path, tensor, numpy.array([numpy.inf], numpy.float16).tobytes())
+
+    with pytest.raises(ModelError, match=rf"damaged: {tensor} contains NaN or infinite values; download it again"):
+        load(prepared_gguf(path), weights)
+
+
+def test_embeddings_that_are_not_numbers_end_the_pass_that_reads_them(tmp_path):
+    path = write_gguf(tmp_path / "model.gguf", storage="Q8_0", model=network("llama", tied=False))
+    write_into(path, "token_embd.weight", numpy.array([numpy.nan], numpy.float16).tobytes(), 19 * 68)
+    model = load(prepared_gguf(path), "gguf")
+
+    assert model.embed(torch.arange(19)).isfinite().all()
+    with pytest.raises(ModelError, match=r"damaged: token_embd\.weight contains NaN or infinite values"):
+        logits(model)
+
+
+def test_a_file_that_changes_under_a_loaded_model_is_noticed(tmp_path):
+    path = write_gguf(tmp_path / "model.gguf", storage="Q8_0")
+    model = load(prepared_gguf(path), "float")
+    known = model.embed(torch.tensor([1, 2]))
+    path.write_bytes(path.read_bytes()[:-1])
+
+    assert torch.equal(model.embed(torch.tensor([2, 1])), known.flip(0))
+    with pytest.raises(ModelError, match=r"model\.gguf: has changed since it was opened"):
+        model.embed(torch.tensor([3]))
+
+
+def test_a_file_that_is_replaced_is_read_to_the_end(tmp_path):
+    path = write_gguf(tmp_path / "model.gguf", storage="Q8_0")
+    model = load(prepared_gguf(path), "float")
+    expected = load(safetensors_folder(prepared_gguf(path)), "float").embed(torch.arange(9))
+    write_gguf(tmp_path / "new.gguf", "qwen2").replace(path)
+
+    assert torch.equal(model.embed(torch.arange(9)), expected)
+
+
+def long_rope_gguf(path):
+    """A file that our own passes do not compute."""
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+    model = network("phi3", rope_parameters=rope, original_max_position_embeddings=64)
+    factors = {f"rope_factors_{name}.weight": numpy.float32(rope[f"{name}_factor"]) for name in ("short", "long")}
+    return write_gguf(path, "phi3", model=model, tensors=factors)
+
+
+def test_a_family_that_transformers_computes_is_converted_when_it_is_loaded(tmp_path):
+    folder, reports = prepared_gguf(long_rope_gguf(tmp_path / "model.gguf")), []
+
+    model = load_model(folder, LoadOptions(dtype="float32", device="cpu"), lambda *report: reports.append(report))
+
+    assert isinstance(model, TransformersModel)
+    assert {"converting model.gguf"} == {what for what, _done, _total in reports}
+    assert (folder / "bf16" / "model.safetensors").is_file()
+
+
+def test_a_plugin_gets_a_folder_with_safetensors(tmp_path, monkeypatch):
+    folder, given = prepared_gguf(write_gguf(tmp_path / "model.gguf")), []
+    monkeypatch.setattr(load_module, "_load_from_plugin", lambda each, _options: given.append(each))
+
+    load_model(folder, LoadOptions(backend="other"))
+
+    assert [folder / "bf16"] == given
