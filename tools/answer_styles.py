@@ -1,8 +1,9 @@
 """Real edits by a scripted model that is always right: is its text taken, in every style in which models answer?
 
 The new version of each file is the answer, once in each style: bare, in a fence, with talk before or after it, in one
-of two blocks, as a unified diff, and as search/replace blocks. An edit is *taken* when `specchat edit` would have a new
-text, and *right* when it is the new version.
+of two blocks, as a unified diff, and as search/replace blocks; and once without the last of its statements that was
+not to change. An edit is *taken* when `specchat edit` would have a new text, *right* when it is the new version, and
+*written by -y* when it needs no review.
 
     python -m tools.answer_styles --prompts commit_edits.jsonl --prompts editeval.jsonl
 """
@@ -25,6 +26,7 @@ from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
+from specchat.syntax.statements import statements
 from tools.replay_edits import EditCase, read_edit_cases
 
 WINDOW_TOKENS = 10**6
@@ -108,6 +110,16 @@ def fenced_diff(name: str, old: str, new: str) -> str:
     return f"The changes:\n\n{diff}\n\nApply them with `git apply`."
 
 
+def without_a_statement(_name: str, old: str, new: str) -> str:
+    """The new text without the last statement at the top level that the old one has, too."""
+    known, lines = {each.words for each in statements(old, "python")}, new.split("\n")
+    for each in reversed(statements(new, "python")):
+        if each.owner < 0 and not each.is_import and each.words in known:
+            end = each.line + each.text.count("\n")
+            return "\n".join([*lines[: each.line - 1], *lines[end:]])
+    return ""
+
+
 # Each makes the answer from the name of the file, the old and the new text.
 STYLES: Mapping[str, Callable[[str, str, str], str]] = {
     "bare": lambda _name, _old, new: new,
@@ -120,6 +132,7 @@ STYLES: Mapping[str, Callable[[str, str, str], str]] = {
     "unified diff": unified_diff,
     "unified diff in a fence": fenced_diff,
     "search/replace": search_blocks,
+    "a statement lost": without_a_statement,
 }
 
 
@@ -147,6 +160,7 @@ class StyleCounts:
 
     taken: int = 0
     right: int = 0
+    unreviewed: int = 0
     answers: int = 0
     problems: list[str] = field(default_factory=list[str])
 
@@ -158,11 +172,13 @@ def measure_style(style: str, cases: Sequence[EditCase]) -> StyleCounts:
         model = PerfectModel(STYLES[style](case.path, case.before, case.after))
         job = EditJob(make_source(case.before.encode(), case.path), case.instruction, WINDOW_TOKENS)
         try:
-            text = run_edit(job, EditRun(model)).text
+            result = run_edit(job, EditRun(model))
+            text = result.text
         except SpecchatError as error:
             counts.problems.append(f"{case.path}: {case.instruction.splitlines()[0]}: {error}")
         else:
             counts.taken += 1
+            counts.unreviewed += result.warnings.worst_problem is None
             counts.right += text.rstrip("\n") == case.after.rstrip("\n")
         counts.answers += len(model.requests)
     return counts
@@ -178,11 +194,11 @@ def main(prompts: Sequence[Path], shows_problems: bool) -> None:
     for style in STYLES:
         counts = measure_style(style, cases)
         total = len(cases)
-        shares = [f"{count} of {total}" for count in (counts.taken, counts.right)]
+        shares = [f"{count} of {total}" for count in (counts.taken, counts.right, counts.unreviewed)]
         rows.append([style, *shares, f"{counts.answers / total:.2f}"])
         for problem in counts.problems if shows_problems else ():
             click.echo(f"{style}: {problem}", err=True)
-    click.echo(markdown_table(["style", "taken", "right", "answers per edit"], rows))
+    click.echo(markdown_table(["style", "taken", "right", "written by -y", "answers per edit"], rows))
 
 
 if __name__ == "__main__":

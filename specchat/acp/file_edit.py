@@ -16,6 +16,7 @@ from specchat.acp.client_requests import (
     ALLOW_ALWAYS,
     edit_tool_call,
     prompt_response,
+    text_content,
     tool_call_end,
     tool_call_progress,
     tool_call_start,
@@ -126,6 +127,8 @@ class FileEdit:
             old_text=None if self.target.is_new else source.raw.decode(source.codec),
         )  # fmt: skip
         tool_call = edit_tool_call(f"edit-{uuid4().hex[:12]}", self.target.title, diff, hunks[0].first + 1)
+        if result.warnings.summary:
+            tool_call.content = [diff, text_content(f"look closely: {result.warnings.summary}")]
         with self._reported_tool_call(tool_call):
             is_suspicious = result.warnings.worst_problem is not None
             self._ask_permission(tool_call, asks_permission=self.settings.asks_permission or is_suspicious)

@@ -20,10 +20,11 @@ from specchat.cli.edit_conversation import (
     resolve_edit_profile,
     run_with_progress,
 )
-from specchat.cli.edit_files import EditFiles, check_unreviewed
+from specchat.cli.edit_files import EditFiles
 from specchat.cli.edit_filter import STDIN, EditCommand, run_filter
 from specchat.cli.options import profile_options
 from specchat.cli.session_options import private_option
+from specchat.edit.answer_check import check_unreviewed
 from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_task import EditJob, describe_way, possible_ways
 from specchat.edit.edit_task import run_edit as edit_source
@@ -128,7 +129,7 @@ def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
             job = EditJob(source, instruction, context_window(options, conversation), lines)
             run = edit_run_for(options, conversation)
             result = run_with_progress(job, run, options["timeout"], lambda: edit_source(job, run))
-        check_unreviewed(job, result, allows_shrink=options["allow_shrink"])
+        check_unreviewed(source, result.warnings, allows_shrink=options["allow_shrink"])
         return source.encode(result.text)
 
     return run_filter(

@@ -20,7 +20,7 @@ from specchat.cli.edit_conversation import (
     open_edit_conversation,
     run_with_progress,
 )
-from specchat.edit.answer_check import UnusableAnswerError
+from specchat.edit.answer_check import check_unreviewed
 from specchat.edit.atomic_write import Replacement, check_writable
 from specchat.edit.check_commands import run_checks, split_check_command
 from specchat.edit.edit_plan import Region, parse_line_range
@@ -200,7 +200,7 @@ class EditFiles:
         """Without a review: print the diff, or accept all hunks."""
         source = job.source
         if self.is_writing:
-            check_unreviewed(job, result, allows_shrink=self.options["allow_shrink"])
+            check_unreviewed(source, result.warnings, allows_shrink=self.options["allow_shrink"])
         if not self.is_writing and not self.options["is_json"]:
             _print_diff(source, result.text)
             if result.warnings.summary:
@@ -240,13 +240,6 @@ class EditFiles:
         routed = self.accepted[-1].run.route
         totals = sum_totals([finished for each in self.accepted for finished in each.run.finished_turns])
         return summary_line(routed, totals) if routed else ""
-
-
-def check_unreviewed(job: EditJob, result: EditResult, *, allows_shrink: bool) -> None:
-    """UnusableAnswerError for a text that a person should see before it is used."""
-    warnings, problem = result.warnings, result.warnings.worst_problem
-    if problem and not allows_shrink:
-        raise UnusableAnswerError(problem, f"{job.source.name}: {warnings.summary}; --allow-shrink accepts it")
 
 
 def _print_note(message: str) -> None:

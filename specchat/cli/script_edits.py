@@ -90,6 +90,9 @@ class EditRunner:
         hunks = diff_hunks(source.text, result.text)
         new = source.encode(result.text)
         call = _tool_call(file, source, new.decode(source.codec), hunks[0].first + 1)
+        if result.warnings.summary:
+            warning = {"type": "text", "text": f"look closely: {result.warnings.summary}"}
+            call["content"].append({"type": "content", "content": warning})
         send_update({"sessionUpdate": "tool_call", **call})
         status = "failed"
         try:

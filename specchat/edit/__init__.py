@@ -12,6 +12,7 @@ answer_blocks.py                  the part of an answer that is the new text, an
 answer_patches.py                 an answer that is a diff or search/replace blocks, applied exactly or refused
 excerpt.py                        an answer with some functions only: they take the place of the old ones
 answer_check.py                   refusals, omissions, prose, loops, lost functions and comments
+lost_statements.py                statements that the new text has no more; removal_request.py: those that may go
 syntax_check.py                   whether the new text still parses
 undefined_names.py                names that the new text uses and nothing defines
 refactoring/                      edits that a syntax tree does without a model

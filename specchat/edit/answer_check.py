@@ -2,17 +2,21 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher, get_close_matches
 from enum import StrEnum
+from textwrap import dedent
 
 from specchat.edit.answer_blocks import FENCE_LINE, ChosenText
 from specchat.edit.excerpt import lines_outside_definitions, replace_definitions
+from specchat.edit.lost_statements import describe_loss, lost_statements
+from specchat.edit.removal_request import ADDITION
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import PARSERS, parses
 from specchat.edit.undefined_names import global_names, newly_undefined_names
-from specchat.errors import NoChangeError, NoUsableEditError
+from specchat.errors import DeclinedError, NoChangeError, NoUsableEditError
 from specchat.syntax import PLAIN_TEXT, comments, definitions, language_of, syntax_diagnostics
+from specchat.syntax.statements import Statement
 
 REFUSAL = re.compile(r"\A\s*(I'm sorry|I am sorry|Sorry,|I cannot|I can't|I can’t|As an AI|I'm unable)", re.IGNORECASE)
 PREAMBLE = re.compile(
@@ -52,10 +56,6 @@ NAMING = re.compile(
     re.IGNORECASE,
 )
 DEFINITION_ADDITION = re.compile(r"\b(?:add|insert|write|create|new)\b", re.IGNORECASE)
-# "add a docstring", "please insert a check"
-ADDITION = re.compile(
-    r"\A\W*(?:please\s+|now\s+)?(?:add|insert|append|prepend|introduce|include|document|annotate)\b", re.IGNORECASE
-)
 # the new text may have few of the old words
 OTHER_WORDS = re.compile(
     r"\b(?:translat|rewrit|rephras|paraphras|reword|summari[sz]|convert|generat|replac|port)\w*|\b(?:write|turn)\b",
@@ -85,6 +85,7 @@ class AnswerProblem(StrEnum):
     PATCH = "changes that do not apply"
     MUCH_SHORTER = "much shorter"
     LOST_DEFINITIONS = "lost definitions"
+    LOST_STATEMENTS = "lost statements"
     LOST_COMMENTS = "lost comments"
     NOTHING_ADDED = "nothing added"
 
@@ -112,6 +113,7 @@ class EditWarnings:
     lost_definitions: tuple[str, ...] = ()
     is_unlike: bool = False
     adds_nothing: bool = False  # though the instruction asks for it
+    lost_statements: tuple[Statement, ...] = ()
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
@@ -123,6 +125,8 @@ class EditWarnings:
             return AnswerProblem.LOST_DEFINITIONS
         if self.adds_nothing:
             return AnswerProblem.NOTHING_ADDED
+        if self.lost_statements:
+            return AnswerProblem.LOST_STATEMENTS
         return AnswerProblem.LOST_COMMENTS if self.lost_comments else None
 
     @property
@@ -134,6 +138,8 @@ class EditWarnings:
             warnings.append(f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing")
         if self.lost_definitions:
             warnings.append(f"definitions lost: {', '.join(self.lost_definitions)}"[:EXCERPT_CHARS])
+        if self.lost_statements:
+            warnings.append(describe_loss(self.lost_statements))
         if self.lost_comments:
             first = self.lost_comments[0].partition("\n")[0][:EXCERPT_CHARS]
             warnings.append(f"comments lost: {len(self.lost_comments)} ({first})")
@@ -275,24 +281,62 @@ def find_omission(source: Source, text: str) -> str:
     return ""
 
 
-def find_warnings(source: Source, text: str, instruction: str = "") -> EditWarnings:
-    """What is lost, unless the instruction asks for it.
+def find_warnings(
+    source: Source, text: str, instruction: str = "", lines: tuple[int, int] | None = None
+) -> EditWarnings:
+    """What is lost, unless the instruction asks for it. `lines`: the first and last one that may change.
 
     A reworded comment does not count as lost, nor does one whose code is gone.
     """
     missing = tuple(sorted(missing_definitions(source, text, instruction)))
-    is_unlike = not OTHER_WORDS.search(instruction) and _is_unlike(source.text, text, MIN_KEPT_CODE_FRACTION)
-    adds_nothing = bool(ADDITION.search(instruction)) and _only_removes(source.text, text)
-    if COMMENT_CHANGE.search(instruction):
-        return EditWarnings(lost_definitions=missing, is_unlike=is_unlike, adds_nothing=adds_nothing)
+    return EditWarnings(
+        () if COMMENT_CHANGE.search(instruction) else _lost_comments(source, text),
+        is_much_shorter=not COMMENT_CHANGE.search(instruction) and _is_much_shorter(source.text, text),
+        lost_definitions=missing,
+        is_unlike=not OTHER_WORDS.search(instruction) and _is_unlike(source.text, text, MIN_KEPT_CODE_FRACTION),
+        adds_nothing=bool(ADDITION.search(instruction)) and _only_removes(source.text, text),
+        lost_statements=tuple(
+            each for each in _lost_statements(source, text, instruction, lines) if each.name not in missing
+        ),
+    )
+
+
+def check_unreviewed(
+    source: Source, warnings: EditWarnings, way_out: str = "--allow-shrink accepts it", *, allows_shrink: bool = False
+) -> None:
+    """UnusableAnswerError for a text that a person should see before it is used. `way_out`: what lets it pass."""
+    problem = warnings.worst_problem
+    if problem and not allows_shrink:
+        error = UnusableAnswerError(problem, f"{source.name}: {warnings.summary}; {way_out}")
+        if warnings.lost_definitions or warnings.lost_statements:
+            error.exit_code = DeclinedError.exit_code  # a sound answer, which removes what it was not asked to
+        raise error
+
+
+def _lost_comments(source: Source, text: str) -> tuple[str, ...]:
     language = language_of(source.name, source.text)
     old_comments = comments(source.text, language)
     old, new = Counter(each.text for each in old_comments), Counter(each.text for each in comments(text, language))
     added = [comment for comment in new if comment not in old]
     with_code = {each.text for each in old_comments if each.code in text}
     fewer = [comment for comment in old if new[comment] < old[comment] and comment in with_code]
-    lost = tuple(comment for comment in fewer if not get_close_matches(comment, added, 1, cutoff=0.5))
-    return EditWarnings(lost, _is_much_shorter(source.text, text), missing, is_unlike, adds_nothing)
+    return tuple(comment for comment in fewer if not get_close_matches(comment, added, 1, cutoff=0.5))
+
+
+def _lost_statements(source: Source, text: str, instruction: str, lines: tuple[int, int] | None) -> list[Statement]:
+    """Those of the file, and those of the chosen lines if these are statements, by their lines in the file."""
+    language = language_of(source.name, source.text)
+    lost = lost_statements(source.text, text, language, instruction)
+    if lost or lines is None:
+        return lost
+    old, new = source.text.split("\n"), text.split("\n")
+    last = min(lines[1], len(old))
+    chosen = dedent("\n".join(old[lines[0] - 1 : last]))
+    if syntax_diagnostics(chosen, language):
+        return []
+    rewritten = dedent("\n".join(new[lines[0] - 1 : len(new) - (len(old) - last)]))
+    found = lost_statements(chosen, rewritten, language, instruction)
+    return [replace(each, line=each.line + lines[0] - 1) for each in found]
 
 
 def _only_removes(old: str, new: str) -> bool:

@@ -193,7 +193,8 @@ class _Edit:
             raise NoChangeError(f"{job.source.name}: the model changed nothing")
         if text != self.checked_text:
             self._check_whole(text)
-        return EditResult(text, way, find_warnings(job.source, text, job.instruction), tuple(self.failures))
+        lines = (job.region.first, job.region.last) if job.region else None
+        return EditResult(text, way, find_warnings(job.source, text, job.instruction, lines), tuple(self.failures))
 
     def _rewrite_region(self, way: EditPlan, text: str, region: Region, *, is_last: bool) -> str:
         """The whole text with one more region rewritten. Before the last one, a name may have its old definition."""

@@ -11,6 +11,7 @@ from lsprotocol import types
 
 from specchat.chat.events import Event, Failed, Finished, TextDelta
 from specchat.chat.request import Attachment, Request
+from specchat.edit.answer_check import check_unreviewed
 from specchat.edit.edit_plan import Region
 from specchat.edit.edit_task import EditJob, run_edit
 from specchat.edit.edit_turn import EditRun
@@ -49,7 +50,9 @@ def compute_rewrite(
             on_event,
             restart_conversation=lambda: conversation.switch_session(conversation.open_new_session()),
         )
-        return text_edits(document, source, run_edit(job, edit_run).text)
+        result = run_edit(job, edit_run)
+    check_unreviewed(source, result.warnings, "nothing is edited")  # the editor applies it without a question
+    return text_edits(document, source, result.text)
 
 
 def text_edits(document: Document, source: Source, text: str) -> list[types.TextEdit]:

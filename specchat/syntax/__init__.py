@@ -4,6 +4,7 @@
     sniff.py         the language of a text without a name
     parse.py         syntax trees, syntax errors, comments and docstrings
     definitions.py   functions, classes and other named parts
+    statements.py    the statements of a file, and their members
     text_chunks.py   a text in pieces that make sense alone
 
 A file of any other language is plain text: lines without structure. Knows no model, no request and no other package of

@@ -240,6 +240,19 @@ def test_allow_always_ends_the_questions_and_changes_the_mode(editor, folder, fi
     assert "auto" == editor.of("current_mode_update")[-1]["currentModeId"]
 
 
+def test_a_lost_statement_is_shown_and_asked_about_even_if_all_is_allowed(editor, folder, file):
+    session = editor.new(folder)
+    deciding(editor, ALWAYS).ask(session, "/edit a.py replace total amount")
+
+    deciding(editor, REJECT).ask(session, "/edit a.py write amount = 1")
+
+    assert b"amount = 1\r\nprint(amount)\r\n" == file.read_bytes()
+    questions = asked_of(editor, QUESTION)
+    assert 2 == len(questions)
+    shown = questions[1]["toolCall"]["content"][1]["content"]["text"]
+    assert "line 2: `print(amount)` would be lost, nothing asked for that" in shown
+
+
 def test_in_mode_ask_no_file_is_changed(editor, folder, file):
     session = editor.new(folder)
     editor.request("session/set_mode", {"sessionId": session, "modeId": "ask"})

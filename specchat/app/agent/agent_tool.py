@@ -70,6 +70,11 @@ class PlannedChange(Protocol):
     @property
     def new(self) -> str: ...
 
+    @property
+    def warning(self) -> str:
+        """What a person should see before it is written, "" for nothing; no rule allows such a change."""
+        ...
+
     def apply(self) -> ToolOutcome:
         """Write the file, if it still is as it was when the change was planned."""
         ...

@@ -26,7 +26,8 @@ from specchat.edit.syntax_check import check_syntax
 from specchat.edit.undo_store import apply_edit, record_edit, user_undo_store
 from specchat.errors import FileChangedError, InputError, NoChangeError, SpecchatError, UsageError
 
-Rewrite = Callable[[Source, str, Region | None, threading.Event], str]  # the new text of a source, by an instruction
+# The new text of a source by an instruction, and what a person should see before it is written
+Rewrite = Callable[[Source, str, Region | None, threading.Event], tuple[str, str]]
 NO_CHANGE = "the file has this text already; nothing to change"
 
 
@@ -40,6 +41,7 @@ class FileChange:
     new: str
     is_new_file: bool
     instruction: str
+    warning: str = ""
 
     @property
     def path(self) -> str:
@@ -174,16 +176,16 @@ class EditTool:
         instruction, new_text = arguments.get("instruction", "").strip(), arguments.get("new_text")
         if bool(instruction) == (new_text is not None):
             raise UsageError("edit needs an instruction, or new_text, and not both")
-        region = _region(arguments, source)
+        region, warning = _region(arguments, source), ""
         if new_text is None:
-            new = self.rewrite(source, instruction, region, cancelled)
+            new, warning = self.rewrite(source, instruction, region, cancelled)
         else:
             new_text = new_text.replace("\r\n", "\n")
             new = _with_lines(source, region, new_text) if region else source.with_original_ending(new_text)
             check_syntax(source, new)
         if new == source.text:
             raise NoChangeError(f"{source.name}: {NO_CHANGE}")
-        return FileChange(self.files, path, source, new, False, f"agent: {self.describe(arguments)}")
+        return FileChange(self.files, path, source, new, False, f"agent: {self.describe(arguments)}", warning)
 
 
 def _open(files: ProjectFiles, name: str) -> tuple[Path, bool, Source]:

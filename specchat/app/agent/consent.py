@@ -120,11 +120,14 @@ class Consent:
         """None when the call may run now; it asks the user if that is not settled yet."""
         if refused := self.refusal(tool, arguments):
             return refused
-        if tool.effect is Effect.READ or self._is_allowed(tool, arguments):
+        warning = change.warning if change else ""
+        if tool.effect is Effect.READ or (self._is_allowed(tool, arguments) and not warning):
             return None
-        assert self.ask
-        scope = _scope(tool, arguments)
-        answer = self.ask(ConsentQuestion(call, tool.effect, tool.describe(arguments), _scope_text(scope), change))
+        if self.ask is None:
+            return Refused(f"{change.path if change else tool.tool.name}: {warning}; nothing is written")
+        scope, summary = _scope(tool, arguments), tool.describe(arguments)
+        summary = f"{summary} · look closely: {warning}" if warning else summary
+        answer = self.ask(ConsentQuestion(call, tool.effect, summary, _scope_text(scope), change))
         match answer:
             case Answer.ONCE:
                 return None

@@ -16,10 +16,11 @@ from specchat.edit.source_text import Source
 def session_rewrite(chat: ChatState, show: Callable[[str], None]) -> Rewrite:
     """Rewrites in a session of its own, beside this conversation, with the models that it has."""
 
-    def rewrite(source: Source, instruction: str, region: Region | None, cancelled: threading.Event) -> str:
+    def rewrite(source: Source, instruction: str, region: Region | None, cancelled: threading.Event) -> tuple[str, str]:
         ui = EditUI(lambda _question: "", show, show, lambda _text, _suffix: None, show, cancelled=cancelled)
         with EditSession(chat, ui) as session:
             job = replace(session.make_job(source, instruction), region=region)
-            return session.generate(job, session.make_edit_run(source)).text
+            result = session.generate(job, session.make_edit_run(source))
+            return result.text, result.warnings.summary
 
     return rewrite

@@ -88,9 +88,9 @@ class ScriptedModel:
 def agent_tools(files: ProjectFiles, rewrite: Any = None, limit_seconds: float = 20.0) -> list[AgentTool]:
     """All tools of the agent; an edit by instruction replaces the first word of it by the second."""
 
-    def replace_word(source: Any, instruction: str, region: Any, cancelled: Flag) -> str:
+    def replace_word(source: Any, instruction: str, region: Any, cancelled: Flag) -> tuple[str, str]:
         old, new = instruction.split()
-        return source.text.replace(old, new)
+        return source.text.replace(old, new), ""
 
     return [
         ReadTool(files, RESULT_CHARACTERS), ListTool(files, RESULT_CHARACTERS), SearchTool(files, RESULT_CHARACTERS),

@@ -1,0 +1,161 @@
+"""What an instruction asks to remove, or to replace by something else. Knows no model and no file."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from specchat.syntax.statements import Statement, code_words
+
+REMOVAL = re.compile(
+    r"\b(?:remov|delet|drop|strip|replac|merg|inlin|combin|eliminat|get(?:ting)? rid of|take out|cut|discard|omit"
+    r"|swap|exchang|substitut|dedup|undo|revert|stop|do not|don't|no longer|without|migrat|switch from|instead of"
+    r"|rather than)\w*",
+    re.IGNORECASE,
+)
+KEEPING = re.compile(
+    r"\b(?:do not|don't|never|without|not)\s+(?:remov|delet|drop|los|chang|touch|break|modif)\w*.*?(?=[,;!]|\.\s|\Z)",
+    re.IGNORECASE,
+)
+# "add a docstring", "please insert a check"
+ADDITION = re.compile(
+    r"\A\W*(?:please\s+|now\s+)?(?:add|insert|append|prepend|introduce|include|document|annotate)\b", re.IGNORECASE
+)
+# in these the verb may stand at the end: the whole instruction says what goes
+OTHER_LANGUAGES = re.compile(
+    r"\b(?:entfern|lösch|streich|ersetz|supprim|enlev|retir|remplac|elimin|quit|borr|reemplaz)\w*", re.IGNORECASE
+)
+# "remove the check in load" is not about load
+END_OF_OBJECT = re.compile(
+    r"[;.!?](?:\s|\Z)|\b(?:in|from|inside|within|by|with|so that|but|then|using|to|into)\b", re.IGNORECASE
+)
+TERM = re.compile(r"`([^`]+)`|\"([^\"]+)\"|(\w+(?:\.\w+)+)|(\w+)")
+CODE_LIKE = re.compile(r"_|[a-z][A-Z]|\d|\.")
+NEEDLESS = re.compile(
+    r"\b(?:need(?:ed|less)|unneeded|unnecessary|redundant|superfluous|obsolete|deprecated|debug\w*|everything|all code"
+    r"|überflüssig\w*|inutil\w*|innecesari\w*)\b",
+    re.IGNORECASE,
+)
+UNUSED = re.compile(
+    r"\b(?:un-?used|dead|unbenutzt\w*|ungenutzt\w*|unbenötigt\w*|inutilisé\w*|sin usar)\b", re.IGNORECASE
+)
+DUPLICATE = re.compile(r"\b(?:duplicat\w*|repeated|doubl\w*|doppelt\w*)\b", re.IGNORECASE)
+PRINTS = re.compile(r"\A\s*(?:print|console|log|logger|logging|echo|printf|println|fmt|System|puts|warn)\b")
+
+
+def _is_call(statement: Statement) -> bool:
+    return "call" in statement.kind or statement.kind in ("command", "expression_statement", "macro_invocation")
+
+
+def _is_variable(statement: Statement) -> bool:
+    return bool(statement.name) and not (statement.is_function or statement.is_import or _is_class(statement))
+
+
+def _is_class(statement: Statement) -> bool:
+    return bool(re.search(r"class|struct|interface|enum|trait|record|type_spec|impl", statement.kind))
+
+
+def _is_guard(statement: Statement) -> bool:
+    return "__main__" in statement.text.partition("\n")[0]
+
+
+# the first letters of a kind of statement, in the words of people
+KINDS: Mapping[str, Callable[[Statement], bool]] = {
+    "import": lambda each: each.is_import, "include": lambda each: each.is_import,
+    "function": lambda each: each.is_function, "method": lambda each: each.is_function,
+    "helper": lambda each: each.is_function, "funktion": lambda each: each.is_function,
+    "class": _is_class, "klasse": _is_class, "struct": _is_class, "interface": _is_class, "enum": _is_class,
+    "constant": _is_variable, "variable": _is_variable, "global": _is_variable, "field": _is_variable,
+    "attribute": _is_variable, "key": _is_variable, "setting": _is_variable, "entr": _is_variable,
+    "propert": lambda each: _is_variable(each) or each.is_function,
+    "call": _is_call, "print": lambda each: bool(PRINTS.search(each.text)),
+    r"log(?:s|ging|ger)?\b": lambda each: bool(PRINTS.search(each.text)),
+    "output": lambda each: bool(PRINTS.search(each.text)),
+    "guard": _is_guard, "main": _is_guard, "entry point": _is_guard, "script": _is_guard,
+    "test": lambda each: each.name.lower().startswith("test"),
+    "decorator": lambda each: "decorator" in each.kind, "annotation": lambda each: "annotation" in each.kind,
+    "assert": lambda each: "assert" in each.text.partition("\n")[0],
+    "section": lambda each: "heading" in each.kind or each.kind in ("paragraph", "list_item"),
+    "paragraph": lambda each: each.kind == "paragraph", "list": lambda each: each.kind == "list_item",
+    "table": lambda each: "table" in each.kind, "rule": lambda each: each.kind == "rule_set",
+    "link": lambda each: "http" in each.text or "](" in each.text,
+}  # fmt: skip
+MASS_NOUNS = ("print", r"log(?:s|ging|ger)?\b", "output", "guard", "main", "script")  # which may be about several
+
+
+@dataclass(frozen=True)
+class RemovalRequest:
+    """The things that an instruction asks to remove: `terms` name them, `kinds` say of what kind they are."""
+
+    text: str
+    terms: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    old: tuple[Statement, ...] = ()
+
+    @classmethod
+    def parse(cls, instruction: str, old: Sequence[Statement]) -> RemovalRequest:
+        """The request of an instruction about these statements; one that asks for no removal covers nothing."""
+        objects = [instruction] if OTHER_LANGUAGES.search(instruction) else _objects(instruction)
+        text = " ".join(objects)
+        words = [term for found in TERM.findall(text) if (term := next(filter(None, found), ""))]
+        names, known = {each.name for each in old}, {word for each in old for word in each.words}
+        terms = [word for word in words if word in names or (CODE_LIKE.search(word) and _is_known(word, known))]
+        terms = terms or [word for word in words if word in known and word not in KINDS and len(word) > 2]
+        kinds = [kind for kind in KINDS if re.search(rf"\b{kind}", text, re.IGNORECASE)]
+        return cls(text, tuple(terms), tuple(kinds), tuple(old))
+
+    def covered(self, gone: Iterable[Statement]) -> list[Statement]:
+        """Those of the statements that are gone as this asks for."""
+        if not self.text:
+            return []
+        named = [each for each in gone if any(_mentions(each, term) for term in self.terms)]
+        others = [each for each in gone if each not in named]
+        return named if self.terms and not self._is_general else [*named, *self._of_kind(others)]
+
+    @property
+    def _is_general(self) -> bool:
+        return any(pattern.search(self.text) for pattern in (NEEDLESS, UNUSED, DUPLICATE))
+
+    def _of_kind(self, gone: Sequence[Statement]) -> list[Statement]:
+        """Those of a kind that is named, or, if none is, those without need."""
+        if not self.kinds and not self._is_general:
+            return []
+        found = [each for each in gone if not self.kinds or any(KINDS[kind](each) for kind in self.kinds)]
+        if UNUSED.search(self.text):
+            found = [each for each in found if self._is_unused(each)]
+        elif DUPLICATE.search(self.text):
+            found = [each for each in found if sum(each.words == other.words for other in self.old) > 1]
+        is_one = any(
+            re.search(rf"\b{kind}\b", self.text, re.IGNORECASE) for kind in self.kinds if kind not in MASS_NOUNS
+        )
+        return found if not is_one or len(found) == 1 else []
+
+    def _is_unused(self, statement: Statement) -> bool:
+        """Whether no other statement has a name that this one defines."""
+        if statement.is_import:
+            return not set(statement.words) & set(code_words(self.old))
+        own = Counter(statement.words)[statement.name]
+        return bool(statement.name) and code_words(self.old)[statement.name] <= own
+
+
+def _objects(instruction: str) -> list[str]:
+    """What follows each verb of a removal, up to what says where, or by what."""
+    objects, instruction = list[str](), KEEPING.sub("", instruction)
+    for verb in REMOVAL.finditer(instruction):
+        rest = instruction[verb.end() :]
+        end = next((each for each in END_OF_OBJECT.finditer(rest) if rest[: each.start()].count("`") % 2 == 0), None)
+        objects.append(rest[: end.start()] if end else rest)
+    return [each for each in objects if each.strip()]
+
+
+def _is_known(word: str, known: set[str]) -> bool:
+    return all(part in known for part in re.findall(r"\w+", word))
+
+
+def _mentions(statement: Statement, term: str) -> bool:
+    """Whether a term names a statement: its name, or a part of a statement without one."""
+    if statement.name:
+        return term in (statement.name, *statement.name.split("."))
+    return re.search(rf"(?<!\w){re.escape(term)}(?!\w)", statement.text) is not None

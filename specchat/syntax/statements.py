@@ -1,0 +1,191 @@
+"""The statements of a source file, and those that are members of another one: a class, a namespace, a table, a guard.
+
+A function is one statement; what it does inside is not looked at.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text, syntax_tree
+
+WORD = re.compile(r"\w+")
+# Nodes that only hold others: their children count as children of the parent
+HOLDERS = frozenset((
+    "document", "stream", "block_node", "block_mapping", "block_sequence", "object", "array", "inline_table", "section",
+    "list", "import_spec_list", "const_declaration", "var_declaration", "type_declaration", "var_spec_list",
+    "lexical_declaration", "variable_declaration", "class_body", "declaration_list", "enum_body",
+    "field_declaration_list", "enumerator_list", "enum_variant_list", "interface_body", "enum_body_declarations",
+    "object_type", "block", "statement_block", "struct_type", "interface_type",
+))  # fmt: skip
+CLAUSES = frozenset(("else_clause", "elif_clause", "except_clause", "finally_clause"))  # with a block below them
+WRAPPERS = frozenset(("decorated_definition", "export_statement", "template_declaration"))
+# Statements with members, behind one of the nodes above
+CONTAINERS = frozenset((
+    "class_definition", "class_declaration", "abstract_class_declaration", "interface_declaration", "enum_declaration",
+    "record_declaration", "annotation_type_declaration", "internal_module", "struct_item", "enum_item", "trait_item",
+    "impl_item", "mod_item", "foreign_mod_item", "struct_specifier", "union_specifier", "class_specifier",
+    "enum_specifier", "namespace_definition", "linkage_specification", "type_spec", "rule_set", "media_statement",
+    "supports_statement", "pair", "block_mapping_pair",
+))  # fmt: skip
+PYTHON_CONTAINERS = frozenset(("if_statement", "try_statement", "with_statement"))
+# Statements whose members are their children
+DIRECT_CONTAINERS = frozenset((
+    "table", "table_array_element", "element", "preproc_ifdef", "preproc_if", "preproc_else",
+))  # fmt: skip
+# Parts of a statement that are lost alone: `@app.route("/")`
+MARKERS = frozenset(("decorator", "annotation", "marker_annotation"))
+IMPORTS = frozenset((
+    "import_statement", "import_from_statement", "future_import_statement", "import_spec", "import_declaration",
+    "use_declaration", "extern_crate_declaration", "preproc_include",
+))  # fmt: skip
+FUNCTIONS = frozenset((
+    "function_definition", "function_declaration", "function_item", "method_definition", "method_declaration",
+    "generator_function_declaration", "constructor_declaration",
+))  # fmt: skip
+NO_STATEMENTS = frozenset((
+    *COMMENT_TYPES, "pass_statement", "empty_statement", "start_tag", "end_tag", "bare_key", "dotted_key", "quoted_key",
+    "package_clause", "package_declaration", "access_specifier", "hash_bang_line", "ERROR", "doctype",
+))  # fmt: skip
+MAX_DEPTH = 40
+NAME_FIELDS = ("name", "key", "left", "condition", "declarator")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement or member. `words` leaves out comments; `name` is "" for one that defines nothing.
+
+    `owner` is the number of the statement that it is a member of, -1 at the top level. Lines count from 1.
+    """
+
+    kind: str
+    name: str
+    text: str
+    words: tuple[str, ...]
+    line: int
+    owner: int = -1
+
+    @property
+    def is_import(self) -> bool:
+        return self.kind in IMPORTS
+
+    @property
+    def is_function(self) -> bool:
+        return self.kind in FUNCTIONS
+
+
+def statements(text: str, language: str) -> list[Statement]:
+    """Every statement in the order of the text, each before its members; none for plain text."""
+    root = syntax_tree(text, language)
+    if root is None:
+        return []
+    code = bytearray(text.encode())
+    for comment in find_nodes(root, language, COMMENT_TYPES):
+        code[comment.start_byte : comment.end_byte] = b" " * (comment.end_byte - comment.start_byte)
+    found = list[Statement]()
+    _collect(root, -1, bytes(code), language, found)
+    return found
+
+
+def code_words(side: Iterable[Statement]) -> Counter[str]:
+    """The words outside of imports."""
+    words = Counter[str]()
+    for each in side:
+        if each.owner < 0 and not each.is_import:
+            words.update(each.words)
+        if each.owner >= 0 and each.is_import:  # its owner has counted it
+            words.subtract(each.words)
+    return +words
+
+
+def _collect(node: Node, owner: int, code: bytes, language: str, found: list[Statement], depth: int = 0) -> None:
+    """Add the members of a node. What is nested more deeply than people write is not looked at."""
+    for outer, inner in _members(node, is_direct=owner < 0 or node.type in DIRECT_CONTAINERS):
+        if outer.start_byte == outer.end_byte or _is_docstring(inner):
+            continue
+        words = tuple(WORD.findall(code[outer.start_byte : outer.end_byte].decode(errors="replace")))
+        if not words:
+            continue
+        number = len(found)
+        found.append(Statement(inner.type, _name(inner), node_text(outer), words, outer.start_point.row + 1, owner))
+        for marker in _markers(outer, inner):
+            text = node_text(marker)
+            found.append(
+                Statement(marker.type, "", text, tuple(WORD.findall(text)), marker.start_point.row + 1, number)
+            )
+        if _has_members(inner, language) and depth < MAX_DEPTH:
+            _collect(inner, number, code, language, found, depth + 1)
+
+
+def _members(node: Node, *, is_direct: bool, depth: int = 0) -> Iterator[tuple[Node, Node]]:
+    """The statements below a node: with what belongs to them (`export`, decorators), and alone."""
+    names = (node.child_by_field_name("key"), node.child_by_field_name("name"))
+    for child in node.named_children if depth < MAX_DEPTH else ():
+        if child in names or child.type in NO_STATEMENTS or child.type in MARKERS:
+            continue
+        if child.type in CLAUSES:
+            yield from _members(child, is_direct=False, depth=depth + 1)
+        elif child.type in WRAPPERS:
+            inner = child.named_children[-1] if child.named_children else child
+            if inner.type in HOLDERS:
+                yield from _members(inner, is_direct=True, depth=depth + 1)
+            elif is_direct:
+                yield child, inner
+        elif child.type in HOLDERS or (child.type == "import_declaration" and _is_group(child)):
+            yield from _members(child, is_direct=True, depth=depth + 1)
+        elif is_direct:
+            yield child, _unwrapped(child)
+
+
+def _is_group(node: Node) -> bool:
+    """Whether this is an `import` of Go, which has its specifications below it."""
+    return any(child.type in ("import_spec", "import_spec_list") for child in node.named_children)
+
+
+def _unwrapped(node: Node) -> Node:
+    while node.type in ("expression_statement", "decorated_definition") and len(node.named_children) == 1:
+        node = node.named_children[0]
+    return node
+
+
+def _has_members(node: Node, language: str) -> bool:
+    is_python = language == "python" and node.type in PYTHON_CONTAINERS
+    return is_python or node.type in CONTAINERS or node.type in DIRECT_CONTAINERS
+
+
+def _markers(outer: Node, inner: Node) -> list[Node]:
+    holders = [outer, *([inner] if inner != outer else [])]
+    holders += [child for child in inner.named_children if child.type == "modifiers"]
+    return [child for each in holders for child in each.named_children if child.type in MARKERS]
+
+
+def _is_docstring(node: Node) -> bool:
+    return (
+        node.type in ("string", "ellipsis") and node.parent is not None and node.parent.type == "expression_statement"
+    )
+
+
+def _name(node: Node) -> str:
+    """What a statement defines: `count`, `app.debug`, a key, the condition of a guard."""
+    if node.type in IMPORTS:
+        return ""
+    if node.type in ("impl_item", "rule_set", "media_statement"):
+        return " ".join(node_text(node).partition("{")[0].split())
+    for field in NAME_FIELDS:
+        named = node.child_by_field_name(field)
+        while named is not None and (
+            inner := named.child_by_field_name("declarator") or named.child_by_field_name("name")
+        ):
+            named = inner
+        if named is not None and node.type not in ("command", "call", "call_expression"):
+            return unquoted(node_text(named))
+    first = node.named_children[0] if node.named_children else None
+    is_key = first is not None and first.type in ("bare_key", "dotted_key", "quoted_key", "property_name")
+    return unquoted(node_text(first)) if first is not None and is_key else ""
+
+
+def unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text

@@ -1,0 +1,324 @@
+"""Which answers lose a statement of the file that the instruction does not ask to remove."""
+
+from __future__ import annotations
+
+import json
+from threading import Event as Flag
+
+import pytest
+
+from specchat.edit.edit_turn import ignore_event
+from specchat.edit.lost_statements import describe_loss, lost_statements
+from tests.front import command
+from tests.host.conftest import runtime  # noqa: F401 (a fixture)
+
+APP = """\
+import os
+import json
+from flask import Flask, abort
+
+app = Flask(__name__)
+LIMIT = 30
+
+
+def load(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+@app.route("/health")
+def health():
+    return "ok"
+
+
+def index():
+    if not os.path.exists("data.json"):
+        abort(404)
+    return load("data.json")
+
+
+app.add_url_rule("/", "index", index)
+app.add_url_rule("/home", "home", index)
+
+if __name__ == "__main__":
+    app.run(port=8080)
+"""
+SHAPES = """\
+class Shape:
+    sides = 0
+    name: str = "shape"
+
+    def area(self):
+        return 0
+
+    def label(self):
+        return f"{self.name} of {self.area()}"
+
+
+class Square(Shape):
+    sides = 4
+"""
+SCRIPT = """\
+import sys
+
+paths = sys.argv[1:]
+for path in paths:
+    print(path)
+print("done")
+"""
+GO = """\
+package main
+
+import (
+\t"fmt"
+\t"os"
+)
+
+const Limit = 10
+
+type Point struct {
+\tX int
+\tY int
+}
+
+func init() { fmt.Println(os.Args) }
+
+func Add(a, b int) int { return a + b }
+"""
+JS = """\
+import { load, save } from "./files.js";
+import "./polyfill.js";
+
+const limit = 30;
+export class Store {
+  items = [];
+  add(item) { this.items.push(item); }
+  clear() { this.items = []; }
+}
+export function run() { return load(limit); }
+window.addEventListener("load", run);
+module.exports = { run, save };
+"""
+RUST = """\
+use std::fs;
+mod tests_common;
+
+const LIMIT: u32 = 3;
+
+#[derive(Debug)]
+pub struct Point { x: i32, y: i32 }
+
+impl Point {
+    fn sum(&self) -> i32 { self.x + self.y }
+    fn read() -> String { fs::read_to_string("p").unwrap() }
+}
+"""
+C = """\
+#ifndef POINT_H
+#define POINT_H
+#include <stdio.h>
+#include <stdlib.h>
+
+extern int limit;
+struct point { int x; int y; };
+int sum(struct point p) { return p.x + p.y; }
+void show(int n) { printf("%d", n); }
+#endif
+"""
+JAVA = """\
+import java.util.List;
+import java.util.Map;
+
+class Box {
+    private int size = 3;
+    static { System.loadLibrary("box"); }
+    int size() { return size; }
+    @Override public String toString() { return "box"; }
+}
+"""
+BASH = '#!/bin/sh\nset -e\nROOT=/srv\n\nclean() { rm -r "$ROOT/tmp"; }\n\ntrap clean EXIT\nclean\nmake all\n'
+JSON = '{\n  "name": "shop",\n  "scripts": {"test": "jest", "lint": "eslint ."},\n  "files": ["a.js", "b.js"]\n}\n'
+YAML = "on: push\njobs:\n  test:\n    runs-on: linux\n    steps:\n      - run: make\n      - run: make test\n"
+TOML = '[project]\nname = "shop"\nversion = "1.0"\n\n[tool.ruff]\nline-length = 100\n'
+CSS = "body { margin: 0; color: red; }\n@media print { nav { display: none; } }\n.card { padding: 1em; }\n"
+HTML = '<html><head><script src="a.js"></script></head><body><h1>Shop</h1><p>Welcome</p></body></html>\n'
+MARKDOWN = "# Shop\n\nWhat it is.\n\n## Install\n\n- get it\n- run it\n\n## Licence\n\nMIT\n"
+RULE = 'app.add_url_rule("/home", "home", index)\n'
+MAIN = '\nif __name__ == "__main__":\n    app.run(port=8080)\n'
+
+# language, the text before, the instruction, the text after, and what is said to be lost
+# ruff: noqa: E501, ISC004
+LOST = [
+    ("python", APP, "add a docstring to load", APP.replace(RULE, ""), 'line 26: `app.add_url_rule("/home"'),
+    ("python", APP, "add a docstring to load", APP.replace("LIMIT = 30\n", ""), "line 6: `LIMIT = 30`"),
+    ("python", APP, "make load faster", APP.replace(MAIN, ""), "line 28: `if __name__"),
+    ("python", APP, "make load faster", APP.replace("import json\n", ""), "line 2: `import json`"),
+    ("python", APP, "fix index", APP.replace("    app.run(port=8080)\n", "    pass\n"), "line 29: `app.run(port=8080)`"),
+    ("python", APP, "fix index", APP.replace('@app.route("/health")\n', ""), 'line 14: `@app.route("/health")`'),
+    ("python", APP, "fix index", APP.replace("app = Flask(__name__)\n", ""), "line 5: `app = Flask(__name__)`"),
+    ("python", APP, "add a rule for /about", APP.replace(RULE, RULE.replace("home", "about")), "line 26: `app.add_url"),
+    ("python", APP, "remove health", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
+    ("python", APP, "remove LIMIT, and do not remove app.add_url_rule", APP.replace(RULE, ""), "line 26: `app.add_"),
+    ("python", APP, "remove the unused imports", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
+    ("python", APP, "remove the unused imports", APP.replace("import json\n", ""), "line 2: `import json`"),
+    ("python", APP, "remove unused code", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
+    ("python", APP, "remove the last function", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
+    ("python", APP, "remove the check in index", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
+    ("python", APP, "use pathlib instead of os.path", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
+    ("python", APP, "wrap the script in a main function", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
+    ("python", APP, "rename load to read", APP.replace("load", "read").replace("LIMIT = 30\n", ""), "line 6: `LIMIT"),
+    ("python", APP, "reformat", APP.replace("import os\n", "").replace(MAIN, ""), "line 1: `import os` and 1 more"),
+    ("python", SHAPES, "add type hints", SHAPES.replace("    sides = 0\n", ""), "line 2: `sides = 0`"),
+    ("python", SHAPES, "add type hints", SHAPES.partition("    def label")[0] + SHAPES[-36:], "line 8: `def label"),
+    ("python", SHAPES, "add type hints", SHAPES.partition("\n\nclass Square")[0], "line 12: `class Square"),
+    ("python", SCRIPT, "wrap it in main", f"{SCRIPT[:11]}def main():\n    {SCRIPT[12:32]}\n\nmain()\n", "line 4: `for path in paths"),
+    ("python", SCRIPT, "add a comment", SCRIPT.replace('print("done")\n', ""), 'line 6: `print("done")`'),
+    ("go", GO, "document Add", GO.replace("func init() { fmt.Println(os.Args) }\n", ""), "line 15: `func init()"),
+    ("go", GO, "document Add", GO.replace("\tY int\n", ""), "line 12: `Y int`"),
+    ("go", GO, "document Add", GO.replace("const Limit = 10\n", ""), "line 8: `Limit = 10`"),
+    ("javascript", JS, "document run", JS.replace('import "./polyfill.js";\n', ""), 'line 2: `import "./polyfill'),
+    ("javascript", JS, "document run", JS.replace('window.addEventListener("load", run);\n', ""), "line 11: `window.add"),
+    ("typescript", JS, "document run", JS.replace("  clear() { this.items = []; }\n", ""), "line 8: `clear()"),
+    ("tsx", JS, "document run", JS.replace("module.exports = { run, save };\n", ""), "line 12: `module.exports"),
+    ("rust", RUST, "document sum", RUST.replace("#[derive(Debug)]\n", ""), "line 6: `#[derive(Debug)]`"),
+    ("rust", RUST, "document sum", RUST.replace("mod tests_common;\n", ""), "line 2: `mod tests_common;`"),
+    ("rust", RUST, "document sum", RUST.replace(", y: i32 }", " }"), "line 7: `y: i32`"),
+    ("c", C, "document sum", C.replace("extern int limit;\n", ""), "line 6: `extern int limit;`"),
+    ("c", C, "document sum", C.replace("#include <stdlib.h>\n", ""), "line 4: `#include <stdlib.h>`"),
+    ("cpp", C, "document sum", C.replace(" int y;", ""), "line 7: `int y;`"),
+    ("java", JAVA, "document size", JAVA.replace('    static { System.loadLibrary("box"); }\n', ""), "line 6: `static"),
+    ("java", JAVA, "document size", JAVA.replace("@Override ", ""), "line 8: `@Override`"),
+    ("bash", BASH, "quote the variables", BASH.replace("trap clean EXIT\n", ""), "line 7: `trap clean EXIT`"),
+    ("json", JSON, "set the name to store", JSON.replace(', "lint": "eslint ."', ""), 'line 3: `"lint": "eslint ."`'),
+    ("json", JSON, "set the name to store", JSON.replace(', "b.js"', ""), 'line 4: `"b.js"`'),
+    ("yaml", YAML, "run on pull requests", YAML.replace("      - run: make test\n", ""), "line 7: `- run: make test`"),
+    ("toml", TOML, "set the version to 2.0", TOML.partition("\n[tool")[0], "line 5: `[tool.ruff]`"),
+    ("css", CSS, "make the padding 2em", CSS.replace(" color: red;", ""), "line 1: `color: red;`"),
+    ("html", HTML, "fix the heading", HTML.replace("<p>Welcome</p>", ""), "line 1: `<p>Welcome</p>`"),
+    ("markdown", MARKDOWN, "fix the spelling", MARKDOWN.partition("\n## Licence")[0], "line 10: `## Licence` and 1 more"),
+]  # fmt: skip
+KEPT = [
+    ("python", APP, "add a docstring to load", APP.replace("path):\n", 'path):\n    """Read a file."""\n')),
+    ("python", APP, "rename load to read_json", APP.replace("load(", "read_json(")),
+    ("python", APP, "rename LIMIT to MAX", APP.replace("LIMIT", "MAX")),
+    ("python", APP, "sort the imports", APP.replace("import os\nimport json\n", "import json\nimport os\n")),
+    ("python", APP, "one import a line", APP.replace("Flask, abort", "Flask\nfrom flask import abort")),
+    ("python", APP, "remove the unused constant", APP.replace("LIMIT = 30\n", "")),
+    ("python", APP, "remove LIMIT", APP.replace("LIMIT = 30\n", "")),
+    ("python", APP, "remove the rule for /home", APP.replace(RULE, "")),
+    ("python", APP, "remove the main guard", APP.replace(MAIN, "")),
+    ("python", APP, "delete `health`", APP[: APP.index("@app.route")] + APP[APP.index("def index") :]),
+    ("python", APP, "remove the first function", APP[: APP.index("def load")] + APP[APP.index("@app.route") :]),
+    ("python", APP, "run on port 80", APP.replace("8080", "80")),
+    ("python", APP, "reformat", APP.replace('"', "'").replace("def load(path):", "def load(\n    path,\n):")),
+    ("python", APP, "use pathlib instead of os.path", APP.replace("import os\n", "from pathlib import Path\n").replace(
+        "os.path.exists(\"data.json\")", "Path(\"data.json\").exists()")),
+    ("python", "import os, re\nx = re.compile('a')\n", "remove unused imports", "import re\nx = re.compile('a')\n"),
+    ("python", "from a import b, c\nprint(c)\n", "entferne unbenutzte Importe", "from a import c\nprint(c)\n"),
+    ("python", SCRIPT, "wrap it in main", "import sys\n\n\ndef main():\n" + "".join(
+        f"    {line}\n" for line in SCRIPT.split("\n")[2:-1]) + "\n\nif __name__ == '__main__':\n    main()\n"),
+    ("python", SCRIPT, "convert the script to functions", "import sys\n\n\ndef show(paths):\n    for path in paths:\n"
+        "        print(path)\n    print('done')\n\n\nshow(sys.argv[1:])\n"),
+    ("python", SCRIPT, "use logging instead of print", "import logging\n" + SCRIPT.replace("print", "logging.info")),
+    ("python", SCRIPT, "stop printing done", SCRIPT.replace('print("done")\n', "")),
+    ("python", SCRIPT, "remove the prints", SCRIPT.replace('    print(path)\nprint("done")\n', "    pass\n")),
+    ("python", SHAPES, "split label", SHAPES.replace("        return f\"{self.name} of {self.area()}\"", "        return "
+        "self._join(self.name)\n\n    def _join(self, name):\n        return f\"{name} of {self.area()}\"")),
+    ("python", SHAPES, "merge Square into Shape", SHAPES.partition("\n\nclass Square")[0]),
+    ("python", SHAPES, "make the methods functions", "sides = 0\nname: str = 'shape'\n\n\ndef area(shape):\n    return 0\n"
+        "\n\ndef label(shape):\n    return f'{shape.name} of {area(shape)}'\n\n\nclass Shape:\n    pass\n\n\n"
+        "class Square(Shape):\n    sides = 4\n"),
+    ("python", "class P:\n    def __init__(self, x, y):\n        self.x = x\n        self.y = y\n", "make it a dataclass",
+        "from dataclasses import dataclass\n\n\n@dataclass\nclass P:\n    x: int\n    y: int\n"),
+    ("go", GO, "move Add to the top", GO.replace("const Limit", "func Add(a, b int) int { return a + b }\n\nconst Limit")
+        .removesuffix("\nfunc Add(a, b int) int { return a + b }\n")),
+    ("javascript", JS, "use let", JS.replace("const ", "let ")),
+    ("javascript", JS, "make run an arrow function", JS.replace("function run() { return load(limit); }",
+        "const run = () => load(limit);")),
+    ("javascript", JS, "remove the method clear", JS.replace("  clear() { this.items = []; }\n", "")),
+    ("rust", RUST, "derive Clone, too", RUST.replace("Debug", "Clone, Debug")),
+    ("c", C, "remove the unused include", C.replace("#include <stdlib.h>\n", "")),
+    ("java", JAVA, "remove the unused imports", JAVA.replace("import java.util.Map;\n", "")),
+    ("bash", BASH, "use /tmp as root", BASH.replace("/srv", "/tmp")),
+    ("json", JSON, "remove the lint script", JSON.replace(', "lint": "eslint ."', "")),
+    ("yaml", YAML, "run ruff, too", YAML + "      - run: ruff check\n"),
+    ("toml", TOML, "set the version to 2.0", TOML.replace("1.0", "2.0")),
+    ("css", CSS, "replace red by blue", CSS.replace("red", "blue")),
+    ("html", HTML, "write Hello instead of Welcome", HTML.replace("Welcome", "Hello")),
+    ("markdown", MARKDOWN, "translate it to German", "# Laden\n\nWas es ist.\n\n## Einrichten\n\n- hol es\n- starte es\n\n"
+        "## Lizenz\n\nMIT\n"),
+    ("", "a\nb\n", "sort", "b\n"),
+]  # fmt: skip
+
+
+def test_what_is_lost_without_being_asked_for_is_named_with_its_line():
+    wrong = list[str]()
+    for language, before, instruction, after, expected in LOST:
+        assert before != after, instruction
+        lost = lost_statements(before, after, language, instruction)
+        said = describe_loss(lost) if lost else "nothing"
+        if expected not in said:
+            wrong.append(f"{language}, {instruction!r}: {said} instead of {expected}")
+    for language, before, instruction, after in KEPT:
+        if lost := lost_statements(before, after, language, instruction):
+            wrong.append(f"{language}, {instruction!r}: {describe_loss(lost)}, though it is asked for")
+    assert not wrong, "\n".join(wrong)
+
+
+RUN = "start = 1\nrun(start)\n"
+INSTRUCTION = "write start = 1"  # the fake engine answers with what follows the verb
+REASON = "line 2: `run(start)` would be lost, nothing asked for that"
+
+
+@pytest.mark.usefixtures("runtime")
+def test_every_front_end_without_a_review_refuses_it_and_says_why(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file, wrong = tmp_path / "a.py", list[str]()
+    call = json.dumps({"path": "a.py", "instruction": INSTRUCTION})
+    agent = f"agent\ncall edit {call}\ndone"
+    ways = {
+        "edit -y": (["edit", "a.py", "-y", INSTRUCTION], b"", 8),
+        "edit -y --json": (["edit", "a.py", "-y", "--json", INSTRUCTION], b"", 8),
+        "edit -": (["edit", "-", "--lang", "py", "--stderr", INSTRUCTION], RUN.encode(), 8),
+        "script": (["-p", f"/edit a.py {INSTRUCTION}", "--json", "--edit", "auto"], b"", 0),
+        "chat": (["chat"], f"/edit a.py {INSTRUCTION}\nn\n".encode(), None),
+        "agent": (["-p", agent, "--json", "--agent", "--allow", "edit"], b"", 0),
+    }
+    for name, (arguments, stdin, code) in ways.items():
+        file.write_text(RUN)
+        ran = command(monkeypatch, *arguments, stdin=stdin)
+        said = ran.err + ran.out.decode()
+        if REASON not in said or file.read_text() != RUN or code not in (None, ran.code):
+            wrong.append(f"{name}: exit code {ran.code}, {said}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_code_action_refuses_it_because_an_editor_applies_it_at_once():
+    from specchat.errors import SpecchatError
+    from specchat.lsp.code_actions import EditRequest
+    from specchat.lsp.rewrite_edits import compute_rewrite
+    from specchat.lsp.text_documents import Document
+
+    request = EditRequest("file:///a.py", 1, 1, 2, INSTRUCTION)
+
+    with pytest.raises(SpecchatError, match=r"run\(start\)"):
+        compute_rewrite(Document("file:///a.py", RUN, 1), request, "edit", Flag(), ignore_event)
+
+
+def test_data_that_is_nested_without_end_is_no_trouble():
+    for one, other in (('{"a":', "}"), ("[", "]")):
+        deep = one * 5000 + "1" + other * 5000
+        assert [] == lost_statements(deep, deep.replace("1", "2"), "json", "set it to 2")
+
+
+def test_a_statement_of_the_selected_lines_counts_though_they_are_in_a_function():
+    from specchat.edit.answer_check import find_warnings
+    from specchat.edit.source_text import make_source
+
+    old = "def work(a):\n    b = a + 1\n    log(a, b)\n    return b\n"
+    source, new = make_source(old.encode(), "a.py"), old.replace("    log(a, b)\n", "").replace("a + 1", "1 + a")
+
+    assert not find_warnings(source, new, "swap the operands").lost_statements
+    assert "line 3: `log(a, b)`" in find_warnings(source, new, "swap the operands", (2, 4)).summary
+    assert not find_warnings(source, new, "remove the call of log", (2, 4)).lost_statements
