@@ -1,5 +1,7 @@
 """How the embedded models and the heads of the starter model are trained and evaluated. Not part of the wheel.
 
+Uses the plugin in plugins/specchat-train: `pip install ./plugins/specchat-train`. Tests: `pytest recipes/tests`.
+
 embedded               the stages, from text to the folders of the models
 corpus, snippets       documents and pieces of code; training and validation are separate
 edit_examples          edits of code by kind, from rename_edits, import_edits, docstring_edits, value_edits,

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.train.trainable_heads import Eagle1, Eagle3, HeadOutput, Medusa, MtpBlock
-from specchat.train.trainable_llama import TrainableLlama
+from specchat_train.trainable_heads import Eagle1, Eagle3, HeadOutput, Medusa, MtpBlock
+from specchat_train.trainable_llama import TrainableLlama
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,13 @@ from recipes.row_files import load_rows, save_rows
 from recipes.target_loss import target_loss
 from recipes.train_tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from recipes.training_rows import Encoder, instruction_rows, pretraining_rows
-from specchat.train import distillation_losses, export_weights
-from specchat.train.eagle_initialization import fit_fusion
-from specchat.train.optimizers import LearningRateSchedule
-from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
-from specchat.train.trainable_llama import ModelShape, TrainableLlama
-from specchat.train.trainer import PADDING_ID, Stage, TrainingBudget, run_stage
-from specchat.train.training_batches import plan_batches
+from specchat_train import distillation_losses, export_weights
+from specchat_train.eagle_initialization import fit_fusion
+from specchat_train.optimizers import LearningRateSchedule
+from specchat_train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
+from specchat_train.trainable_llama import ModelShape, TrainableLlama
+from specchat_train.trainer import PADDING_ID, Stage, TrainingBudget, run_stage
+from specchat_train.training_batches import plan_batches
 
 TOKENIZER_SAMPLE_CHARACTERS = 36_000_000
 MAX_ROW_TOKENS = 1536

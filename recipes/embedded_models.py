@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from specchat.train.export_weights import TOKENIZER_FILES, write_json, write_weights
-from specchat.train.load_trained import load_eagle1, load_eagle3, load_llama, load_medusa, load_mtp
-from specchat.train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
-from specchat.train.trainable_llama import TrainableLlama
+from specchat_train.export_weights import TOKENIZER_FILES, write_json, write_weights
+from specchat_train.load_trained import load_eagle1, load_eagle3, load_llama, load_medusa, load_mtp
+from specchat_train.trainable_heads import Eagle1, Eagle3, Medusa, MtpBlock
+from specchat_train.trainable_llama import TrainableLlama
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from recipes.scores import ChatScore, KindScore, Reply, score_chat, score_edits
 from recipes.snippets import snippets_of
 from recipes.writer import TargetGenerator
 from specchat.threads import threads_for
-from specchat.train.export_weights import eagle3_hidden_state_layers
-from specchat.train.trainable_llama import TrainableLlama
+from specchat_train.export_weights import eagle3_hidden_state_layers
+from specchat_train.trainable_llama import TrainableLlama
 
 Item = TypeVar("Item")
 

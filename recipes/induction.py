@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.train.trainable_llama import Attention, ModelShape, TrainableLlama
+from specchat_train.trainable_llama import Attention, ModelShape, TrainableLlama
 
 CONSTANTS = 4
 EMBEDDING_SCALE = 1.0

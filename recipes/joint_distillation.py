@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from specchat.train.distillation_losses import DistillationBatch, StudentLoss
-from specchat.train.precision import autocast
-from specchat.train.trainable_llama import TrainableLlama
-from specchat.train.training_batches import Batch, supervised_rows
+from specchat_train.distillation_losses import DistillationBatch, StudentLoss
+from specchat_train.precision import autocast
+from specchat_train.trainable_llama import TrainableLlama
+from specchat_train.training_batches import Batch, supervised_rows
 
 
 def run_target(network: TrainableLlama, batch: Batch, step: int) -> DistillationBatch:

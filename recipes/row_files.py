@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy
 
-from specchat.train.training_batches import PADDED_LENGTHS, WEIGHT_SCALE, PackedRows
+from specchat_train.training_batches import PADDED_LENGTHS, WEIGHT_SCALE, PackedRows
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specchat.text.tokenizer import Tokenizer
-from specchat.train.export_weights import eagle3_hidden_state_layers
-from specchat.train.frozen_target import head_shape, read_config
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
+from specchat_train.export_weights import eagle3_hidden_state_layers
+from specchat_train.frozen_target import head_shape, read_config
 
 GROUP_SIZE, PREFILL_ROWS, SORTED_GROUPS = 128, 16, 8
 MAX_PROMPT, MAX_ANSWER = 320, 160  # tokens

@@ -22,19 +22,19 @@ from safetensors import safe_open
 from torch import Tensor
 
 from specchat.text.tokenizer import Tokenizer
-from specchat.train.chunked_cross_entropy import chunked_cross_entropy, probabilities
-from specchat.train.compare_heads import compare_acceptance, measure_acceptance
-from specchat.train.distillation_losses import STEP_LOSS_DECAY, draft_vocabulary
-from specchat.train.eagle_initialization import fit_fusion
-from specchat.train.export_weights import export_eagle3
-from specchat.train.frozen_target import FrozenTarget, head_shape, read_config
-from specchat.train.model_card import HeadSummary, finish_config, write_model_card
-from specchat.train.optimizers import LearningRateSchedule, MuonAdamW
-from specchat.train.trainable_heads import Eagle3
-from specchat.train.trainable_llama import ModelShape
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.load_options import LoadOptions
 from specchat.weights.tensor_files import TensorFiles
+from specchat_train.chunked_cross_entropy import chunked_cross_entropy, probabilities
+from specchat_train.compare_heads import compare_acceptance, measure_acceptance
+from specchat_train.distillation_losses import STEP_LOSS_DECAY, draft_vocabulary
+from specchat_train.eagle_initialization import fit_fusion
+from specchat_train.export_weights import export_eagle3
+from specchat_train.frozen_target import FrozenTarget, head_shape, read_config
+from specchat_train.model_card import HeadSummary, finish_config, write_model_card
+from specchat_train.optimizers import LearningRateSchedule, MuonAdamW
+from specchat_train.trainable_heads import Eagle3
+from specchat_train.trainable_llama import ModelShape
 
 DRAFT_VOCABULARY, INTERMEDIATE_SIZE = 6144, 1024  # a larger head costs more time than it saves
 BATCH_TOKENS, SORTED_ROWS, INIT_ANSWERS = 2560, 512, 120

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.train.precision import autocast
-from specchat.train.trainable_llama import EXIT_LAYERS, TrainableLlama
-from specchat.train.training_batches import Batch, supervised_rows
+from specchat_train.precision import autocast
+from specchat_train.trainable_llama import EXIT_LAYERS, TrainableLlama
+from specchat_train.training_batches import Batch, supervised_rows
 
 EXIT_LOSS_WEIGHT = 0.25
 EXIT_ROW_INTERVAL = 4  # early exits learn from every n-th supervised row

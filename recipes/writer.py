@@ -18,9 +18,9 @@ from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
-from specchat.train.write_answer import DRAFT_BUDGET, GeneratedAnswer, generate_answer
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_train.write_answer import DRAFT_BUDGET, GeneratedAnswer, generate_answer
 
 
 class TargetGenerator:

@@ -13,7 +13,7 @@ import pytest
 
 import specchat
 from specchat.chat.request import Request
-from specchat.cli.main import COMMANDS, cli, run, with_default_command
+from specchat.cli.main import COMMANDS, COMMANDS_OF_PLUGINS, cli, run, with_default_command
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.engine_answers import measure_answer
@@ -54,6 +54,11 @@ def code_of(page: Path) -> Iterator[str]:
 
 
 def calls() -> list[Call]:
+    """Those of the package; a plugin's own tests check what the pages call of it."""
+    return [call for call in all_calls() if not COMMANDS_OF_PLUGINS.keys() & set(call.words[:1])]
+
+
+def all_calls() -> list[Call]:
     found = list[Call]()
     for page in PAGES:
         for line in code_of(page):
@@ -112,6 +117,7 @@ def test_options_that_stand_alone_exist():
     named = {
         (page.name, option)
         for page in PAGES
+        if page.stem not in COMMANDS_OF_PLUGINS
         for code in code_of(page)
         if code.startswith("-")
         for option in OPTION.findall(code)

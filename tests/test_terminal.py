@@ -186,8 +186,6 @@ ALLOWED = {
     "edit/terminal_review.py": "the colours of a hunk",
     "app/inspect_text.py": "the colours of tokens",
     "cli/pull.py": "a progress bar",
-    "train/progress_bar.py": "a progress bar",
-    "train/trainer.py": "a progress bar",
 }
 
 

@@ -25,7 +25,7 @@ from click.shell_completion import CompletionItem, shell_complete
 from specchat import __version__
 from specchat.cli.completion import COMPLETION_VARIABLE
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
-from specchat.errors import HostError, SpecchatError
+from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.terminal import (
@@ -72,9 +72,6 @@ COMMANDS = {
     "stats": LazyCommand("specchat.cli.stats:stats", "Show what each drafter brought in your conversations."),
     "verify": LazyCommand("specchat.cli.verify:verify", "Check that drafting does not change the text here."),
     "tune": LazyCommand("specchat.cli.tune:tune", "Measure these models here, and start from the result from now on."),
-    "train": LazyCommand(
-        "specchat.cli.train:train", "Train a head for your model on your questions; nothing leaves this machine."
-    ),
     "bench": LazyCommand(
         "specchat.cli.bench:bench", "Measure the drafters, against plain decoding or against other engines."
     ),
@@ -84,6 +81,9 @@ COMMANDS = {
     ),
     "help": LazyCommand("specchat.cli.help:help_command", "Show the help of a command, or `help engine`."),
 }
+
+# Commands of our own plugins, and the line that installs each in a clone of the repository.
+COMMANDS_OF_PLUGINS = {"train": "pip install ./plugins/specchat-train"}
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,13 @@ class SpecchatGroup(LazyGroup):
             name: PluginCommand(extension.object_reference, extension.description, extension)
             for name, extension in find_extensions("commands", COMMANDS).items()
         }
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name in COMMANDS_OF_PLUGINS and not ctx.resilient_parsing:
+            line = COMMANDS_OF_PLUGINS[cmd_name]
+            raise UsageError(f"'specchat {cmd_name}' is a plugin; in a clone of specchat, '{line}' installs it")
+        return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """While a shell completes `specchat -P …`, the words before it belong to the chat that they would start."""

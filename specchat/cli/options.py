@@ -56,7 +56,7 @@ class ProfileOption:
 
     def value_in(self, options: Mapping[str, Any]) -> Any:
         """The value of the key; None when the option is not given."""
-        value = options[self.parameter_name]
+        value = options.get(self.parameter_name)
         return (tuple(filter(None, value)) if value else None) if self.is_multiple else value
 
 
@@ -262,7 +262,7 @@ class ProfileLayers:
 def read_profile_layers(options: Mapping[str, Any], project_folder: Path | None = None) -> ProfileLayers:
     """Read the options, the environment, the project file of a folder (or of the current one) and the profile."""
     flat = {option.key: option.value_in(options) for option in PROFILE_OPTIONS}
-    flat["speculation.exact"] = options["exact"]
+    flat["speculation.exact"] = options.get("exact")
     flat["prompt.thinking"] = THINKING_BY_FLAG[options.get("thinks")]
     from_options = options_source(_with_absolute_paths(flat), _flag_for_key)
     project = trusted_project(project_folder or Path.cwd())
@@ -275,6 +275,7 @@ def read_profile_layers(options: Mapping[str, Any], project_folder: Path | None 
 
 
 def resolve_profile(options: Mapping[str, Any]) -> Profile:
+    """The profile `options["profile"]` with the options that are given; all others may be missing."""
     return read_profile_layers(options).checked_profile()
 
 

@@ -14,6 +14,7 @@ from specchat.chat.request import Attachment
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.main import COMMANDS, CONNECTION_CLOSED, run, with_default_command
 from specchat.errors import ModelError
+from tests.plugins.conftest import rediscover
 from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession, scripted_answer
 
@@ -364,6 +365,18 @@ def test_without_a_command_it_talks_as_the_terminal_allows(arguments, is_termina
 def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
     assert run([word]) == 2
     assert f"No such command {word!r}. Did you mean {meant}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["train"], ["train", "head", "--kind", "eagle3"], ["help", "train"]], ids=" ".join)
+def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, monkeypatch, words):
+    monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "")
+    rediscover()
+
+    assert 2 == run(words)
+    output = capsys.readouterr()
+    assert "" == output.out
+    assert ["pip install ./plugins/specchat-train" in line for line in output.err.splitlines()] == [True]
+    rediscover()
 
 
 def test_a_command_explains_its_own_options_and_names_where_the_others_are(capsys):

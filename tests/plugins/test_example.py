@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine_answers import measure_answer
-from specchat.chat.request import Attachment, Request
-from specchat.context.retrieve import ContextBudget, gather_context
-from specchat.cli.main import run
 from specchat.app.command_registry import ChatState, run_line
+from specchat.chat.request import Attachment, Request
+from specchat.cli.main import run
+from specchat.context.retrieve import ContextBudget, gather_context
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from tests.engine_answers import measure_answer
 from tests.plugins.conftest import rediscover
 
 SOURCE = Path(__file__).parents[2] / "plugins" / "example-drafter"
@@ -42,7 +42,7 @@ def installed(tmp_path_factory):
 def example(installed, monkeypatch):
     """The folder is on the import path."""
     monkeypatch.syspath_prepend(str(installed))
-    monkeypatch.delenv("SPECCHAT_LOAD_PLUGINS", raising=False)
+    monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "counting")
     rediscover()
     yield installed
     rediscover()

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from specchat.context.at_names import check_name, find_mentions
-from specchat.chat.request import Request
-from specchat.context.retrieve import ContextBudget, gather_context
-from specchat.cli.main import run
 from specchat.app.command_registry import ChatState, run_line
+from specchat.chat.request import Request
+from specchat.cli.main import run
+from specchat.context.at_names import check_name, find_mentions
+from specchat.context.retrieve import ContextBudget, gather_context
 from specchat.edit.source_text import make_source
 from specchat.edit.syntax_check import check_syntax
 from specchat.errors import BrokenEditError, InputError, PluginError, ProfileError, UsageError

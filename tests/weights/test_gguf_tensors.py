@@ -15,7 +15,6 @@ from specchat.forward.native_ops import native_kernels
 from specchat.forward.packed_linear import PackedLinear
 from specchat.forward.quant_linear import hardware_warning
 from specchat.forward.transformers_model import TransformersModel
-from specchat.train.fingerprint import fingerprint
 from specchat.weights import load as load_module
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_file import read_gguf
@@ -135,12 +134,6 @@ def test_other_formats_compute_what_they_compute_of_the_converted_folder(tmp_pat
     folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", storage="Q8_0", model=network("llama", tied)))
 
     assert torch.equal(logits(load(folder, weights)), logits(load(safetensors_folder(folder), weights)))
-
-
-def test_a_target_has_one_fingerprint_whether_it_is_converted_or_not(tmp_path):
-    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", storage="Q4_1"))
-
-    assert fingerprint(folder) == fingerprint(safetensors_folder(folder))
 
 
 @pytest.mark.parametrize("weights", ["gguf", "float"])
