@@ -27,8 +27,8 @@ TRUST_STATES = {True: "trusted", False: "refused", None: "not decided yet"}
 def config() -> None:
     """Show the settings and where they come from. The strongest first:
 
-    option, environment (SPECCHAT_SAMPLING_TOP_P), project file (.specchat.toml), profile, user file, tuned (`specchat
-    tune`), model (generation_config.json of the target), advice (of its authors), default.
+    option, environment (SPECCHAT_SAMPLING_TOP_P), project file (.specchat.toml), profile, user file, model
+    (generation_config.json of the target), advice (of its authors), default.
     """
 
 

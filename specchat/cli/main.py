@@ -71,7 +71,6 @@ COMMANDS = {
     "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),
     "stats": LazyCommand("specchat.cli.stats:stats", "Show what each drafter brought in your conversations."),
     "verify": LazyCommand("specchat.cli.verify:verify", "Check that drafting does not change the text here."),
-    "tune": LazyCommand("specchat.cli.tune:tune", "Measure these models here, and start from the result from now on."),
     "bench": LazyCommand(
         "specchat.cli.bench:bench", "Measure the drafters, against plain decoding or against other engines."
     ),

@@ -8,13 +8,11 @@
     project_file.py       .specchat.toml, and whether it is trusted
     environment_keys.py   SPECCHAT_<TABLE>_<KEY>
     model_advice.py       what suits the target: the sampling that its authors advise, and model_advice.toml
-    tuned_values.py       values measured for these models on this machine
     shipped_drafters.py   the default target, and the drafters that are part of specchat for a target
     json_schema.py        the JSON schema of a profile, for editors
 
-Precedence, the strongest first: option, environment, project file, profile, user file, tuned values, model and advice,
-default. The commands that a user starts read options, environment and project file; the engine process reads the
-others itself.
+Precedence, the strongest first: option, environment, project file, profile, user file, model and advice, default. The
+commands that a user starts read options, environment and project file; the engine process reads the others itself.
 Knows no model and imports no torch.
 """
 

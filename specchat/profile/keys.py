@@ -315,7 +315,7 @@ class RouteRule:
 
 @dataclass(frozen=True)
 class DrafterOrder:
-    """Which drafters auto tries first on requests of a kind; `specchat tune` measures it."""
+    """Which drafters auto tries first on requests of a kind."""
 
     kind: str = key("", "The kind of such a request.", choices=REQUEST_KINDS)
     variants: tuple[str, ...] = key(

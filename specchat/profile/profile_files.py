@@ -6,7 +6,6 @@
     default target     the starter model if it is on this disk (`shipped_drafters.py`)
     user file          config.toml in the configuration folder: the base of every profile
     model              advised by the authors of the target (`model_advice.py`)
-    tuned              measured by `specchat tune` for the models of the merged profile (`tuned_values.py`)
 
 A user's profile hides a shipped one of the same name and may still extend it.
 """
@@ -25,7 +24,6 @@ from specchat.profile.keys import DrafterOrder, McpServer, Profile, RouteRule, o
 from specchat.profile.model_advice import model_sources
 from specchat.profile.shipped_drafters import default_target_source
 from specchat.profile.toml_lines import TomlFile, parse_toml, read_toml
-from specchat.profile.tuned_values import tuned_source
 from specchat.profile.validation import SettingsSource, did_you_mean, key_types, merge_sources
 
 MAX_EXTENDS_DEPTH = 8
@@ -35,7 +33,7 @@ PACKAGE = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class ProfileChain:
-    """A profile with the profiles that it extends, the user file, tuned values and advice, the weakest first."""
+    """A profile with the profiles that it extends, the user file and advice, the weakest first."""
 
     name: str
     description: str
@@ -49,7 +47,7 @@ class ProfileChain:
 def load_profile(name: str, overrides: Mapping[str, object] | None = None) -> Profile:
     """The profile with this name or in this file, with `overrides` of flat keys as in `Profile.override`.
 
-    Use `overrides` here when they may change the models, because the tuned values depend on the models.
+    Use `overrides` here when they may change the models, because the advice depends on the models.
     """
     chain = read_profile_chain(name)
     return merge_sources(chain.base, [*chain.sources, options_source(overrides or {})]).value
@@ -66,7 +64,7 @@ def read_profile_chain(name: str) -> ProfileChain:
     if (user := user_config_file()).is_file():
         sources.insert(0, read_settings_file(user, user.read_bytes()).source("user file"))
     name, description = own.get("name", links[0].path.stem), own.get("description", "")
-    return ProfileChain(name, description, (*model_sources(), tuned_source(), *default_target_source(), *sources))
+    return ProfileChain(name, description, (*model_sources(), *default_target_source(), *sources))
 
 
 def read_settings_file(path: Path, content: bytes) -> TomlFile:

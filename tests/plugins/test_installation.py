@@ -117,7 +117,8 @@ def test_vim_and_neovim_load_what_is_installed(home):
         check = "if exists(':Specchat') == 2 | call writefile(['found'], 'seen') | endif"
         subprocess.run(
             [needs(program[0]), *program[1:], "-c", check, "-c", "qa!"],
-            env={"HOME": str(home), "PATH": "/usr/bin:/bin"}, cwd=home, timeout=60, check=True, stdin=subprocess.DEVNULL,
+            env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
+            cwd=home, timeout=60, check=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
         assert (home / "seen").read_text() == "found\n"

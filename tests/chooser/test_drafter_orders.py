@@ -1,0 +1,76 @@
+"""`[[drafter_orders]]` of a profile: where `auto` begins, and that a wrong beginning costs next to nothing."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import cycle, permutations, product
+from pathlib import Path
+
+import pytest
+
+from specchat.chat.request import Request
+from specchat.chat.router import choose_route
+from specchat.chooser.curve import Curve
+from specchat.engine.cache import bucket_of
+from specchat.errors import ProfileError
+from specchat.profile import Profile
+from specchat.profile.toml_lines import parse_toml
+from specchat.profile.validation import merge_sources
+from tools.replay_chooser import ReplayedStep, Replayer, Trace, cpu_like_costs, read_traces, seconds_per_token
+
+TRACES = Path(__file__).parent / "traces"
+BUDGET = 32
+
+
+@lru_cache
+def answers() -> dict[str, list[Trace]]:
+    """Recorded answers by kind."""
+    groups: dict[str, list[Trace]] = {}
+    for trace in read_traces(TRACES):
+        groups.setdefault(trace.kind, []).append(trace)
+    return groups
+
+
+@pytest.mark.parametrize("slower", [1.0, 2.0])
+def test_a_wrong_order_and_a_wrong_cost_are_nearly_free(slower):
+    """Law 3, where a draft never pays: with every order, and a draft that has become `slower` than its stored cost."""
+    table = cpu_like_costs("steep-dear-draft", 0.1, draft=1.1, lookup=0.01)
+    plain_seconds, slow = table.pass_seconds_by_rows[1], list[tuple[tuple[str, ...], str, float]]()
+    for order, (kind, traces) in product(permutations(("suffix", "eagle3", "plain")), answers().items()):
+        player, steps = Replayer(table, BUDGET), list[ReplayedStep]()
+        once, each = table.draft_costs["eagle3"]
+        measured_then = Curve({1: (once + each) / slower, 4: (once + 4 * each) / slower}, slope=1)
+        player.chooser.costs.draft_curves["eagle3"] = {bucket_of(1): measured_then}
+        for trace in cycle(traces):
+            player.chooser.start_answer(trace.kind, order)
+            steps += player.replay(trace)
+            if len(steps) >= 500:
+                break
+        if seconds_per_token(steps) > 1.03 * plain_seconds:
+            slow.append((order, kind, seconds_per_token(steps) / plain_seconds))
+    assert slow == []
+
+
+def test_an_order_names_what_auto_tries_first_and_what_rarely():
+    text = 'name = "mine"\n[[drafter_orders]]\nkind = "chat"\nvariants = ["mtp", "plain", "suffix"]\n'
+    profile = merge_sources(Profile(), [parse_toml(Path("mine.toml"), text.encode()).source("profile")]).value
+    at_hand = frozenset({"plain", "suffix", "draft", "mtp", "auto"})
+
+    route = choose_route(Request("Why is the sky blue?"), profile, at_hand)
+
+    assert ("mtp", "plain", "suffix", "draft") == route.drafter_order
+    assert ("mtp", "draft", "suffix", "plain") == choose_route(Request("Why?"), Profile(), at_hand).drafter_order
+    assert "mtp is tried first" in route.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[drafter_orders]]\nvariants = ['mtp']\n", "needs a kind"),
+        ("[[drafter_orders]]\nkind = 'chta'\n", "did you mean 'chat'"),
+        ("[[drafter_orders]]\nkind = 'chat'\nvariants = ['mpt']\n", "did you mean 'mtp'"),
+    ],
+)
+def test_a_mistaken_order_is_refused(text, said):
+    with pytest.raises(ProfileError, match=said):
+        merge_sources(Profile(), [parse_toml(Path("mine.toml"), text.encode()).source("profile")])
