@@ -32,7 +32,7 @@ DEFAULT_COMMANDS = {"bench": "drafters", "web": "chat"}  # which get the options
 OPTIONS_OF_OTHERS = {  # of acpx, code-server, vLLM, SGLang, llama.cpp, torchrun and tools of this repository
     "--packages", "--no-fs", "--deny-all", "--install-extension", "--per-request-spec-decode-metrics",
     "--enable-metrics", "--draft-max", "--nnodes", "--rdzv-endpoint", "--cpu", "--front-end",
-    "--enable-auto-tool-choice", "--tool-call-parser", "--jinja",
+    "--enable-auto-tool-choice", "--tool-call-parser", "--jinja", "--model-shape",
 }  # fmt: skip
 
 
@@ -150,6 +150,15 @@ def test_every_command_of_a_group_is_on_a_page(group: str, name: str):
     seconds = {call.words[1] for call in calls() if len(call.words) > 1 and call.words[0] == group}
 
     assert name in {each for word in seconds for each in word.split("|")}
+
+
+def test_every_instrument_that_a_page_calls_exists():
+    named = {
+        (page.name, name) for page in PAGES for name in re.findall(r"-m (tools(?:\.\w+)+)", page.read_text("utf-8"))
+    }
+
+    assert len(named) > 20
+    assert [(page, name) for page, name in sorted(named) if not (ROOT / f"{name.replace('.', '/')}.py").is_file()] == []
 
 
 def test_the_reference_of_the_package_has_every_name_and_field():

@@ -22,9 +22,8 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from specchat.bench.chain_passes import random_context
 from specchat.bench.columns import markdown_table
-from specchat.bench.pass_costs import random_context
-from specchat.bench.random_models import FIRST_NUMBER, random_model_folder
 from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
@@ -32,6 +31,7 @@ from specchat.forward.moe import ExpertSelection, Router
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions, find_model
+from tools.random_models import FIRST_NUMBER, random_model_folder
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32)
 CONTEXT = 128

@@ -20,13 +20,14 @@ from time import process_time
 
 import torch
 
+from specchat.bench.chain_passes import ROOT_TOKEN, MedianRange, random_context
 from specchat.bench.columns import markdown_table
-from specchat.bench.pass_costs import ROOT_TOKEN, MedianRange, load_models, pass_seconds, random_context
-from specchat.bench.random_models import random_model_folder
 from specchat.drafters.magicdec import MagicDec
 from specchat.engine.cache import KVCache
 from specchat.forward.llama import LlamaModel
 from specchat.profile import load_profile
+from tools.pass_costs import load_models, pass_seconds
+from tools.random_models import random_model_folder
 
 
 def with_int8_kv(model: LlamaModel) -> LlamaModel:

@@ -14,15 +14,16 @@ from time import perf_counter
 
 import click
 
+from specchat.bench.chain_passes import MedianRange, random_context
 from specchat.bench.columns import markdown_table
-from specchat.bench.pass_costs import MeasuredModel, MedianRange, Progress, load_models, pass_seconds, random_context
-from specchat.bench.random_models import random_model_folder
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.profile import load_profile
 from specchat.profile.keys import MAX_DRAFT_TOKENS
+from tools.pass_costs import MeasuredModel, Progress, load_models, pass_seconds
+from tools.random_models import random_model_folder
 
 
 class OracleDrafter(Drafter):

@@ -15,11 +15,12 @@ from time import process_time
 
 import torch
 
+from specchat.bench.chain_passes import random_context
 from specchat.bench.columns import markdown_table
-from specchat.bench.pass_costs import load_models, pass_seconds, random_context
 from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
 from specchat.profile import load_profile
+from tools.pass_costs import load_models, pass_seconds
 
 
 def cpu_seconds(model: Model, cache: KVCache, rows: int) -> float:

@@ -18,11 +18,11 @@ from typing import Protocol
 import torch
 
 from specchat.bench.builtin_prompts import WARM_UP_REQUESTS
+from specchat.bench.chain_passes import MedianRange, chain_pass_seconds, random_context
 from specchat.bench.combinations import AUTO, PLAIN
 from specchat.bench.latency import time_answer
 from specchat.bench.llama_cpp import GenerateFunction, LlamaCppLimits, TimedRun
 from specchat.bench.measure import Progress, requests_by_kind
-from specchat.bench.pass_costs import MedianRange, chain_pass_seconds, random_context
 from specchat.bench.peers import (
     PairedRuns,
     TokenizedPrompt,

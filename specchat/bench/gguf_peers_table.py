@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from specchat.bench.chain_passes import MedianRange
 from specchat.bench.columns import markdown_table
 from specchat.bench.gguf_peers import PASS_CONTEXT, ComparedPassCost, ComparedPrompt, gguf_file
-from specchat.bench.pass_costs import MedianRange
 from specchat.bench.peers import PairedRuns
 from specchat.hub.machine import cpu_features, cpu_name
 from specchat.loading.engine_memory import compute_features

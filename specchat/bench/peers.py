@@ -117,11 +117,13 @@ class PeerBench:
     source_of_prompt: Callable[[list[int]], list[int]] | None = None
     requests: tuple[Request, ...] = ()
 
-    def rows(self) -> Iterator[Comparison]:
+    def rows(self, progress: Callable[[str], None]) -> Iterator[Comparison]:
         for name, pair in self._comparisons().items():
             if self.name_filter in name:
                 first, second = pair()
-                yield Comparison(name, tuple(compare(first, second, self.prompts, self.max_tokens)))
+                row = Comparison(name, tuple(compare(first, second, self.prompts, self.max_tokens)))
+                progress(f"{row.name}: {row.median_speedup:.2f}")
+                yield row
 
     @property
     def gguf_type(self) -> str:

@@ -73,9 +73,6 @@ class BenchGroup(LazyGroup):
     lazy_commands: Mapping[str, LazyCommand] = {
         "drafters": LazyCommand("specchat.cli.bench:drafters", "Every drafter beside plain decoding (the default)."),
         "peers": LazyCommand("specchat.cli.bench_peers:peers", "Against transformers and llama.cpp, same weights."),
-        "load": LazyCommand("specchat.cli.bench_load:load", "Is the shown speedup true while the load changes?"),
-        "loops": LazyCommand("specchat.cli.bench_loops:loops", "With tool calls, and with answers after results."),
-        "passes": LazyCommand("specchat.cli.bench_passes:passes", "What a forward pass costs, by rows and context."),
     }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ from specchat.errors import InputError, UsageError
 
 # What --gguf decides: the parameter, and the flag that would decide it a second time.
 DECIDED_BY_GGUF: Mapping[str, str] = {
-    "target": "--target", "model_shape": "--model-shape", "prompt_tokens": "--prompt-tokens",
+    "target": "--target", "prompt_tokens": "--prompt-tokens",
     "name_filter": "--filter", "device": "--device", "dtype": "--dtype", "weights": "--weights",
     "variant": "--variant", "temperature": "--temperature", "thinks": "--think",
 }  # fmt: skip
@@ -59,18 +59,12 @@ def gguf_as_target(command: CommandFunction) -> CommandFunction:
     default=0,
     help="Threads of a pass, ours and theirs; 0 leaves it to torch, and with --gguf is all and then one.",
 )
-@click.option(
-    "--model-shape",
-    default="",
-    help="Random weights, edits of numbers: 0.5b, gemma-270m, gemma4-360m, moe-0.7b-a0.1b, 8b, or a config.json.",
-)
-@click.option("--replace-interval", default=20, show_default=True, help="Numbers between two that an edit replaces.")
 @click.option("--filter", "name_filter", default="", help="Only comparisons whose name contains this, as 'generate'.")
 @gguf_as_target
 @profile_options
 def peers(
-    prompts: Path | None, gguf: str, count: int, limit: int, prompt_tokens: int, threads: int, model_shape: str,
-    replace_interval: int, name_filter: str, **options: Any,
+    prompts: Path | None, gguf: str, count: int, limit: int, prompt_tokens: int, threads: int,
+    name_filter: str, **options: Any,
 ) -> int:  # fmt: skip
     """Measure against transformers and llama.cpp on the same weights, side by side.
 
@@ -87,50 +81,29 @@ def peers(
     """
     if gguf:
         return _beside_llama_cpp(options, prompts, count, limit, threads)
-    _check_options(prompts, model_shape, prompt_tokens, replace_interval)
+    if prompts is None:
+        raise UsageError("give a file or folder of prompts, or --gguf")
+    if prompt_tokens < 0:
+        raise UsageError("--prompt-tokens is a length, 1 or more")
     from specchat.bench.llama_cpp import MISSING_MESSAGE, find_library_folder
     from specchat.bench.measure import set_thread_count
     from specchat.bench.peers import PeerBench, as_table, cut_or_repeat, tokenize_prompts
     from specchat.bench.prompt_files import read_prompts
-    from specchat.bench.random_models import RANDOM_WEIGHTS_WARNING, counting_edit_prompts, random_model_folder
 
-    profile = resolve_profile(options)
-    if model_shape:
-        print_progress(RANDOM_WEIGHTS_WARNING)
-        folder = str(random_model_folder(model_shape))
-        profile = profile.override({"models.target": folder, "models.draft": "", "models.heads": ()})
-    engine = load_engine_here(profile)
+    engine = load_engine_here(resolve_profile(options))
     set_thread_count(threads)
-    requests = ()
-    if prompts is not None:
-        tokenized = tokenize_prompts(engine, read_prompts(prompts), count, limit)
-        chosen, requests = tuple(each.token_ids for each in tokenized), tuple(each.request for each in tokenized)
-        if prompt_tokens:
-            fits = prompt_tokens + limit <= engine.models.target.context_window
-            chosen, requests = tuple(cut_or_repeat(each, prompt_tokens) for each in chosen if fits), ()
-    else:
-        chosen = tuple(counting_edit_prompts(count, limit, replace_interval, engine.models.target.vocab_size))
+    tokenized = tokenize_prompts(engine, read_prompts(prompts), count, limit)
+    chosen, requests = tuple(each.token_ids for each in tokenized), tuple(each.request for each in tokenized)
+    if prompt_tokens:
+        fits = prompt_tokens + limit <= engine.models.target.context_window
+        chosen, requests = tuple(cut_or_repeat(each, prompt_tokens) for each in chosen if fits), ()
     if not chosen:
         raise InputError(f"{prompts}: no prompt there leaves room for {limit} tokens in the context window")
     print_progress(f"{len(chosen)} prompts, answers of at most {limit} tokens")
     if find_library_folder() is None:
         print_progress(MISSING_MESSAGE)
-    source_of_prompt = (lambda prompt: prompt[:-1]) if model_shape else None  # the file that an edit rewrites
-    rows = []
-    for row in PeerBench(engine, chosen, limit, name_filter, source_of_prompt, requests).rows():
-        print_progress(f"{row.name}: {row.median_speedup:.2f}")
-        rows.append(row)
-    print(as_table(rows))
+    print(as_table(PeerBench(engine, chosen, limit, name_filter, requests=requests).rows(print_progress)))
     return 0
-
-
-def _check_options(prompts: Path | None, model_shape: str, prompt_tokens: int, replace_interval: int) -> None:
-    if (prompts is None) == (not model_shape):
-        raise UsageError("give a file or folder of prompts, or --model-shape, or --gguf")
-    if prompt_tokens < 0 or (prompt_tokens and model_shape):
-        raise UsageError("--prompt-tokens is a length, 1 or more, of the prompts of a file")
-    if replace_interval < 2:
-        raise UsageError("--replace-interval must be at least 2")
 
 
 def _beside_llama_cpp(options: Mapping[str, Any], prompts: Path | None, count: int, limit: int, threads: int) -> int:

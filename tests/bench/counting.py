@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specchat.bench.random_models import random_model_folder
+from tools.random_models import random_model_folder
 
 CONFIG = {
     "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 64, "intermediate_size": 96,

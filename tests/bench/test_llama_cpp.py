@@ -138,6 +138,6 @@ def test_a_timed_pass_leaves_the_text_of_llama_as_it_was():
 def test_llama_is_a_row_of_the_table(tmp_path):
     engine = load_engine(Profile().override({"models.target": str(counting(tmp_path)), "models.draft": ""}))
 
-    [row] = PeerBench(engine, ([400, 401], [500, 501]), max_tokens=8, name_filter="llama.cpp").rows()
+    [row] = PeerBench(engine, ([400, 401], [500, 501]), max_tokens=8, name_filter="llama.cpp").rows(print)
 
     assert ("plain / llama.cpp bf16", 2) == (row.name, row.identical_prompts)

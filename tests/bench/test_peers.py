@@ -80,7 +80,9 @@ def test_both_engines_write_the_same_text():
     requests = tuple(Request(text) for text in ("ab", "cd"))
     prompts = tuple(prompt.token_ids for prompt in tokenize_prompts(engine, iter(requests), 2, 20))
 
-    rows = list(PeerBench(engine, prompts, 12, source_of_prompt=lambda prompt: prompt[1:], requests=requests).rows())
+    rows = list(
+        PeerBench(engine, prompts, 12, source_of_prompt=lambda prompt: prompt[1:], requests=requests).rows(print)
+    )
 
     assert [row.identical_prompts for row in rows] == [2] * 10
     assert "auto / generate" in [row.name for row in rows]
@@ -90,7 +92,7 @@ def test_both_engines_write_the_same_text():
 def test_only_the_rows_that_are_asked_for_are_measured():
     engine = load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""}))
 
-    rows = list(PeerBench(engine, ([1, 68, 69, 0, 2],), max_tokens=4, name_filter="our plain").rows())
+    rows = list(PeerBench(engine, ([1, 68, 69, 0, 2],), max_tokens=4, name_filter="our plain").rows(print))
 
     assert ["lookup / our plain"] == [row.name for row in rows]
 

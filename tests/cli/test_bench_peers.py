@@ -11,7 +11,6 @@ from specchat.bench.llama_cpp import LIBRARY_VARIABLE, TimedRun
 from specchat.bench.peers import TransformersModel
 from specchat.cli.main import run
 from specchat.errors import InputError
-from tests.bench.counting import config_file
 from tests.gguf_models import write_gguf
 
 QUICK = ["--count", "1", "--limit", "4", "--threads", "1"]
@@ -60,29 +59,12 @@ def gguf(tmp_path, monkeypatch):
     return str(file)
 
 
-def test_a_shape_is_edited_beside_others(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path))
-    monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
-    monkeypatch.setattr("specchat.bench.llama_cpp.find_library", lambda _name: None)
-    shape = ["--model-shape", str(config_file(tmp_path)), "--count", "1", "--limit", "60", "--filter", "suffix /"]
-
-    assert run(["bench", "peers", *shape]) == 0
-
-    out, err = capsys.readouterr()
-    assert "| suffix / generate |" in out
-    assert "1 of 1" in out
-    assert "plain / generate" not in out
-    assert "llama.cpp: no library found" in err
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "prompts, or --model-shape"),
-        (["--model-shape", "0.5b", "--replace-interval", "1"], "--replace-interval"),
-        (["--model-shape", "3b"], "0.5b, gemma-270m, gemma4-360m, moe-0.7b-a0.1b, 8b"),
+        ([], "prompts, or --gguf"),
         (["nowhere.jsonl"], "nowhere.jsonl"),
-        (["--model-shape", "0.5b", "--prompt-tokens", "64"], "--prompt-tokens"),
+        ([__file__, "--prompt-tokens", "-1"], "--prompt-tokens"),
     ],
 )
 def test_what_cannot_be_measured_is_told(words, said, capsys):
@@ -211,7 +193,6 @@ def test_without_the_library_a_gguf_file_is_not_loaded(gguf, monkeypatch, capsys
     ("words", "flag"),
     [
         (["--target", "embedded"], "--target"),
-        (["--model-shape", "0.5b"], "--model-shape"),
         (["--prompt-tokens", "64"], "--prompt-tokens"),
         (["--filter", "plain"], "--filter"),
         (["--weights", "float"], "--weights"),

@@ -1,5 +1,7 @@
 """Is the shown "x plain" true while the load of the machine changes?
 
+    python -m tools.load_changes PROMPTS --count 30 --limit 80 --burners 1
+
 Other processes compute while an answer is decoded; they start and stop at given tokens. Before and after it, plain
 decoding answers the same request with the same changes of load at the same tokens: its mean time is the truth, and the
 difference between both runs shows how well the truth is known. The estimate never sees these runs.
@@ -7,29 +9,43 @@ difference between both runs shows how well the truth is known. The estimate nev
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from itertools import cycle
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, cycle, zip_longest
+from pathlib import Path
 from statistics import median
+from typing import Any
+
+import click
 
 from specchat.bench.columns import markdown_table
 from specchat.bench.latency import TimedAnswer, time_answer
+from specchat.bench.measure import requests_by_kind
 from specchat.chat.events import MAX_SHOWN_ERROR, Event, Speedup, StepDone
 from specchat.chat.request import Request
 from specchat.chat.session import Session
-from specchat.errors import SpecchatError
+from specchat.cli.bench import INTERRUPTED_EXIT_CODE, PROMPTS, check_output_paths, parse_names, print_progress
+from specchat.cli.completion import complete_drafters
+from specchat.cli.loaded_engine import load_engine_here
+from specchat.cli.options import profile_options, resolve_profile
+from specchat.errors import InputError, SpecchatError
 from specchat.loading.load_engine import Engine
-from specchat.python_child import python_command
+from specchat.profile import all_drafters
+from tools import burner
+from tools.instrument import run_instrument
 
 TOLERANCE = 1.15  # between a shown factor and the truth
 KNOWN_TRUTH_RATIO = 1.1  # between the two runs of plain decoding; beyond it the truth is not known well
 CONVERSATION_ANSWERS = 4  # of one session; its comparisons serve the later ones
 ALL_ANSWERS = "all"
+SEED = 7
 
 
 @dataclass(frozen=True)
@@ -62,7 +78,7 @@ class Burners(AbstractContextManager["Burners"]):
         self._file.write(b"\0")
         self._file.flush()
         self._flag = mmap.mmap(self._file.fileno(), 1)
-        command = python_command("specchat.bench.burner", self._file.name, str(os.getpid()))
+        command = [sys.executable, "-I", str(Path(burner.__file__)), self._file.name, str(os.getpid())]
         self.processes = [subprocess.Popen(command) for _ in range(count)]
 
     def set_running(self, *, is_running: bool) -> None:
@@ -213,3 +229,53 @@ def plain_line(answers: Sequence[LoadAnswer]) -> str:
     if not readings:
         return "plain decoding says nothing about itself"
     return f"plain decoding reads {min(readings):.2f} to {max(readings):.2f} in {len(readings)} answers"
+
+
+@click.command("load_changes")
+@click.argument("prompts", type=PROMPTS, required=False)
+@click.option("--drafter", default="auto", show_default=True, help="The drafter.", shell_complete=complete_drafters)
+@click.option("--count", default=30, show_default=True, help="Answers, each under one of six patterns of load.")
+@click.option("--limit", default=100, show_default=True, help="Most tokens of an answer.")
+@click.option(
+    "--burners", "burner_count", type=click.IntRange(1), help="Processes that load the machine [as its cores]."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every answer to this file, as JSON.")
+@profile_options
+def load(
+    prompts: Path | None,
+    drafter: str,
+    count: int,
+    limit: int,
+    burner_count: int | None,
+    json_file: Path | None,
+    **options: Any,
+) -> int:
+    """Compare the shown speedup with the truth while other programs start and stop.
+
+    Processes that load the machine run during parts of each answer. Plain decoding of the same answer, before and after
+    it and with the same changes of load at the same tokens, is the truth. PROMPTS are as for `specchat bench`.
+    """
+    [drafter] = parse_names("drafter", drafter, all_drafters())
+    check_output_paths(json_file, None)
+    profile = resolve_profile(options)
+
+    in_turn = chain.from_iterable(zip_longest(*requests_by_kind(profile, prompts, count).values()))
+    requests = [replace(each, variant=drafter, seed=SEED, max_tokens=limit) for each in in_turn if each is not None]
+    engine, answers, is_complete = load_engine_here(profile), list[LoadAnswer](), True
+    with Burners(burner_count or os.cpu_count() or 1) as burners:
+        try:
+            for answer in measure_answers(engine, requests, count, burners, print_progress):
+                answers.append(answer)  # one by one: Ctrl-C keeps those before it
+        except KeyboardInterrupt:
+            is_complete = False
+    if not answers:
+        raise InputError("nothing was measured: no prompt there could be answered")
+    click.echo(as_table(answers))
+    click.echo(plain_line(answers))
+    if json_file:
+        json_file.write_text(json.dumps([asdict(each) for each in answers]), encoding="utf-8")
+    return 0 if is_complete else INTERRUPTED_EXIT_CODE
+
+
+if __name__ == "__main__":
+    sys.exit(run_instrument(load))

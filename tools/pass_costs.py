@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +21,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from specchat.bench.chain_passes import ROOT_TOKEN, MedianRange, chain_pass_seconds, random_context
 from specchat.bench.columns import markdown_table
 from specchat.devices import CUDA, FLOAT_FORMAT, kind_of, start_timer, synchronize, warnings_of_waits
 from specchat.engine.cache import KVCache
@@ -38,27 +39,8 @@ from specchat.weights.load_options import find_model
 ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 STEPS_PER_ROUND = 8  # engine steps in a round
 BANDWIDTH_BYTES = 2**28  # larger than any CPU cache
-ROOT_TOKEN = 400
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class MedianRange:
-    median: float
-    lowest: float
-    highest: float
-
-    @classmethod
-    def from_values(cls, values: Iterable[float]) -> MedianRange:
-        """Of at least one value."""
-        ordered = sorted(values)
-        return cls(median(ordered), ordered[0], ordered[-1])
-
-    def to_text(self, digits: int, unit: float = 1.0) -> str:
-        """`1.23 (1.20-1.31)`, in milliseconds when the unit is 1000."""
-        middle, low, high = (f"{value * unit:.{digits}f}" for value in (self.median, self.lowest, self.highest))
-        return f"{middle} ({low}-{high})"
 
 
 @dataclass(frozen=True)
@@ -203,7 +185,7 @@ class _Round:
 def _measure_rounds(target: Model, context: int, rounds: int, progress: Callable[[int], None]) -> Iterator[_Round]:
     """Run the rounds; the first one warms up and is dropped."""
     device, timed = target.pool.layout.device, TimedModel(target)
-    with random_context(cast("Model", timed), context) as generation:
+    with random_context(cast("Model", timed), context, STEPS_PER_ROUND) as generation:
         for number in range(rounds + 1):
             bandwidth = measure_bandwidth(device)
             seconds = {
@@ -215,38 +197,9 @@ def _measure_rounds(target: Model, context: int, rounds: int, progress: Callable
                 yield _Round(seconds, bandwidth, host, syncs)
 
 
-@contextmanager
-def random_context(target: Model, context: int, extra_tokens: int = STEPS_PER_ROUND) -> Generator[Generation]:
-    """A generation whose KV cache holds noise for so many tokens, with room for more."""
-    generation = Generation(target, (Drafter(),))
-    generation.tokens = [ROOT_TOKEN] * (context + 1)
-    with target.pool.acquire_slot(generation.cache, generation.rows_needed(extra_tokens)):
-        layout = target.pool.layout
-        for layer, (heads, key_size, value_size) in enumerate(layout.shapes):
-            keys, values = (
-                torch.randn(1, heads, context, size, dtype=layout.dtype, device=layout.device)
-                for size in (key_size, value_size)
-            )
-            generation.cache.write(layer, keys, values)
-        generation.cache.commit(list(range(context)))
-        yield generation
-    generation.close()
-
-
 def pass_seconds(target: Model, cache: KVCache, row_count: int) -> float:
     """Seconds of a pass over a chain of so many different tokens; nothing is committed."""
     return chain_pass_seconds(target, cache, range(ROOT_TOKEN, ROOT_TOKEN + row_count))
-
-
-def chain_pass_seconds(target: Model, cache: KVCache, tokens: Sequence[int]) -> float:
-    """Seconds of a pass over a chain of these tokens; nothing is committed."""
-    tree, device = DraftTree(tokens[0]), target.pool.layout.device
-    tree.add_chain(list(tokens[1:]))
-    synchronize(device)
-    started_at = perf_counter()
-    target.forward(tree, cache)
-    synchronize(device)
-    return perf_counter() - started_at
 
 
 def _measure_steps(generation: Generation, timed: TimedModel) -> tuple[float, float]:

@@ -1,25 +1,45 @@
 """How fast drafters are in agent loops: with a call of a tool, and with the answer after its result.
 
+    python -m tools.loop_speed --target TARGET --drafters auto,suffix,eagle3 --count 3 --threads 1
+
 The questions are those of the loops in `loop_check.py`: each must be answered by a call, its result by a text. Every
 combination has a conversation of its own, and all of them are asked the same turn one after the other, beside plain
-decoding. Knows no screen.
+decoding.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
+import click
+
+from specchat.bench.columns import as_table, group_samples
 from specchat.bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat.bench.latency import TimedAnswer, time_answer
 from specchat.bench.loop_check import FILES, TOOLS, AgentLoop, make_loops, results_for
-from specchat.bench.measure import measure_with_plain, session_for
+from specchat.bench.measure import (
+    collect_until_interrupt,
+    measure_with_plain,
+    session_for,
+    set_thread_count,
+    split_by_availability,
+)
 from specchat.chat.request import Request
 from specchat.chat.router import TOOL_CALL, TOOL_RESULT
 from specchat.chat.session import Session
 from specchat.chat.tools import NO_TOOL, SOME_TOOL
+from specchat.cli.bench import ALL, INTERRUPTED_EXIT_CODE, TEMPERATURES, parse_names, print_progress
+from specchat.cli.completion import complete_drafters
+from specchat.cli.loaded_engine import load_engine_here
+from specchat.cli.options import profile_options, resolve_profile
+from specchat.errors import InputError
 from specchat.loading.load_engine import Engine
+from specchat.profile import all_drafters
+from tools.instrument import run_instrument
 
 
 def measure_loops(engine: Engine, grid: Grid, count: int, progress: Callable[[str], None]) -> Iterator[Sample]:
@@ -54,3 +74,40 @@ def _measure_loop(sessions: dict[str, Session], grid: Grid, loop: AgentLoop, tem
         answer = replace(call, text="", tool_choice=NO_TOOL, tool_results=results)
         yield from measure_with_plain(measure, answer, grid.combinations(TOOL_RESULT, temperature))
         asked += 1
+
+
+@click.command("loop_speed")
+@click.option(
+    "--drafters",
+    "names",
+    default=ALL,
+    show_default=True,
+    help="Drafters, separated by commas; auto is one.",
+    shell_complete=complete_drafters,
+)
+@click.option("--temperatures", type=TEMPERATURES, default="0,0.8", show_default=True, help="Sampling temperatures.")
+@click.option("--count", default=3, show_default=True, help="Number of loops.")
+@click.option("--limit", default=96, show_default=True, help="Most tokens of an answer.")
+@click.option("--threads", default=0, help="Threads of a pass; 0 leaves it to torch.")
+@profile_options
+def loops(names: str, temperatures: tuple[float, ...], count: int, limit: int, threads: int, **options: Any) -> int:
+    """Measure drafters in agent loops beside plain decoding: with calls of tools, and with answers after results.
+
+    The loops are those of `specchat verify --loops`. Ctrl-C ends it with the samples so far.
+    """
+    chosen = parse_names("drafter", names, all_drafters())
+    engine = load_engine_here(resolve_profile(options))
+    set_thread_count(threads)
+    runnable, skipped = split_by_availability(engine, chosen)
+    for reason in skipped.values():
+        print_progress(reason)
+    grid = Grid(runnable, temperatures=temperatures, max_tokens=limit)
+    collected = collect_until_interrupt(measure_loops(engine, grid, count, print_progress))
+    if not collected.samples:
+        raise InputError("nothing was measured: no loop was begun")
+    click.echo(as_table(group_samples(collected.samples, grid)))
+    return 0 if collected.is_complete else INTERRUPTED_EXIT_CODE
+
+
+if __name__ == "__main__":
+    sys.exit(run_instrument(loops))

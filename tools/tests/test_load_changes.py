@@ -1,4 +1,4 @@
-"""`specchat bench load`: the shown speedup beside the truth, while other programs start and stop."""
+"""`python -m tools.load_changes`: the shown speedup beside the truth, while other programs start and stop."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from specchat.bench import burner
-from specchat.bench.load_changes import LOAD_PATTERNS, Burners, LoadAnswer, LoadPattern, as_table, plain_line, with_load
 from specchat.chat.events import CommittedToken, Speedup, StepDone, TextDelta
-from specchat.cli.main import run
 from specchat.errors import InputError, UsageError
 from tests.tiny import speaking
+from tools import burner
+from tools.instrument import run_instrument
+from tools.load_changes import LOAD_PATTERNS, Burners, LoadAnswer, LoadPattern, as_table, load, plain_line, with_load
 
 ON_OFF = LoadPattern("on and off", ((0.0, False), (0.25, True), (0.5, False)))
 
@@ -92,7 +92,7 @@ os._exit(0)
 
 def load_command(*arguments: str) -> int:
     models = ("--target", str(speaking()), "--draft", "")
-    return run(["bench", "load", *models, "--limit", "8", "--burners", "1", "--drafter", "suffix", *arguments])
+    return run_instrument(load, [*models, "--limit", "8", "--burners", "1", "--drafter", "suffix", *arguments])
 
 
 def test_the_command_prints_a_table_and_stores_every_answer(tmp_path, capsys):
@@ -110,7 +110,7 @@ def test_ctrl_c_leaves_the_answers_so_far(monkeypatch, capsys):
         yield answer(Speedup(2.0, 0.1))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specchat.bench.load_changes.measure_answers", interrupted)
+    monkeypatch.setattr("tools.load_changes.measure_answers", interrupted)
 
     assert load_command() == 130
     assert "| calm | 1 |" in capsys.readouterr().out

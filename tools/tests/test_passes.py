@@ -1,9 +1,10 @@
-"""`specchat bench passes`, as it is asked for."""
+"""`python -m tools.passes`, as it is asked for."""
 
 import pytest
 
-from specchat.cli.main import run
 from tests.bench.counting import config_file
+from tools.instrument import run_instrument
+from tools.passes import passes
 
 
 def test_a_shape_is_measured_and_its_figures_kept(tmp_path, monkeypatch, capsys):
@@ -17,7 +18,7 @@ def test_a_shape_is_measured_and_its_figures_kept(tmp_path, monkeypatch, capsys)
         "1",
     ]
 
-    assert run(["bench", "passes", *shape, "--dtypes", "float32"]) == 0
+    assert run_instrument(passes, [*shape, "--dtypes", "float32"]) == 0
 
     out, err = capsys.readouterr()
     assert "| float32 | float | 16 |" in out
@@ -35,6 +36,6 @@ def test_a_shape_is_measured_and_its_figures_kept(tmp_path, monkeypatch, capsys)
     ],
 )
 def test_what_cannot_be_measured_is_told(words, said, capsys):
-    assert run(["bench", "passes", *words]) != 0
+    assert run_instrument(passes, words) != 0
 
     assert said in capsys.readouterr().err

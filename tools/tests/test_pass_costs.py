@@ -2,23 +2,21 @@
 
 import pytest
 
-from specchat.bench.pass_costs import (
+from specchat.bench.chain_passes import MedianRange, random_context
+from specchat.engine.tree import DraftTree
+from specchat.profile import Profile
+from tests.bench.counting import counting
+from tools.pass_costs import (
     ROW_COUNTS,
     STEPS_PER_ROUND,
-    MedianRange,
     PassCosts,
     TimedModel,
     as_table,
     load_models,
     measure_pass_costs,
     pass_seconds,
-    random_context,
 )
-from specchat.bench.transformers_passes import COMPARED_ROWS, compare_with_transformers
-from specchat.bench.transformers_passes import as_table as comparison_table
-from specchat.engine.tree import DraftTree
-from specchat.profile import Profile
-from tests.bench.counting import counting
+from tools.transformers_passes import COMPARED_ROWS, compare_with_transformers, comparison_table
 
 
 @pytest.fixture

@@ -2,11 +2,12 @@
 
 import pytest
 
-from specchat.bench.pass_costs import MedianRange, load_models
+from specchat.bench.chain_passes import MedianRange
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.profile import Profile
 from tests.bench.counting import counting
+from tools.pass_costs import load_models
 from tools.synthetic_acceptance import OracleDrafter, OracleRow, as_table, measure_synthetic_acceptance
 
 TEXT = list(range(300, 4300))

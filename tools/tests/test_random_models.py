@@ -6,7 +6,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from specchat.bench.random_models import FIRST_NUMBER, counting_edit_prompts, random_model_folder
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.errors import InputError
@@ -14,6 +13,7 @@ from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from tests.bench.counting import CONFIG, counting
 from tests.tiny import answer
+from tools.random_models import FIRST_NUMBER, counting_edit_prompts, random_model_folder
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from specchat.bench.chain_passes import MedianRange, random_context
 from specchat.bench.columns import markdown_table
-from specchat.bench.pass_costs import MeasuredModel, MedianRange, Progress, pass_seconds, random_context
 from specchat.forward.batch import BatchLimits
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.load_options import find_model
+from tools.pass_costs import MeasuredModel, Progress, pass_seconds
 
 COMPARED_ROWS = (1, 4, 8, 16)
 
@@ -51,7 +52,7 @@ def compare_with_transformers(
     )
 
 
-def as_table(results: list[ComparedPasses]) -> str:
+def comparison_table(results: list[ComparedPasses]) -> str:
     """How many times as long transformers takes, as Markdown."""
     header = ["dtype", "context", "rows", "own passes ms", "transformers / own"]
     return markdown_table(

@@ -1,5 +1,10 @@
-"""`specchat bench passes`: what a forward pass costs, by rows and context, and its share of the memory bandwidth."""
+"""What a forward pass costs, by rows and context, and its share of the memory bandwidth.
 
+python -m tools.passes --model-shape 0.5b --dtypes bfloat16 --contexts 128,4096 --rounds 5
+python -m tools.passes --transformers --target FOLDER --dtypes bfloat16 --contexts 128,1024
+"""
+
+import sys
 from typing import Any
 
 import click
@@ -7,9 +12,13 @@ import click
 from specchat.cli.bench import print_progress
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import UsageError
+from tools.instrument import run_instrument
+from tools.pass_costs import PassCosts, as_table, load_models, measure_pass_costs
+from tools.random_models import RANDOM_WEIGHTS_WARNING, random_model_folder
+from tools.transformers_passes import ComparedPasses, compare_with_transformers, comparison_table
 
 
-@click.command()
+@click.command("passes")
 @click.option("--dtypes", default="", help="Dtypes to measure, separated by commas.")
 @click.option("--kv-caches", default="", help="Formats of the KV cache to measure, separated by commas: float, int8.")
 @click.option("--contexts", default="128,4096,16384", show_default=True, help="Tokens in the KV cache before a pass.")
@@ -36,11 +45,6 @@ def passes(
     if rounds < 1:
         raise UsageError("--rounds must be at least 1")
     profile = resolve_profile(options)
-    from specchat.bench.pass_costs import PassCosts, as_table, load_models, measure_pass_costs
-    from specchat.bench.random_models import RANDOM_WEIGHTS_WARNING, random_model_folder
-    from specchat.bench.transformers_passes import ComparedPasses, compare_with_transformers
-    from specchat.bench.transformers_passes import as_table as comparison_table
-
     if model_shape:
         print_progress(RANDOM_WEIGHTS_WARNING)
         profile = profile.override({"models.target": str(random_model_folder(model_shape)), "models.draft": ""})
@@ -69,3 +73,7 @@ def _parse_positive_integers(text: str, flag: str) -> list[int]:
     if min(numbers) < 1:
         raise UsageError(f"{flag} {text!r}: must be at least 1")
     return numbers
+
+
+if __name__ == "__main__":
+    sys.exit(run_instrument(passes))

@@ -1,18 +1,18 @@
-"""`specchat bench loops`: calls and answers after results have rows beside plain decoding, with equal texts."""
+"""`python -m tools.loop_speed`: calls and answers after results have rows beside plain decoding, with equal texts."""
 
 from __future__ import annotations
 
 import pytest
 
-from specchat.bench import loop_speed
 from specchat.bench.combinations import Grid
 from specchat.bench.loop_check import AgentLoop, LoopTurn
-from specchat.bench.loop_speed import measure_loops
 from specchat.chat.tools import NO_TOOL
-from specchat.cli.main import run
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.tiny import speaking
+from tools import loop_speed
+from tools.instrument import run_instrument
+from tools.loop_speed import measure_loops
 
 LOOP = AgentLoop(3, (LoopTurn("Read shop.py."), LoopTurn(), LoopTurn("And settings.toml?"), LoopTurn("So?", NO_TOOL)))
 
@@ -39,9 +39,9 @@ def test_each_question_gives_a_call_and_an_answer_of_every_combination(one_loop)
 
 
 def test_the_command_prints_a_row_for_each_kind_and_drafter(one_loop, capsys):
-    words = ["bench", "loops", "--target", str(speaking()), "--drafters", "suffix,medusa", "--temperatures", "0"]
+    words = ["--target", str(speaking()), "--drafters", "suffix,medusa", "--temperatures", "0"]
 
-    assert run([*words, "--count", "1", "--limit", "70"]) == 0
+    assert run_instrument(loop_speed.loops, [*words, "--count", "1", "--limit", "70"]) == 0
 
     out, err = capsys.readouterr()
     assert "| tool_call | 0 | plain |" in out and "| tool_call | 0 | suffix |" in out
