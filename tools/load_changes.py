@@ -31,9 +31,10 @@ from specchat.bench.measure import requests_by_kind
 from specchat.chat.events import MAX_SHOWN_ERROR, Event, Speedup, StepDone
 from specchat.chat.request import Request
 from specchat.chat.session import Session
-from specchat.cli.bench import INTERRUPTED_EXIT_CODE, PROMPTS, check_output_paths, parse_names, print_progress
+from specchat.cli.bench import INTERRUPTED_EXIT_CODE, PROMPTS, check_output_paths, parse_names
 from specchat.cli.completion import complete_drafters
 from specchat.cli.loaded_engine import load_engine_here
+from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, SpecchatError
 from specchat.loading.load_engine import Engine
@@ -264,7 +265,7 @@ def load(
     engine, answers, is_complete = load_engine_here(profile), list[LoadAnswer](), True
     with Burners(burner_count or os.cpu_count() or 1) as burners:
         try:
-            for answer in measure_answers(engine, requests, count, burners, print_progress):
+            for answer in measure_answers(engine, requests, count, burners, print_note):
                 answers.append(answer)  # one by one: Ctrl-C keeps those before it
         except KeyboardInterrupt:
             is_complete = False

@@ -32,9 +32,10 @@ from specchat.chat.request import Request
 from specchat.chat.router import TOOL_CALL, TOOL_RESULT
 from specchat.chat.session import Session
 from specchat.chat.tools import NO_TOOL, SOME_TOOL
-from specchat.cli.bench import ALL, INTERRUPTED_EXIT_CODE, TEMPERATURES, parse_names, print_progress
+from specchat.cli.bench import ALL, INTERRUPTED_EXIT_CODE, TEMPERATURES, parse_names
 from specchat.cli.completion import complete_drafters
 from specchat.cli.loaded_engine import load_engine_here
+from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError
 from specchat.loading.load_engine import Engine
@@ -100,9 +101,9 @@ def loops(names: str, temperatures: tuple[float, ...], count: int, limit: int, t
     set_thread_count(threads)
     runnable, skipped = split_by_availability(engine, chosen)
     for reason in skipped.values():
-        print_progress(reason)
+        print_note(reason)
     grid = Grid(runnable, temperatures=temperatures, max_tokens=limit)
-    collected = collect_until_interrupt(measure_loops(engine, grid, count, print_progress))
+    collected = collect_until_interrupt(measure_loops(engine, grid, count, print_note))
     if not collected.samples:
         raise InputError("nothing was measured: no loop was begun")
     click.echo(as_table(group_samples(collected.samples, grid)))

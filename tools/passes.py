@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from specchat.cli.bench import print_progress
+from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import UsageError
 from tools.instrument import run_instrument
@@ -46,7 +46,7 @@ def passes(
         raise UsageError("--rounds must be at least 1")
     profile = resolve_profile(options)
     if model_shape:
-        print_progress(RANDOM_WEIGHTS_WARNING)
+        print_note(RANDOM_WEIGHTS_WARNING)
         profile = profile.override({"models.target": str(random_model_folder(model_shape)), "models.draft": ""})
     rows, compared = list[PassCosts](), list[ComparedPasses]()
     all_dtypes = dtypes.split(",") if dtypes else [profile.models.dtype]
@@ -55,13 +55,13 @@ def passes(
         for context in lengths:
             if not loaded.fits(context):
                 window = f"a context window of {loaded.target.context_window}"
-                print_progress(f"{loaded.dtype}: {context} tokens and a few steps do not fit {window}")
+                print_note(f"{loaded.dtype}: {context} tokens and a few steps do not fit {window}")
                 continue
             if beside_transformers:
                 name = profile.models.target
-                compared.append(compare_with_transformers(loaded, name, context, rounds, print_progress))
+                compared.append(compare_with_transformers(loaded, name, context, rounds, print_note))
             else:
-                rows.append(measure_pass_costs(loaded, context, rounds, print_progress))
+                rows.append(measure_pass_costs(loaded, context, rounds, print_note))
     print(comparison_table(compared) if beside_transformers else as_table(rows))
 
 

@@ -11,8 +11,8 @@ import click
 from specchat.bench.llama_cpp import MISSING_MESSAGE, find_library_folder
 from specchat.bench.measure import set_thread_count
 from specchat.bench.peers import PeerBench, as_table
-from specchat.cli.bench import print_progress
 from specchat.cli.loaded_engine import load_engine_here
+from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from tools.instrument import run_instrument
 from tools.random_models import RANDOM_WEIGHTS_WARNING, counting_edit_prompts, random_model_folder
@@ -36,15 +36,15 @@ def peers(
     shape: str, count: int, limit: int, threads: int, replace_interval: int, name_filter: str, **options: Any
 ) -> None:
     """SHAPE is 0.5b, gemma-270m, gemma4-360m, moe-0.7b-a0.1b, 8b, or a config.json."""
-    print_progress(RANDOM_WEIGHTS_WARNING)
+    print_note(RANDOM_WEIGHTS_WARNING)
     models = {"models.target": str(random_model_folder(shape)), "models.draft": "", "models.heads": ()}
     engine = load_engine_here(resolve_profile(options).override(models))
     set_thread_count(threads)
     prompts = tuple(counting_edit_prompts(count, limit, replace_interval, engine.models.target.vocab_size))
     if find_library_folder() is None:
-        print_progress(MISSING_MESSAGE)
+        print_note(MISSING_MESSAGE)
     edited_file = lambda prompt: prompt[:-1]
-    print(as_table(PeerBench(engine, prompts, limit, name_filter, edited_file).rows(print_progress)))
+    print(as_table(PeerBench(engine, prompts, limit, name_filter, edited_file).rows(print_note)))
 
 
 if __name__ == "__main__":

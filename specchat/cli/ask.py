@@ -17,6 +17,7 @@ from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment, Request
 from specchat.cli.agent_options import agent_options, command_agent, take_agent_mode
 from specchat.cli.completion import complete_files
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
+from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import Answering, print_answer
 from specchat.cli.session_options import conversation_opener, private_option
@@ -65,7 +66,7 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
             answering = command_agent(session, mode, allow)  # reads long files in parts, too
         code = print_answer(answering, replace(request, files=(*context_files.files, *request.files)))
     if context_files.sources:
-        print(f"sources: {', '.join(context_files.sources)}", file=sys.stderr)
+        print_note(f"sources: {', '.join(context_files.sources)}")
     return code
 
 
@@ -80,7 +81,7 @@ def _gather_attachments(names: Sequence[str], request: Request, options: dict[st
     gathered = gather_context(names, request.text, budget, servers.loaders) if names else RetrievedContext()
     piped = [whole.notice for file in request.files if (whole := gather_whole(file, budget)).is_too_long]
     for notice in filter(None, [gathered.notice, *piped, *servers.take_notices()]):
-        print(notice, file=sys.stderr)
+        print_note(notice)
     return gathered
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import click
 from specchat.cli.completion import complete_drafters
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.cli.loaded_engine import load_engine_here
+from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
 from specchat.profile import REQUEST_KINDS, all_drafters
@@ -151,19 +151,15 @@ def drafters(
     set_thread_count(threads)
     runnable, skipped = split_by_availability(engine, chosen_drafters)
     for reason in skipped.values():
-        print_progress(reason)
+        print_note(reason)
     grid = Grid(runnable, budgets, widths, temperatures, limit)
     store = open_store(engine, grid, restart=restart)
-    collected = run_bench(engine_measurer(engine), grid, requests, count, store, print_progress)
+    collected = run_bench(engine_measurer(engine), grid, requests, count, store, print_note)
     metadata = {**_metadata(engine, grid, count), "is_complete": collected.is_complete}
     report = BenchReport(group_samples(collected.samples, grid), column_names, skipped, metadata)
     click.echo(report.to_text())
     report.write(json_file, csv_file, plot)
     return _finish(store, is_complete=collected.is_complete)
-
-
-def print_progress(message: str) -> None:
-    print(message, file=sys.stderr)
 
 
 def check_output_paths(*paths: Path | None) -> None:
@@ -215,7 +211,7 @@ def _finish(store: SampleStore, *, is_complete: bool) -> int:
     if is_complete:
         store.discard()
         return 0
-    print_progress(f"interrupted; {len(store)} samples are stored, and the same command resumes the bench")
+    print_note(f"interrupted; {len(store)} samples are stored, and the same command resumes the bench")
     return INTERRUPTED_EXIT_CODE
 
 

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import click
 
-from specchat.cli.bench import INTERRUPTED_EXIT_CODE, PROMPTS, print_progress
+from specchat.cli.bench import INTERRUPTED_EXIT_CODE, PROMPTS
 from specchat.cli.completion import complete_models
 from specchat.cli.loaded_engine import load_engine_here
+from specchat.cli.notes import print_note
 from specchat.cli.options import CommandFunction, profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
 
@@ -99,10 +100,10 @@ def peers(
         chosen, requests = tuple(cut_or_repeat(each, prompt_tokens) for each in chosen if fits), ()
     if not chosen:
         raise InputError(f"{prompts}: no prompt there leaves room for {limit} tokens in the context window")
-    print_progress(f"{len(chosen)} prompts, answers of at most {limit} tokens")
+    print_note(f"{len(chosen)} prompts, answers of at most {limit} tokens")
     if find_library_folder() is None:
-        print_progress(MISSING_MESSAGE)
-    print(as_table(PeerBench(engine, chosen, limit, name_filter, requests=requests).rows(print_progress)))
+        print_note(MISSING_MESSAGE)
+    print(as_table(PeerBench(engine, chosen, limit, name_filter, requests=requests).rows(print_note)))
     return 0
 
 
@@ -121,14 +122,14 @@ def _beside_llama_cpp(options: Mapping[str, Any], prompts: Path | None, count: i
     llama_cpp = LlamaCppModel(library, file, bench.llama_cpp_limits)
     compared, is_complete = list[gguf_peers.ComparedPrompt | gguf_peers.ComparedPassCost](), True
     try:
-        for each in bench.measure(llama_cpp, gguf_peers.thread_counts(threads), print_progress):
+        for each in bench.measure(llama_cpp, gguf_peers.thread_counts(threads), print_note):
             compared.append(each)  # one by one: Ctrl-C keeps those before it
     except KeyboardInterrupt:
         is_complete = False
     if not compared:
         raise click.Abort
     if not is_complete:
-        print_progress("interrupted; the table has what was measured so far")
+        print_note("interrupted; the table has what was measured so far")
     command = shlex.join(["specchat", *sys.argv[1:]])
     print(f"{as_table(compared)}\n\n{explanation(profile, limit, command, llama_cpp.release)}")
     return 0 if is_complete else INTERRUPTED_EXIT_CODE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from threading import Event as Flag
@@ -13,6 +12,7 @@ import click
 from specchat.app.agent.agent_loop import AgentEvent
 from specchat.chat.events import Event, Finished, TextDelta, Totals
 from specchat.chat.request import Attachment, Request
+from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import Conversation, print_answer
 from specchat.cli.session_options import open_conversation
@@ -88,17 +88,17 @@ def demo(context: click.Context, question: str | None, **options: Any) -> int:
     questions = (Request(question),) if question else EMBEDDED_QUESTIONS if target == EMBEDDED else QUESTIONS
     for number, request in enumerate(questions, start=1):
         names = "".join(f" ({file.name})" for file in request.files)
-        _print_stderr(f"\nquestion {number} of {len(questions)}{names}: {request.text.splitlines()[0]}")
+        print_note(f"\nquestion {number} of {len(questions)}{names}: {request.text.splitlines()[0]}")
         turns: list[RecordedTurn] = []
         for variant, description in VARIANTS.items():
-            _print_stderr(f"\n{variant}: {description}")
+            print_note(f"\n{variant}: {description}")
             # A private conversation for each answer: it must not copy the other one, nor an earlier answer.
             with open_conversation(context.obj, {**options, "is_private": True}) as conversation:
                 turns.append(RecordedTurn(conversation))
                 turn = replace(request, variant=variant, seed=1, temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
                 if code := print_answer(turns[-1], turn):
                     return code
-        _print_stderr(comparison(*turns))
+        print_note(comparison(*turns))
     return 0
 
 
@@ -111,7 +111,3 @@ def comparison(plain: RecordedTurn, drafted: RecordedTurn) -> str:
         return f"the same text, {steps}"
     ratio = drafted.totals.tokens_per_second / plain.totals.tokens_per_second
     return f"the same text, {steps}: {ratio:.1f} times the speed"
-
-
-def _print_stderr(line: str) -> None:
-    print(line, file=sys.stderr)

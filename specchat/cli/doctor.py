@@ -25,6 +25,7 @@ import click
 
 from specchat import __version__
 from specchat.cli.completion import complete_profiles
+from specchat.cli.notes import print_note
 from specchat.devices import DeviceKind, drivers, may_have_gpu
 from specchat.errors import ModelError, SpecchatError
 from specchat.hub.catalog import catalog_review_date
@@ -364,7 +365,7 @@ def doctor(profile: str, *, is_quick: bool, is_json: bool) -> int:
     Exit code 0 without failures, 11 with one. Uses no network.
     """
     if not is_quick:
-        print("measuring the bandwidth of main memory (a second at most) and trying torch", file=sys.stderr)
+        print_note("measuring the bandwidth of main memory (a second at most) and trying torch")
     findings: list[Finding] = []
     for finding in run_checks(CheckContext(profile, is_quick)):
         findings.append(finding)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from specchat.cli.pull_package import confirm
+from specchat.cli.notes import confirm
 from specchat.editors.plugin_installation import (
     PLUGINS,
     InstallationPlan,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from specchat.cli.completion import complete_profiles
+from specchat.cli.notes import print_note
 from specchat.cli.save_profile import save_profile
 from specchat.errors import ModelError, UsageError
 from specchat.profile import load_profile
@@ -63,7 +64,7 @@ def up(profile: str, server: str | None, gpu_count: int | None) -> None:
         missing = f"{server} is not" if server else f"none of {', '.join(SERVERS)} is"
         raise ModelError(f"{missing} installed; 'specchat fleet plan {profile}' has launch lines to use elsewhere")
     for line in _launch_lines(launch):
-        click.echo(line, err=True)
+        print_note(line)
     program = program_path(launch.command[0])
     try:
         environment = {**os.environ, **SAFE_VARIABLES}  # the program may be a Python, and the folder anybody's
@@ -87,7 +88,7 @@ def join(url: str, model: str | None, key_file: str, name: str | None) -> None:
     address = url.rstrip("/") + ("" if url.rstrip("/").endswith("/v1") else "/v1")
     with closing(ServerClient(address, read_api_key(key_file))) as client:
         server = probe_server(client)
-    click.echo("\n".join(_server_lines(server)), err=True)
+    print_note("\n".join(_server_lines(server)))
     profile = _profile_toml(server, _choose_model(server, model), key_file)
     if name is None:
         click.echo(profile, nl=False)

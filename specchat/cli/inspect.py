@@ -8,6 +8,7 @@ import click
 
 from specchat.app.inspect_text import InspectedTurn, render_text, select_turn
 from specchat.cli.completion import complete_sessions
+from specchat.cli.notes import print_note
 from specchat.cli.sessions import find_thread, open_history
 from specchat.errors import InputError
 
@@ -41,4 +42,4 @@ def _write_svg(path: Path, inspected: InspectedTurn) -> None:
         path.write_text(picture, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    click.echo(f"answer {inspected.number} is written to {path}", err=True)
+    print_note(f"answer {inspected.number} is written to {path}")

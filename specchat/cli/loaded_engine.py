@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from specchat.cli.notes import print_note
 from specchat.permanent_objects import permanent_objects
 
 if TYPE_CHECKING:
@@ -22,5 +22,5 @@ def load_engine_here(profile: Profile) -> Engine:
 
         engine = load_engine(profile)
     for notice in engine.models.notices:
-        print(f"specchat: {notice}", file=sys.stderr)
+        print_note(f"specchat: {notice}")
     return engine

@@ -25,6 +25,7 @@ from click.shell_completion import CompletionItem, shell_complete
 from specchat import __version__
 from specchat.cli.completion import COMPLETION_VARIABLE
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
+from specchat.cli.notes import print_note
 from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
@@ -251,4 +252,4 @@ def _similar_options(error: click.NoSuchOption) -> list[str]:
 
 
 def print_error(message: str) -> None:
-    click.echo(f"specchat: {message}", err=True)
+    print_note(f"specchat: {message}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from specchat.cli.notes import print_note
 from specchat.cli.save_profile import pull_command, save_profile
 from specchat.cli.size_options import Gigabytes, TokenCount
 from specchat.hub.machine import (
@@ -56,7 +56,7 @@ def recommend_command(
         click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
     if save and pairs:
         path = save_profile(save, profile_text(pairs[0], save), overwrites=is_forced)
-        print(f"written to {path}; use it with --profile {save}", file=sys.stderr)
+        print_note(f"written to {path}; use it with --profile {save}")
 
 
 def measure_machine(*, measures_again: bool = False) -> Machine:
@@ -66,7 +66,7 @@ def measure_machine(*, measures_again: bool = False) -> Machine:
         return machine
     kept = None if measures_again else kept_bandwidth()
     if kept is None:
-        print("no GPU found; measuring the bandwidth of main memory (a second at most)", file=sys.stderr)
+        print_note("no GPU found; measuring the bandwidth of main memory (a second at most)")
         kept = keep_bandwidth(memory_bandwidth())
     return replace(machine, bytes_per_second=kept)
 

@@ -11,43 +11,60 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce, wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_origin
 
 import click
 from click.shell_completion import CompletionItem
 
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
-from specchat.devices import KV_CACHE_FORMATS
-from specchat.profile import (
-    ACCEPTANCE_TESTS,
-    DEVICES,
-    DRAFTER_NAMES,
-    DRAFTERS,
-    DTYPES,
-    WEIGHT_CHOICES,
-    Profile,
-    all_drafters,
-)
+from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, all_drafters
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
 from specchat.profile.profile_files import ProfileChain, read_profile_chain
-from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, merge_sources, with_locations
+from specchat.profile.validation import (
+    KeyPath,
+    MergedSettings,
+    SettingsSource,
+    key_info,
+    key_types,
+    merge_sources,
+    with_locations,
+)
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 MODEL_KEYS = ("models.target", "models.draft")
 HEADS_KEY = "models.heads"
+DRAFTER_HELP = f" {'; '.join(f'{name}: {drafter.description}' for name, drafter in DRAFTERS.items())}."
 
 
 @dataclass(frozen=True)
 class ProfileOption:
+    """An option that overrides a key of the profile; type, choices and help are those of the key."""
+
     flag: str
     key: str
     type: Any
     help: str
     is_multiple: bool = False  # may be given again; '' alone is an empty list
     shell_complete: Completer | None = None
+
+    @classmethod
+    def of_key(cls, flag: str, key: str) -> ProfileOption:
+        table, _, name = key.partition(".")
+        kind = cast("type", key_types(Profile)[table])
+        info, value_type = key_info(kind)[name], key_types(kind)[name]
+        is_multiple = get_origin(value_type) is tuple
+        choices = VariantParam() if info.choices is DRAFTER_NAMES else click.Choice(info.choices)
+        names = (f"{name}: {drafter.description}" for name, drafter in DRAFTERS.items())
+        more = (
+            f" {'; '.join(names)}." if info.choices is DRAFTER_NAMES else " May be given again." if is_multiple else ""
+        )
+        return cls(
+            flag, key, choices if info.choices else str if is_multiple else value_type,
+            info.description + more, is_multiple, complete_models if key in (*MODEL_KEYS, HEADS_KEY) else None,
+        )  # fmt: skip
 
     @property
     def parameter_name(self) -> str:
@@ -75,77 +92,16 @@ class VariantParam(click.ParamType):
         return [CompletionItem(name) for name in all_drafters() if name.startswith(incomplete)]
 
 
-DRAFTER_HELP = "; ".join(f"{name}: {drafter.description}" for name, drafter in DRAFTERS.items())
-PROFILE_OPTIONS = (
-    ProfileOption("--variant", "speculation.variant", VariantParam(), f"The drafter. {DRAFTER_HELP}."),
-    ProfileOption(
-        "--acceptance-test",
-        "speculation.acceptance_test",
-        click.Choice(ACCEPTANCE_TESTS),
-        "How draft tokens are accepted above temperature 0. shared_noise: a seed gives the text of plain decoding; "
-        "rejection_sampling: min(1, p/q), another text of the same distribution.",
-    ),
-    ProfileOption("--seed", "sampling.seed", int, "The same seed gives the same answer."),
-    ProfileOption("--temperature", "sampling.temperature", float, "0 always takes the likeliest token."),
-    ProfileOption(
-        "--top-p", "sampling.top_p", float, "Sample from the likeliest tokens that together have this probability."
-    ),
-    ProfileOption("--top-k", "sampling.top_k", int, "Sample from this many of the likeliest tokens; 0: all."),
-    ProfileOption(
-        "--min-p", "sampling.min_p", float, "Sample from tokens with at least this share of the highest probability."
-    ),
-    ProfileOption("--max-tokens", "limits.answer", int, "Most tokens of an answer."),
-    ProfileOption(
-        "--thinking-tokens", "prompt.thinking_tokens", int, "Most tokens of the thinking before an answer; 0: a share."
-    ),
-    ProfileOption(
-        "--device",
-        "models.device",
-        click.Choice(DEVICES),
-        "The device to compute on; auto takes a GPU when torch finds one.",
-    ),
-    ProfileOption("--dtype", "models.dtype", click.Choice(DTYPES), "The dtype to compute in."),
-    ProfileOption(
-        "--weights",
-        "models.weights",
-        click.Choice(WEIGHT_CHOICES),
-        "Format of the target's weights in memory. int8 and fp8 take half of bfloat16, nf4 a quarter.",
-    ),
-    ProfileOption(
-        "--draft-weights",
-        "models.draft_weights",
-        click.Choice(WEIGHT_CHOICES),
-        "Format of the draft model's weights in memory.",
-    ),
-    ProfileOption(
-        "--kv-cache",
-        "models.kv_cache",
-        click.Choice(KV_CACHE_FORMATS),
-        "Format of the target's KV cache. int8 takes half of bfloat16, on a CPU.",
-    ),
-    ProfileOption(
-        "--target",
-        "models.target",
-        str,
-        "The target model: embedded, a folder, a GGUF file, ollama:NAME, or a hub id.",
-        shell_complete=complete_models,
-    ),
-    ProfileOption(
-        "--draft",
-        "models.draft",
-        str,
-        "The draft model: a folder, a GGUF file, or a hub id; '' for none.",
-        shell_complete=complete_models,
-    ),
-    ProfileOption(
-        "--head",
-        HEADS_KEY,
-        str,
-        "A head for the target: a folder, file or hub id; may be given again; '' for none.",
-        is_multiple=True,
-        shell_complete=complete_models,
-    ),
-)
+KEY_BY_FLAG = {
+    "--variant": "speculation.variant", "--acceptance-test": "speculation.acceptance_test",
+    "--seed": "sampling.seed", "--temperature": "sampling.temperature", "--top-p": "sampling.top_p",
+    "--top-k": "sampling.top_k", "--min-p": "sampling.min_p",
+    "--max-tokens": "limits.answer", "--thinking-tokens": "prompt.thinking_tokens",
+    "--device": "models.device", "--dtype": "models.dtype", "--weights": "models.weights",
+    "--draft-weights": "models.draft_weights", "--kv-cache": "models.kv_cache",
+    "--target": "models.target", "--draft": "models.draft", "--head": HEADS_KEY,
+}  # fmt: skip
+PROFILE_OPTIONS = tuple(ProfileOption.of_key(flag, key) for flag, key in KEY_BY_FLAG.items())
 FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {
     "speculation.exact": "--exact",
     "prompt.thinking": "--think",

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from specchat.cli.notes import print_note
 from specchat.errors import ProfileError
 from specchat.profile import Profile
 from specchat.profile.project_file import ProjectFile, TrustStore, find_project_file
@@ -32,12 +33,12 @@ def trusted_project(folder: Path) -> ProjectFile | None:
     store = project_trust()
     is_trusted = store.is_trusted(file)
     if is_trusted is None and sys.stdin.isatty() and sys.stderr.isatty():
-        click.echo(f"{file.path} sets {summarize_project(file)}", err=True)
+        print_note(f"{file.path} sets {summarize_project(file)}")
         is_trusted = click.confirm("use it in this folder and below, until it changes?", err=True)
         store.record(file, is_trusted=is_trusted)
     elif is_trusted is None:
         hint = "'specchat config trust' accepts it"
-        print(f"specchat: {file.path} is not trusted and ignored; {hint}", file=sys.stderr)
+        print_note(f"specchat: {file.path} is not trusted and ignored; {hint}")
     return file if is_trusted else None
 
 

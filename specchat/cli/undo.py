@@ -8,6 +8,7 @@ import click
 
 from specchat.chat.attachments import display_name
 from specchat.cli.completion import complete_files
+from specchat.cli.notes import print_note
 from specchat.edit.atomic_write import Replacement
 from specchat.edit.hunks import unified_diff
 from specchat.edit.source_text import decode_bytes
@@ -24,7 +25,7 @@ def undo(which: str, *, is_list: bool, is_diff: bool, force: bool) -> int:
     """Take back the last edit, the edit N, or the last edit of FILE."""
     store = user_undo_store()
     for notice in store.notices:
-        print(f"specchat: {notice}", file=sys.stderr)
+        print_note(f"specchat: {notice}")
     if is_list:
         _print_list(store.edits())
         return 0
@@ -37,7 +38,7 @@ def undo(which: str, *, is_list: bool, is_diff: bool, force: bool) -> int:
     except OSError as error:
         raise SpecchatError(f"{error.filename or edit.files[0].path}: cannot be written: {error.strerror}") from error
     names = ", ".join(file.path for file in undone.files)
-    print(f"took back edit {edit.number} of {names} · redo: specchat undo {undone.number}", file=sys.stderr)
+    print_note(f"took back edit {edit.number} of {names} · redo: specchat undo {undone.number}")
     return 0
 
 

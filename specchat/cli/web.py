@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from specchat.cli.notes import print_note
 from specchat.python_child import python_command
 
 CHAT_COMMAND = python_command("specchat.web.die_with_parent", "chat")
@@ -30,12 +31,12 @@ def web(port: int, *, is_opened: bool, arguments: tuple[str, ...]) -> None:
 
         def announce(address: str) -> None:
             opens = "opening it in your browser" if is_opened else "open it in a browser; it works once"
-            click.echo(f"specchat web: {address}\n({opens}; Ctrl-C ends it)", err=True)
+            print_note(f"specchat web: {address}\n({opens}; Ctrl-C ends it)")
             if is_opened and not webbrowser.open(_redirect_page(Path(folder), address)):
-                click.echo("specchat web: no browser was found; open the address yourself", err=True)
+                print_note("specchat web: no browser was found; open the address yourself")
 
         serve((*CHAT_COMMAND, *arguments), bind_loopback_socket(port), announce)
-    click.echo("specchat web: ended", err=True)
+    print_note("specchat web: ended")
 
 
 def _redirect_page(folder: Path, address: str) -> str:
