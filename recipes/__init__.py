@@ -16,6 +16,8 @@ evaluate, evaluation_questions, evaluation_results, scores, writer   the evaluat
 acceptance_by_position, engine_acceptance   acceptance without and with the engine
 
 starter_questions, question_words   the questions for the heads of the starter model
-starter_answers        the answers of the starter to many questions at once, with hidden states
+starter_answers        the answers of the starter to many questions at once, and follow-up turns
+batched_llama, answer_files   the passes over many rows, and the files of answers
+starter_states         the hidden states of stored answers
 starter_heads          trains the EAGLE-3 head that is part of specchat
 """

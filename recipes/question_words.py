@@ -149,6 +149,15 @@ Recommend a book. | Recommend a movie. | Say hello in five languages. | Bye! | W
 something. | Teach me something new.
 """
 )
+FOLLOW_UPS = _split(  # second turns
+    """
+Make it shorter. | Give me an example. | Explain that in simpler words. | Why? | Can you make a list of the main points?
+| Write that as JSON. | Write that as a table. | What are the disadvantages? | Is that always true? | Tell me more. |
+Rewrite your answer in a more formal tone. | Turn it into an email. | What should I do first? | Can you check your answer
+for mistakes? | Summarize your answer in one sentence. | Give me three more. | Please add comments. | Now write it in
+another way. | Write a test for it. | How does the second part work? | Thanks! What else should I know?
+"""
+)
 LANGUAGES = ["Python"] * 5 + ["JavaScript", "C", "C++", "Java", "Rust", "Go", "Bash", "TypeScript"]
 NAMES = [
     "Anna",

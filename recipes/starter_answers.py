@@ -1,172 +1,229 @@
-"""Writes a model's greedy answers to many questions at once, with its hidden states, for the training of heads.
+"""Writes a model's answers to many questions at once, for the training of heads and drafts.
 
     python -m recipes.starter_answers --target FOLDER --questions FILE --out FOLDER
 
-A batch of 128 answers writes about five times as many tokens a second on one core as the engine, which writes one after
-another. Each group of questions is one file; a run continues with the missing ones. Knows Llama models without bias.
+A batch writes several times as many tokens a second on one core as the engine, which writes one after another. Half of
+the groups are answered greedily, a quarter each at T 0.2 and 0.7 with top-p 0.9; a third of the questions has a second
+turn, which the model asks itself or a template does. An answer ends where it begins to repeat itself, as a loop would
+teach loops, and is dropped when one that begins alike is known. Each group is one file; a run continues with the
+missing ones, and waits while a file `PAUSE` is in the folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
-import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from recipes.answer_files import Answer, load_answers, save_answers
+from recipes.batched_llama import BatchedLlama, causal_mask
+from recipes.question_words import FOLLOW_UPS
 from specchat.text.tokenizer import Tokenizer
-from specchat.weights.gguf.gguf_conversion import safetensors_folder
-from specchat_train.export_weights import eagle3_hidden_state_layers
-from specchat_train.frozen_target import head_shape, read_config
 
-GROUP_SIZE, PREFILL_ROWS, SORTED_GROUPS = 128, 16, 8
-MAX_PROMPT, MAX_ANSWER = 320, 160  # tokens
+GROUP_SIZE, PREFILL_ROWS, SORTED_GROUPS = 64, 16, 8
+MAX_PROMPT, MAX_CONVERSATION, MAX_ANSWER, MIN_ANSWER = 320, 480, 400, 8  # tokens
 FINISHED_SHARE = 0.1  # of a batch, before its finished rows are dropped
+TEMPERATURES, TOP_P = (0.0, 0.2, 0.0, 0.7), 0.9  # of the groups in turn
+NUCLEUS_TOKENS = (
+    256  # at T 0.7 and below the nucleus lies in these; sorting the whole vocabulary costs more than a pass
+)
+REPEATED_TOKENS, CHECK_STEPS = 24, 16  # an answer that repeats so many tokens has begun to loop
+ALIKE_TOKENS = 48  # answers that begin with the same ones are duplicates
+FOLLOW_UP_SHARE, ASKED_BY_MODEL, MAX_ASKED, ASKING_TEMPERATURE = 0.33, 0.5, 48, 0.7
+USER_TURN = "<|im_start|>user\n"
+PAUSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class WrittenAnswer:
-    """A prompt with its answer, and the hidden states of all tokens but the last. [L-1, layers * D]"""
+class Question:
+    """The messages so far and their tokens."""
 
-    tokens: list[int]
-    answer_start: int
-    states: Tensor
-
-
-class BatchKVCache:
-    """Keys and values of a batch, for each layer. [B, KV heads, L, head_dim]"""
-
-    def __init__(self, keys: list[Tensor], values: list[Tensor]) -> None:
-        self.keys, self.values = keys, values
-
-    def rows(self, rows: slice | Tensor) -> BatchKVCache:
-        """A view (slice) or a copy (indices) of some rows."""
-        return BatchKVCache([key[rows] for key in self.keys], [value[rows] for value in self.values])
+    messages: tuple[dict[str, str], ...]
+    prompt: list[int]
+    is_held_out: bool
 
 
-class BatchedLlama:
-    """A Llama in bfloat16 whose rows end at the same position: shorter prompts are padded on the left."""
+@dataclass
+class Batch:
+    """Rows that are written together: padded on the left, the stop token where nothing is written yet."""
 
-    def __init__(self, folder: Path) -> None:
-        stored = load_file(safetensors_folder(folder) / "model.safetensors")
-        self.weights, self.config = {name: stored[name].bfloat16() for name in stored}, read_config(folder)
-        self.shape = head_shape(self.config, str(folder))
-        self.kv_heads: int = self.config["num_key_value_heads"]
-        self.embedding = self.weights["model.embed_tokens.weight"]
-        self.lm_head = self.weights.get("lm_head.weight", self.embedding)
-        self.state_layers = eagle3_hidden_state_layers(self.shape.layers)
-        powers = torch.arange(0, self.shape.head_dim, 2, dtype=torch.float32) / self.shape.head_dim
-        self.inv_freq = 1.0 / self.shape.rope_theta**powers
+    tokens: Tensor
+    padding: Tensor
+    prompt_length: int
+    stop_id: int
+    looped_at: dict[int, int] = field(default_factory=dict[int, int])
 
-    def new_cache(self, rows: int, length: int) -> BatchKVCache:
-        size = (rows, self.kv_heads, length, self.shape.head_dim)
-        empty = [torch.empty(size, dtype=torch.bfloat16) for _ in range(2 * self.shape.layers)]
-        return BatchKVCache(empty[: self.shape.layers], empty[self.shape.layers :])
-
-    def forward(self, tokens: Tensor, positions: Tensor, cache: BatchKVCache, start: int, mask: Tensor) -> Tensor:
-        """tokens [B, L] at cache row `start` -> the states for EAGLE-3 and after the final norm. [B, L, 4 * D]"""
-        hidden, states = F.embedding(tokens, self.embedding), list[Tensor]()
-        angles = (positions[:, None, :, None].float() * self.inv_freq).repeat(1, 1, 1, 2)
-        cosine, sine = angles.cos().bfloat16(), angles.sin().bfloat16()
-        for layer in range(self.shape.layers):
-            if layer in self.state_layers:
-                states.append(hidden)
-            normed = self._norm(hidden, f"model.layers.{layer}.input_layernorm")
-            query, key, value = (self._heads(normed, layer, name) for name in ("q_proj", "k_proj", "v_proj"))
-            end = start + tokens.shape[1]
-            cache.keys[layer][:, :, start:end] = _rotated(key, cosine, sine)
-            cache.values[layer][:, :, start:end] = value
-            attended = F.scaled_dot_product_attention(
-                _rotated(query, cosine, sine), cache.keys[layer][:, :, :end], cache.values[layer][:, :, :end],
-                attn_mask=mask, enable_gqa=True,
-            )  # fmt: skip
-            hidden = hidden + self._linear(attended.transpose(1, 2).flatten(2), layer, "self_attn.o_proj")
-            normed = self._norm(hidden, f"model.layers.{layer}.post_attention_layernorm")
-            gate, up = (self._linear(normed, layer, f"mlp.{name}") for name in ("gate_proj", "up_proj"))
-            hidden = hidden + self._linear(F.silu(gate) * up, layer, "mlp.down_proj")
-        return torch.cat((*states, self._norm(hidden, "model.norm")), dim=-1)
-
-    def best_tokens(self, states: Tensor) -> Tensor:
-        """The most probable next token of each row of states. [B, 4 * D] -> [B]"""
-        return F.linear(states[:, -self.shape.hidden_size :], self.lm_head).argmax(-1)
-
-    def _norm(self, hidden: Tensor, name: str) -> Tensor:
-        weight = self.weights[f"{name}.weight"]
-        return F.rms_norm(hidden, weight.shape, weight, self.shape.rms_norm_eps)
-
-    def _linear(self, hidden: Tensor, layer: int, name: str) -> Tensor:
-        return F.linear(hidden, self.weights[f"model.layers.{layer}.{name}.weight"])
-
-    def _heads(self, hidden: Tensor, layer: int, name: str) -> Tensor:
-        return self._linear(hidden, layer, f"self_attn.{name}").unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2)
+    def answer(self, row: int) -> list[int]:
+        """What a row has written, with its stop token unless it loops or is cut off."""
+        written = self.tokens[row, self.prompt_length :].tolist()
+        if row in self.looped_at:
+            return written[: self.looped_at[row]]
+        return written[: written.index(self.stop_id) + 1] if self.stop_id in written else written
 
 
-def _rotated(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    first, second = heads.chunk(2, dim=-1)
-    return heads * cosine + torch.cat((-second, first), dim=-1) * sine
+def loop_start(tokens: Sequence[int], length: int = REPEATED_TOKENS) -> int | None:
+    """Where an answer begins to repeat itself, if its last tokens were written before."""
+    tail = list(tokens[-length:])
+    for first in range(len(tokens) - length - 1, -1, -1):
+        if tokens[first : first + length] == tail:
+            start, period = len(tokens) - length, len(tokens) - length - first
+            while start > period and tokens[start - 1] == tokens[start - 1 - period]:
+                start -= 1
+            return start
+    return None
+
+
+def next_tokens(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+    """The most probable tokens, or samples of the nucleus. [B, V] -> [B]"""
+    if temperature == 0.0:
+        return logits.argmax(-1)
+    best, ids = (logits.float() / temperature).topk(min(NUCLEUS_TOKENS, logits.shape[-1]))
+    total = (logits.float() / temperature).logsumexp(-1, keepdim=True)
+    shares = (best - total).exp()
+    shares = shares.masked_fill(shares.cumsum(-1) - shares > TOP_P, 0.0)
+    return ids.gather(1, torch.multinomial(shares, 1, generator=generator)).squeeze(1)
 
 
 @torch.no_grad()
 def write_answers(
-    model: BatchedLlama, prompts: Sequence[list[int]], stop_id: int, max_tokens: int = MAX_ANSWER
-) -> list[WrittenAnswer]:
-    """Greedy answers to all prompts, as one batch; each with its stop token."""
+    model: BatchedLlama,
+    prompts: Sequence[list[int]],
+    stop_id: int,
+    max_tokens: int = MAX_ANSWER,
+    temperature: float = 0.0,
+    seed: int = 0,
+    wait: Callable[[], None] = lambda: None,
+) -> list[list[int]]:
+    """The answers to all prompts, as one batch; `wait` is called every few steps and may take its time."""
     longest = max(map(len, prompts))
     padding = torch.tensor([longest - len(prompt) for prompt in prompts])
     tokens = torch.tensor([[stop_id] * (longest - len(prompt)) + prompt for prompt in prompts])
     tokens = torch.cat((tokens, torch.full((len(prompts), max_tokens), stop_id)), dim=1)
-    states = torch.empty(*tokens.shape, 4 * model.shape.hidden_size, dtype=torch.bfloat16)
+    batch, generator = Batch(tokens, padding, longest, stop_id), torch.Generator().manual_seed(seed)
     cache, rows = model.new_cache(*tokens.shape), torch.arange(len(prompts))
+    last = list[Tensor]()
     for part in (slice(start, start + PREFILL_ROWS) for start in range(0, len(prompts), PREFILL_ROWS)):
         positions = (torch.arange(longest)[None] - padding[part, None]).clamp(min=0)
-        mask = _mask(padding[part], longest, longest)
-        states[part, :longest] = model.forward(tokens[part, :longest], positions, cache.rows(part), 0, mask)
-    best = model.best_tokens(states[:, longest - 1])
+        mask = causal_mask(padding[part], longest, longest)
+        last.append(model.forward(tokens[part, :longest], positions, cache.rows(part), 0, mask)[:, -1].clone())
+    chosen = next_tokens(model.logits(torch.cat(last)), temperature, generator)
     for end in range(longest, longest + max_tokens):
-        tokens[rows, end] = best
-        is_running = best != stop_id
+        tokens[rows, end] = chosen
+        is_running = chosen != stop_id
+        if (end - longest) % CHECK_STEPS == CHECK_STEPS - 1:
+            wait()
+            is_running &= torch.tensor([not _is_looping(batch, row, end) for row in rows.tolist()])
         if end + 1 == longest + max_tokens or not is_running.any():
             break
         if is_running.float().mean() < 1.0 - FINISHED_SHARE:
             kept = is_running.nonzero().squeeze(1)
-            rows, best, cache, is_running = rows[kept], best[kept], cache.rows(kept), is_running[kept]
-        mask = _mask(padding[rows], 1, end + 1)
-        states[rows, end] = model.forward(best[:, None], end - padding[rows, None], cache, end, mask)[:, 0]
-        best = torch.where(is_running, model.best_tokens(states[rows, end]), stop_id)
-    answers = list[WrittenAnswer]()
-    for row, prompt in enumerate(prompts):
-        answer = tokens[row, longest:].tolist()
-        answer = answer[: answer.index(stop_id) + 1] if stop_id in answer else answer
-        first, length = int(padding[row]), len(prompt) + len(answer)
-        answers.append(WrittenAnswer(prompt + answer, len(prompt), states[row, first : first + length - 1]))
-    return answers
+            rows, chosen, cache, is_running = rows[kept], chosen[kept], cache.rows(kept), is_running[kept]
+        mask = causal_mask(padding[rows], 1, end + 1)
+        states = model.forward(chosen[:, None], end - padding[rows, None], cache, end, mask)[:, 0]
+        chosen = torch.where(is_running, next_tokens(model.logits(states), temperature, generator), stop_id)
+    return [batch.answer(row) for row in range(len(prompts))]
 
 
-def _mask(padding: Tensor, queries: int, keys: int) -> Tensor:
-    """Causal, without the padding; a padded row sees itself, as a row that sees nothing is NaN. [B, 1, L, L]"""
-    own = torch.arange(keys - queries, keys)[:, None]
-    key = torch.arange(keys)[None]
-    is_seen = (key <= own) & (key >= padding[:, None, None]) | (key == own)
-    return torch.zeros(is_seen.shape, dtype=torch.bfloat16).masked_fill_(~is_seen, float("-inf"))[:, None]
+def _is_looping(batch: Batch, row: int, end: int) -> bool:
+    if row not in batch.looped_at:
+        written = batch.tokens[row, batch.prompt_length : end + 1].tolist()
+        start = None if batch.stop_id in written else loop_start(written)
+        if start is not None:
+            batch.looped_at[row] = start
+    return row in batch.looped_at
 
 
-def save_group(path: Path, answers: Sequence[WrittenAnswer], is_held_out: Sequence[bool]) -> None:
-    """Store a group atomically."""
-    content = {
-        "tokens": torch.tensor([token for answer in answers for token in answer.tokens], dtype=torch.int32),
-        "lengths": torch.tensor([len(answer.tokens) for answer in answers]),
-        "answer_starts": torch.tensor([answer.answer_start for answer in answers]),
-        "is_held_out": torch.tensor(is_held_out),
-        "states": torch.cat([answer.states for answer in answers]),
-    }
-    save_file(content, path.with_suffix(".part"))
-    path.with_suffix(".part").replace(path)
+class AnswerWriter:
+    """Writes groups of answers, and remembers what was answered, so that no answer is there twice."""
+
+    def __init__(self, model: BatchedLlama, tokenizer: Tokenizer, folder: Path) -> None:
+        self.model, self.tokenizer, self.folder = model, tokenizer, folder
+        self.stop_id, self.known, self.tokens = min(tokenizer.stop_token_ids), set[tuple[int, ...]](), 0
+        for path in sorted(folder.glob("*.safetensors")):
+            self._new_ones(load_answers(path))
+
+    def question(self, messages: Sequence[dict[str, str]], is_held_out: bool) -> Question:
+        rendered = self.tokenizer.render(list(messages), add_generation_prompt=True)
+        return Question(tuple(messages), self.tokenizer.encode(rendered, parse_special=True), is_held_out)
+
+    def write_group(self, path: Path, questions: Sequence[Question], temperature: float, seed: int) -> None:
+        """Answer a group and its follow-up turns, and store both."""
+        answers = self._answer(questions, temperature, seed)
+        later = self._follow_ups(questions, answers, random.Random(seed))
+        if later := [question for question in later if len(question.prompt) <= MAX_CONVERSATION]:
+            answers += self._answer(later, temperature, seed)
+        save_answers(path, self._new_ones(answers))
+
+    def _answer(self, questions: Sequence[Question], temperature: float, seed: int) -> list[Answer]:
+        prompts = [question.prompt for question in questions]
+        written = write_answers(
+            self.model, prompts, self.stop_id, temperature=temperature, seed=seed, wait=self.wait_while_paused
+        )
+        return [
+            Answer(question.prompt + answer, len(question.prompt), question.is_held_out, temperature)
+            for question, answer in zip(questions, written, strict=True)
+        ]
+
+    def _follow_ups(
+        self, questions: Sequence[Question], answers: Sequence[Answer], rng: random.Random
+    ) -> list[Question]:
+        """Second turns of some questions that were answered to the end: by a template, or as the model goes on."""
+        finished = [
+            (
+                question,
+                (*question.messages, {"role": "assistant", "content": self.tokenizer.decode(answer.answered[:-1])}),
+            )
+            for question, answer in zip(questions, answers, strict=True)
+            if answer.tokens[-1] == self.stop_id and rng.random() < FOLLOW_UP_SHARE
+        ]
+        by_model = [each for each in finished if rng.random() < ASKED_BY_MODEL]
+        asked = [(each, rng.choice(FOLLOW_UPS)) for each in finished if each not in by_model]
+        if by_model:
+            opened = [
+                self.tokenizer.render(list(messages), add_generation_prompt=False) + USER_TURN
+                for _question, messages in by_model
+            ]
+            prompts = [self.tokenizer.encode(text, parse_special=True) for text in opened]
+            written = write_answers(
+                self.model,
+                prompts,
+                self.stop_id,
+                MAX_ASKED,
+                ASKING_TEMPERATURE,
+                rng.getrandbits(32),
+                self.wait_while_paused,
+            )
+            asked += [
+                (each, self.tokenizer.decode(tokens[:-1]).strip())
+                for each, tokens in zip(by_model, written, strict=True)
+                if tokens[-1:] == [self.stop_id]
+            ]
+        return [
+            self.question((*messages, {"role": "user", "content": text}), question.is_held_out)
+            for (question, messages), text in asked
+            if text
+        ]
+
+    def _new_ones(self, answers: Sequence[Answer]) -> list[Answer]:
+        kept = list[Answer]()
+        for answer in answers:
+            key = tuple(answer.answered[:ALIKE_TOKENS])
+            if len(key) >= MIN_ANSWER and key not in self.known:
+                self.known.add(key)
+                self.tokens += len(answer.answered)
+                kept.append(answer)
+        return kept
+
+    def wait_while_paused(self) -> None:
+        while (self.folder / "PAUSE").exists():
+            time.sleep(PAUSE_SECONDS)
 
 
 def main() -> None:
@@ -174,21 +231,35 @@ def main() -> None:
     for name in ("--target", "--questions", "--out"):
         parser.add_argument(name, type=Path, required=True)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    tokenizer, model = Tokenizer(arguments.target), BatchedLlama(arguments.target)
-    rows: list[dict[str, Any]] = [json.loads(line) for line in arguments.questions.read_text().splitlines()]
-    for row in rows:
-        rendered = tokenizer.render([{"role": "user", "content": row["text"]}], add_generation_prompt=True)
-        row["prompt"] = tokenizer.encode(rendered, parse_special=True)
-    rows = [row for row in rows if len(row["prompt"]) <= MAX_PROMPT]
-    for start in range(0, len(rows), GROUP_SIZE * SORTED_GROUPS):
-        similar = sorted(rows[start : start + GROUP_SIZE * SORTED_GROUPS], key=lambda row: len(row["prompt"]))
-        for first in range(0, len(similar), GROUP_SIZE):
-            path, group = arguments.out / f"{start + first:06d}.safetensors", similar[first : first + GROUP_SIZE]
-            if not path.is_file():
-                answers = write_answers(model, [row["prompt"] for row in group], min(tokenizer.stop_token_ids))
-                save_group(path, answers, [row["is_held_out"] for row in group])
-                print(f"{path.name}: {sum(len(answer.tokens) - answer.answer_start for answer in answers)} tokens")
+    writer = AnswerWriter(BatchedLlama(arguments.target), Tokenizer(arguments.target), arguments.out)
+    rows = [json.loads(line) for line in arguments.questions.read_text(encoding="utf-8").splitlines()]
+    questions = [writer.question([{"role": "user", "content": row["text"]}], row["is_held_out"]) for row in rows]
+    questions = [question for question in questions if len(question.prompt) <= MAX_PROMPT]
+    print(f"{len(questions)} questions, {writer.tokens} answer tokens so far", flush=True)
+    for number, group in enumerate(groups(questions)):
+        path = arguments.out / f"{number:06d}.safetensors"
+        if not path.is_file():
+            writer.wait_while_paused()
+            started, before = time.process_time(), writer.tokens
+            writer.write_group(path, group, temperature_of(number), number)
+            rate = (writer.tokens - before) / (time.process_time() - started)
+            print(f"{path.stem} of {len(questions) // GROUP_SIZE}: T {temperature_of(number)}, "
+                  f"{rate:.0f} tokens/s of one core, {writer.tokens} in all", flush=True)  # fmt: skip
+
+
+def groups(questions: Sequence[Question]) -> Iterator[Sequence[Question]]:
+    """Groups of questions with prompts of similar length, as the shorter ones are padded."""
+    for start in range(0, len(questions), GROUP_SIZE * SORTED_GROUPS):
+        part = questions[start : start + GROUP_SIZE * SORTED_GROUPS]
+        similar = sorted(part, key=lambda question: len(question.prompt))
+        yield from (similar[first : first + GROUP_SIZE] for first in range(0, len(similar), GROUP_SIZE))
+
+
+def temperature_of(group: int) -> float:
+    """By turns, and shifted at each run of sorted groups, so that prompts of every length have each."""
+    return TEMPERATURES[(group + group // SORTED_GROUPS) % len(TEMPERATURES)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Trains the EAGLE-3 head of the starter model, on the answers of `starter_answers`.
+"""Trains the EAGLE-3 head of the starter model, on the answers of `starter_answers` with the states of `starter_states`.
 
     python -m recipes.starter_heads --target FOLDER --answers FOLDER [FOLDER ...] --out FOLDER --minutes 60
 
@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor
 
+from recipes.answer_files import load_answers
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.load_options import LoadOptions
@@ -79,13 +80,11 @@ def read_answer_rows(folders: Sequence[Path], *, held_out: bool) -> list[AnswerR
     """All stored answers of one side of the split."""
     rows = list[AnswerRow]()
     for path in sorted(path for folder in folders for path in folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            content = {name: file.get_tensor(name) for name in ("tokens", "lengths", "answer_starts", "is_held_out")}
-        texts, first_state = content["tokens"].long().split(content["lengths"].tolist()), 0
-        for index, tokens in enumerate(texts):
-            if bool(content["is_held_out"][index]) == held_out:
-                rows.append(AnswerRow(path, tokens, int(content["answer_starts"][index]), first_state))
-            first_state += len(tokens) - 1
+        first_state = 0
+        for answer in load_answers(path):
+            if answer.is_held_out == held_out:
+                rows.append(AnswerRow(path, torch.tensor(answer.tokens), answer.start, first_state))
+            first_state += len(answer.tokens) - 1
     return rows
 
 

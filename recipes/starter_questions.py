@@ -9,7 +9,6 @@ sets that measure (`data/prompts`).
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
 import json
 import random
@@ -19,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from recipes.corpus import read_documents
+from recipes.corpus import read_documents, read_json_lines
 from recipes.question_words import (
     CODE_TASKS,
     HOW_TO,
@@ -35,8 +34,8 @@ from recipes.question_words import (
 )
 
 HELD_OUT_SHARE = 50  # one of so many sources
-TOPIC_QUESTION_COUNT, ARITHMETIC_COUNT, PARAGRAPH_COUNT = 5200, 700, 1500
-DOCSTRING_COUNT, COMMAND_COUNT = 6500, 2200
+TOPIC_QUESTION_COUNT, ARITHMETIC_COUNT, PARAGRAPH_COUNT, JSON_COUNT = 9000, 700, 6000, 2500
+DOCSTRING_COUNT, COMMAND_COUNT, CODE_PART_COUNT, EDIT_COUNT = 12000, 4500, 4000, 4000
 MAX_CODE, MAX_TEXT = 1100, 900  # characters in a question
 PARAGRAPH_INSTRUCTIONS = (
     "Summarize this text in one sentence.", "Summarize the following paragraph.", "Rewrite this text in simple words.",
@@ -44,11 +43,35 @@ PARAGRAPH_INSTRUCTIONS = (
     "Fix the grammar and improve this text.", "Continue this text.", "Write a title for this text.",
     "List the keywords of this text.", "Translate this text to French.", "Ask me three questions about this text.",
     "Write a short email to a colleague based on this text.", "Do you agree with this text? Why?",
+    "Extract the most important facts of this text as JSON.", "Rewrite this text more formally.",
+    "Rewrite this text as a friendly message.", "Summarize this text in three bullet points.", "Paraphrase this text.",
+    "Correct the mistakes in this text and change nothing else.", "Who would read this text? Explain.",
 )  # fmt: skip
 CODE_INSTRUCTIONS = (
     "What does this code do?", "Explain this function in simple words.", "Can you explain this code line by line?",
     "Write a docstring for this function.", "Add type hints to this function.", "Find possible bugs in this code.",
     "Refactor this function to make it more readable.", "Write unit tests for this function using pytest.",
+)  # fmt: skip
+CODE_PART_INSTRUCTIONS = (
+    "What does this part of a file do?", "Explain this code.", "What could be improved here?", "Add comments to this code.",
+    "Is there a bug in this code?", "Describe this code in one sentence.", "List the names that this code defines.",
+    "Which errors can this code raise?", "Rewrite this code in JavaScript.", "Simplify this code.",
+)  # fmt: skip
+EDIT_INSTRUCTIONS = (
+    "Rename the function to `{name}_all`. Answer with the whole code.", "Add a parameter `verbose` with the default False.",
+    "Add a docstring and change nothing else.", "Add type hints and change nothing else.", "Remove the comments.",
+    "Add a line that logs the call.", "Return early where that is possible.", "Use f-strings.",
+    "Raise a ValueError if the first argument is empty.", "Make this function async.",
+)  # fmt: skip
+EDIT_KINDS = frozenset(
+    ("docstring", "types", "rename", "remove", "remove_print", "logging", "fstring", "style", "refactor")
+)
+JSON_FORMS = (
+    "Describe {topic} as a JSON object with the keys name, summary and facts.", "List ten words about {topic} as a JSON array.",
+    "Write a JSON object with three questions about {topic} and their answers.", "Make a numbered list of facts about {topic}.",
+    "Give a table in Markdown that compares {topic} and {other}.", "Write a YAML file with a plan to learn about {topic}.",
+    "List five books or films about {topic}, one a line.", "Answer in JSON only: what is {topic}, and why does it matter?",
+    "Write an example of a CSV file about {topic} with four columns and five rows.",
 )  # fmt: skip
 TASK_FORMS = (
     "Write a Python function that does the following: {}", "How would I implement this in Python? {}",
@@ -81,6 +104,7 @@ class Question:
 def all_questions(corpus: Path, rng: random.Random) -> list[Question]:
     """All different questions, in an order that depends on their text only."""
     questions = [*code_questions(corpus, rng), *text_questions(corpus, rng), *chat_questions(rng)]
+    questions += [*edit_questions(corpus, rng), *code_part_questions(corpus, rng)]
     distinct = {question.text: question for question in questions}
     return sorted(distinct.values(), key=lambda question: hashlib.sha256(question.text.encode()).hexdigest())
 
@@ -124,6 +148,31 @@ def _about_function(row: dict[str, Any], rng: random.Random) -> str:
     return f"{rng.choice(CODE_INSTRUCTIONS)}\n{fenced(row['code'])}"
 
 
+def edit_questions(corpus: Path, rng: random.Random) -> Iterator[Question]:
+    """Changes of one function: by the messages of commits that say what to do, and by general instructions."""
+    for row in read_json_lines(corpus / "edits_snippets.jsonl.gz"):
+        if row["kind"] in EDIT_KINDS and len(row["before"]) < MAX_CODE:
+            yield Question(row["repo"] + row["path"], f"{first_sentence(row['message'])}\n{fenced(row['before'])}")
+    functions = [row for row in read_rows(corpus, "docstrings") if len(row["code"]) < MAX_CODE]
+    for row in rng.sample(functions, min(EDIT_COUNT, len(functions))):
+        instruction = rng.choice(EDIT_INSTRUCTIONS).format(name=row["name"].rsplit(".", 1)[-1])
+        yield Question(row["src"] + row["path"] + row["name"], f"{instruction}\n{fenced(row['code'])}")
+
+
+def code_part_questions(corpus: Path, rng: random.Random) -> Iterator[Question]:
+    """A few lines of a file of code, and the tasks of exercises."""
+    for row in read_rows(corpus, "exercism_tasks"):
+        task = row["instructions"][:MAX_TEXT]
+        for language in rng.sample(LANGUAGES, 3):
+            yield Question(row["slug"], f"Solve this exercise in {language}.\n\n{task}")
+    files = [each for each in read_documents(corpus, validation=False, tiers=("A", "B")) if each.is_python]
+    for document in rng.sample(files, min(CODE_PART_COUNT, len(files))):
+        lines = document.text.splitlines()
+        first = rng.randrange(max(len(lines) - 12, 1))
+        part = "\n".join(lines[first : first + rng.randint(6, 24)])[:MAX_CODE]
+        yield Question(document.source + document.path, f"{rng.choice(CODE_PART_INSTRUCTIONS)}\n{fenced(part)}")
+
+
 def text_questions(corpus: Path, rng: random.Random) -> Iterator[Question]:
     """Questions about Python, and instructions about paragraphs."""
     for row in read_rows(corpus, "glossary"):
@@ -147,9 +196,10 @@ def text_questions(corpus: Path, rng: random.Random) -> Iterator[Question]:
 
 def chat_questions(rng: random.Random) -> Iterator[Question]:
     """General questions, messages, role play, arithmetic, small talk."""
-    for _ in range(TOPIC_QUESTION_COUNT):
-        topic, other = rng.sample(TOPICS, 2)
-        yield Question(topic, rng.choice(TOPIC_QUESTIONS).format(topic=topic, other=other))
+    for forms, count in ((TOPIC_QUESTIONS, TOPIC_QUESTION_COUNT), (JSON_FORMS, JSON_COUNT)):
+        for _ in range(count):
+            topic, other = rng.sample(TOPICS, 2)
+            yield Question(topic, rng.choice(forms).format(topic=topic, other=other))
     for task in HOW_TO:
         for form in ("How do I {}?", "What is the best way to {}?", "Give me three tips to {}."):
             yield Question(task, form.format(task))
@@ -159,24 +209,24 @@ def chat_questions(rng: random.Random) -> Iterator[Question]:
     for role in ROLES:
         for topic in rng.sample(TOPICS, 12):
             yield Question(role + topic, f"You are {role}. Tell me about {topic}.")
+    yield from arithmetic_questions(rng)
+    for text in SMALL_TALK:
+        yield Question(text, text)
+
+
+def arithmetic_questions(rng: random.Random) -> Iterator[Question]:
+    """Small sums, bare and in words."""
     for _ in range(ARITHMETIC_COUNT):
         a, b, c = rng.randint(20, 400), rng.randint(2, 60), rng.randint(2, 9)
         name, other = rng.sample(NAMES, 2)
         numbers = {"a": a, "b": b, "c": c, "total": a + b}
         text = rng.choice(ARITHMETIC_FORMS).format(name=name, other=other, thing=rng.choice(THINGS), **numbers)
         yield Question(text, text)
-    for text in SMALL_TALK:
-        yield Question(text, text)
 
 
 def read_rows(corpus: Path, name: str) -> Iterator[dict[str, Any]]:
     """The rows of one file of `corpus/rows`."""
-    with gzip.open(corpus / "rows" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        for line in lines:
-            try:
-                yield json.loads(line)
-            except ValueError:  # a few lines have invalid escapes
-                continue
+    return read_json_lines(corpus / "rows" / f"{name}.jsonl.gz")
 
 
 def fenced(code: str) -> str:
