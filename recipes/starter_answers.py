@@ -57,7 +57,7 @@ class Batch:
     tokens: Tensor
     padding: Tensor
     prompt_length: int
-    stop_id: int
+    stop_ids: Sequence[int]
     looped_at: dict[int, int] = field(default_factory=dict[int, int])
 
     def answer(self, row: int) -> list[int]:
@@ -65,7 +65,11 @@ class Batch:
         written = self.tokens[row, self.prompt_length :].tolist()
         if row in self.looped_at:
             return written[: self.looped_at[row]]
-        return written[: written.index(self.stop_id) + 1] if self.stop_id in written else written
+        return written[: self.length(written)]
+
+    def length(self, written: Sequence[int]) -> int:
+        """Of an answer with its stop token, or of all where none is written yet."""
+        return next((index + 1 for index, token in enumerate(written) if token in self.stop_ids), len(written))
 
 
 def loop_start(tokens: Sequence[int], length: int = REPEATED_TOKENS) -> int | None:
@@ -95,18 +99,18 @@ def next_tokens(logits: Tensor, temperature: float, generator: torch.Generator) 
 def write_answers(
     model: BatchedLlama,
     prompts: Sequence[list[int]],
-    stop_id: int,
+    stop_ids: Sequence[int],
     max_tokens: int = MAX_ANSWER,
     temperature: float = 0.0,
     seed: int = 0,
     wait: Callable[[], None] = lambda: None,
 ) -> list[list[int]]:
     """The answers to all prompts, as one batch; `wait` is called every few steps and may take its time."""
-    longest = max(map(len, prompts))
+    longest, stop_id, stops = max(map(len, prompts)), stop_ids[0], torch.tensor(stop_ids)
     padding = torch.tensor([longest - len(prompt) for prompt in prompts])
     tokens = torch.tensor([[stop_id] * (longest - len(prompt)) + prompt for prompt in prompts])
     tokens = torch.cat((tokens, torch.full((len(prompts), max_tokens), stop_id)), dim=1)
-    batch, generator = Batch(tokens, padding, longest, stop_id), torch.Generator().manual_seed(seed)
+    batch, generator = Batch(tokens, padding, longest, stop_ids), torch.Generator().manual_seed(seed)
     cache, rows = model.new_cache(*tokens.shape), torch.arange(len(prompts))
     last = list[Tensor]()
     for part in (slice(start, start + PREFILL_ROWS) for start in range(0, len(prompts), PREFILL_ROWS)):
@@ -116,7 +120,7 @@ def write_answers(
     chosen = next_tokens(model.logits(torch.cat(last)), temperature, generator)
     for end in range(longest, longest + max_tokens):
         tokens[rows, end] = chosen
-        is_running = chosen != stop_id
+        is_running = ~torch.isin(chosen, stops)
         if (end - longest) % CHECK_STEPS == CHECK_STEPS - 1:
             wait()
             is_running &= torch.tensor([not _is_looping(batch, row, end) for row in rows.tolist()])
@@ -134,7 +138,7 @@ def write_answers(
 def _is_looping(batch: Batch, row: int, end: int) -> bool:
     if row not in batch.looped_at:
         written = batch.tokens[row, batch.prompt_length : end + 1].tolist()
-        start = None if batch.stop_id in written else loop_start(written)
+        start = None if set(batch.stop_ids) & set(written) else loop_start(written)
         if start is not None:
             batch.looped_at[row] = start
     return row in batch.looped_at
@@ -145,7 +149,7 @@ class AnswerWriter:
 
     def __init__(self, model: BatchedLlama, tokenizer: Tokenizer, folder: Path) -> None:
         self.model, self.tokenizer, self.folder = model, tokenizer, folder
-        self.stop_id, self.known, self.tokens = min(tokenizer.stop_token_ids), set[tuple[int, ...]](), 0
+        self.stop_ids, self.known, self.tokens = sorted(tokenizer.stop_token_ids), set[tuple[int, ...]](), 0
         for path in sorted(folder.glob("*.safetensors")):
             self._new_ones(load_answers(path))
 
@@ -164,7 +168,7 @@ class AnswerWriter:
     def _answer(self, questions: Sequence[Question], temperature: float, seed: int) -> list[Answer]:
         prompts = [question.prompt for question in questions]
         written = write_answers(
-            self.model, prompts, self.stop_id, temperature=temperature, seed=seed, wait=self.wait_while_paused
+            self.model, prompts, self.stop_ids, temperature=temperature, seed=seed, wait=self.wait_while_paused
         )
         return [
             Answer(question.prompt + answer, len(question.prompt), question.is_held_out, temperature)
@@ -181,7 +185,7 @@ class AnswerWriter:
                 (*question.messages, {"role": "assistant", "content": self.tokenizer.decode(answer.answered[:-1])}),
             )
             for question, answer in zip(questions, answers, strict=True)
-            if answer.tokens[-1] == self.stop_id and rng.random() < FOLLOW_UP_SHARE
+            if answer.tokens[-1] in self.stop_ids and rng.random() < FOLLOW_UP_SHARE
         ]
         by_model = [each for each in finished if rng.random() < ASKED_BY_MODEL]
         asked = [(each, rng.choice(FOLLOW_UPS)) for each in finished if each not in by_model]
@@ -194,7 +198,7 @@ class AnswerWriter:
             written = write_answers(
                 self.model,
                 prompts,
-                self.stop_id,
+                self.stop_ids,
                 MAX_ASKED,
                 ASKING_TEMPERATURE,
                 rng.getrandbits(32),
@@ -203,7 +207,7 @@ class AnswerWriter:
             asked += [
                 (each, self.tokenizer.decode(tokens[:-1]).strip())
                 for each, tokens in zip(by_model, written, strict=True)
-                if tokens[-1:] == [self.stop_id]
+                if tokens and tokens[-1] in self.stop_ids
             ]
         return [
             self.question((*messages, {"role": "user", "content": text}), question.is_held_out)

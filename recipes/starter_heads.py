@@ -119,11 +119,15 @@ def load_batch(rows: Sequence[AnswerRow], system_tokens: int = SYSTEM_TOKENS) ->
 
 
 def new_eagle3(
-    shape: ModelShape, rows: Sequence[AnswerRow], target: TensorFiles, stop_id: int, vocabulary: int = DRAFT_VOCABULARY
+    shape: ModelShape,
+    rows: Sequence[AnswerRow],
+    target: TensorFiles,
+    stop_ids: Sequence[int],
+    vocabulary: int = DRAFT_VOCABULARY,
 ) -> Eagle3:
     """A head whose fusion layer is a linear fit of the target's next state."""
     answers = torch.cat([row.tokens[row.answer_start :] for row in rows])
-    ids = draft_vocabulary(answers, shape.vocab_size, vocabulary, (stop_id,))
+    ids = draft_vocabulary(answers, shape.vocab_size, vocabulary, tuple(stop_ids))
     eagle = Eagle3(replace(shape, intermediate_size=INTERMEDIATE_SIZE), ids)
     states = [row.states.float() for row in rows[:INIT_ANSWERS]]
     inputs = torch.cat([part[:-1, : 3 * shape.hidden_size] for part in states])
@@ -217,8 +221,7 @@ def train(arguments: argparse.Namespace) -> None:
     embedding = files.read_tensor("model.embed_tokens.weight")
     rows = read_answer_rows(arguments.answers, held_out=False)
     checkpoint, rng = arguments.out / "eagle3.pt", random.Random(time.time())
-    stop_id = min(Tokenizer(arguments.target).stop_token_ids)
-    eagle = new_eagle3(shape, rows, files, stop_id)
+    eagle = new_eagle3(shape, rows, files, sorted(Tokenizer(arguments.target).stop_token_ids))
     optimizer, seconds, steps = MuonAdamW(eagle, SCHEDULE, lambda name: name.startswith("fc.")), 0.0, 0
     if checkpoint.is_file():
         saved = torch.load(checkpoint, weights_only=True)

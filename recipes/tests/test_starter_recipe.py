@@ -21,7 +21,7 @@ from specchat_train.frozen_target import FrozenTarget
 from tests.tiny import speaking
 
 PROMPTS = [[5, 9, 7, 30, 12], [40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51], [8] * 30]
-STOP = 0
+STOPS = (0,)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def model() -> BatchedLlama:
 
 @pytest.fixture(scope="module")
 def answers(model):
-    written = write_answers(model, PROMPTS, STOP, max_tokens=12)
+    written = write_answers(model, PROMPTS, STOPS, max_tokens=12)
     return [
         Answer(prompt + answer, len(prompt), number == 1)
         for number, (prompt, answer) in enumerate(zip(PROMPTS, written, strict=True))
@@ -39,7 +39,7 @@ def answers(model):
 
 
 def test_an_answer_does_not_depend_on_the_other_rows_of_its_batch(model, answers):
-    alone = [write_answers(model, [prompt], STOP, max_tokens=12)[0] for prompt in PROMPTS]
+    alone = [write_answers(model, [prompt], STOPS, max_tokens=12)[0] for prompt in PROMPTS]
 
     assert alone == [answer.answered for answer in answers]
 
@@ -50,6 +50,13 @@ def test_the_states_are_those_of_the_engine(model, answers):
     for answer, states in zip(answers, hidden_states(model, [each.tokens for each in answers]), strict=True):
         expected = target.hidden_states(answer.tokens, (*model.state_layers, FINAL_NORM))[:-1]
         assert torch.cosine_similarity(expected.float(), states.float(), dim=-1).min() > 0.999  # bfloat16
+
+
+def test_an_answer_ends_with_any_of_the_stop_tokens(model, answers):
+    first, second = answers[0].answered[:2]
+
+    assert [first] == write_answers(model, PROMPTS[:1], (0, first), max_tokens=12)[0]
+    assert [first, second] == write_answers(model, PROMPTS[:1], (0, second), max_tokens=12)[0][:2]
 
 
 def test_an_answer_ends_where_it_begins_to_repeat_itself():
@@ -88,7 +95,7 @@ def test_a_head_learns_from_stored_answers_and_is_exported(model, answers, tmp_p
     save_answers(tmp_path / "0.safetensors", answers, states)
     rows = read_answer_rows([tmp_path], held_out=False)
     files = TensorFiles.from_files(speaking(8), sorted(speaking(6).glob("*.safetensors")))
-    eagle = new_eagle3(model.shape, rows, files, STOP, vocabulary=64)
+    eagle = new_eagle3(model.shape, rows, files, STOPS, vocabulary=64)
 
     with torch.autocast("cpu", torch.bfloat16):
         loss = batch_loss(eagle, load_batch(next(batches(rows, random.Random(0))), 2), model.embedding, 2)
