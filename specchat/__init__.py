@@ -64,8 +64,9 @@ def open_session(profile: str = "chat", *, in_process: bool = False) -> Conversa
 
         return load_engine(load_profile(profile)).create_session()
     from specchat.host.client import Conversation, SessionRequest
+    from specchat.profile.settings import read_settings
 
-    return Conversation(SessionRequest(profile=profile))
+    return Conversation(SessionRequest(settings=read_settings(profile)))
 
 
 def answer(question: Request | str, *, session: Conversation | Session | None = None, profile: str = "chat") -> str:

@@ -6,7 +6,7 @@ Everything here runs on the event loop, except `_run_turn`, which runs on that t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from specchat.acp.client_requests import EditorClient, PromptTurn, prompt_respon
 from specchat.acp.prompt_blocks import Prompt, parse_blocks
 from specchat.acp.prompt_handler import CLIENT, PromptHandler
 from specchat.acp.session_config import SessionConfig
-from specchat.acp.stored_sessions import ReplayUpdate, find_session
+from specchat.acp.stored_sessions import ReplayUpdate
 from specchat.app.command_registry import ChatState
 from specchat.app.mcp.mcp_servers import McpServers
 from specchat.app.mcp.mcp_settings import ServerSettings
@@ -42,22 +42,15 @@ async def open_session(
     session_request = replace(session_request, folder=str(workspace.main_root))
     pool = ThreadPoolExecutor(1, thread_name_prefix="acp-session")
     try:
-        opening = asyncio.get_running_loop().run_in_executor(pool, lambda: _open_conversation(session_request))
-        conversation, settings = await opening
+        opening = asyncio.get_running_loop().run_in_executor(pool, lambda: Conversation(session_request, CLIENT))
+        conversation = await opening
     except BaseException:
         pool.shutdown(wait=False)
         raise
     servers = McpServers(mcp_servers)
     chat, client = ChatState(conversation, servers=servers), client_for(conversation.session_id)
-    config = SessionConfig(conversation.profile, model=str(settings.get("models.target", "")), runnable=tuple(runnable))
+    config = SessionConfig(conversation.settings, runnable=tuple(runnable))
     return AcpSession(PromptHandler(chat, session_request, workspace, client, config), servers, pool)
-
-
-def _open_conversation(session_request: SessionRequest) -> tuple[Conversation, Mapping[str, Any]]:
-    """The conversation, and the settings that it has beside its profile."""
-    conversation = Conversation(session_request, CLIENT)
-    stored = find_session(session_request.session_id) if session_request.session_id else None
-    return conversation, stored.settings if stored else session_request.overrides
 
 
 class AcpSession:

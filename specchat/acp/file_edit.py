@@ -91,7 +91,6 @@ def rewrite_with_progress(
 class FileEditSettings:
     workspace: WorkspaceRoots
     session_request: SessionRequest
-    window_tokens: int
     asks_permission: bool
 
 
@@ -110,7 +109,7 @@ class FileEdit:
         if not self.client.can_write_files:
             self.target.check_writable()
         with Conversation(self.settings.session_request, "acp") as conversation:
-            window = conversation.context_window or self.settings.window_tokens
+            window = conversation.window_tokens
             result, edit_run = rewrite_with_progress(self.target.make_job(source, window), conversation, self.reporter)
         self.message = self._review_and_write(source, result)
         self.reporter.send_text(self.message)

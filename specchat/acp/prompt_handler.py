@@ -53,7 +53,7 @@ from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_fr
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest
-from specchat.profile import SERVER_BACKENDS, load_profile
+from specchat.profile import SERVER_BACKENDS
 
 if TYPE_CHECKING:
     from specchat.acp.file_edit import FileEdit
@@ -80,28 +80,18 @@ class PromptHandler:
 
     def apply_config(self) -> None:
         """Send the chosen options to the engine. If it refuses them, the next request reports the error."""
-        self._chat.options = replace(self._chat.options, variant=self.config.variant)
-        conversation = self.conversation
-        if (
-            self.config.profile == conversation.profile
-            and self.config.overrides.items() <= self._chat.overrides.items()
-        ):
+        if self.config.settings == self.conversation.settings:
             return
         try:
-            params = SessionRequest(profile=self.config.profile, overrides=self.config.overrides).to_params()
-            session_info = conversation.call(
-                "set_profile", {key: params[key] for key in ("profile", "overrides") if key in params}
-            )
-            conversation.profile = self.config.profile
-            self._chat.overrides = {**self._chat.overrides, **self.config.overrides}
+            session_info = self.conversation.use(self.config.settings)
             if not session_info.get("is_loaded", True):
                 self.client.send_notice(self._loading_notice())
         except (SpecchatError, ConnectionError):
-            log.warning("the profile could not be changed", exc_info=True)
+            log.warning("the settings could not be changed", exc_info=True)
 
     def _loading_notice(self) -> str:
         """What has to be loaded for the chosen options, with sizes."""
-        models = load_profile(self.config.profile).override(self.config.overrides).models
+        models = self.config.settings.profile.models
         if models.backend in SERVER_BACKENDS:
             return f"The next answer comes from the server at {models.url}."
         loads = pending_models(models)
@@ -168,8 +158,6 @@ class PromptHandler:
         if name == HELP:
             reporter.send_text(help_text())
             return prompt_response("end_turn")
-        if name in ("profile", "variant") and argument:
-            self.config.with_option(name, argument)  # UsageError before anything changes
         reply = available_commands()[name].run(self._chat, argument)
         if reply.request:
             return self._run_request(reply.request, reporter)
@@ -180,9 +168,8 @@ class PromptHandler:
     def _after_command(self, name: str, argument: str, reporter: TurnReporter) -> None:
         if name == "rename":
             reporter.send(session_title(argument))
-        if name in ("profile", "variant"):
-            variant, profile = self._chat.options.variant, self.conversation.profile
-            self.config = replace(self.config, variant=variant, profile=profile)
+        if self.config.settings != self.conversation.settings:
+            self.config = replace(self.config, settings=self.conversation.settings)
             reporter.send(*self.config.updates())
 
     def _run_edit(self, intent: EditIntent, prompt_text: str, reporter: TurnReporter) -> PromptResponse:
@@ -191,12 +178,9 @@ class PromptHandler:
         # imports the grammars, which most sessions do not need
         from specchat.acp.file_edit import FileEdit, FileEditSettings
 
-        overrides = {**self._session_request.overrides, **self.config.overrides}
-        session_request = replace(
-            self._session_request, session_id="", profile="edit", overrides=overrides, kind="edit"
-        )
-        window = load_profile(session_request.profile).limits.context
-        settings = FileEditSettings(self.workspace, session_request, window, self.config.mode != AUTO_MODE)
+        edits = self.conversation.settings.for_edits()
+        session_request = replace(self._session_request, session_id="", settings=edits, kind="edit")
+        settings = FileEditSettings(self.workspace, session_request, self.config.mode != AUTO_MODE)
         file_edit = FileEdit(intent, settings, reporter)
         try:
             return file_edit.run()
@@ -226,31 +210,27 @@ class PromptHandler:
     def _make_request(self, prompt: Prompt, reporter: TurnReporter) -> Request:
         """The request with its files; files that could not be read are reported."""
         read_buffer = partial(self.client.read_file, reporter.turn)
-        prompt = attach_linked_files(prompt, self._window_tokens, read_buffer)
+        prompt = attach_linked_files(prompt, self.conversation.window_tokens, read_buffer)
         if prompt.notices:
             reporter.send(thought_chunk("\n".join(prompt.notices) + "\n"))
         files = (*self._edits_since_last_turn(), *prompt.attachments)
-        request = Request(prompt.text, files, variant=self._chat.options.variant, answer_format=prompt.structure)
-        request.check_size(self._window_tokens)
+        request = Request(prompt.text, files, answer_format=prompt.structure)
+        request.check_size(self.conversation.window_tokens)
         return request
 
     def _edits_since_last_turn(self) -> list[Attachment]:
         """The edits that the conversation does not hold yet."""
         edits = logged_edits(self.conversation.session_id)
         turns = self.conversation.turns() if edits else ()
-        budget = ContextBudget.of_window(self._window_tokens).total_characters // 2
+        budget = ContextBudget.of_window(self.conversation.window_tokens).total_characters // 2
         return attached_edits(edits, turns[-1].id if turns else "", budget)
-
-    @property
-    def _window_tokens(self) -> int:
-        return load_profile(self.conversation.profile).limits.context
 
     def _run_request(self, request: Request, reporter: TurnReporter) -> PromptResponse:
         calls = ToolCallReporter(reporter, self.workspace)
         self._agent.ui, self._agent.mode = calls.ui, AGENT_OF_MODE.get(self.config.mode, "")
         events = self._forward_events(self._agent.ask(request, reporter.turn.cancelled), calls)
         try:
-            response = stream_answer(events, reporter, self._window_tokens)
+            response = stream_answer(events, reporter, self.conversation.window_tokens)
         finally:
             log_calls(self.conversation.session_id, calls.shown.values())
         self._send_title(reporter)

@@ -16,7 +16,8 @@ from acp.schema import AvailableCommand, AvailableCommandInput, AvailableCommand
 from specchat.app.command_registry import COMMAND_PATTERN, COMMANDS, Command, conversation_commands
 from specchat.errors import UsageError
 from specchat.hub.runnable_models import RunnableModel
-from specchat.profile import AGENT_OFF, AGENT_ON, AGENT_PLAN, all_drafters, load_profile, profile_names
+from specchat.profile import AGENT_OFF, AGENT_ON, AGENT_PLAN, all_drafters, profile_names
+from specchat.profile.settings import Settings
 
 ASK_MODE, EDIT_MODE, AUTO_MODE, AGENT_MODE, PLAN_MODE = "ask", "edit", "auto", "agent", "plan"
 MODES: Mapping[str, str] = {
@@ -32,6 +33,7 @@ AGENT_OF_MODE: Mapping[str, str] = {
     AGENT_MODE: AGENT_ON,
     PLAN_MODE: AGENT_PLAN,
 }  # else the profile
+VARIANT_KEY = "speculation.variant"
 PROFILE_DEFAULT = "profile"  # the option value for "as the profile says"
 EDIT = "edit"
 EDIT_ARGUMENTS, EDIT_HELP = "FILE[:FIRST-LAST] INSTRUCTION", "rewrite a file by instruction; shows the diff first"
@@ -57,12 +59,10 @@ ATTACHED_CODE = "the attached code"  # the default argument
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """The options of one session. `variant` is None and `model` "" while the profile decides."""
+    """The options of one session: the mode, and what the menus show and change of the settings."""
 
-    profile: str
+    settings: Settings
     mode: str = EDIT_MODE
-    variant: str | None = None
-    model: str = ""
     runnable: tuple[RunnableModel, ...] = ()  # the models on this disk that can answer here
 
     def with_option(self, option: str, value: str) -> SessionConfig:
@@ -72,30 +72,22 @@ class SessionConfig:
                 return replace(self, mode=_checked_choice(value, MODES, "mode"))
             case "model":
                 _checked_choice(value, self._models, "model")
-                return replace(self, model=value)
+                weights = next((each.weights for each in self.runnable if each.name == value), None)
+                return self._with_changes({"models.target": value, "models.weights": weights or None})
             case "profile":
-                load_profile(value)
-                return replace(self, profile=value)
+                return replace(self, settings=self.settings.with_profile(value))
             case "variant":
                 _checked_choice(value, [PROFILE_DEFAULT, *all_drafters()], "variant")
-                return replace(self, variant=None if value == PROFILE_DEFAULT else value)
+                return self._with_changes({VARIANT_KEY: None if value == PROFILE_DEFAULT else value})
             case _:
                 raise UsageError(f"there is no option {option!r}")
 
-    @property
-    def overrides(self) -> dict[str, str]:
-        """The settings that choose the model; none while the profile decides."""
-        if not self.model:
-            return {}
-        weights = next((each.weights for each in self.runnable if each.name == self.model), "")
-        return {
-            "models.target": self.model,
-            "models.weights": weights or load_profile(self.profile).models.weights,
-        }
+    def _with_changes(self, values: Mapping[str, str | None]) -> SessionConfig:
+        return replace(self, settings=self.settings.changed(values))
 
     @property
     def _target(self) -> str:
-        return self.model or load_profile(self.profile).models.target
+        return self.settings.profile.models.target
 
     @property
     def _models(self) -> dict[str, str]:
@@ -114,15 +106,15 @@ class SessionConfig:
         return schema.SessionModeState(current_mode_id=self.mode, available_modes=modes)
 
     def options(self) -> list[schema.SessionConfigOptionSelect]:
-        profiles = dict.fromkeys(sorted({*profile_names(), self.profile}), "")
+        profiles = dict.fromkeys(sorted({*profile_names(), self.settings.name}), "")
         variants = {PROFILE_DEFAULT: "As the profile says."} | {
             name: each.description for name, each in all_drafters().items()
         }
-        variant = self.variant or PROFILE_DEFAULT
+        variant = str(self.settings.changes.get(VARIANT_KEY, PROFILE_DEFAULT))
         return [
             _select_option("mode", "Mode", "mode", self.mode, MODES),
             _select_option("model", "Model", "model", self._target, self._models),
-            _select_option("profile", "Profile", "model_config", self.profile, profiles),
+            _select_option("profile", "Profile", "model_config", self.settings.name, profiles),
             _select_option("variant", "Drafter", "model_config", variant, variants),
         ]
 

@@ -1,7 +1,7 @@
 """The profile keys that a user may change during a chat: a command for each, `/settings` for all, and `/model`.
 
 A change holds from the next question on, is stored with the conversation, and goes along to new ones. `default` gives a
-key back to the profile, and so does the choice of a profile. Values are checked where files are checked.
+key back to the options and the profile, and so does the choice of a profile. Values are checked as those of files are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.app.chat_state import ChatState, CommandResult
+from specchat.chat.router import check_available
 from specchat.errors import ModelError, ProfileError, UsageError
 from specchat.history.history_reader import StoredTurn
 from specchat.hub.local_models import LocatedModel, locate_model
@@ -18,10 +19,11 @@ from specchat.hub.machine import Device, detect_machine
 from specchat.hub.memory_plan import fitting_format, weight_bytes
 from specchat.hub.recommend import format_gib
 from specchat.hub.runnable_models import FITTING_TOKENS, STORED_FORMAT, LocalChoice, context_tokens, local_choices
+from specchat.profile import all_drafters
 from specchat.profile.keys import Profile
 from specchat.profile.validation import key_info, key_types
 
-DEFAULT = "default"
+DEFAULT, VARIANT = "default", "variant"
 MODEL_KEYS = (
     "models.target", "models.draft", "models.heads", "models.weights", "models.backend", "models.url",
     "models.api_key_file",
@@ -56,6 +58,7 @@ class ChatSetting:
 CHAT_SETTINGS: Mapping[str, ChatSetting] = {
     setting.name: setting
     for setting in (
+        ChatSetting("variant", "speculation.variant", "[NAME|default]"),
         ChatSetting("system", "prompt.system", "[TEXT|default]"),
         ChatSetting("temperature", "sampling.temperature"),
         ChatSetting("top-p", "sampling.top_p"),
@@ -71,36 +74,36 @@ CHAT_SETTINGS: Mapping[str, ChatSetting] = {
         ChatSetting("agent", "agent.mode", "[on|off|plan|default]"),
     )
 }
-CHANGEABLE_KEYS = (*(setting.key for setting in CHAT_SETTINGS.values()), *MODEL_KEYS)
 
 
 def run_setting(setting: ChatSetting, chat: ChatState, argument: str) -> CommandResult:
     """Show, change or give back one key."""
     conversation = chat.conversation
     if not argument:
-        value, what = conversation.profile_values().get(setting.key), setting.arguments.strip("[]").partition("|")[0]
+        value, what = conversation.settings.values[setting.key], setting.arguments.strip("[]").partition("|")[0]
         ways = f"/{setting.name} {what} changes it, /{setting.name} {DEFAULT} gives it back to the profile"
         return CommandResult(f"{setting.name}: {_shown(value)}; {ways}")
-    if argument == DEFAULT:
-        conversation.configure({setting.key: None, **_of_command_line(chat, setting.key)}, conversation.profile)
-        return CommandResult(
-            f"{setting.name}: {_shown(conversation.profile_values().get(setting.key))}, as the profile says"
-        )
-    value = setting.parse(argument)
-    conversation.configure({setting.key: value})
-    return CommandResult(f"{setting.name}: {_shown(value)}")
+    is_default = argument == DEFAULT
+    value = None if is_default else setting.parse(argument)
+    if setting.name == VARIANT and not is_default:
+        _check_drafter(chat, argument)
+    conversation.change({setting.key: value})
+    shown = _shown(conversation.settings.values[setting.key])
+    return CommandResult(f"{setting.name}: {shown}{', as the profile says' if is_default else ''}")
 
 
 def show_settings(chat: ChatState, _argument: str) -> CommandResult:
-    values = chat.conversation.profile_values()
+    values = chat.conversation.settings.values
     width = max(map(len, CHAT_SETTINGS)) + 3
     lines = [f"{f'/{name}':{width}}{_shown(values.get(setting.key))}" for name, setting in CHAT_SETTINGS.items()]
     return CommandResult("\n".join([f"{'/model':{width}}{chat.conversation.model}", *lines]))
 
 
-def reset_values(chat: ChatState) -> dict[str, Any]:
-    """All changes of this chat taken back: what the options of the command line said, else what the profile says."""
-    return {**dict.fromkeys(CHANGEABLE_KEYS), **chat.overrides}
+def _check_drafter(chat: ChatState, name: str) -> None:
+    """ProfileError for a drafter that is unknown, or that cannot run with the loaded models."""
+    listed = chat.conversation.call("list_variants")
+    if name not in all_drafters() or (listed["is_loaded"] and name not in listed["variants"]):
+        check_available(name, frozenset(listed["variants"]))
 
 
 def switch_model(chat: ChatState, name: str) -> CommandResult:
@@ -109,8 +112,7 @@ def switch_model(chat: ChatState, name: str) -> CommandResult:
     if not name:
         return CommandResult("\n".join(_model_lines(conversation.model)))
     if name == DEFAULT:
-        overrides = dict.fromkeys(MODEL_KEYS) | _of_command_line(chat, *MODEL_KEYS)
-        conversation.configure(overrides, conversation.profile)
+        conversation.change(dict.fromkeys(MODEL_KEYS))
         return CommandResult(f"model {conversation.model}, as the profile says")
     located = _locate(name)
     _check_window(located, conversation.turns(), conversation.model)
@@ -124,14 +126,9 @@ def switch_model(chat: ChatState, name: str) -> CommandResult:
         "url": "",
         "api_key_file": "",
     }
-    overrides: dict[str, Any] = {f"models.{key}": value for key, value in models.items()}
-    conversation.configure({**overrides, "models.weights": weights}, conversation.profile)
+    conversation.change({**{f"models.{key}": value for key, value in models.items()}, "models.weights": weights})
     reads = "; it reads the conversation again with the next question" if conversation.turns() else ""
     return CommandResult(f"model {located.name}{f' with {weights} weights' if weights else ''}{reads}")
-
-
-def _of_command_line(chat: ChatState, *keys: str) -> dict[str, Any]:
-    return {key: chat.overrides[key] for key in keys if key in chat.overrides}
 
 
 def _shown(value: Any) -> str:

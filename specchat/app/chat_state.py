@@ -1,4 +1,4 @@
-"""The state that a front end keeps for a conversation: options for the next requests, the last answer, notices.
+"""The state that a front end keeps for a conversation: files for the next request, the last answer, notices.
 
 The functions of `command_registry.py` read and change a `ChatState` and return a `CommandResult`. This module draws
 nothing and imports neither prompt_toolkit nor torch.
@@ -7,10 +7,10 @@ nothing and imports neither prompt_toolkit nor torch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from threading import Event as Flag
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specchat.app.mcp.mcp_commands import NoServers, ServerDirectory
 from specchat.app.notices import Notices
@@ -18,26 +18,17 @@ from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta
 from specchat.chat.request import Attachment, Request
 from specchat.chat.turn_summary import summary_line
 from specchat.context.at_names import find_mentions
-from specchat.errors import ContextError, SpecchatError
+from specchat.errors import ContextError
 from specchat.host.client import Conversation
-from specchat.profile import Models, load_profile
+from specchat.profile import Models
 
 if TYPE_CHECKING:
     from specchat.app.part_reader import PartReader
 
 
-@dataclass(frozen=True)
-class RequestOptions:
-    """The options of the next requests; None leaves the choice to the profile."""
-
-    variant: str | None = None
-
-
 @dataclass
 class ChatState:
     conversation: Conversation
-    options: RequestOptions = RequestOptions()
-    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the profile, for further sessions
     confirm_load: Callable[[Models], bool] = lambda _models: True  # asks the user before models are loaded
     servers: ServerDirectory = field(default_factory=NoServers)  # MCP servers
     pending_names: list[str] = field(default_factory=list[str])  # files and folders to attach to the next request
@@ -75,7 +66,7 @@ class ChatState:
 
     def _update_notices(self, event: Event) -> None:
         notices = self._notices_by_session[self.conversation.session_id]
-        notices.on_event(event, self.context_window if isinstance(event, Finished) else 0)
+        notices.on_event(event, self.conversation.window_tokens if isinstance(event, Finished) else 0)
         if is_context_overflow(event) and len(self.conversation.turns()) > 1:
             notices.on_context_overflow()
 
@@ -89,20 +80,15 @@ class ChatState:
         """Those of the last answer only, of which a question has several when the model uses tools."""
         return self._notices_by_session[self.conversation.session_id].lines
 
-    @property
-    def context_window(self) -> int:
-        """The size of the context window in tokens, 0 when it is unknown."""
-        return self.conversation.context_window or _profile_context_window(self.conversation.profile)
-
     def make_request(self, text: str) -> Request:
-        """A request with the current options, the attached files and every `@file` that the text names."""
+        """A request with the attached files and every `@file` that the text names."""
         return self.make_bare_request(text, self._collect_attachments(text))
 
     def make_bare_request(
         self, text: str, files: tuple[Attachment, ...] = (), max_tokens: int | None = None
     ) -> Request:
-        """A request with the current options; `@file` in the text attaches nothing."""
-        return Request(text, files, max_tokens, variant=self.options.variant)
+        """A request in which `@file` in the text attaches nothing."""
+        return Request(text, files, max_tokens)
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
         """The events of an answer; files that do not fit the context window are read in parts before it."""
@@ -112,8 +98,7 @@ class ChatState:
         from specchat.app.part_reader import PartReader
 
         self._part_reader = self._part_reader or PartReader(self.conversation)
-        window = self.context_window or load_profile(self.conversation.profile).limits.context
-        yield from self._part_reader.ask(request, window, cancelled)
+        yield from self._part_reader.ask(request, self.conversation.window_tokens, cancelled)
 
     def _collect_attachments(self, text: str) -> tuple[Attachment, ...]:
         """Read the named files for this request only, even if the request fails later."""
@@ -122,8 +107,8 @@ class ChatState:
             return ()
         from specchat.context.retrieve import ContextBudget, gather_context
 
-        window = self.context_window or load_profile(self.conversation.profile).limits.context
-        context = gather_context(names, text, ContextBudget.of_window(window), self.servers.loaders)
+        budget = ContextBudget.of_window(self.conversation.window_tokens)
+        context = gather_context(names, text, budget, self.servers.loaders)
         self.attachment_notice, self.passage_sources = context.notice, context.sources
         return context.files
 
@@ -136,13 +121,6 @@ class ChatState:
 
 def is_context_overflow(event: Event | None) -> bool:
     return isinstance(event, Failed) and event.exit_code == ContextError.exit_code
-
-
-def _profile_context_window(profile: str) -> int:
-    try:
-        return load_profile(profile).limits.context
-    except SpecchatError:
-        return 0  # the host knows the profile; here its window stays unknown
 
 
 @dataclass(frozen=True)

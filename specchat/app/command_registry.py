@@ -14,7 +14,6 @@ from typing import Any
 
 from specchat.app.chat_settings import (
     CHAT_SETTINGS,
-    reset_values,
     run_setting,
     show_settings,
     switch_model,
@@ -26,15 +25,14 @@ from specchat.app.mcp.mcp_commands import PREFIX, ServerDirectory, show_servers
 from specchat.app.session_lines import session_details
 from specchat.chat.events import Routed
 from specchat.chat.request import Request
-from specchat.chat.router import check_available
 from specchat.chat.turn_summary import explanation
 from specchat.context.at_names import check_name, unquoted_name
-from specchat.errors import SpecchatError, UsageError
+from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT
 from specchat.host.protocol import from_known_fields, request_from_json
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
-from specchat.profile import SERVER_BACKENDS, Models, all_drafters, load_profile, profile_names
+from specchat.profile import SERVER_BACKENDS, profile_names
 
 COMMAND_PATTERN = re.compile(r"/(?P<name>mcp:[^\s:]+:\S+|[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
@@ -96,7 +94,7 @@ def _retry(chat: ChatState, _argument: str) -> CommandResult:
     request = _last_request(chat)
     chat.conversation.rewind()
     chat.attachment_notice, chat.passage_sources = "", ()
-    return CommandResult(request=replace(request, seed=None, temperature=None, variant=chat.options.variant))
+    return CommandResult(request=replace(request, seed=None, temperature=None, variant=None))
 
 
 def _take_back_turn(chat: ChatState, _argument: str) -> CommandResult:
@@ -203,35 +201,17 @@ def _summarize(chat: ChatState, argument: str) -> CommandResult:
     return summarize(chat, argument)
 
 
-def _variant(chat: ChatState, name: str) -> CommandResult:
-    """Choose the drafter of the next requests; one that cannot run with the loaded models is refused."""
-    if name:
-        listed = chat.conversation.call("list_variants")
-        if name not in all_drafters() or (listed["is_loaded"] and name not in listed["variants"]):
-            check_available(name, frozenset(listed["variants"]))
-    chat.options = replace(chat.options, variant=name or None)
-    return CommandResult(f"variant: {name or 'set by the profile'}")
-
-
 def _profile(chat: ChatState, name: str) -> CommandResult:
     conversation = chat.conversation
     if not name:
         return CommandResult(f"profile {conversation.profile}; available: {', '.join(profile_names())}")
-    models = load_profile(name, chat.overrides).models
-    is_known = models == _models_or_none(conversation.profile, chat.overrides)
-    is_other = models.backend not in SERVER_BACKENDS and not (is_known and conversation.model in ("", models.target))
+    settings = conversation.settings.with_profile(name)
+    models = settings.profile.models
+    is_other = models.backend not in SERVER_BACKENDS and models != conversation.settings.profile.models
     if is_other and not chat.confirm_load(models):
         return CommandResult(f"no model is loaded; the profile stays {Path(conversation.profile).stem}")
-    conversation.configure(reset_values(chat), name)
+    conversation.use(settings)
     return CommandResult(f"profile {name}" + ("; other models load with the next request" if is_other else ""))
-
-
-def _models_or_none(profile: str, overrides: Mapping[str, Any]) -> Models | None:
-    """None for a profile that cannot be loaded: its models are unknown."""
-    try:
-        return load_profile(profile, overrides).models
-    except SpecchatError:
-        return None
 
 
 def _stats(chat: ChatState, _argument: str) -> CommandResult:
@@ -284,7 +264,6 @@ COMMANDS: Mapping[str, Command] = {
         Command("restore", "[ID]", "restore a deleted conversation, or list them", _restore),
         Command("profile", "[NAME]", "use another profile, from the next request on", _profile),
         Command("model", "[NAME|default]", "continue with another model of this disk, or list them", switch_model),
-        Command("variant", "[NAME]", "choose the drafter: auto, plain, lookup, draft", _variant),
         *(
             Command(setting.name, setting.arguments, setting.help, partial(run_setting, setting))
             for setting in CHAT_SETTINGS.values()

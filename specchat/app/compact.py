@@ -33,7 +33,8 @@ def compact(chat: ChatState, _argument: str) -> CommandResult:
 def _request_summary(chat: ChatState, original_session: str, dropped_turns: int) -> CommandResult:
     chat.start_answer()
     chat.attachment_notice, chat.passage_sources = "", ()
-    request = chat.make_bare_request(SUMMARY_PROMPT, max_tokens=chat.context_window // SUMMARY_WINDOW_DIVISOR or None)
+    limit = chat.conversation.window_tokens // SUMMARY_WINDOW_DIVISOR
+    request = chat.make_bare_request(SUMMARY_PROMPT, max_tokens=limit)
     proceed = partial(_continue_with_summary, original_session=original_session, dropped_turns=dropped_turns)
     return CommandResult(request=request, after_answer=proceed)
 

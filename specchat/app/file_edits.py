@@ -53,9 +53,7 @@ from specchat.errors import (
     UsageError,
 )
 from specchat.host.client import Conversation, SessionRequest
-from specchat.profile import load_profile
 
-EDIT_PROFILE, DEFAULT_PROFILE = "edit", "chat"
 VALUE_OPTIONS, FLAG_OPTIONS = ("-l", "--lines", "--check"), ("--together", "--plan")
 EDIT_OPTIONS_HELP = "its options are -l FIRST-LAST, --check COMMAND, --together and --plan"
 NEXT_STEPS = (
@@ -157,8 +155,7 @@ class EditSession:
 
     @property
     def window_tokens(self) -> int:
-        conversation = self._open_conversation()
-        return conversation.context_window or load_profile(conversation.profile).limits.context
+        return self._open_conversation().window_tokens
 
     def make_job(self, source: Source, instruction: str, refactoring: Refactoring | None = None) -> EditJob:
         return EditJob(source, instruction, self.window_tokens, refactoring=refactoring)
@@ -223,11 +220,9 @@ class EditSession:
 
     def _open_conversation(self) -> Conversation:
         if self._conversation is None:
-            chat_profile = self._chat.conversation.profile
-            profile = EDIT_PROFILE if chat_profile == DEFAULT_PROFILE else chat_profile
-            overrides, is_stored = dict(self._chat.overrides), self._chat.conversation.is_stored
-            request = SessionRequest(profile=profile, overrides=overrides, kind="edit", is_stored=is_stored)
-            self._conversation = Conversation(request, self._chat.conversation.client_name)
+            chat = self._chat.conversation
+            request = SessionRequest(settings=chat.settings.for_edits(), kind="edit", is_stored=chat.is_stored)
+            self._conversation = Conversation(request, chat.client_name)
         return self._conversation
 
 

@@ -9,7 +9,6 @@ from specchat.app.chat_state import ChatState, CommandResult
 from specchat.context.at_names import resolve_names, unquoted_name
 from specchat.context.retrieve import ContextBudget, gather_whole
 from specchat.errors import UsageError
-from specchat.profile import load_profile
 
 DEFAULT_QUESTION = "Summarize this file."
 
@@ -20,8 +19,7 @@ def summarize(chat: ChatState, argument: str) -> CommandResult:
     named, listing = resolve_names([name])
     if len(named) != 1 or listing.files:
         raise UsageError("/summarize reads one file; attach a folder with @, which finds the matching passages")
-    window = chat.context_window or load_profile(chat.conversation.profile).limits.context
-    whole = gather_whole(named[0], ContextBudget.of_window(window))
+    whole = gather_whole(named[0], ContextBudget.of_window(chat.conversation.window_tokens))
     chat.attachment_notice, chat.passage_sources = whole.notice, ()
     return CommandResult(request=chat.make_bare_request(question, whole.files))
 

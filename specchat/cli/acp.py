@@ -52,7 +52,7 @@ def acp(keeps_stderr: bool, **options: Any) -> int:
 
 def _session_request(options: dict[str, Any], folder: Path) -> SessionRequest:
     """The request for a new conversation in a folder; its project file counts where it is trusted."""
-    return SessionRequest(profile=options["profile"], overrides=read_profile_layers(options, folder).overrides())
+    return SessionRequest(settings=read_profile_layers(options, folder).settings())
 
 
 def _mcp_servers(options: dict[str, Any], folder: Path) -> Sequence[ServerSettings]:

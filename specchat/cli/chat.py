@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from specchat.cli.session_options import (
     resume_options,
     resume_request,
 )
-from specchat.cli.sessions import find_thread, open_history
 from specchat.cli.setup_hint import setup_hint
 from specchat.cli.starter_offer import offer_starter
 from specchat.host.client import SessionRequest
@@ -45,18 +43,10 @@ def chat(question: tuple[str, ...], plain: bool, is_ascii: bool | None, no_mouse
     """
     if not (options["session"] or options["is_last"]):
         offer_starter(options)
-    if options["session"]:
-        _check_session(options["session"])
     chosen = resume_request(options)
     if plain or not can_show_screen():
         return _chat_by_lines(chosen, " ".join(question))
     return _chat_on_screen(chosen, " ".join(question), is_ascii=is_ascii, captures_mouse=not no_mouse)
-
-
-def _check_session(session_id: str) -> None:
-    """UsageError for an unknown conversation, before a screen is drawn or an engine is started."""
-    with closing(open_history()) as history:
-        find_thread(history, session_id)
 
 
 def can_show_screen() -> bool:
@@ -75,7 +65,7 @@ def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
         click.echo(PRIVATE_NOTICE, err=True)
     prompt_history = history_path().with_name("questions") if chosen.is_stored else None
     with open_host_conversation(chosen) as conversation:
-        chat = ChatState(conversation, overrides=chosen.overrides, servers=front_end_servers())
+        chat = ChatState(conversation, servers=front_end_servers())
         return run_repl(chat, prompt_history, question)
 
 

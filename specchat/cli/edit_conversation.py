@@ -88,8 +88,9 @@ def edit_run_for(options: dict[str, Any], conversation: Conversation) -> EditRun
 
 def context_window(options: dict[str, Any], conversation: Conversation) -> int:
     """The context window in tokens: as the host reports it, else as the profile limits it."""
-    reported = conversation.context_window if isinstance(conversation, HostedConversation) else 0
-    return reported or resolve_edit_profile(options).limits.context
+    if isinstance(conversation, HostedConversation):
+        return conversation.window_tokens
+    return resolve_edit_profile(options).limits.context
 
 
 def resolve_edit_profile(options: dict[str, Any]) -> Profile:

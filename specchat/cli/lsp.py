@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from specchat.cli.options import read_layers
 from specchat.editors.stdio import StdioDescriptors, run_stdio_server
 from specchat.errors import UsageError
 
@@ -31,4 +32,4 @@ def lsp(stdio: bool) -> int:  # noqa: ARG001 (stdio is the only transport)
 def _make_server(descriptors: StdioDescriptors) -> Coroutine[Any, Any, int]:
     from specchat.lsp.process_lsp import serve_lsp
 
-    return serve_lsp(descriptors)
+    return serve_lsp(descriptors, lambda profile: read_layers(profile).settings())

@@ -1,15 +1,15 @@
 """The options of every command that uses a model, and the profile that results from them and the layers below.
 
-The strongest first: option, environment, project file (where it is trusted), profile, user file, default. The engine
-process reads profiles and the user file itself; the first three are known only here and are sent to it as overrides.
+The strongest first: option, environment, project file (where it is trusted), profile, user file, default. All of them
+are read here; the engine process is sent what results (`profile/settings.py`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import reduce, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_origin
 
@@ -22,21 +22,14 @@ from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, all_drafters
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
 from specchat.profile.profile_files import ProfileChain, read_profile_chain
-from specchat.profile.validation import (
-    KeyPath,
-    MergedSettings,
-    SettingsSource,
-    key_info,
-    key_types,
-    merge_sources,
-    with_locations,
-)
+from specchat.profile.settings import Settings, resolve, settings_of
+from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, key_info, key_types
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-MODEL_KEYS = ("models.target", "models.draft")
-HEADS_KEY = "models.heads"
-DRAFTER_HELP = f" {'; '.join(f'{name}: {drafter.description}' for name, drafter in DRAFTERS.items())}."
+DRAFT_KEY, HEADS_KEY = "models.draft", "models.heads"
+MODEL_KEYS = ("models.target", DRAFT_KEY)
+NOTHING_TYPED: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -184,50 +177,58 @@ def load_plan_text(profile: Profile) -> str:
 class ProfileLayers:
     """The layers of a profile: the profile and the user file, and the sources that override them."""
 
+    name: str
     profile_chain: ProfileChain
     override_sources: tuple[SettingsSource, ...]
     named_drafters: frozenset[str] = frozenset()  # the keys of the draft and the heads, if options name them
 
     def resolve(self) -> MergedSettings[Profile]:
         """The resulting profile, validated, and the origin of every value."""
-        return merge_sources(self.profile_chain.base, (*self.profile_chain.sources, *self.override_sources))
+        return resolve(self.profile_chain, self.override_sources)
 
     def checked_profile(self) -> Profile:
         """The resulting profile. ModelError when a draft or a head that an option names does not fit the target."""
         profile = self.resolve().value
-        if self.named_drafters:
-            from specchat.loading.load_plan import check_named_drafters
-
-            check_named_drafters(
-                profile,
-                names_draft="models.draft" in self.named_drafters,
-                names_heads=HEADS_KEY in self.named_drafters,
-            )
+        check_drafters(profile, self.named_drafters)
         return profile
 
-    def overrides(self) -> dict[str, Any]:
-        """What is sent to the engine process beside the profile's name: flat keys, and rules as a list.
+    def settings(self) -> Settings:
+        """The settings of a new conversation."""
+        settings = settings_of(self.name, self.profile_chain, self.override_sources)
+        check_drafters(settings.profile, self.named_drafters)
+        return settings
 
-        Not the MCP servers, which this process starts itself.
-        """
-        self.checked_profile()
-        tables = (with_locations(source, Profile) for source in self.override_sources)
-        return reduce(_merge_tables, ({name: each[name] for name in each if name != "mcp"} for each in tables), {})
+
+def check_drafters(profile: Profile, named: Collection[str]) -> None:
+    """ModelError when a draft or heads of these keys do not fit the target."""
+    if DRAFT_KEY in named or HEADS_KEY in named:
+        from specchat.loading.load_plan import check_named_drafters
+
+        check_named_drafters(profile, names_draft=DRAFT_KEY in named, names_heads=HEADS_KEY in named)
+
+
+def typed_values(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that options of the command set."""
+    flat = {option.key: option.value_in(options) for option in PROFILE_OPTIONS}
+    flat["speculation.exact"] = options.get("exact")
+    flat["prompt.thinking"] = THINKING_BY_FLAG[options.get("thinks")]
+    return {key: value for key, value in _with_absolute_paths(flat).items() if value is not None}
 
 
 def read_profile_layers(options: Mapping[str, Any], project_folder: Path | None = None) -> ProfileLayers:
     """Read the options, the environment, the project file of a folder (or of the current one) and the profile."""
-    flat = {option.key: option.value_in(options) for option in PROFILE_OPTIONS}
-    flat["speculation.exact"] = options.get("exact")
-    flat["prompt.thinking"] = THINKING_BY_FLAG[options.get("thinks")]
-    from_options = options_source(_with_absolute_paths(flat), _flag_for_key)
+    return read_layers(options["profile"], typed_values(options), project_folder)
+
+
+def read_layers(
+    profile: str, typed: Mapping[str, Any] = NOTHING_TYPED, project_folder: Path | None = None
+) -> ProfileLayers:
+    """The same for a profile and the keys that options set."""
     project = trusted_project(project_folder or Path.cwd())
     project_sources = (project.source(),) if project else ()
-    return ProfileLayers(
-        read_profile_chain(options["profile"]),
-        (*project_sources, environment_source(os.environ), from_options),
-        frozenset(key for key in ("models.draft", HEADS_KEY) if flat[key]),
-    )
+    sources = (*project_sources, environment_source(os.environ), options_source(typed, _flag_for_key))
+    named = frozenset(key for key in (DRAFT_KEY, HEADS_KEY) if typed.get(key))
+    return ProfileLayers(profile, read_profile_chain(profile), sources, named)
 
 
 def resolve_profile(options: Mapping[str, Any]) -> Profile:
@@ -252,14 +253,3 @@ def _with_absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
     if heads := absolute[HEADS_KEY]:
         absolute[HEADS_KEY] = tuple(str(Path(each).absolute()) if Path(each).exists() else each for each in heads)
     return absolute
-
-
-def _merge_tables(weaker: dict[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of stronger tables replace weaker ones; lists of rules are joined, the stronger first."""
-    merged = dict(weaker)
-    for name, value in stronger.items():
-        if isinstance(value, Mapping):
-            merged |= {f"{name}.{key}": each for key, each in value.items()}
-        else:
-            merged[name] = [*value, *merged.get(name, ())]
-    return merged

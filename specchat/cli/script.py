@@ -35,7 +35,7 @@ from specchat.cli.agent_options import agent_options, command_agent, take_agent_
 from specchat.cli.ask import STDIN, check_utf8, read_stdin
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
 from specchat.cli.main import CONNECTION_CLOSED, INTERRUPTED_EXIT_CODE
-from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.options import profile_options
 from specchat.cli.print_turn import ENDED_EARLY_EXIT_CODE, Answering
 from specchat.cli.script_calls import line_of_agent_event
 from specchat.cli.session_options import (
@@ -43,10 +43,9 @@ from specchat.cli.session_options import (
     private_option,
     resume_options,
     resume_request,
-    session_request,
 )
 from specchat.errors import ContextError, HostError, SpecchatError, UsageError
-from specchat.host.client import Conversation
+from specchat.host.client import Conversation, SessionRequest
 from specchat.host.protocol import EVENT_METHODS, JsonObject, event_to_json
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.repl.interrupt import interruptible
@@ -93,8 +92,8 @@ def script(text: str, is_json: bool, input_format: str, edits: str, **options: A
     try:
         request = resume_request(options)
         with open_host_conversation(request) as conversation:
-            writer.write_init(conversation, _model_names(options) if request.profile else {})
-            writer.edit_runner = _edit_runner(edits, options)
+            writer.write_init(conversation)
+            writer.edit_runner = _edit_runner(edits, conversation)
             agent = command_agent(conversation, mode, allow, reads_stdin=is_lines)
             if is_lines:
                 lines = (line.decode("utf-8", "replace") for line in sys.stdin.buffer)
@@ -111,19 +110,14 @@ def script(text: str, is_json: bool, input_format: str, edits: str, **options: A
         return HostError.exit_code
 
 
-def _edit_runner(edits: str, options: dict[str, Any]) -> EditRunner | None:
+def _edit_runner(edits: str, conversation: Conversation) -> EditRunner | None:
     if edits == "none":
         return None
     from specchat.cli.script_edits import EditRunner  # imports the grammars; most programs do not edit
 
-    request = replace(session_request(options, kind="edit"), profile="edit")
+    settings = conversation.settings.for_edits()
+    request = SessionRequest(settings=settings, kind="edit", is_stored=conversation.is_stored)
     return EditRunner(request, requires_permission=edits == "ask")
-
-
-def _model_names(options: dict[str, Any]) -> dict[str, str]:
-    """Target and draft model of a new conversation; those of a stored one are known to the host only."""
-    models = with_shipped_drafters(resolve_profile(options).models)
-    return {"model": models.target, "draft": models.draft}
 
 
 @dataclass
@@ -135,10 +129,12 @@ class JsonLinesWriter:
     edit_runner: EditRunner | None = None
     lock: Lock = field(default_factory=Lock)  # errors of the input are written by another thread
 
-    def write_init(self, conversation: Conversation, models: dict[str, str]) -> None:
+    def write_init(self, conversation: Conversation) -> None:
         self.session_id = conversation.session_id
+        models = with_shipped_drafters(conversation.settings.profile.models)
         facts = {"session_id": self.session_id, "version": __version__, "cwd": str(Path.cwd())}
-        self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, "profile": conversation.profile, **models})
+        names = {"profile": conversation.profile, "model": models.target, "draft": models.draft}
+        self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, **names})
 
     def run_request(self, answering: Answering, request: Request, stopped: Flag) -> int:
         if self.edit_runner and self.edit_runner.is_edit_request(request.text):

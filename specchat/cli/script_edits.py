@@ -23,7 +23,6 @@ from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, DeclinedError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.protocol import JsonObject, new_id
-from specchat.profile import load_profile
 
 EDIT_COMMAND = re.compile(r"/edit\b\s*(?P<argument>.*)", re.DOTALL)
 ALLOW, ALLOW_ALWAYS, REJECT = "allow", "allow-always", "reject"
@@ -75,9 +74,7 @@ class EditRunner:
         with Conversation(self.session_request) as conversation:
             restart = lambda: conversation.switch_session(conversation.open_new_session())
             run = EditRun(conversation, stopped, forward_event, restart)
-            window = conversation.context_window  # 0: not known yet
-            window = window or load_profile(self.session_request.profile).limits.context
-            result = run_edit(file.make_job(source, window), run)
+            result = run_edit(file.make_job(source, conversation.window_tokens), run)
         try:
             message = self._propose_and_write(file, source, result, send_update, stopped)
         except DeclinedError as error:

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from specchat.cli.completion import complete_sessions
-from specchat.cli.options import CommandFunction, read_profile_layers, resolve_profile
+from specchat.cli.options import (
+    FLAG_BY_KEY,
+    CommandFunction,
+    check_drafters,
+    read_profile_layers,
+    resolve_profile,
+    typed_values,
+)
 from specchat.cli.print_turn import Conversation as AnyConversation
 from specchat.cli.print_turn import ConversationFactory
+from specchat.cli.sessions import find_thread, open_history
 from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT
 from specchat.host.client import Conversation, SessionRequest
+from specchat.host.spawn import history_path
+from specchat.profile.settings import Settings
 
 PRIVATE_NOTICE = "private: nothing of this conversation is stored, and nothing is copied from others"
 
@@ -34,13 +45,10 @@ def session_request(options: dict[str, Any], kind: str = CHAT) -> SessionRequest
         from specchat.app.mcp.mcp_settings import profile_servers
 
         use_servers(profile_servers(servers, os.environ))
-    request = SessionRequest(profile=options["profile"], overrides=layers.overrides(), kind=kind)
-    return private_request(request) if options.get("is_private") else request
-
-
-def private_request(request: SessionRequest) -> SessionRequest:
-    """The same conversation, not stored and without copies from other conversations."""
-    return replace(request, is_stored=False, overrides={**request.overrides, "speculation.recall": False})
+    settings = layers.settings()
+    if not options.get("is_private"):
+        return SessionRequest(settings=settings, kind=kind)
+    return SessionRequest(settings=settings.with_options({"speculation.recall": False}), kind=kind, is_stored=False)
 
 
 def private_option(command: CommandFunction) -> CommandFunction:
@@ -68,17 +76,44 @@ def resume_options(command: CommandFunction) -> CommandFunction:
 
 
 def resume_request(options: dict[str, Any]) -> SessionRequest:
-    """The request for a stored conversation, which keeps its own profile and options; for a new one if none is named.
+    """The request for a stored conversation, which keeps its settings but for what is typed; else for a new one.
 
     Removes the `resume_options` from the options.
     """
     session_id, continues_last = options.pop("session"), options.pop("is_last")
     new_request = session_request(options)
-    if not session_id and not continues_last:
-        return new_request
-    if options.get("is_private"):
+    if (session_id or continues_last) and options.get("is_private"):
         raise UsageError("a stored conversation cannot be private; leave out --private, or start a new one")
-    return replace(new_request, session_id=session_id, continues_last=continues_last, profile="", overrides={})
+    if not (session_id := session_id or (last_session_id() if continues_last else "")):
+        return new_request
+    with closing(open_history()) as history:
+        thread = find_thread(history, session_id)
+        stored = {"name": thread.profile, **history.settings(thread.id)}
+    return SessionRequest(thread.id, _with_typed(stored, options))
+
+
+def last_session_id() -> str:
+    """The last conversation of this folder; "" for none."""
+    if not history_path().is_file():
+        return ""
+    with closing(open_history()) as history:
+        threads = history.threads(folder=str(Path.cwd()), kind=CHAT)
+        return threads[0].id if threads else ""
+
+
+def _with_typed(stored: Mapping[str, Any], options: Mapping[str, Any]) -> Settings | None:
+    """The stored settings with the profile and the options of the command line, and a line about it; None for none."""
+    typed, profile_source = typed_values(options), click.get_current_context().get_parameter_source("profile")
+    names_profile = profile_source == ParameterSource.COMMANDLINE
+    if not typed and not names_profile:
+        return None
+    settings = Settings.from_json(stored)
+    settings = (settings.with_profile(options["profile"]) if names_profile else settings).with_options(typed)
+    check_drafters(settings.profile, typed)
+    words = [f"profile {options['profile']}"] if names_profile else []
+    words += [f"{FLAG_BY_KEY[key]} {value}" for key, value in typed.items()]
+    print(f"specchat: this conversation goes on with {', '.join(words)}", file=sys.stderr)
+    return settings
 
 
 def open_conversation(

@@ -9,7 +9,7 @@ import zlib
 from array import array
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,7 @@ class Thread:
     name: str
     kind: str = "chat"
     folder: str = ""
-    profile: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)
+    profile: str = ""  # its name
     tip: str | None = None
     forked_from: str | None = None
     created: float = 0.0
@@ -43,7 +42,7 @@ class Thread:
 class ThreadDetails:
     """What a list shows of a conversation beside its name and day: its model, and how many questions it has."""
 
-    model: str = ""  # as `models.target` names it; "" if no profile is stored
+    model: str = ""  # as `models.target` names it; "" if no settings are stored
     turn_count: int = 0
 
 
@@ -110,10 +109,9 @@ class HistoryReader:
             """WITH RECURSIVE path (thread_id, id) AS (
                     SELECT id, last_turn_id FROM threads WHERE last_turn_id IS NOT NULL UNION ALL
                     SELECT path.thread_id, parent_id FROM path JOIN turns USING (id) WHERE parent_id IS NOT NULL)
-                SELECT threads.id, count(path.id), coalesce(
-                    json_extract(settings, '$."models.target"'), json_extract(profile_json, '$.models.target'), '')
+                SELECT threads.id, count(path.id), coalesce(json_extract(settings_json, '$.profile.models.target'), '')
                 FROM threads LEFT JOIN path ON path.thread_id = threads.id
-                LEFT JOIN profiles ON profiles.thread_id = threads.id GROUP BY threads.id""",
+                LEFT JOIN settings ON settings.thread_id = threads.id GROUP BY threads.id""",
             (),
         )
         return {id: ThreadDetails(str(model), count) for id, count, model in counts}
@@ -182,6 +180,11 @@ class HistoryReader:
             waiting += reversed(after.get(ordered[-1].id, []))
         return ordered
 
+    def settings(self, thread_id: str) -> dict[str, Any]:
+        """The settings of a thread as `profile/settings.py` writes them; empty when there are none."""
+        rows = self._query("SELECT settings_json FROM settings WHERE thread_id = ?", [thread_id])
+        return json.loads(rows[0][0]) if rows else {}
+
     def has_turn(self, turn_id: str) -> bool:
         """Whether any conversation has a turn with this id."""
         return bool(self._query("SELECT 1 FROM turns WHERE id = ?", [turn_id]))
@@ -234,7 +237,7 @@ def _open_reader(path: Path) -> sqlite3.Connection:
 PATH_TO_TIP = """path (id, depth) AS (
                     SELECT ?, 0 UNION ALL
                     SELECT parent_id, depth + 1 FROM path JOIN turns USING (id) WHERE parent_id IS NOT NULL)"""
-THREAD_COLUMNS = "id, name, kind, folder, profile, settings, last_turn_id, forked_from, created, updated, deleted"
+THREAD_COLUMNS = "id, name, kind, folder, profile, last_turn_id, forked_from, created, updated, deleted"
 ANSWER_COLUMNS = (
     "answer_ids",
     "source_indices",
@@ -252,8 +255,7 @@ TURN_COLUMNS = f"""turns.id, parent_id, q.content, state, totals, started, ended
 
 
 def _to_thread(row: Sequence[Any]) -> Thread:
-    id, name, kind, folder, profile, settings, *rest = row
-    return Thread(id, name, kind, folder, profile, json.loads(settings), *rest)
+    return Thread(*row)
 
 
 def _to_turn(row: Sequence[Any]) -> StoredTurn:

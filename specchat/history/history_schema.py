@@ -6,7 +6,7 @@ turns      one question and its answer: model, seed, thinking, tool calls as JSO
 threads    a name for the last turn of a conversation; a fork is a second thread, and nothing is copied. `use_number`
            orders them by use: the clock of a machine may be set back, so `updated` is only shown
 search     the full-text index of questions and answers
-profiles   the profile of a thread, as a JSON object
+settings   the settings of a thread, as a JSON object of `profile/settings.py`
 steps      the decoding steps of a turn, packed by `step_encoding.py`
 """
 
@@ -74,6 +74,17 @@ MIGRATIONS = (
     """,
     "ALTER TABLE turns ADD COLUMN thinking TEXT",
     "ALTER TABLE turns ADD COLUMN tool_calls TEXT",
+    """
+    ALTER TABLE profiles RENAME TO settings;
+    ALTER TABLE settings RENAME COLUMN profile_json TO settings_json;
+    DELETE FROM settings WHERE NOT json_valid(settings_json) OR thread_id NOT IN (SELECT id FROM threads);
+    UPDATE threads SET settings = '{}' WHERE NOT json_valid(settings);
+    INSERT INTO settings SELECT id, '{}' FROM threads WHERE id NOT IN (SELECT thread_id FROM settings);
+    UPDATE settings SET settings_json = (
+        SELECT json_object('name', profile, 'changes', json(settings), 'profile', json(settings_json))
+        FROM threads WHERE id = thread_id);
+    UPDATE threads SET settings = '{}';
+    """,
 )
 
 # The names of version 3 and those of version 4. An empty name drops the key.

@@ -111,19 +111,14 @@ class HistoryWriter(HistoryReader):
 
     def update_thread(self, thread: Thread) -> None:
         self._add_statement(
-            "UPDATE threads SET name = ?, profile = ?, settings = ?, last_turn_id = ?, deleted = ? WHERE id = ?",
-            thread.name, thread.profile, json.dumps(thread.settings), thread.tip, thread.deleted, thread.id,
+            "UPDATE threads SET name = ?, profile = ?, last_turn_id = ?, deleted = ? WHERE id = ?",
+            thread.name, thread.profile, thread.tip, thread.deleted, thread.id,
         )  # fmt: skip
         self.flush()
 
-    def store_profile(self, thread_id: str, profile: dict[str, Any]) -> None:
-        if profile:
-            self._add_statement("INSERT OR REPLACE INTO profiles VALUES (?, ?)", thread_id, json.dumps(profile))
-
-    def stored_profile(self, thread_id: str) -> dict[str, Any]:
-        """The stored profile of a thread; empty when there is none."""
-        rows = self._query("SELECT profile_json FROM profiles WHERE thread_id = ?", [thread_id])
-        return json.loads(rows[0][0]) if rows else {}
+    def store_settings(self, thread_id: str, settings: dict[str, Any]) -> None:
+        """Write them with the next flush."""
+        self._add_statement("INSERT OR REPLACE INTO settings VALUES (?, ?)", thread_id, json.dumps(settings))
 
     def seconds_until_flush(self) -> float | None:
         """Seconds until `flush` is due; None when there is nothing to write."""
@@ -189,11 +184,11 @@ class HistoryWriter(HistoryReader):
         self._add_statement(
             "INSERT INTO threads "
             "(id, name, kind, folder, profile, settings, last_turn_id, forked_from, created, updated, use_number) "
-            "SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(max(use_number), 0) + 1 FROM threads WHERE TRUE "
+            "SELECT ?, ?, ?, ?, ?, '{}', ?, ?, ?, ?, coalesce(max(use_number), 0) + 1 FROM threads WHERE TRUE "
             "ON CONFLICT (id) DO UPDATE SET "
             "last_turn_id = excluded.last_turn_id, updated = excluded.updated, use_number = excluded.use_number",
-            thread.id, thread.name, thread.kind, thread.folder, thread.profile, json.dumps(thread.settings),
-            thread.tip, thread.forked_from, thread.created or now, now,
+            thread.id, thread.name, thread.kind, thread.folder, thread.profile, thread.tip, thread.forked_from,
+            thread.created or now, now,
         )  # fmt: skip
 
     def _add_message(self, parent_hash: str | None, role: str, content: str) -> str:

@@ -44,7 +44,7 @@ from specchat.host.protocol import (
 )
 from specchat.host.silence import SilenceWatch, no_answer_error
 from specchat.host.spawn import configuration_hash, find_host, find_or_start_host
-from specchat.paths import configuration_folder
+from specchat.profile.settings import Settings, read_settings
 
 POLL_SECONDS = 0.02  # how often a waiting `ask` checks for cancellation
 MIN_POLL_SECONDS = 0.001
@@ -179,34 +179,19 @@ def _wait_for_exit(connection: HostConnection) -> None:
 
 @dataclass(frozen=True)
 class SessionRequest:
-    """Selects a session: a stored one by id, the last one of the folder, or a new one."""
+    """Selects a session: a stored one by id, or a new one. Without settings: the stored ones, or those of `chat`."""
 
     session_id: str = ""
-    continues_last: bool = False
-    profile: str = ""
-    overrides: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings | None = None
     kind: str = "chat"
     folder: str = ""  # "": the current folder
     is_stored: bool = True  # False: not in the history; lost when the host exits
-    settings_of: str = ""  # the session whose settings a new one gets, which is not stored
 
     def to_params(self) -> JsonObject:
-        folder = self.folder or str(Path.cwd())
-        params: JsonObject = {
-            "kind": self.kind,
-            "folder": folder,
-            "continue_last": self.continues_last,
-            "is_stored": self.is_stored,
-        }
         if self.session_id:
-            params["session"] = self.session_id
-        if self.settings_of:
-            params["settings_of"] = self.settings_of
-        if self.profile:
-            params["profile"] = _profile_for_host(self.profile)
-        if self.overrides:
-            params["overrides"] = dict(self.overrides)
-        return params
+            return {"session": self.session_id, **({"settings": self.settings.to_json()} if self.settings else {})}
+        folder, settings = self.folder or str(Path.cwd()), self.settings or read_settings()
+        return {"kind": self.kind, "folder": folder, "is_stored": self.is_stored, "settings": settings.to_json()}
 
 
 def _to_exchange(turn: StoredTurn) -> Exchange:
@@ -215,13 +200,6 @@ def _to_exchange(turn: StoredTurn) -> Exchange:
         request.text, turn.answer.text, request.files, turn.state in ("failed", "running"), request.tool_results,
         turn.answer.tool_calls,
     )  # fmt: skip
-
-
-def _profile_for_host(name: str) -> str:
-    """A profile name for the host, which has another folder and environment: a path becomes absolute."""
-    is_file = name.endswith(".toml") or "/" in name
-    path = Path(name).expanduser() if is_file else configuration_folder() / "profiles" / f"{name}.toml"
-    return str(path.absolute()) if is_file or path.is_file() else name
 
 
 @dataclass(frozen=True)
@@ -247,8 +225,9 @@ class Conversation(AbstractContextManager["Conversation"]):
     def __init__(self, session_request: SessionRequest = SessionRequest(), client_name: str = "specchat") -> None:
         self.client_name, self._session_request = client_name, session_request
         self._private_turns = PrivateTurns()  # of a session that is not stored
+        params = session_request.to_params()
         self._connection = self._connect()
-        self.switch_session(self._connection.call("open_session", session_request.to_params()))
+        self.switch_session(self._connection.call("open_session", params))
 
     def __exit__(self, *_error: object) -> None:
         self.close()
@@ -359,45 +338,48 @@ class Conversation(AbstractContextManager["Conversation"]):
         for turn in replacing:
             self._private_turns.add(turn)
 
-    def configure(self, overrides: Mapping[str, Any], profile: str = "") -> None:
-        """Change keys of the profile from the next turn on, also for new sessions.
+    @property
+    def profile(self) -> str:
+        return self.settings.name
 
-        With a `profile`, this one is read again, the keys change it, and a key with None is as it says.
-        """
-        params = SessionRequest(profile=profile).to_params() if profile else {}
-        chosen = {"profile": params["profile"]} if profile else {}
-        info = self.call("set_profile", {**chosen, "overrides": dict(overrides)})
-        merged = {**self._session_request.overrides, **overrides}
-        self._session_request = replace(
-            self._session_request,
-            profile=profile or self._session_request.profile,
-            overrides={key: value for key, value in merged.items() if value is not None},
-        )
-        self.profile, self.model = profile or self.profile, str(info.get("model", ""))
-        self.context_window = int(info.get("context_window", 0))
+    @property
+    def model(self) -> str:
+        return self.settings.profile.models.target
 
-    def profile_values(self) -> dict[str, Any]:
-        """The settings of the next turn, by flat key: `{"sampling.temperature": 0.7}`."""
-        tables: JsonObject = self.call("get_profile")["profile"]
-        flat = {table: keys for table, keys in tables.items() if isinstance(keys, dict)}
-        return {f"{table}.{name}": value for table, keys in flat.items() for name, value in keys.items()}
+    @property
+    def window_tokens(self) -> int:
+        """The context window; the limit of the profile while that of the model is not known."""
+        return self.context_window or self.settings.profile.limits.context
+
+    def use(self, settings: Settings) -> JsonObject:
+        """Take these settings from the next turn on, also for new sessions. They stay with the conversation."""
+        info = self.call("set_settings", {"settings": settings.to_json()})
+        self.settings, self.context_window = settings, int(info.get("context_window", 0))
+        return info
+
+    def change(self, values: Mapping[str, Any]) -> JsonObject:
+        """Change keys of the settings, such as {"sampling.temperature": 0.7}; None gives a key back to the profile."""
+        return self.use(self.settings.changed(values))
 
     def open_new_session(self) -> JsonObject:
         """Open a new session with the same settings; pass the result to `switch_session`."""
-        return self._connection.call(
-            "open_session", replace(self._session_request, session_id="", continues_last=False).to_params()
-        )
+        params = replace(self._session_request, session_id="", settings=self.settings).to_params()
+        try:
+            return self._connection.call("open_session", params)
+        except ConnectionError:
+            self._reconnect()
+            return self._connection.call("open_session", params)
 
     def open_beside(self) -> Conversation:
         """An empty conversation with the settings of this one, which is not stored; close it after its use."""
-        return Conversation(SessionRequest(settings_of=self.session_id, is_stored=False), self.client_name)
+        return Conversation(SessionRequest(settings=self.settings, is_stored=False), self.client_name)
 
     def switch_session(self, session_info: JsonObject) -> None:
         """Continue in the session that `open_session` or `fork` returned."""
         self.session_id, self.name = str(session_info["session"]), str(session_info["name"])
-        self.profile, self.is_stored = str(session_info["profile"]), bool(session_info.get("is_stored", True))
+        self.settings = Settings.from_json(session_info["settings"])
+        self.is_stored = bool(session_info.get("is_stored", True))
         self._private_turns = PrivateTurns()
-        self.model = str(session_info.get("model", ""))  # the target; "" when the host does not know it
         self.context_window = int(session_info.get("context_window", 0))  # in tokens; 0: not known yet
         self._next_sequence_number = int(session_info["next_sequence_number"])
 
@@ -444,14 +426,17 @@ class Conversation(AbstractContextManager["Conversation"]):
         HostError for a session that is not stored: its turns are lost.
         """
         try:
-            return self._connection.call("open_session", {"session": self.session_id})
+            return self._connection.call("open_session", SessionRequest(self.session_id, self.settings).to_params())
         except UsageError:
             if not self._session_request.is_stored:
                 raise HostError("the engine process has exited, and this conversation with it; ask again") from None
             return self.open_new_session()
 
     def _send_ask(self, pending: _PendingAnswer) -> None:
-        params = {"session": self.session_id, "turn": pending.turn_id, "request": request_to_json(pending.request)}
+        params = {
+            "session": self.session_id, "turn": pending.turn_id, "request": request_to_json(pending.request),
+            "settings": self.settings.to_json(),
+        }  # fmt: skip
         pending.request_id = self._connection.send("ask", params)
 
     def _receive_events(self, pending: _PendingAnswer) -> Iterator[Event]:

@@ -9,7 +9,6 @@ import time
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.history.history_reader import StoredAnswer, Thread
@@ -34,10 +33,10 @@ from specchat.host.protocol import (
     request_from_json,
     tool_calls_from_json,
 )
+from specchat.profile.settings import Settings
 
 log = logging.getLogger(__name__)
 
-DEFAULT_PROFILE = "chat"
 MAX_CLIENT_NAME_CHARS = 60
 
 
@@ -97,9 +96,10 @@ class RpcHandler:
 
 
 def ask(handler: RpcHandler, client: ClientConnection, rpc_request: RpcRequest) -> None:
-    """Queue a turn. `turn` is an id from the client, which can cancel the turn at once."""
+    """Queue a turn with the settings of the client. `turn` is an id from the client, which can cancel it at once."""
     _check_is_open(handler)
-    session = handler.sessions.find(_required_text(rpc_request.params, "session"))
+    settings = _settings(handler, rpc_request.params)
+    session = handler.sessions.find(_required_text(rpc_request.params, "session"), settings)
     request = request_from_json(rpc_request.params["request"])
     if session.thread.id not in client.subscriptions:
         client.subscribe(session.feed, session.feed.next_sequence_number)
@@ -134,39 +134,21 @@ def hello(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> 
 
 
 def open_session(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Open a new or stored session. Its models load in the background. `is_stored` false: not in the history.
-
-    `settings_of` is a session whose profile and overrides a new one gets, which is not stored.
-    """
-    sessions = handler.sessions
-    if "settings_of" in params:
-        session = sessions.open_beside(sessions.find(_required_text(params, "settings_of")))
-        client.subscribe(session.feed, session.feed.next_sequence_number)
-        return _session_info(handler, session)
-    folder, kind = str(params.get("folder", "")), str(params.get("kind", "chat"))
+    """Open a new session, or a stored one. Its models load in the background. `is_stored` false: not in the history."""
+    sessions, settings = handler.sessions, _settings(handler, params)
     if "session" in params:
-        session = sessions.find(_required_text(params, "session"))
-    elif params.get("continue_last") and (threads := sessions.history.threads(folder=folder, kind=kind)):
-        session = sessions.find(threads[0].id)
+        session = sessions.find(_required_text(params, "session"), settings)
     else:
-        profile = str(params.get("profile", DEFAULT_PROFILE))
-        thread = Thread(new_id(), "", kind, folder, profile, _overrides(params))
-        session = sessions.load_thread(thread, is_stored=bool(params.get("is_stored", True)))
+        thread = Thread(new_id(), "", str(params.get("kind", "chat")), str(params.get("folder", "")))
+        session = sessions.load_thread(thread, settings, is_stored=bool(params.get("is_stored", True)))
     client.subscribe(session.feed, session.feed.next_sequence_number)
-    return set_profile(handler, client, {**params, "session": session.thread.id})
+    return {**_session_info(handler, session), "settings": session.settings.to_json()}
 
 
-def set_profile(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Change the profile or the overrides, starting with the next turn."""
-    session = handler.sessions.find(_required_text(params, "session"))
-    handler.sessions.configure(session, str(params["profile"]) if params.get("profile") else None, _overrides(params))
+def set_settings(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
+    """The settings from the next turn on, as `profile/settings.py` writes them."""
+    session = handler.sessions.find(_required_text(params, "session"), _settings(handler, params))
     return _session_info(handler, session)
-
-
-def get_profile(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """The profile of the next turn, with its overrides, as tables of keys."""
-    session = handler.sessions.find(_required_text(params, "session"))
-    return {"profile": handler.sessions.callbacks.profile_to_json(session.profile)}
 
 
 def list_variants(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
@@ -224,7 +206,7 @@ def fork(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> J
     """Open a copy of a session, up to `turn` or up to its last turn."""
     session = handler.sessions.fork(handler.sessions.thread(_required_text(params, "session")), params.get("turn"))
     client.subscribe(session.feed, session.feed.next_sequence_number)
-    return _session_info(handler, session)
+    return {**_session_info(handler, session), "settings": session.settings.to_json()}
 
 
 def list_sessions(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
@@ -346,7 +328,7 @@ DEFERRED_METHODS: dict[str, Callable[[RpcHandler, ClientConnection, RpcRequest],
 METHODS: dict[str, Callable[[RpcHandler, ClientConnection, JsonObject], JsonObject]] = {
     method.__name__: method
     for method in (
-        hello, open_session, set_profile, get_profile, list_variants, subscribe, unsubscribe, cancel, rewind,
+        hello, open_session, set_settings, list_variants, subscribe, unsubscribe, cancel, rewind,
         select_version, store_session, fork, list_sessions, rename, delete, restore, recover_answer, explain_routing,
         stats, waiting_reason, inspect, metrics_port, models_state, unload, shutdown,
     )
@@ -369,11 +351,14 @@ def _required_text(params: JsonObject, name: str) -> str:
     return value
 
 
-def _overrides(params: JsonObject) -> dict[str, Any]:
-    overrides = params.get("overrides") or {}
-    if not isinstance(overrides, dict):
-        raise ValueError("overrides must be an object")
-    return overrides
+def _settings(handler: RpcHandler, params: JsonObject) -> Settings | None:
+    """The settings that a client sends along; None where it sends none."""
+    settings = params.get("settings")
+    if settings is None:
+        return None
+    if not isinstance(settings, dict):
+        raise ValueError("settings must be an object")
+    return handler.sessions.callbacks.read_settings(settings)
 
 
 def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
@@ -383,7 +368,6 @@ def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
         "profile": session.thread.profile,
         "turn_count": len(session.turns_in_engine),
         "is_stored": session.is_stored,
-        "model": handler.sessions.callbacks.target_name(session.profile),
         "context_window": handler.sessions.callbacks.context_window(session.profile),
         "next_sequence_number": session.feed.next_sequence_number,
         "live_turns": list(session.live_turns),

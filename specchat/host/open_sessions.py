@@ -36,6 +36,8 @@ from specchat.host.protocol import (
 )
 from specchat.host.queue import QueuedCompletion, QueuedTurn, TurnEvent, TurnQueue
 from specchat.paths import remove_kv_files
+from specchat.profile import Profile
+from specchat.profile.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +50,14 @@ MAX_NAME_CHARS = 60
 class SessionCallbacks:
     """Conversions that depend on profiles and engines.
 
-    `load_profile` makes a profile of a name and overrides; `restore_turn` makes the engine's turn of a stored one, or
-    None. A session stores its profile as JSON; `profile_from_json` returns None for keys that it does not know.
-    `context_window` is the limit of a profile in tokens; 0 when it is known only after the model is loaded.
-    `target_name` is its target model.
+    `read_settings` checks the settings of a client, or makes those of an old file whole; `restore_turn` makes the
+    engine's turn of a stored one, or None. `context_window` is the limit of a profile in tokens; 0 when it is known
+    only after the model is loaded.
     """
 
-    load_profile: Callable[[str, dict[str, Any]], Any]
+    read_settings: Callable[[JsonObject], Settings]
     restore_turn: Callable[[StoredTurn], Any]
-    profile_to_json: Callable[[Any], JsonObject] = lambda _profile: {}
-    profile_from_json: Callable[[JsonObject, dict[str, Any]], Any] = lambda _packed, _overrides: None
-    context_window: Callable[[Any], int] = lambda _profile: 0
-    target_name: Callable[[Any], str] = lambda _profile: ""
+    context_window: Callable[[Profile], int] = lambda _profile: 0
 
 
 @dataclass(eq=False)
@@ -97,11 +95,15 @@ class OpenSession:
     thread: Thread
     feed: EventFeed
     turns_in_engine: dict[str, bool]
-    profile: Any
+    settings: Settings
     is_stored: bool = True
-    is_profile_stored: bool = False
+    are_settings_stored: bool = False
     live_turns: dict[str, LiveTurn] = field(default_factory=dict)
     last_routed: Routed | None = None
+
+    @property
+    def profile(self) -> Profile:
+        return self.settings.profile
 
     @property
     def last_turn_id(self) -> str | None:
@@ -127,9 +129,15 @@ class OpenSessions:
         events = sum(session.feed.retained_bytes for session in list(self.by_id.values()))
         return {**models, "events": events} if models else {}
 
-    def find(self, session_id: str) -> OpenSession:
+    def find(self, session_id: str, settings: Settings | None = None) -> OpenSession:
+        """A session by its id, from now on with these settings, if any."""
         thread = self.thread(session_id)
-        return self.by_id.get(thread.id) or self.load_thread(thread)
+        session = self.by_id.get(thread.id)
+        if session is None:
+            return self.load_thread(thread, settings)
+        if settings is not None:
+            self.use(session, settings)
+        return session
 
     def thread(self, session_id: str) -> Thread:
         """The thread of a session, in memory or not; UsageError when there is none."""
@@ -138,19 +146,15 @@ class OpenSessions:
             raise UsageError(f"there is no session {session_id!r}; 'specchat sessions list' lists them")
         return thread
 
-    def configure(self, session: OpenSession, profile: str | None, overrides: dict[str, Any]) -> None:
-        """Set the profile of the next turns (None: the stored one) and the overrides, and start loading the models."""
-        old = session.thread
-        thread = replace(old, profile=profile or old.profile, settings={**old.settings, **overrides})
-        if profile:
-            new_profile = self.callbacks.load_profile(profile, thread.settings)
-        else:
-            new_profile = self._stored_profile(thread, overrides)
-        if thread != old:
-            self.update_thread(thread)
-        session.is_profile_stored = session.is_profile_stored and new_profile == session.profile
-        session.profile = new_profile
-        self.queue.open_session(thread.id, new_profile, [])
+    def use(self, session: OpenSession, settings: Settings) -> None:
+        """Take the settings of the next turns from the client, store them, and start loading the models."""
+        if settings == session.settings:
+            return
+        session.settings = settings
+        if session.are_settings_stored:
+            self.history.store_settings(session.thread.id, settings.to_json())
+        self.update_thread(replace(session.thread, profile=settings.name))
+        self.queue.open_session(session.thread.id, settings.profile, [])
 
     def update_thread(self, thread: Thread) -> None:
         self.history.update_thread(thread)
@@ -229,6 +233,7 @@ class OpenSessions:
         """Store a session without turns, with this name if it has none."""
         if not session.thread.name:
             session.thread = replace(session.thread, name=short_name(name))
+        self._store_settings(session)
         self.history.add_thread(session.thread)
 
     def fork(self, source: Thread, turn_id: str | None) -> OpenSession:
@@ -240,18 +245,9 @@ class OpenSessions:
             raise UsageError(f"there is no turn {turn_id} in session {source.id}")
         tip = turn_id or source.tip
         forked = replace(source, id=new_id(), tip=tip, forked_from=source.id, created=0.0, deleted=None)
-        self.history.store_profile(forked.id, self.history.stored_profile(source.id))
+        self.history.store_settings(forked.id, self.history.settings(source.id))
         self.history.add_thread(forked)
         return self.load_thread(forked)
-
-    def open_beside(self, source: OpenSession) -> OpenSession:
-        """Open an empty session with the profile of another one. It is not stored."""
-        thread = replace(source.thread, id=new_id(), name="", tip=None, forked_from=None, created=0.0, deleted=None)
-        self.queue.open_session(thread.id, source.profile, [])
-        session = OpenSession(thread, EventFeed(thread.id), {}, source.profile, is_stored=False)
-        self.by_id[thread.id] = session
-        self._drop_idle_sessions(session)
-        return session
 
     def cancel_all(self) -> None:
         turn_ids = [turn_id for session in self.by_id.values() for turn_id in session.live_turns]
@@ -379,12 +375,15 @@ class OpenSessions:
         return min(times, default=None)
 
     def _store_question(self, session: OpenSession, turn_id: str, request: Request) -> None:
-        if not session.is_profile_stored:
-            self.history.store_profile(session.thread.id, self.callbacks.profile_to_json(session.profile))
-            session.is_profile_stored = True
+        self._store_settings(session)
         # Tools are named with every request, and are not read again: they would be most of the file.
         stored = replace(request, tools=(), tool_choice=ANY_TOOL, compacts=False)
         self.history.start_turn(session.thread, turn_id, session.last_turn_id, request_to_json(stored))
+
+    def _store_settings(self, session: OpenSession) -> None:
+        if not session.are_settings_stored:
+            self.history.store_settings(session.thread.id, session.settings.to_json())
+            session.are_settings_stored = True
 
     def _store_answer(self, turn: LiveTurn, turn_event: TurnEvent) -> None:
         """Store the answer: the complete one at the end of the turn, before that a snapshot with the next flush."""
@@ -404,15 +403,20 @@ class OpenSessions:
             case Failed(message=message):
                 self.history.finish_turn(turn_event.turn_id, answer, "failed", {"message": message}, steps)
 
-    def load_thread(self, thread: Thread, *, is_stored: bool = True) -> OpenSession:
+    def load_thread(
+        self, thread: Thread, settings_of_client: Settings | None = None, *, is_stored: bool = True
+    ) -> OpenSession:
         """Load a thread into memory, and drop idle sessions. A new thread is stored with its first question."""
-        profile = self._stored_profile(thread, {})
+        stored = self.history.settings(thread.id)
+        settings = settings_of_client or self.callbacks.read_settings({"name": thread.profile, **stored})
+        thread = replace(thread, profile=settings.name)
+        if stored and settings_of_client:
+            self.history.store_settings(thread.id, settings.to_json())
         turns = [(stored.id, self.callbacks.restore_turn(stored)) for stored in self.history.turns(thread.tip)]
         held = [turn for _, turn in turns if turn is not None]
-        self.queue.open_session(thread.id, profile, held, kv_name=thread.id if is_stored else "")
-        session = OpenSession(
-            thread, EventFeed(thread.id), {id: turn is not None for id, turn in turns}, profile, is_stored
-        )
+        self.queue.open_session(thread.id, settings.profile, held, kv_name=thread.id if is_stored else "")
+        in_engine = {id: turn is not None for id, turn in turns}
+        session = OpenSession(thread, EventFeed(thread.id), in_engine, settings, is_stored, bool(stored))
         self.by_id[thread.id] = session
         self._drop_idle_sessions(session)
         return session
@@ -425,12 +429,6 @@ class OpenSessions:
         for session_id in {each.thread.id for each in [*idle[:-MAX_IDLE_SESSIONS], *not_stored]}:
             del self.by_id[session_id]
             self.queue.close_session(session_id)
-
-    def _stored_profile(self, thread: Thread, overrides: dict[str, Any]) -> Any:
-        """The profile of the last turn, even if its file has changed; from the file when none is stored."""
-        stored = self.history.stored_profile(thread.id)
-        profile = self.callbacks.profile_from_json(stored, overrides) if stored else None
-        return self.callbacks.load_profile(thread.profile, thread.settings) if profile is None else profile
 
 
 def _to_stored_turn(exchange: Exchange) -> StoredTurn:

@@ -1,15 +1,14 @@
-"""The components of the real host: profiles by name, engines from `loading`, turns from the history."""
+"""The components of the real host: settings of clients, engines from `loading`, turns from the history."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable
 from functools import partial
 from threading import Event as Flag
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from specchat.chat.events import TOOL_CALLS, Event
-from specchat.errors import ProfileError, UsageError
+from specchat.errors import UsageError
 from specchat.history.history_reader import StoredTurn, past_texts
 from specchat.host.engine_interface import Engine, EngineLoader, EngineMemory
 from specchat.host.host_process import HostComponents
@@ -17,8 +16,8 @@ from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.protocol import request_from_json
 from specchat.host.spawn import configuration_hash, history_path
 from specchat.permanent_objects import permanent_objects
-from specchat.profile import SERVER_BACKENDS, Profile, load_profile
-from specchat.profile.validation import SettingsSource, merge_sources
+from specchat.profile import SERVER_BACKENDS, Profile
+from specchat.profile.settings import Settings
 from specchat.weights.context_window import trained_context_window
 
 if TYPE_CHECKING:
@@ -27,36 +26,9 @@ if TYPE_CHECKING:
 
 
 def default_components() -> HostComponents:
-    callbacks = SessionCallbacks(
-        load_profile, _restore_turn, _profile_to_json, _profile_from_json, _context_window, _describe
-    )
+    callbacks = SessionCallbacks(Settings.from_json, _restore_turn, _context_window)
     loader = EngineLoader(_load_engine, _engine_key, _make_completer, _memory_of, _free_bytes, _describe)
     return HostComponents(callbacks, loader, configuration_hash)
-
-
-def _profile_to_json(profile: Profile) -> dict[str, Any]:
-    return _without_none(asdict(replace(profile, mcp=())))  # servers belong to a front end, and to no conversation
-
-
-def _profile_from_json(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Profile | None:
-    """A stored profile with new overrides; None when it has keys that this version does not know."""
-    source = SettingsSource("conversation", stored, lambda _path: "the stored profile")
-    try:
-        profile = merge_sources(Profile(), [source]).value
-    except ProfileError:
-        return None
-    return profile.override(overrides)
-
-
-def _without_none(value: Any) -> Any:
-    match value:
-        case dict():
-            tables = cast("dict[str, Any]", value)
-            return {key: _without_none(each) for key, each in tables.items() if each is not None}
-        case list() | tuple():
-            return [_without_none(each) for each in cast("list[Any]", value)]
-        case _:
-            return value
 
 
 def _context_window(profile: Profile) -> int:

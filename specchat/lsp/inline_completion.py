@@ -48,8 +48,8 @@ class ModelsState:
 class EngineConnection:
     """Completes text. An unreachable engine is not an error: completions are automatic."""
 
-    def __init__(self, session_request: SessionRequest) -> None:
-        self._session_request = session_request
+    def __init__(self, make_session_request: Callable[[], SessionRequest]) -> None:
+        self._make_session_request = make_session_request
         self._executor = ThreadPoolExecutor(1, "lsp-engine")
         self._conversation: Conversation | None = None
         self._retry_at = 0.0
@@ -75,7 +75,7 @@ class EngineConnection:
         if time.monotonic() < self._retry_at:
             return fallback
         try:
-            self._conversation = self._conversation or Conversation(self._session_request, "lsp")
+            self._conversation = self._conversation or Conversation(self._make_session_request(), "lsp")
             return call(self._conversation)
         except (SpecchatError, OSError) as error:
             log.warning("the engine process is unreachable: %s", error)

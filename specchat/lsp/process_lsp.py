@@ -12,7 +12,7 @@ from threading import Event as Flag
 from pygls.io_ import run_async
 
 from specchat.editors.stdio import StdinReader, StdioDescriptors, StdoutWriter, stop_on_signals
-from specchat.lsp.server import SpecchatLanguageServer
+from specchat.lsp.server import SettingsOf, SpecchatLanguageServer
 
 MAX_HEADER_BYTES = 4096
 MAX_BODY_BYTES = 32 * 2**20
@@ -59,9 +59,9 @@ class MessageReader(StdinReader):
         return bool(chunk)
 
 
-async def serve_lsp(descriptors: StdioDescriptors) -> int:
+async def serve_lsp(descriptors: StdioDescriptors, settings_of: SettingsOf) -> int:
     reader, writer = MessageReader(descriptors.stdin), StdoutWriter(descriptors.stdout)
-    server = SpecchatLanguageServer()
+    server = SpecchatLanguageServer(settings_of)
     protocol = server.protocol
     protocol.set_writer(writer)
     status = stop_on_signals(reader.stop)

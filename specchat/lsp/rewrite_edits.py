@@ -22,9 +22,10 @@ from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import runtime_folder
 from specchat.lsp.code_actions import EditRequest
 from specchat.lsp.text_documents import Document
-from specchat.profile import load_profile
+from specchat.profile.settings import Settings
 
-PROFILE = "chat"
+MakeSettings = Callable[[], Settings]
+
 QUESTION = "Explain what this code does."
 PAGE_NAME = "explained.md"  # the next explanation replaces it
 
@@ -37,13 +38,12 @@ def document_source(document: Document) -> Source:
 
 
 def compute_rewrite(
-    document: Document, request: EditRequest, profile: str, cancelled: Flag, on_event: Callable[[Event], None]
+    document: Document, request: EditRequest, settings: MakeSettings, cancelled: Flag, on_event: Callable[[Event], None]
 ) -> list[types.TextEdit]:
     """The text edits for an instruction. SpecchatError says why there are none. Blocks until the text is complete."""
     source = document_source(document)
-    with Conversation(SessionRequest(profile=profile, kind="edit"), "lsp") as conversation:
-        window = conversation.context_window or load_profile(profile).limits.context
-        job = EditJob(source, request.instruction, window, request.region)
+    with Conversation(SessionRequest(settings=settings(), kind="edit"), "lsp") as conversation:
+        job = EditJob(source, request.instruction, conversation.window_tokens, request.region)
         edit_run = EditRun(
             conversation,
             cancelled,
@@ -80,11 +80,13 @@ def _line_range(document: Document, first: int, end: int) -> types.Range:
     return types.Range(*(document.position(offset) for offset in offsets))
 
 
-def explain_region(document: Document, region: Region, cancelled: Flag, on_event: Callable[[Event], None]) -> str:
+def explain_region(
+    document: Document, region: Region, settings: MakeSettings, cancelled: Flag, on_event: Callable[[Event], None]
+) -> str:
     """The explanation. SpecchatError says why there is none. Blocks until it is complete."""
     request = Request(QUESTION, (Attachment(document.name, f"{document.region_text(region)}\n"),))
     parts = list[str]()
-    with Conversation(SessionRequest(profile=PROFILE, kind="explain"), "lsp") as conversation:
+    with Conversation(SessionRequest(settings=settings(), kind="explain"), "lsp") as conversation:
         for event in conversation.ask(request, cancelled):
             on_event(event)
             match event:

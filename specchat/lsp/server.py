@@ -35,10 +35,12 @@ from specchat.lsp.request_guard import GuardedProtocol
 from specchat.lsp.rewrite_edits import compute_rewrite, explain_region, workspace_edit, write_page
 from specchat.lsp.text_documents import Documents
 from specchat.lsp.work_done_progress import begin_progress
+from specchat.profile.settings import DEFAULT_PROFILE, Settings
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+SettingsOf = Callable[[str], Settings]
 
 POLL_SECONDS = 0.25  # between two checks whether the models are loaded
 LOADING_TIMEOUT_SECONDS = 600.0
@@ -52,7 +54,8 @@ class LoggingLanguageServer(LanguageServer):
 
 
 class SpecchatLanguageServer:
-    def __init__(self) -> None:
+    def __init__(self, settings_of: SettingsOf) -> None:
+        self._settings_of = settings_of  # the settings of a profile here
         self.server = LoggingLanguageServer(
             "specchat", __version__, protocol_cls=GuardedProtocol, converter_factory=get_converter
         )
@@ -96,7 +99,9 @@ class SpecchatLanguageServer:
         self.options = parse_initialization_options(params.initialization_options)
         encoding = self.server.workspace.position_encoding or types.PositionEncodingKind.Utf16
         self.documents.encoding = str(getattr(encoding, "value", encoding))
-        self._engine = EngineConnection(SessionRequest(profile=self.options.profile, kind="completion"))
+        self._engine = EngineConnection(
+            lambda: SessionRequest(settings=self._settings_of(self.options.profile), kind="completion")
+        )
         self.suggester = Suggester(self._engine, self.options)
         if self.options.offers_completion_list:
             self._register_handler(types.TEXT_DOCUMENT_COMPLETION, self.completion, types.CompletionOptions())
@@ -230,7 +235,7 @@ class SpecchatLanguageServer:
         if document is None:
             self._show_message(types.MessageType.Warning, "the text is not open")
             return
-        work = partial(explain_region, document, request.region)
+        work = partial(explain_region, document, request.region, partial(self._settings_of, DEFAULT_PROFILE))
         text = await self._run_with_progress(work, f"explaining {document.name}")
         if text is not None:
             page = types.ShowDocumentParams(write_page(document, request.region, text).as_uri(), take_focus=False)
@@ -241,7 +246,7 @@ class SpecchatLanguageServer:
         document = self.documents.get(request.uri)
         if document is None or (request.version is not None and document.version != request.version):
             return self._show_message(types.MessageType.Warning, "the text was changed meanwhile; nothing is edited")
-        work = partial(compute_rewrite, document, request, self.options.edit_profile)
+        work = partial(compute_rewrite, document, request, partial(self._settings_of, self.options.edit_profile))
         edits = await self._run_with_progress(work, request.instruction[:60], document.text)
         if edits is None:
             return None

@@ -9,10 +9,11 @@
     environment_keys.py   SPECCHAT_<TABLE>_<KEY>
     model_advice.py       what suits the target: the sampling that its authors advise, and model_advice.toml
     shipped_drafters.py   the default target, and the drafters that are part of specchat for a target
+    settings.py           the settings of a conversation: one value from all of these sources
     json_schema.py        the JSON schema of a profile, for editors
 
-Precedence, the strongest first: option, environment, project file, profile, user file, model and advice, default. The
-commands that a user starts read options, environment and project file; the engine process reads the others itself.
+Precedence, the strongest first: what was changed in the conversation, option, environment, project file, profile, user
+file, model and advice, default. Front ends read all of them; the engine process is sent the result.
 Knows no model and imports no torch.
 """
 

@@ -26,7 +26,7 @@ class SessionSettings:
     system_prompt: str = ""  # "": the one of the profile
     sampling: tuple[tuple[str, float], ...] = ()
 
-    def overrides(self) -> JsonObject:
+    def changes(self) -> JsonObject:
         system_prompt = {"prompt.system": self.system_prompt} if self.system_prompt else {}
         return system_prompt | {f"sampling.{name}": value for name, value in self.sampling}
 

@@ -31,6 +31,7 @@ from specchat.chat.tools import Tool, ToolResult
 from specchat.chat.transcript import Exchange
 from specchat.errors import HostError, SpecchatError, UsageError, error_with_exit_code
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.serve.engine_request import (
     GREETING,
     ConversationHistory,
@@ -167,8 +168,8 @@ class PooledSession:
     def open_conversation(self, settings: SessionSettings) -> Conversation:
         """The conversation, opened if necessary. The host then loads the models in the background."""
         if self._conversation is None:
-            overrides = {**self._session_request.overrides, **settings.overrides()}
-            self._conversation = Conversation(replace(self._session_request, overrides=overrides), CLIENT_NAME)
+            own = (self._session_request.settings or read_settings()).changed(settings.changes())
+            self._conversation = Conversation(replace(self._session_request, settings=own), CLIENT_NAME)
             self.settings = settings
         return self._conversation
 

@@ -14,8 +14,7 @@ from textual.widgets import Static
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta, ThinkingDelta
 from specchat.drawing.glyphs import Glyphs, printable
-from specchat.errors import CancelledError, HostError, SpecchatError
-from specchat.profile import load_profile
+from specchat.errors import CancelledError, HostError
 from specchat.tui.live_stats import LiveStats, Phase
 from specchat.tui.process_memory import resident_bytes
 from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
@@ -258,11 +257,8 @@ class ConversationPresenter:
     def _show_title(self, name: str) -> None:
         self.session_name = name
         details = f"profile {Path(self.profile_name).stem}"
-        try:
-            self.model = self.model or load_profile(self.profile_name).models.target
+        if self.model:
             details += f" {self._glyphs.dot} {Path(self.model).name}"
-        except SpecchatError:
-            pass  # the host knows the model; it just cannot be shown
         self._screen.query_one("#title", Static).update(printable(f"specchat   {name}"))
         self._screen.query_one("#about", Static).update(printable(f"{details}   F1 keys  ^P menu"))
 

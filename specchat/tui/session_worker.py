@@ -82,7 +82,6 @@ class SessionWorker:
         self._edit_ui: ScreenEditUI | None = None
         self._agent: ProjectAgent | None = None
         self._wants_probabilities = False
-        self._overrides = dict(session_request.overrides)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="session-worker", daemon=True)
 
@@ -124,14 +123,13 @@ class SessionWorker:
         """Open the conversation, or open it again after the host was lost."""
         try:
             if self._chat:
+                lost = self._chat.conversation
                 self._session_request = replace(
-                    self._session_request, session_id=self._chat.conversation.session_id, profile="", overrides={}
+                    self._session_request, session_id=lost.session_id, settings=lost.settings
                 )
-                self._chat.conversation.close()
-            options = self._chat.options if self._chat else None
+                lost.close()
             conversation = Conversation(self._session_request, self._client_name)
-            self._chat = ChatState(conversation, overrides=self._overrides, servers=front_end_servers())
-            self._chat.options, self._chat.confirm_load = options or self._chat.options, self._confirm_load
+            self._chat = ChatState(conversation, confirm_load=self._confirm_load, servers=front_end_servers())
         except (SpecchatError, ConnectionError) as error:
             self._worker_messages.put(EngineLost(str(error)))
             return
@@ -320,9 +318,7 @@ class SessionWorker:
 
     def open(self, session_id: str) -> None:
         if self._chat is None:
-            self._session_request = replace(
-                self._session_request, session_id=session_id, profile="", overrides={}, continues_last=False
-            )
+            self._session_request = replace(self._session_request, session_id=session_id, settings=None)
             self.connect()
             return
         self.switch(session_id, "open_session")

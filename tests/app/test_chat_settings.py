@@ -13,6 +13,7 @@ from specchat.host.client import Conversation, SessionRequest
 from specchat.hub.local_models import EMBEDDED
 from specchat.hub.machine import Device, Machine
 from specchat.hub.runnable_models import local_choices
+from specchat.profile.settings import read_settings
 
 GIB = 2**30
 
@@ -61,32 +62,32 @@ def do(chat: ChatState, line: str) -> str:
     ],
 )
 def test_a_key_is_changed_shown_kept_and_given_back(chat, line, key, value):
-    command, before = line.split()[0], chat.conversation.profile_values()[key]
+    command, before = line.split()[0], chat.conversation.settings.values[key]
     do(chat, line)
     do(chat, "hello")
 
     reopened = Conversation(SessionRequest(session_id=chat.conversation.session_id))
-    assert reopened.profile_values()[key] == value
+    assert reopened.settings.values[key] == value
     assert " ".join(str(value).split()) in do(chat, command)
     assert "as the profile says" in do(chat, f"{command} default")
-    assert chat.conversation.profile_values()[key] == before
+    assert chat.conversation.settings.values[key] == before
 
 
 def test_what_was_chosen_goes_along_to_a_new_conversation(chat):
     do(chat, "/temperature 0.7")
     do(chat, "/new")
 
-    assert chat.conversation.profile_values()["sampling.temperature"] == 0.7
+    assert chat.conversation.settings.values["sampling.temperature"] == 0.7
 
 
 def test_another_profile_takes_the_changes_back_but_not_the_options_of_the_command_line(runtime):
     options = {"sampling.top_k": 3}
-    chat = ChatState(Conversation(SessionRequest(overrides=options)), overrides=options)
+    chat = ChatState(Conversation(SessionRequest(settings=read_settings("chat", options))))
     do(chat, "/temperature 0.7")
     do(chat, "/top-k 9")
     do(chat, "/profile code")
 
-    values = chat.conversation.profile_values()
+    values = chat.conversation.settings.values
     assert (values["sampling.temperature"], values["sampling.top_k"]) == (0.0, 3)
 
 
@@ -100,12 +101,12 @@ def test_another_profile_takes_the_changes_back_but_not_the_options_of_the_comma
     ],
 )
 def test_a_wrong_value_is_refused_in_one_line_and_changes_nothing(chat, line, message):
-    before = chat.conversation.profile_values()
+    before = chat.conversation.settings.values
     with pytest.raises((UsageError, ProfileError), match=message) as caught:
         do(chat, line)
 
     assert "\n" not in str(caught.value)
-    assert chat.conversation.profile_values() == before
+    assert chat.conversation.settings.values == before
 
 
 def test_settings_lists_all_of_them(chat):
@@ -123,10 +124,10 @@ def test_another_model_is_chosen_and_the_conversation_goes_on(chat, model, free_
 
     assert chat.conversation.model == model
     assert "count 2=" in do(chat, "recall")
-    values = chat.conversation.profile_values()
-    assert (values["models.draft"], values["models.heads"]) == ("auto", ["auto"])
+    values = chat.conversation.settings.values
+    assert (values["models.draft"], values["models.heads"]) == ("auto", ("auto",))
     do(chat, "/model default")
-    assert chat.conversation.profile_values()["models.target"] == "embedded"
+    assert chat.conversation.settings.values["models.target"] == "embedded"
 
 
 def test_a_model_that_does_not_fit_the_memory_is_refused_with_the_numbers(chat, model, free_gib):
@@ -134,7 +135,7 @@ def test_a_model_that_does_not_fit_the_memory_is_refused_with_the_numbers(chat, 
     with pytest.raises(ModelError, match=r"does not fit: its weights alone take .* the model stays"):
         do(chat, f"/model {model}")
 
-    assert chat.conversation.profile_values()["models.target"] == "embedded"
+    assert chat.conversation.settings.values["models.target"] == "embedded"
 
 
 def test_a_model_that_cannot_read_so_long_a_conversation_is_refused(chat, model, free_gib, monkeypatch):

@@ -11,6 +11,7 @@ from specchat.app.chat_state import ChatState
 from specchat.app.command_registry import run_line
 from specchat.errors import UsageError
 from specchat.host.client import Conversation, SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.repl.loop import run_input_line
 from tests.front import command
 
@@ -18,7 +19,7 @@ from tests.front import command
 @pytest.fixture
 def chat(runtime) -> ChatState:
     """A conversation with two turns."""
-    chat = ChatState(Conversation(SessionRequest(profile="narrow")))  # 512 tokens
+    chat = ChatState(Conversation(SessionRequest(settings=read_settings("narrow"))))  # 512 tokens
     run_input_line(chat, "write first")
     run_input_line(chat, "write second")
     return chat

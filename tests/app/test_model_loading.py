@@ -10,6 +10,7 @@ from specchat.app.command_registry import ChatState, run_line
 from specchat.app.model_loading import PendingModel, confirm_models, pending_model, pending_models
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile import Models
+from specchat.profile.settings import read_settings
 from specchat.repl import loop
 
 
@@ -31,7 +32,7 @@ def chat_and_questions(runtime):
 
     def may_load(models: Models) -> bool:
         questions.append(models)
-        return chat.options.variant == "plain"  # stands for a yes
+        return chat.conversation.settings.profile.speculation.variant == "plain"  # stands for a yes
 
     chat.confirm_load = may_load
     return chat, questions
@@ -125,8 +126,7 @@ def test_models_that_were_chosen_for_the_conversation_are_not_loaded_again(runti
     questions = list[Models]()
     chosen = {"models.target": str(model), "models.draft": ""}
     chat = ChatState(
-        Conversation(SessionRequest(overrides=chosen)),
-        overrides=chosen,
+        Conversation(SessionRequest(settings=read_settings("chat", chosen))),
         confirm_load=lambda models: not questions.append(models),
     )
 

@@ -9,6 +9,7 @@ from specchat.app.notices import DrafterTracker, Notices
 from specchat.chat.events import CommittedToken, Finished, Notice, Routed, StepDone, Totals
 from specchat.chat.router import PINNED
 from specchat.host.client import Conversation, SessionRequest
+from specchat.profile.settings import read_settings
 from tests.front import command
 
 EXPLAINING = "an explanation is predictable but rarely a copy, so draft is tried first"
@@ -110,7 +111,7 @@ def test_without_a_known_window_there_is_no_notice():
 
 @pytest.fixture
 def chat(runtime) -> ChatState:
-    return ChatState(Conversation(SessionRequest(profile="narrow")))  # 512 tokens
+    return ChatState(Conversation(SessionRequest(settings=read_settings("narrow"))))  # 512 tokens
 
 
 def ask(chat: ChatState, question: str) -> tuple[str, ...]:
@@ -140,8 +141,7 @@ def test_a_request_that_does_not_fit_after_others_suggests_compact(chat):
 
 
 def test_the_line_mode_prints_notices_after_the_numbers(runtime, monkeypatch):
-    monkeypatch.setattr("specchat.app.chat_state._profile_context_window", lambda _profile: 512)
-    ran = command(monkeypatch, "chat", stdin=b"count 236\ncount 3\n")
+    ran = command(monkeypatch, "chat", "-P", "narrow", stdin=b"count 236\ncount 3\n")
 
     assert 0 == ran.code
     assert 1 == ran.err.count("the context is 93% full; /compact")

@@ -10,6 +10,7 @@ from specchat.app.chat_state import ChatState
 from specchat.app.part_reader import PART_PROMPT
 from specchat.app.summarize import DEFAULT_QUESTION
 from specchat.host.client import Conversation, SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.repl.loop import run_input_line
 
 LINE = "All work and no play makes Jack a dull boy.\n"
@@ -21,7 +22,7 @@ def chat(runtime, tmp_path, monkeypatch) -> ChatState:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a book.txt").write_text(LINE * 45)
     (tmp_path / "short.txt").write_text(LINE)
-    chat = ChatState(Conversation(SessionRequest(profile="narrow")))
+    chat = ChatState(Conversation(SessionRequest(settings=read_settings("narrow"))))
     run_input_line(chat, "write first")
     return chat
 
@@ -75,7 +76,7 @@ def test_nothing_of_the_reading_stays_in_the_list_of_conversations_or_among_the_
 
 
 def test_a_private_conversation_reads_long_files_as_well(runtime, chat, sent):
-    private = ChatState(Conversation(SessionRequest(profile="narrow", is_stored=False)))
+    private = ChatState(Conversation(SessionRequest(is_stored=False, settings=read_settings("narrow"))))
     run_input_line(private, '/summarize "a book.txt"')
 
     assert ["notes about all of a book.txt"] == sent[-1][1]

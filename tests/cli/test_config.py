@@ -274,7 +274,7 @@ def test_what_counts_more_than_the_profile_travels_and_nothing_else(monkeypatch,
 
     chosen = read_profile_layers(options(profile="edit", seed=5))
 
-    overrides = chosen.overrides()
+    overrides = chosen.settings().options
     [route] = overrides["routes"]
     assert route.pop("location").endswith(".specchat.toml:3")  # for errors of the engine
     assert {"limits.answer": 300, "sampling.seed": 5, "routes": [{"kind": "edit", "contains": ["x"]}]} == overrides
@@ -285,7 +285,7 @@ def test_the_folder_of_a_model_travels_by_its_whole_name(project):
     for name in ("config.json", "tokenizer.json"):
         write(project / "weights" / name, "{}")
 
-    overrides = read_profile_layers(options(target="weights", draft="org/name")).overrides()
+    overrides = read_profile_layers(options(target="weights", draft="org/name")).settings().options
 
     assert {"models.target": str(project / "weights"), "models.draft": "org/name"} == overrides
 
@@ -293,13 +293,13 @@ def test_the_folder_of_a_model_travels_by_its_whole_name(project):
 def test_the_environment_reaches_the_engine_process(monkeypatch):
     monkeypatch.setenv("SPECCHAT_LIMITS_ANSWER", "300")
 
-    assert {"limits.answer": 300} == session_request(options()).overrides
+    assert {"limits.answer": 300} == session_request(options()).settings.options
 
 
 def test_a_list_in_the_environment_has_commas(monkeypatch):
     monkeypatch.setenv("SPECCHAT_MODELS_HEADS", "org/eagle3,org/medusa")
 
-    assert {"models.heads": ("org/eagle3", "org/medusa")} == session_request(options()).overrides
+    assert {"models.heads": ("org/eagle3", "org/medusa")} == session_request(options()).settings.options
 
 
 def test_who_can_guess_is_said_by_the_help(capsys):

@@ -149,12 +149,12 @@ def test_chats_are_listed_before_questions_with_model_folder_and_length(monkeypa
     home = str(Path.home())
     chat = Thread("aaaa", "cats", folder=f"{home}/work")
     with closing(HistoryWriter(history_path())) as history:
-        history.store_profile("aaaa", {"models": {"target": "HuggingFaceTB/SmolLM2-135M"}})
+        history.store_settings("aaaa", {"profile": {"models": {"target": "HuggingFaceTB/SmolLM2-135M"}}})
         for turn, parent in (("1", None), ("2", "1")):
             history.start_turn(chat, turn, parent, {"text": "why"})
         history.start_turn(Thread("bbbb", "dogs", kind="ask", folder="/elsewhere"), "3", None, {"text": "why"})
-        settings = {"models.target": "/models/tiny.gguf"}
-        history.start_turn(Thread("cccc", "birds", settings=settings), "4", None, {"text": "why"})
+        history.store_settings("cccc", {"profile": {"models": {"target": "/models/tiny.gguf"}}})
+        history.start_turn(Thread("cccc", "birds"), "4", None, {"text": "why"})
         history.start_turn(Thread("dddd", "an edit", kind="edit"), "5", None, {"text": "why"})
 
     listed = command(monkeypatch, "sessions", "list").out.decode().splitlines()

@@ -43,8 +43,8 @@ def test_a_private_conversation_is_not_stored_and_recalls_nothing(opened, argume
     run([*arguments, "--private"])
 
     usual, private = opened
-    assert (usual.is_stored, usual.overrides.get("speculation.recall")) == (True, None)
-    assert (private.is_stored, private.overrides["speculation.recall"]) == (False, False)
+    assert (usual.is_stored, usual.settings.profile.speculation.recall) == (True, True)
+    assert (private.is_stored, private.settings.profile.speculation.recall) == (False, False)
 
 
 def test_a_stored_conversation_cannot_be_continued_in_private(opened, capsys):
@@ -57,7 +57,7 @@ def test_the_demo_recalls_nothing(opened):
     run(["demo", "--target", "embedded"])
 
     [request] = opened
-    assert (request.is_stored, request.overrides["speculation.recall"]) == (False, False)
+    assert (request.is_stored, request.settings.profile.speculation.recall) == (False, False)
 
 
 def test_questions_of_a_private_chat_are_not_written_to_the_prompt_history(opened, monkeypatch):

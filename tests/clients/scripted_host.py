@@ -19,7 +19,8 @@ from specchat.chat.request import Request
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.host_process import HostComponents, run_host
 from specchat.host.spawn import configuration_hash
-from tests.host.fake import LIBRARY, PATIENCE, FakeCompleter, FakeEngine, FakeProfile, FakeSession, FakeTurn
+from specchat.profile import Profile
+from tests.host.fake import LIBRARY, PATIENCE, FakeCompleter, FakeEngine, FakeSession, FakeTurn, name_of
 
 
 class ScriptedSession(FakeSession):
@@ -41,15 +42,15 @@ class ScriptedEngine(FakeEngine):
         super().__init__()
         self._script = script
 
-    def create_session(self, turns: Sequence[FakeTurn], profile: FakeProfile) -> FakeSession:
+    def create_session(self, turns: Sequence[FakeTurn], profile: Profile) -> FakeSession:
         return ScriptedSession(turns, self._script)
 
 
 def scripted_parts(script: Sequence[Any]) -> HostComponents:
-    def load(_profile: str, _progress: Callable[[Event], None], _cancelled: Flag) -> FakeEngine:
+    def load(_profile: Profile, _progress: Callable[[Event], None], _cancelled: Flag) -> FakeEngine:
         return ScriptedEngine(script)
 
-    return HostComponents(LIBRARY, EngineLoader(load, str, FakeCompleter), configuration_hash, PATIENCE)
+    return HostComponents(LIBRARY, EngineLoader(load, name_of, FakeCompleter), configuration_hash, PATIENCE)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import EDIT_TASK, Attachment, Request
 from specchat.errors import SpecchatError
 from specchat.host.client import Conversation, SessionRequest
+from specchat.profile.settings import read_settings
 
 CLIENTS = {"chat": 3, "edit": 2, "completion": 3}
 TYPING_SECONDS = (0.3, 1.5)  # the pause of an editor's user before the next completion
@@ -64,7 +65,7 @@ class LoadResult:
 
 def run_load(seconds: float, seed: int, overrides: dict[str, object]) -> LoadResult:
     """Load the models, and let all clients work for so long; each ends its last request."""
-    with Conversation(SessionRequest(overrides=overrides)) as first:
+    with Conversation(SessionRequest(settings=read_settings("chat", overrides))) as first:
         for _event in first.ask(Request("what is 3 + 4?", max_tokens=4)):
             pass
     clients = [Client(kind) for kind, count in CLIENTS.items() for _ in range(count)]
@@ -86,7 +87,7 @@ def _work(client: Client, deadline: float, dice: random.Random, overrides: dict[
     one_request: Callable[[Client, Conversation, random.Random], None]
     one_request = {"chat": _chat, "edit": _edit, "completion": _complete}[client.kind]
     try:
-        with Conversation(SessionRequest(kind=client.kind, overrides=overrides)) as talk:
+        with Conversation(SessionRequest(kind=client.kind, settings=read_settings("chat", overrides))) as talk:
             while time.monotonic() < deadline:
                 started_at = time.monotonic()
                 one_request(client, talk, dice)

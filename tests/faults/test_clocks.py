@@ -12,6 +12,7 @@ import pytest
 import specchat
 from specchat.chat.events import Finished, TextDelta
 from specchat.chat.request import Request
+from specchat.cli.session_options import last_session_id
 from specchat.edit import undo_store
 from specchat.host import spawn
 from specchat.host.client import Conversation, SessionRequest
@@ -96,7 +97,7 @@ def test_the_last_conversation_is_the_last_one_used_after_the_clock_was_set_back
     clock.set(-3)
     list(newer.ask(Request("count 3")))
 
-    assert Conversation(SessionRequest(continues_last=True)).turns()[-1].request["text"] == "count 3"
+    assert Conversation(SessionRequest(last_session_id())).turns()[-1].request["text"] == "count 3"
     assert [row["id"] for row in talk_list(newer)] == [newer.session_id, older.session_id]
 
 

@@ -14,6 +14,7 @@ from specchat.host import spawn
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import HOST_COMMAND, history_path
 from specchat.profile import Profile
+from specchat.profile.settings import read_settings
 from tests.fleet.pages import VLLM
 from tests.fleet.serving import MODEL, serving
 from tests.host.conftest import runtime  # noqa: F401 - a fixture
@@ -22,7 +23,8 @@ REAL_HOST = HOST_COMMAND
 
 
 def wish(url: str) -> SessionRequest:
-    return SessionRequest(overrides={"models.backend": "vllm", "models.url": url, "models.target": MODEL})
+    options = {"models.backend": "vllm", "models.url": url, "models.target": MODEL}
+    return SessionRequest(settings=read_settings("chat", options))
 
 
 @pytest.mark.full

@@ -17,6 +17,7 @@ import pytest
 from specchat.errors import SpecchatError
 from specchat.host import client, spawn
 from specchat.host.host_lock import running_host
+from tests.host.fake import write_odd_profiles
 
 FAKE_HOST = (sys.executable, "-m", "tests.host.fake_host")
 
@@ -32,6 +33,7 @@ def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="spec-"))
     patch.setenv("SPECCHAT_RUNTIME", str(folder))
     patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
+    write_odd_profiles()
     connections: list[client.HostConnection] = []
 
     class RecordedConnection(client.HostConnection):

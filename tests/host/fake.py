@@ -7,6 +7,7 @@
 "call f {"x": 1} & g {}"
                  some text, and then these calls of tools, each in three pieces
 "recall"         the earlier turns, each question and its answer
+"settings a.b"   the values of these keys of the profile, as JSON
 "big 3000000"    this many characters, quickly
 "read"           a prefill that lasts until it is cancelled
 "crash" "fail"   an unexpected exception, an error of specchat
@@ -21,11 +22,12 @@ A request that forces a tool gets a call of it, and one with results and without
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
@@ -53,15 +55,16 @@ from specchat.chat.events import (
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL, ToolResult
-from specchat.errors import ContextError, ModelError, ProfileError
+from specchat.errors import ContextError, ModelError
 from specchat.history.history_reader import StoredTurn
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.host_process import HostComponents
 from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.server import HostTimeouts
 from specchat.host.spawn import configuration_hash
-from specchat.paths import KV_FILE_ENDING, kv_folder
+from specchat.paths import KV_FILE_ENDING, configuration_folder, kv_folder
 from specchat.profile import Profile
+from specchat.profile.settings import Settings
 from specchat.text.detokenize import StopStrings
 
 PAUSE_SECONDS = 0.005
@@ -92,7 +95,7 @@ class FakeSession:
     def __init__(self, turns: Sequence[FakeTurn] = ()) -> None:
         self.turns = list(turns)
         self.fails_in_set_load = False
-        self.profile_seed: int | None = None
+        self.profile = Profile()
         self.script: list[str] = []  # the answers that are left
         self.kv_name = ""
         self.repeats = False  # in the answer of now
@@ -114,7 +117,8 @@ class FakeSession:
             (kv_folder() / f"{self.kv_name}.fake{KV_FILE_ENDING}").touch()
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
-        seed = next((each for each in (request.seed, self.profile_seed) if each is not None), secrets.randbits(31))
+        seeds = (request.seed, self.profile.sampling.seed)
+        seed = next((each for each in seeds if each is not None), secrets.randbits(31))
         yield Routed(request.variant or "lookup", 4, "because it is a fake", seed)
         turn = FakeTurn(request.text, "", seed, tool_results=request.tool_results)
         totals, said, calls = Totals(prompt_tokens=3), list[str](), list[str]()
@@ -182,6 +186,9 @@ class FakeSession:
             yield from self._call([f"{name} {{}}"])
         elif request.tool_results and not request.text:
             yield from self._step(_results(request))
+        elif verb == "settings":
+            keys = [key.split(".") for key in rest.split()]
+            yield from self._step(json.dumps([getattr(getattr(self.profile, table), key) for table, key in keys]))
         elif verb == "think":
             yield from self._think(int(rest))
         else:
@@ -308,13 +315,13 @@ class FakeEngine:
     variants = frozenset({"auto", "plain", "lookup", "suffix"})
 
     def __init__(self, profile: str = "") -> None:
-        self.fills_gaps = str(profile) != "no gaps"
+        self.fills_gaps = profile != "no gaps"
 
-    def create_session(self, turns: Sequence[FakeTurn], profile: FakeProfile) -> FakeSession:
-        if str(profile) == "sessionless":
+    def create_session(self, turns: Sequence[FakeTurn], profile: Profile) -> FakeSession:
+        if profile.name == "sessionless":
             raise RuntimeError("no room")
         session = FakeSession(turns)
-        session.profile_seed = profile.settings.get("sampling.seed")
+        session.profile = profile
         return session
 
     def memory_bytes(self) -> dict[str, int]:
@@ -327,51 +334,35 @@ class FakeEngine:
         pass
 
 
-class FakeProfile(str):
-    """The name of a profile, with its overrides."""
-
-    __slots__ = ("settings",)
-    settings: dict[str, Any]
-
-    def __eq__(self, other: object) -> bool:
-        return str.__eq__(self, other) and getattr(other, "settings", {}) == self.settings
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = str.__hash__
+ODD_PROFILES = (
+    "another", "broken", "endless", "late", "narrow", "no descriptors", "no gaps", "numbers", "sessionless", "stuck",
+)  # fmt: skip
 
 
-def fake_profile(name: str, settings: dict[str, Any]) -> FakeProfile:
-    if name.startswith("unknown"):
-        raise ProfileError(f"unknown profile {name!r}")
-    Profile().override({key: value for key, value in settings.items() if "." in key})  # refuses what is not valid
-    profile = FakeProfile(name)
-    profile.settings = {key: value for key, value in settings.items() if value is not None}
-    return profile
+def write_odd_profiles() -> None:
+    """Profiles whose names tell the fake engine what to do."""
+    folder = configuration_folder() / "profiles"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ODD_PROFILES:
+        (folder / f"{name}.toml").touch()
 
 
-def fake_values(profile: FakeProfile) -> dict[str, Any]:
-    """The values of the default profile with the overrides, as tables of keys."""
-    return asdict(Profile().override({key: value for key, value in profile.settings.items() if "." in key}))
+def name_of(profile: Profile) -> str:
+    return profile.name
 
 
-def fake_target(profile: FakeProfile) -> str:
-    return str(profile.settings.get("models.target", ""))
-
-
-def fake_load(profile: str, progress: Callable[[Event], None], cancelled: Flag) -> FakeEngine:
-    if str(profile) == "broken":
+def fake_load(profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> FakeEngine:
+    if profile.name == "broken":
         raise ModelError("no such model")
     print("noise")
     os.write(1, b"more noise\n")
     step = 0
-    while str(profile) == "stuck":
+    while profile.name == "stuck":
         time.sleep(PAUSE_SECONDS)
-    while str(profile) == "endless" and not cancelled.wait(PAUSE_SECONDS):
+    while profile.name == "endless" and not cancelled.wait(PAUSE_SECONDS):
         progress(LoadingProgress("target", step := step + 1, 0))
     progress(LoadingProgress("target", 1, 1))
-    return FakeEngine(profile)
+    return FakeEngine(profile.name)
 
 
 def restore(stored: StoredTurn) -> FakeTurn | None:
@@ -385,18 +376,16 @@ def restore(stored: StoredTurn) -> FakeTurn | None:
 PATIENCE = HostTimeouts()
 
 
-def fake_context_window(profile: str) -> int:
-    if str(profile) == "no descriptors":
+def fake_context_window(profile: Profile) -> int:
+    if profile.name == "no descriptors":
         import resource
 
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) - 1,) * 2)
-    return {"narrow": 512, "numbers": numpy.int64(1)}.get(str(profile), 0)
+    return {"narrow": 512, "numbers": numpy.int64(1)}.get(profile.name, 0)
 
 
-LIBRARY = SessionCallbacks(
-    fake_profile, restore, fake_values, context_window=fake_context_window, target_name=fake_target
-)
+LIBRARY = SessionCallbacks(Settings.from_json, restore, fake_context_window)
 
 
 def fake_parts(patience: HostTimeouts = PATIENCE) -> HostComponents:
-    return HostComponents(LIBRARY, EngineLoader(fake_load, str, FakeCompleter), configuration_hash, patience)
+    return HostComponents(LIBRARY, EngineLoader(fake_load, name_of, FakeCompleter), configuration_hash, patience)

@@ -13,17 +13,21 @@ from specchat.errors import ContextError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.wiring import default_components
 from specchat.profile import load_profile
+from specchat.profile.settings import read_settings
 from specchat.weights.context_window import trained_context_window
 
 
 def test_a_conversation_knows_its_context_window_when_it_opens(runtime):
-    with Conversation(SessionRequest(profile="narrow")) as narrow, Conversation(SessionRequest()) as unknown:
+    with (
+        Conversation(SessionRequest(settings=read_settings("narrow"))) as narrow,
+        Conversation(SessionRequest()) as unknown,
+    ):
         assert (512, 0) == (narrow.context_window, unknown.context_window)
         assert 512 == context_window({}, narrow)
 
 
 def test_a_question_that_cannot_fit_is_neither_queued_nor_stored(runtime):
-    with Conversation(SessionRequest(profile="narrow")) as narrow:
+    with Conversation(SessionRequest(settings=read_settings("narrow"))) as narrow:
         [failed] = narrow.ask(Request("x" * 100_000))
 
         assert failed.exit_code == ContextError.exit_code

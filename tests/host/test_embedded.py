@@ -13,6 +13,7 @@ from specchat.host import spawn
 from specchat.host.client import Conversation, SessionRequest
 from specchat.loading.load_engine import load_engine
 from specchat.profile import load_profile
+from specchat.profile.settings import read_settings
 from tests.front import command
 from tests.host.conftest import kill_host
 
@@ -37,7 +38,7 @@ def test_the_same_text_in_process_through_the_host_and_as_json_lines(real_host, 
     with load_engine(load_profile("chat").override(OVERRIDES)).create_session() as session:
         local = text_of(list(session.ask(QUESTION)))
 
-    hosted = list(Conversation(SessionRequest(overrides=OVERRIDES)).ask(QUESTION))
+    hosted = list(Conversation(SessionRequest(settings=read_settings("chat", OVERRIDES))).ask(QUESTION))
     arguments = ["--draft", "", "--max-tokens", "24", "--temperature", "1", "--seed", "11"]
     ran = command(monkeypatch, "script", "-p", QUESTION.text, "--json", *arguments)
 
@@ -49,7 +50,7 @@ def test_the_same_text_in_process_through_the_host_and_as_json_lines(real_host, 
 
 @pytest.mark.full
 def test_a_conversation_goes_on_token_by_token_after_its_host_was_killed(real_host):
-    talk = Conversation(SessionRequest(overrides={**OVERRIDES, "sampling.seed": 3}))
+    talk = Conversation(SessionRequest(settings=read_settings("chat", {**OVERRIDES, "sampling.seed": 3})))
     list(talk.ask(QUESTION))
     untouched = list(talk.ask(Request("And now?")))
     talk.rewind()
@@ -68,4 +69,4 @@ def test_a_profile_that_makes_no_sense_is_refused_by_its_name(real_host, tmp_pat
     profile.write_text("[models]\ntraget = 'x'\n")
 
     with pytest.raises(Exception, match=r"mine\.toml.*did you mean 'target'"):
-        Conversation(SessionRequest(profile=str(profile)))
+        Conversation(SessionRequest((profile), settings=read_settings(str)))

@@ -13,6 +13,7 @@ from specchat.errors import HostError, UsageError
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.host.protocol import request_to_json
+from specchat.profile.settings import read_settings
 from tests.host.test_host import ask, text_of
 
 pytestmark = pytest.mark.usefixtures("runtime")
@@ -96,7 +97,7 @@ def test_after_the_death_of_the_engine_thread_the_same_host_answers_again(fault)
 
 def test_a_response_that_cannot_be_encoded_is_an_error_response(runtime):
     line = connect("test")
-    params = {"profile": "numbers"}
+    params = {"settings": read_settings("numbers").to_json()}
 
     with pytest.raises(HostError, match="open_session failed"):
         line.call("open_session", params)
@@ -106,10 +107,10 @@ def test_a_response_that_cannot_be_encoded_is_an_error_response(runtime):
 def test_a_statement_that_the_database_cannot_store_does_not_hold_up_the_others(tmp_path):
     history = HistoryWriter(tmp_path / "history.db")
     history._add_statement("UPDATE turns SET partial = ?", object())
-    history._add_statement("INSERT INTO profiles VALUES ('x', '{\"a\": 1}')")
+    history._add_statement("INSERT INTO settings VALUES ('x', '{\"a\": 1}')")
 
     assert history.flush()
-    assert history.stored_profile("x") == {"a": 1}
+    assert history.settings("x") == {"a": 1}
     history.close()
 
 
@@ -126,7 +127,7 @@ def test_no_descriptor_is_left_after_faults(runtime):
 
 def test_the_host_refuses_another_client_when_it_has_no_descriptors_left(monkeypatch):
     talk = Conversation(SessionRequest())
-    talk.call("open_session", {"profile": "no descriptors"})
+    talk.call("open_session", {"settings": read_settings("no descriptors").to_json()})
 
     with pytest.raises(HostError, match="too many open files"):
         connect("another")

@@ -16,8 +16,8 @@ from specchat.history.history_reader import HistoryReader, StoredAnswer
 from specchat.history.history_schema import MIGRATIONS, schema_version
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.protocol import request_from_json, request_to_json, totals_from_json
-from specchat.host.wiring import default_components
 from specchat.profile import Profile
+from specchat.profile.settings import Settings
 
 ROWS = Path(__file__).with_name("history_schema_3.sql").read_text(encoding="utf-8")
 ANSWER = StoredAnswer("Paris.", (4, 5), b"\x00\x01", ("lookup", "target"), "lookup", 2**64 - 1, (1, 2, 3), "<user>é")
@@ -106,9 +106,9 @@ def test_a_writer_migrates_the_file_and_closes_its_interrupted_turn(path: Path):
 
 def test_a_stored_profile_is_a_profile_again(path: Path):
     with closing(HistoryWriter(path)) as history:
-        stored = history.stored_profile("t1")
+        stored = history.settings("t1")
 
-    profile = default_components().session_callbacks.profile_from_json(stored, {})
+    profile = Settings.from_json(stored).profile
 
     assert profile.speculation.acceptance_test == "rejection_sampling"
     assert (profile.models.backend, profile.models.embedding_device) == ("builtin", "cpu")

@@ -10,8 +10,10 @@ import pytest
 
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, PrefillProgress, Routed, StepDone, TextDelta
 from specchat.chat.request import Request
+from specchat.cli.session_options import last_session_id
 from specchat.errors import HostError, ProfileError, UsageError
 from specchat.host.client import Conversation, SessionRequest, connect
+from specchat.profile.settings import read_settings
 from tests.host.fake import FakeSession
 
 pytestmark = pytest.mark.usefixtures("runtime")
@@ -80,7 +82,7 @@ def test_the_last_conversation_of_this_folder_is_found(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     ask(elsewhere := Conversation(), "two")
 
-    assert elsewhere.session_id == Conversation(SessionRequest(continues_last=True)).session_id
+    assert elsewhere.session_id == Conversation(SessionRequest(last_session_id())).session_id
 
 
 def test_two_clients_are_answered_at_once():
@@ -132,7 +134,7 @@ def test_a_cancelled_turn_ends_within_a_step_and_keeps_its_text(verb):
 
 
 def test_a_turn_is_cancelled_while_its_model_loads():
-    talk, cancelled = Conversation(SessionRequest(profile="endless")), Flag()
+    talk, cancelled = Conversation(SessionRequest(settings=read_settings("endless"))), Flag()
     events = []
     for event in talk.ask(Request("count 2"), cancelled):
         events.append(event)
@@ -178,22 +180,22 @@ def test_a_failed_turn_has_its_reason_and_the_next_one_works(question, message, 
 
 
 def test_an_engine_without_a_session_fails_the_turn_and_survives():
-    talk = Conversation(SessionRequest(profile="sessionless"))
+    talk = Conversation(SessionRequest(settings=read_settings("sessionless")))
 
     assert "RuntimeError: no room" in ask(talk, "hello")[-1].message
-    talk.call("set_profile", {"profile": "chat"})
+    talk.use(read_settings())
     assert "stop" == ask(talk, "hello")[-1].finish_reason
 
 
 def test_a_model_that_cannot_be_loaded_fails_the_turn():
-    talk = Conversation(SessionRequest(profile="broken"))
+    talk = Conversation(SessionRequest(settings=read_settings("broken")))
 
     assert Failed("no such model", 7) == ask(talk, "hello")[-1]
 
 
 def test_errors_of_the_host_keep_their_class():
     with pytest.raises(ProfileError, match="unknown profile"):
-        Conversation(SessionRequest(profile="unknown"))
+        Conversation(SessionRequest(settings=read_settings("unknown")))
     with pytest.raises(UsageError, match="no session"):
         Conversation(SessionRequest(session_id="nothing"))
 

@@ -16,6 +16,7 @@ import pytest
 
 from specchat.chat.events import Finished
 from specchat.chat.request import Request
+from specchat.cli.session_options import last_session_id
 from specchat.history.history_reader import HistoryReader
 from specchat.host.client import Conversation, SessionRequest, connect
 from tests.host.conftest import FAKE_HOST, kill_host
@@ -72,7 +73,7 @@ def kill_after(words: int, victims: str, more_seconds: float = 0.0) -> tuple[str
 
 def look_at_history() -> str:
     """The answer in the history after the kill; the database must be intact."""
-    talk = Conversation(SessionRequest(continues_last=True))
+    talk = Conversation(SessionRequest(last_session_id()))
     while talk.call("stats")["live_turns"]:
         time.sleep(0.01)
     path = Path(talk._connection.host_info["history_path"])

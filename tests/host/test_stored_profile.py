@@ -1,4 +1,4 @@
-"""A conversation keeps its profile, even if the profile file has changed."""
+"""A conversation keeps its settings, even if the file of its profile has changed."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from specchat.history.history_reader import Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.open_sessions import LiveTurn, OpenSessions
 from specchat.host.wiring import default_components
+from specchat.profile.settings import read_settings
 
 
 class Queue:
@@ -47,16 +48,16 @@ def another_day(tmp_path):
         history.close()
 
 
-def asked(sessions: OpenSessions, **overrides) -> str:
-    session = sessions.load_thread(Thread("a1", "", profile="mine", settings=overrides))
+def asked(sessions: OpenSessions, **options) -> str:
+    session = sessions.load_thread(Thread("a1", ""), read_settings("mine", options))
     sessions.queue_turn(session, "t1", Request("why"), LiveTurn(None, 1))
     return session.thread.id
 
 
-def test_a_changed_profile_file_does_not_change_a_conversation(own_profile, another_day):
+def test_a_changed_or_removed_profile_file_does_not_change_a_conversation(own_profile, another_day):
     first = another_day()
     id = asked(first, **{"limits.answer": 99})
-    own_profile.write_text("[sampling]\ntemperature = 2.0\n")
+    own_profile.unlink()
 
     later = another_day()
     session = later.find(id)
@@ -68,20 +69,18 @@ def test_a_changed_profile_file_does_not_change_a_conversation(own_profile, anot
     )
 
 
-def test_new_overrides_apply_and_a_named_profile_is_loaded_again(own_profile, another_day):
+def test_only_what_is_changed_changes_and_a_named_profile_is_read_again(own_profile, another_day):
     id = asked(another_day())
     own_profile.write_text("[sampling]\ntemperature = 2.0\n")
-    later = another_day()
-    session = later.find(id)
+    settings = another_day().find(id).settings
 
-    later.configure(session, None, {"sampling.top_k": 7})
-    assert (0.5, 7) == (session.profile.sampling.temperature, session.profile.sampling.top_k)
-
-    later.configure(session, "mine", {})
-    assert 2.0 == session.profile.sampling.temperature
+    changed = settings.changed({"sampling.top_k": 7})
+    assert (0.5, 7) == (changed.profile.sampling.temperature, changed.profile.sampling.top_k)
+    assert settings == changed.changed({"sampling.top_k": None})
+    assert 2.0 == changed.with_profile("mine").profile.sampling.temperature
 
 
-def test_a_fork_has_the_profile_of_its_source(own_profile, another_day):
+def test_a_fork_has_the_settings_of_its_source(own_profile, another_day):
     sessions = another_day()
     id = asked(sessions)
     own_profile.write_text("[sampling]\ntemperature = 2.0\n")
@@ -89,10 +88,10 @@ def test_a_fork_has_the_profile_of_its_source(own_profile, another_day):
     assert 0.5 == sessions.fork(sessions.thread(id), None).profile.sampling.temperature
 
 
-def test_a_stored_profile_with_unknown_keys_is_loaded_from_its_file(own_profile, another_day):
+def test_settings_with_unknown_keys_are_read_from_the_file_of_the_profile(own_profile, another_day):
     sessions = another_day()
     id = asked(sessions)
-    sessions.history.store_profile(id, {"name": "mine", "sampling": {"colour": 1}})
+    sessions.history.store_settings(id, {"profile": {"sampling": {"colour": 1}}, "changes": {"sampling.top_k": 3}})
     sessions.history.flush()
 
-    assert 0.5 == another_day().find(id).profile.sampling.temperature
+    assert (0.5, 3) == ((found := another_day().find(id)).profile.sampling.temperature, found.profile.sampling.top_k)

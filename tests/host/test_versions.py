@@ -159,6 +159,7 @@ def test_a_file_of_the_schema_before_has_its_versions_at_once(old_file, open_his
 def test_a_writer_brings_the_file_to_the_newest_schema_and_loses_nothing(old_file):
     with closing(HistoryWriter(old_file)) as history:
         assert "interrupted" == history.turns("d")[-1].state
-        assert {"name": "chat", "sampling": {"temperature": 0.5}} == history.stored_profile("t1")
+        stored = {"name": "chat", "sampling": {"temperature": 0.5}}
+        assert {"name": "chat", "changes": {"sampling.temperature": 0.5}, "profile": stored} == history.settings("t1")
     with closing(sqlite3.connect(old_file)) as database:
         assert schema_version(database) == len(MIGRATIONS)

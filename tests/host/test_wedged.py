@@ -19,6 +19,7 @@ from specchat.chat.request import Request
 from specchat.errors import HostError
 from specchat.host import client, host_lock, silence, spawn
 from specchat.host.client import Conversation, SessionRequest, connect
+from specchat.profile.settings import read_settings
 from tests.front import command
 from tests.host.conftest import FAKE_HOST
 from tests.host.test_spawn import is_alive, until
@@ -128,7 +129,7 @@ def test_a_lock_that_another_process_keeps_is_an_error_that_names_it(tmp_path):
     ],
 )
 def test_who_waits_hears_why_and_what_ends_it(profile, question, reason):
-    talk = Conversation(SessionRequest(profile=profile))
+    talk = Conversation(SessionRequest(settings=read_settings(profile)))
     notice = next(event for event in talk.ask(Request(question)) if isinstance(event, Notice))
 
     assert notice.text.startswith(reason)

@@ -19,7 +19,7 @@ from tests.faults.generated import damaged
 
 METHODS = [
     "hello", "open_session", "unsubscribe", "fork", "list_sessions", "rename", "delete", "restore", "subscribe",
-    "cancel", "rewind", "recover_answer", "set_profile", "explain_routing",
+    "cancel", "rewind", "recover_answer", "set_settings", "explain_routing",
     "stats", "unload", "ask", "sing", "", None, 7,
 ]  # fmt: skip
 VALUES = [
@@ -47,8 +47,7 @@ NAMES = [
     "from_sequence_number",
     "count",
     "name",
-    "profile",
-    "overrides",
+    "settings",
     "search",
     "folder",
     "kind",

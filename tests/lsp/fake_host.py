@@ -22,7 +22,8 @@ from specchat.chat.fim_request import FimRequest
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.host_process import HostComponents, run_host
 from specchat.host.spawn import runtime_folder
-from tests.host.fake import LIBRARY, fake_load
+from specchat.profile import Profile
+from tests.host.fake import LIBRARY, fake_load, name_of
 
 PAUSE_SECONDS = 0.005
 
@@ -56,13 +57,13 @@ def note(text: str) -> None:
         file.write(text + "\n")
 
 
-def slow_load(profile: str, progress: Any, cancelled: Flag) -> Any:
+def slow_load(profile: Profile, progress: Any, cancelled: Flag) -> Any:
     """A profile `late` takes a moment."""
-    if profile == "late":
+    if profile.name == "late":
         time.sleep(0.6)
     return fake_load(profile, progress, cancelled)
 
 
 if __name__ == "__main__":
-    loader = EngineLoader(slow_load, lambda profile: profile, lambda _engine: FakeCompleter())
+    loader = EngineLoader(slow_load, name_of, lambda _engine: FakeCompleter())
     sys.exit(run_host(HostComponents(LIBRARY, loader, lambda: "fake"), sys.argv[1:]))

@@ -12,6 +12,7 @@ import pytest
 from specchat.chat.events import PrefillProgress
 from specchat.host import client, spawn
 from specchat.host.client import Conversation, SessionRequest
+from specchat.profile.settings import read_settings
 from tests.lsp.driver import at
 
 INLINE = "textDocument/inlineCompletion"
@@ -215,7 +216,7 @@ def answer_in_progress(fresh_world, monkeypatch):
     with ExitStack() as open_now:
 
         def start():
-            talk, cancelled = open_now.enter_context(Conversation(SessionRequest(profile="chat"))), Flag()
+            talk, cancelled = open_now.enter_context(Conversation(SessionRequest(settings=read_settings()))), Flag()
             events = talk.ask("read", cancelled)
             while not isinstance(next(events), PrefillProgress):
                 pass

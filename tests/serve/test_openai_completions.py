@@ -11,6 +11,7 @@ import pytest
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.serve.api_errors import RequestError
 from specchat.serve.authorization import AccessPolicy
 from specchat.serve.openai_completions import DEFAULT_MAX_TOKENS, translate_completion
@@ -82,7 +83,7 @@ def test_a_limit_and_a_stop_text_end_it(served):
 
 
 def test_a_model_without_fim_tokens_refuses_a_suffix_and_continues_a_prompt(runtime):
-    with Served(ServeConfig((MODEL,), SessionRequest(profile="no gaps"), AccessPolicy())) as served:
+    with Served(ServeConfig((MODEL,), SessionRequest(settings=read_settings("no gaps")), AccessPolicy())) as served:
         for _ in range(2):
             with pytest.raises(openai.BadRequestError, match="no fill-in-the-middle tokens"):
                 complete(served, "before", suffix="after")
@@ -94,13 +95,13 @@ def test_a_model_without_fim_tokens_refuses_a_suffix_and_continues_a_prompt(runt
 def test_a_completion_waits_for_the_models(runtime, host):
     host.call("unload")
 
-    with Served(ServeConfig((MODEL,), SessionRequest(profile="another"), AccessPolicy())) as served:
+    with Served(ServeConfig((MODEL,), SessionRequest(settings=read_settings("another")), AccessPolicy())) as served:
         assert "BEFORE " == complete(served, "before").choices[0].text
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error(runtime):
     with (
-        Served(ServeConfig((MODEL,), SessionRequest(profile="broken"), AccessPolicy())) as served,
+        Served(ServeConfig((MODEL,), SessionRequest(settings=read_settings("broken")), AccessPolicy())) as served,
         pytest.raises(openai.InternalServerError, match="no such model"),
     ):
         complete(served, "before")

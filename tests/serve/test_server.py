@@ -19,6 +19,7 @@ from specchat.fleet.server_probe import probe_server
 from specchat.history.history_reader import HistoryReader
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
+from specchat.profile.settings import read_settings
 from specchat.serve.authorization import AccessPolicy
 from specchat.serve.server import ServeConfig
 from tests.host.conftest import kill_host
@@ -262,14 +263,14 @@ def test_fleet_can_probe_it(served):
     [("broken", openai.InternalServerError, "no such model"), ("unknown", openai.BadRequestError, "unknown profile")],
 )
 def test_a_model_that_cannot_be_loaded_is_an_error_for_every_request(runtime, profile, error, words):
-    with Served(ServeConfig((MODEL,), SessionRequest(profile=profile), AccessPolicy())) as served:
+    with Served(ServeConfig((MODEL,), SessionRequest(settings=read_settings(profile)), AccessPolicy())) as served:
         for _ in range(2):
             with pytest.raises(error, match=words):
                 ask(served, user("hello"))
 
 
 def test_a_client_that_disconnects_while_a_model_loads_cancels_its_answer(runtime, host):
-    with Served(ServeConfig((MODEL,), SessionRequest(profile="endless"), AccessPolicy())) as served:
+    with Served(ServeConfig((MODEL,), SessionRequest(settings=read_settings("endless")), AccessPolicy())) as served:
         with asking(served, messages=[user("hello")]):
             until(lambda: "loading the target model" in served.said)
 

@@ -16,12 +16,13 @@ from textual._wait import wait_for_idle
 from specchat.drawing.glyphs import UNICODE, Glyphs
 from specchat.host import spawn
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
 from tests.host.conftest import FAKE_HOST, kill_host, runtime  # noqa: F401 (a fixture)
 from tools.screen_driver import ScreenDriver
 
-CHAT = SessionRequest(profile="chat")
+CHAT = SessionRequest(settings=read_settings())
 IDLE_SECONDS = 0.2
 
 

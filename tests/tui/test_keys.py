@@ -6,6 +6,7 @@ import pytest
 from textual.events import Paste
 
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.tui.picker import Picker
 from specchat.tui.preferences import Preferences
 from specchat.tui.turn_widget import VersionSwitch, code_block_texts
@@ -529,4 +530,4 @@ def test_a_private_chat_keeps_versions_as_well(run_on_screen):
         await driver.press("shift+tab", "left")
         await driver.wait_for_text("<1/2>")
 
-    run_on_screen(scenario, session_request=SessionRequest(profile="chat", is_stored=False))
+    run_on_screen(scenario, session_request=SessionRequest(is_stored=False, settings=read_settings()))

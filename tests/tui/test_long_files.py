@@ -6,8 +6,9 @@ import pytest
 
 from specchat.app import part_reader
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 
-NARROW = SessionRequest(profile="narrow")  # 512 tokens
+NARROW = SessionRequest(settings=read_settings("narrow"))  # 512 tokens
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 from tests.tui.test_walk import REQUESTS
 from tools.draw_screens import DEMO_TEXTS, STARTER_REQUESTS, draw_demo, draw_walk
 from tools.screen_walk import CHAT
@@ -46,7 +47,7 @@ def test_one_command_draws_every_picture_of_the_readme(runtime, brief_idle_waits
         for name in re.findall(r"!\[[^\]]*\]\((?:docs/)?([\w-]+\.svg)\)", page.read_text(encoding="utf-8"))
     }
 
-    draw_walk(tmp_path, REQUESTS, SessionRequest(profile="chat"))
+    draw_walk(tmp_path, REQUESTS, SessionRequest(settings=read_settings()))
     draw_demo(tmp_path, [sys.executable, "-c", DEMO_OVER_THE_FAKE_HOST])
 
     assert named - DRAWN_BY_OTHER_TOOLS == {picture.name for picture in tmp_path.glob("*.svg")}

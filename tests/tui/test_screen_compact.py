@@ -6,6 +6,7 @@ import pytest
 
 from specchat.app import compact as compacting
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 
 
 def notes(driver) -> list[str]:
@@ -28,7 +29,7 @@ def test_a_nearly_full_conversation_continues_in_a_copy_that_begins_with_a_summa
         await driver.ask("write third")
         assert [0, 1] == [turn.position for turn in driver.turns]
 
-    run_on_screen(scenario, session_request=SessionRequest(profile="narrow"))
+    run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("narrow")))
 
 
 @pytest.mark.full

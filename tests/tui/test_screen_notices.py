@@ -9,6 +9,7 @@ import pytest
 
 from specchat.chat.events import Event, StepDone
 from specchat.host.client import Conversation, SessionRequest
+from specchat.profile.settings import read_settings
 
 
 @pytest.fixture
@@ -70,4 +71,4 @@ def test_a_nearly_full_context_adds_one_note(run_on_screen):
             driver
         )
 
-    run_on_screen(scenario, session_request=SessionRequest(profile="narrow"))
+    run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("narrow")))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from specchat.chat.request import Request
+from specchat.cli.session_options import last_session_id
 from specchat.host.client import Conversation, SessionRequest
+from specchat.profile.settings import read_settings
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
 
 def store_conversation(*questions: str) -> str:
     """Store a conversation; returns its id."""
-    with Conversation(SessionRequest(profile="chat")) as conversation:
+    with Conversation(SessionRequest(settings=read_settings())) as conversation:
         for question in questions:
             list(conversation.ask(Request(question)))
         return conversation.session_id
@@ -40,7 +42,7 @@ def test_a_conversation_is_continued_from_the_list(run_on_screen):
 
 
 def test_single_questions_stand_below_the_chats_with_model_and_length(run_on_screen):
-    with Conversation(SessionRequest(profile="chat", kind="ask")) as conversation:
+    with Conversation(SessionRequest(kind="ask", settings=read_settings())) as conversation:
         list(conversation.ask(Request("count 2")))
     store_conversation("count 3", "count 4")
 
@@ -123,7 +125,7 @@ def test_the_last_conversation_is_continued_from_the_command_line(run_on_screen)
         assert ["count 3"] == [turn.question for turn in driver.turns]
         await driver.wait_for_text("stop: end")
 
-    run_on_screen(scenario, session_request=SessionRequest(continues_last=True))
+    run_on_screen(scenario, session_request=SessionRequest(last_session_id()))
 
 
 @pytest.mark.full

@@ -6,6 +6,7 @@ import os
 
 from specchat.chat.events import CommittedToken, Routed, StepDone
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.tui import conversation_presenter
 from specchat.tui.status_bar import StatusBar
 
@@ -32,7 +33,7 @@ def test_the_context_gauge_has_the_window_that_the_engine_reports(run_on_screen)
 
         await driver.wait_until(lambda: "/256" in driver.chat.query_one(StatusBar).line)
 
-    run_on_screen(scenario, session_request=SessionRequest(profile="narrow"))
+    run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("narrow")))
 
 
 def test_the_context_gauge_is_absent_while_the_window_is_unknown(run_on_screen):

@@ -13,6 +13,7 @@ from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.host import spawn
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.tui.picker import Picker
 from tests.host.conftest import kill_host
 
@@ -99,7 +100,7 @@ def test_loading_is_shown_and_can_be_stopped(run_on_screen):
         await driver.press("escape")
         await driver.wait_for_text("stopped, the partial answer is kept")
 
-    run_on_screen(scenario, session_request=SessionRequest(profile="endless"), is_ready=False)
+    run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("endless")), is_ready=False)
 
 
 def test_prefill_is_shown_and_can_be_stopped(run_on_screen):

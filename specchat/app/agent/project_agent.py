@@ -52,7 +52,7 @@ class ProjectAgent:
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event | AgentEvent]:
         """The events of the answer, and of the calls and answers that follow it."""
-        values = self.chat.conversation.profile_values()
+        values = self.chat.conversation.settings.values
         mode = self.mode or str(values.get("agent.mode", AGENT_OFF))
         values = {**values, "agent.mode": mode}
         system = str(values.get("prompt.system") or "")
@@ -86,7 +86,7 @@ class ProjectAgent:
         is_plan = values.get("agent.mode") == AGENT_PLAN
         self._consent.rules = Rules.parse(allow, values.get("agent.deny", ()), is_read_only=is_plan)
         self._consent.ask = self.ui.ask_consent
-        window = self.chat.context_window or DEFAULT_WINDOW_TOKENS
+        window = self.chat.conversation.window_tokens
         characters = min(max(window, MIN_RESULT_CHARACTERS), MAX_RESULT_CHARACTERS)
         limits = LoopLimits(int(values.get("agent.rounds", 25)), characters)
         own = self._own_tools(files, characters, float(values.get("agent.command_seconds", 120)))
@@ -108,4 +108,4 @@ class ProjectAgent:
 
     def _set_system(self, old: str, new: str) -> None:
         if new != old:
-            self.chat.conversation.configure({"prompt.system": new})
+            self.chat.conversation.change({"prompt.system": new})

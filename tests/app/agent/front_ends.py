@@ -20,6 +20,7 @@ from textual.widgets import Static
 from specchat.cli.sessions import open_history
 from specchat.drawing.glyphs import UNICODE
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.tui import picker
 from specchat.tui.approval import Approval
 from tests.acp.conftest import Served
@@ -78,7 +79,7 @@ def run_on_screen(task: Task, world: World) -> Ran:
     answered, talk = list[str](), list[str]()
 
     async def scenario() -> str:
-        request = SessionRequest(profile="chat", overrides={"agent.mode": "on"})
+        request = SessionRequest(settings=read_settings("chat", {"agent.mode": "on"}))
         async with running_screen(world.spare, (100, 30), request, UNICODE) as driver:
             await driver.wait_until(lambda: driver.chat.presenter.session_id and driver.chat.presenter.is_idle)
             await driver.submit(script_of(task))

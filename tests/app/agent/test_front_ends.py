@@ -11,6 +11,7 @@ import pytest
 from specchat.app.chat_state import ChatState
 from specchat.cli.main import run
 from specchat.host.client import Conversation, SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.repl import terminal_agent as terminal
 from specchat.repl.loop import run_input_line
 from tests.app.agent.scripted import REPOSITORY
@@ -46,7 +47,7 @@ def world(shared_host, project, monkeypatch):
 
 @pytest.fixture
 def chat(world):
-    with Conversation(SessionRequest(profile="chat")) as conversation:
+    with Conversation(SessionRequest(settings=read_settings())) as conversation:
         yield ChatState(conversation)
 
 
@@ -73,8 +74,8 @@ def asked(world, monkeypatch, capsys, *arguments: str):
 def test_the_line_mode_uses_no_tools_until_it_is_told_to(chat, capsys):
     run_input_line(chat, "count 2", terminal.terminal_agent(chat))
 
-    assert "off" == chat.conversation.profile_values()["agent.mode"]
-    assert "" == chat.conversation.profile_values()["prompt.system"]
+    assert "off" == chat.conversation.settings.values["agent.mode"]
+    assert "" == chat.conversation.settings.values["prompt.system"]
 
 
 def test_the_line_mode_asks_shows_the_diff_and_writes(chat, world, monkeypatch, capsys):
@@ -140,20 +141,20 @@ def test_plan_mode_only_reads(chat, world, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert "a plan\n" == out
     assert "no such tool" in err
-    assert "You only read now" in chat.conversation.profile_values()["prompt.system"]
+    assert "You only read now" in chat.conversation.settings.values["prompt.system"]
 
 
 def test_the_system_prompt_of_the_user_is_kept(chat, monkeypatch, capsys):
     agent = terminal.terminal_agent(chat)
     for line in ("/system Be brief.", "/agent on", "count 1", "count 1"):
         run_input_line(chat, line, agent)
-    system = chat.conversation.profile_values()["prompt.system"]
+    system = chat.conversation.settings.values["prompt.system"]
     run_input_line(chat, "/agent off", agent)
     run_input_line(chat, "count 1", agent)
 
     assert system.startswith("Be brief.\n\n# Tools\n")
     assert 1 == system.count("# Tools")
-    assert "Be brief." == chat.conversation.profile_values()["prompt.system"]
+    assert "Be brief." == chat.conversation.settings.values["prompt.system"]
 
 
 @pytest.mark.parametrize(("key", "is_read"), [("y\n", True), ("n\n", False)])
@@ -165,7 +166,7 @@ def test_the_instructions_of_a_project_are_read_once_accepted(chat, world, monke
         run_input_line(chat, "count 1", terminal.terminal_agent(chat))
 
     assert 1 == len(keyboard.questions)
-    assert is_read == ("Use tabs." in chat.conversation.profile_values()["prompt.system"])
+    assert is_read == ("Use tabs." in chat.conversation.settings.values["prompt.system"])
     said = "AGENTS.md is read: 10 characters" if is_read else "AGENTS.md is not read"
     assert [2, 1] == [capsys.readouterr().err.count(said), len(keyboard.questions)]
 

@@ -1,0 +1,182 @@
+"""The settings of a conversation: one frozen value, resolved here, stored with it and sent with each of its requests.
+
+The strongest first:
+
+    changes     what was changed in the conversation: `/temperature`, `/model`
+    options     what it began with: the options of the command, the environment, the project file; and options beside
+                `-c` and `-r`
+    own         the profile, those that it extends, and the user file, as they were when the profile was chosen
+    the rest    the advice of the model and the defaults, which depend on the models that result from the above
+
+`profile` is the result. A front end resolves it, and the engine process takes it as it comes: that may have been
+started in another folder, with another environment. Knows no screen, no protocol and no database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, cast
+
+from specchat.errors import ProfileError
+from specchat.profile.keys import DrafterOrder, Profile, RouteRule, options_source
+from specchat.profile.model_advice import model_sources
+from specchat.profile.profile_files import ProfileChain, read_profile_chain
+from specchat.profile.validation import MergedSettings, SettingsSource, merge_sources, with_locations
+
+DEFAULT_PROFILE, EDIT_PROFILE = "chat", "edit"
+EMPTY: Mapping[str, Any] = {}
+KEYS_OF_ENGINE = ("models.", "speculation.")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Flat keys as in `options_source`, without those that are None; rules are lists. `name` names the profile."""
+
+    name: str
+    profile: Profile
+    own: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def changed(self, values: Mapping[str, Any]) -> Settings:
+        """With these keys changed. A key with None is given back to the options and the profile."""
+        changes = {key: value for key, value in {**self.changes, **values}.items() if value is not None}
+        return _resolved(self.name, self.own, self.options, changes)
+
+    def with_profile(self, name: str) -> Settings:
+        """Another profile, which is read now. It takes the changes back, and not the options."""
+        return read_settings(name, self.options)
+
+    def with_options(self, values: Mapping[str, Any]) -> Settings:
+        """With options that are typed now, which are stronger than earlier changes of their keys."""
+        changes = {key: value for key, value in self.changes.items() if key not in values}
+        return _resolved(self.name, self.own, {**self.options, **values}, changes)
+
+    def for_edits(self) -> Settings:
+        """Those of an edit beside the conversation, with its models and its drafter.
+
+        The profile is `edit` unless another one than the default was chosen.
+        """
+        kept = {key: value for key, value in self.changes.items() if key.startswith(KEYS_OF_ENGINE)}
+        return self.with_profile(EDIT_PROFILE if self.name == DEFAULT_PROFILE else self.name).changed(kept)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Every key of every table: `{"sampling.temperature": 0.7}`."""
+        tables = {name: table for name, table in asdict(self.profile).items() if isinstance(table, dict)}
+        return {f"{name}.{key}": value for name, table in tables.items() for key, value in table.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        layers = {"own": self.own, "options": self.options, "changes": self.changes}
+        return {"name": self.name, **_plain(layers), "profile": _plain(replace(self.profile, routes=()))}
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Any]) -> Settings:
+        """Those of `to_json`. What is missing, or what this version does not know, is read from the profile's file."""
+        name, options = str(stored.get("name") or DEFAULT_PROFILE), _table(stored, "options")
+        own, changes, tables = (_table(stored, part) for part in ("own", "changes", "profile"))
+        if own:  # the rules are long, and stand there
+            tables = {**tables, "routes": [*options.get("routes", ()), *own.get("routes", ())]}
+        profile = _stored_profile(tables)
+        if profile is None:
+            return read_settings(name, options).changed(changes)
+        return Settings(name, profile, own or _own_values_now(name) or flat_values([_source(tables)]), options, changes)
+
+
+def read_settings(name: str = DEFAULT_PROFILE, options: Mapping[str, Any] = EMPTY) -> Settings:
+    """The settings of a new conversation with this profile, or with the profile in this file."""
+    return settings_of(name, read_profile_chain(name), [options_source(options)])
+
+
+def settings_of(name: str, chain: ProfileChain, sources: Sequence[SettingsSource]) -> Settings:
+    """The same with options from several sources, the weakest first, whose places stand in errors."""
+    profile = resolve(chain, sources).value
+    return Settings(_lasting(name), replace(profile, mcp=()), _own_values(chain), flat_values(sources))
+
+
+def resolve(chain: ProfileChain, sources: Sequence[SettingsSource]) -> MergedSettings[Profile]:
+    """The profile that results, with the origin of every value, and with the MCP servers of the front end."""
+    return merge_sources(chain.base, (*chain.sources, *sources))
+
+
+def flat_values(sources: Iterable[SettingsSource]) -> dict[str, Any]:
+    """What these sources set, the weakest first. Not the MCP servers, which belong to a front end."""
+    tables = (with_locations(source, Profile) for source in sources)
+    return reduce(_merge_tables, ({name: each[name] for name in each if name != "mcp"} for each in tables), {})
+
+
+def _resolved(name: str, own: Mapping[str, Any], options: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
+    sources = [options_source(own, lambda _path: f"profile {name}"), options_source(options), options_source(changes)]
+    merged = merge_sources(Profile(), (*model_sources(), *sources))
+    return Settings(name, merged.value, own, options, changes)
+
+
+def _own_values(chain: ProfileChain) -> dict[str, Any]:
+    named = {"name": chain.name, "description": chain.description}
+    return {**named, **flat_values(source for source in chain.sources if source.resolve_for is None)}
+
+
+def _stored_profile(tables: Mapping[str, Any]) -> Profile | None:
+    """None when there is none, and when it has keys that this version does not know."""
+    try:
+        return merge_sources(Profile(), [_source(tables)]).value if tables else None
+    except ProfileError:
+        return None
+
+
+def _source(tables: Mapping[str, Any]) -> SettingsSource:
+    return SettingsSource("conversation", tables, lambda _path: "the stored profile")
+
+
+def _own_values_now(name: str) -> dict[str, Any]:
+    """Those of a conversation that was stored without them; none when the file is gone."""
+    try:
+        return _own_values(read_profile_chain(name))
+    except ProfileError:
+        return {}
+
+
+def _lasting(name: str) -> str:
+    """A name that means the same in any folder: a path becomes absolute."""
+    return str(Path(name).expanduser().absolute()) if name.endswith(".toml") or "/" in name else name
+
+
+def _merge_tables(weaker: dict[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of stronger tables replace weaker ones; lists of rules are joined, the stronger first."""
+    merged = dict(weaker)
+    for name, value in stronger.items():
+        if isinstance(value, Mapping):
+            merged |= {f"{name}.{key}": each for key, each in cast("Mapping[str, Any]", value).items()}
+        elif isinstance(value, list | tuple):
+            merged[name] = [*cast("Sequence[Any]", value), *merged.get(name, ())]
+        else:
+            merged[name] = value
+    return merged
+
+
+def _table(stored: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = stored.get(name) or {}
+    if not isinstance(value, dict):
+        raise ProfileError(f"the settings of a conversation: {name} must be an object, not {value!r}")
+    return cast("dict[str, Any]", value)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it. Of a rule, which has many keys, those that are not the defaults."""
+    match value:
+        case Profile():
+            return {each.name: _plain(getattr(value, each.name)) for each in fields(value) if each.name != "mcp"}
+        case RouteRule() | DrafterOrder():
+            keys = {each.name: getattr(value, each.name) for each in fields(value)}
+            return {name: _plain(keys[name]) for name in keys if keys[name] != getattr(type(value), name, None)}
+        case Mapping():
+            return {key: _plain(each) for key, each in cast("Mapping[str, Any]", value).items()}
+        case list() | tuple():
+            return [_plain(each) for each in cast("Sequence[Any]", value)]
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {key: _plain(each) for key, each in asdict(value).items() if each is not None}
+        case _:
+            return value
