@@ -12,6 +12,7 @@ from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.main import COMMANDS, run
 
 FRONT_ENDS = {
+    "ask": "specchat.cli.ask:ask",
     "edit": "specchat.cli.edit:edit",
     "chat": "specchat.cli.chat:chat",
     "script": "specchat.cli.script:script",

@@ -94,6 +94,19 @@ class HistoryWriter(HistoryReader):
         )  # fmt: skip
         self.flush()
 
+    def forget_thread(self, thread_id: str, turn_id: str) -> None:
+        """Remove a thread whose only turn got no answer."""
+        self._snapshots.pop(turn_id, None)
+        question, _ = self._running_questions.pop(turn_id, ("", ""))
+        self._add_statement("DELETE FROM turns WHERE id = ?", turn_id)
+        self._add_statement("DELETE FROM steps WHERE turn_id = ?", turn_id)
+        self._add_statement("DELETE FROM settings WHERE thread_id = ?", thread_id)
+        self._add_statement("DELETE FROM threads WHERE id = ?", thread_id)
+        self._add_statement(
+            "DELETE FROM messages WHERE hash = ? AND hash NOT IN (SELECT question_hash FROM turns)", question
+        )
+        self.flush()
+
     def recover_answer(self, turn_id: str, answer: StoredAnswer) -> bool:
         """Replace an interrupted answer with a longer one from a client. False for an unrelated answer."""
         stored = next((turn for turn in self.turns(turn_id) if turn.id == turn_id), None)

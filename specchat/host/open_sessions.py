@@ -15,7 +15,7 @@ from specchat.chat.request import Request
 from specchat.chat.tools import ANY_TOOL
 from specchat.chat.transcript import Exchange
 from specchat.errors import UsageError
-from specchat.history.history_reader import StoredAnswer, StoredTurn, Thread
+from specchat.history.history_reader import ASK, StoredAnswer, StoredTurn, Thread
 from specchat.history.history_writer import HistoryWriter, TurnSnapshot
 from specchat.history.step_encoding import StepPacker
 from specchat.host.connection import ClientConnection
@@ -302,12 +302,15 @@ class OpenSessions:
             turn.steps.add(turn_event.event)
         if isinstance(turn_event.event, Routed):
             session.last_routed = turn_event.event
-        if session.is_stored:
+        is_kept = not (isinstance(turn_event.event, Failed) and _is_question_without_answer(session, turn))
+        if session.is_stored and is_kept:
             self._store_answer(turn, turn_event)
         for notification in turn.batcher.add(turn_event.event, now):
             session.feed.emit(turn_event.turn_id, notification)
         if isinstance(turn_event.event, Finished | Failed):
             session.turns_in_engine[turn_event.turn_id] = turn_event.completed_turn is not None
+            if not is_kept:
+                self._forget_question(session, turn_event.turn_id)
             self._send_final_response(session, turn, turn_event)
             del session.live_turns[turn_event.turn_id]
 
@@ -380,6 +383,12 @@ class OpenSessions:
         stored = replace(request, tools=(), tool_choice=ANY_TOOL, compacts=False)
         self.history.start_turn(session.thread, turn_id, session.last_turn_id, request_to_json(stored))
 
+    def _forget_question(self, session: OpenSession, turn_id: str) -> None:
+        del session.turns_in_engine[turn_id]
+        session.thread, session.are_settings_stored = replace(session.thread, name="", tip=None), False
+        if session.is_stored:
+            self.history.forget_thread(session.thread.id, turn_id)
+
     def _store_settings(self, session: OpenSession) -> None:
         if not session.are_settings_stored:
             self.history.store_settings(session.thread.id, session.settings.to_json())
@@ -429,6 +438,11 @@ class OpenSessions:
         for session_id in {each.thread.id for each in [*idle[:-MAX_IDLE_SESSIONS], *not_stored]}:
             del self.by_id[session_id]
             self.queue.close_session(session_id)
+
+
+def _is_question_without_answer(session: OpenSession, turn: LiveTurn) -> bool:
+    """Whether a single question got nothing, as for a model that cannot be loaded: there is nothing to continue."""
+    return session.thread.kind == ASK and len(session.turns_in_engine) == 1 and not turn.partial_answer.text_parts
 
 
 def _to_stored_turn(exchange: Exchange) -> StoredTurn:

@@ -16,6 +16,7 @@ from specchat.history.history_reader import StoredAnswer, StoredTurn
 from specchat.host.client import Conversation, SessionRequest
 from specchat.hub.runnable_models import RunnableModel
 from specchat.profile.project_file import find_project_file
+from specchat.profile.settings import read_settings
 from tests.acp.conftest import Served
 
 
@@ -366,13 +367,11 @@ def test_an_answer_in_progress_keeps_its_model(editor, folder):
 
 def test_a_model_that_fits_in_fewer_bits_only_is_chosen_with_them():
     models = (RunnableModel("org/big", "20 GiB", "nf4"), RunnableModel("org/small", "1 GiB"))
-    config = SessionConfig("chat", runnable=models)
+    config = SessionConfig(read_settings(), runnable=models)
 
-    assert {} == config.overrides
-    assert {"models.target": "org/big", "models.weights": "nf4"} == config.with_option("model", "org/big").overrides
-    assert {"models.target": "org/small", "models.weights": "auto"} == config.with_option(
-        "model", "org/small"
-    ).overrides
+    big = config.with_option("model", "org/big")
+    assert {"models.target": "org/big", "models.weights": "nf4"} == big.settings.changes
+    assert {"models.target": "org/small"} == big.with_option("model", "org/small").settings.changes
 
 
 @pytest.mark.parametrize(
@@ -390,9 +389,9 @@ def test_a_trusted_project_file_applies_to_a_session(runtime, folder):
     before = session_request_for(options, folder)
     project_trust().record(find_project_file(folder), is_trusted=True)
 
-    assert "limits.answer" not in before.overrides
-    assert 77 == session_request_for(options, folder).overrides["limits.answer"]
-    assert "limits.answer" not in session_request_for(options, folder.parent).overrides
+    assert "limits.answer" not in before.settings.options
+    assert 77 == session_request_for(options, folder).settings.options["limits.answer"]
+    assert "limits.answer" not in session_request_for(options, folder.parent).settings.options
 
 
 def test_the_edit_log_of_an_earlier_version_is_read(runtime):

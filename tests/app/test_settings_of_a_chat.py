@@ -17,6 +17,7 @@ from specchat.app.command_registry import run_line
 from specchat.chat.events import TextDelta
 from specchat.cli.session_options import last_session_id
 from specchat.devices import CPU
+from specchat.history.history_reader import ASK
 from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.hub.local_models import EMBEDDED
 from specchat.hub.machine import Device, Machine
@@ -181,3 +182,17 @@ def test_settings_travel_with_each_request_and_stay_with_the_conversation():
 
     assert of_profile("chat") == computed(talk)  # the client that asks says with which
     assert talk.settings == Settings.from_json(line.call("open_session", {"session": talk.session_id})["settings"])
+
+
+def test_a_question_whose_model_cannot_be_loaded_is_not_stored(monkeypatch):
+    broken = command(monkeypatch, "ask", "-P", "broken", "hello")
+    assert (7, "no such model") == (broken.code, broken.err.strip().removeprefix("specchat: "))
+    assert 0 == command(monkeypatch, "ask", "hello").code
+
+    assert ["hello"] == [row["name"] for row in connect("test").call("list_sessions", {})["sessions"]]
+    talk = Conversation(SessionRequest(settings=read_settings("broken"), kind=ASK))
+    [_, failed] = [list(talk.ask("hello"))[-1], list(talk.ask("once more"))[-1]]
+    assert "no such model" == failed.message
+    talk.use(read_settings())
+    list(talk.ask("again"))
+    assert ["again"] == [turn.request["text"] for turn in talk.turns()]

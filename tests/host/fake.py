@@ -119,7 +119,8 @@ class FakeSession:
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
         seeds = (request.seed, self.profile.sampling.seed)
         seed = next((each for each in seeds if each is not None), secrets.randbits(31))
-        yield Routed(request.variant or "lookup", 4, "because it is a fake", seed)
+        variant = request.variant or self.profile.speculation.variant
+        yield Routed("lookup" if variant == "auto" else variant, 4, "because it is a fake", seed)
         turn = FakeTurn(request.text, "", seed, tool_results=request.tool_results)
         totals, said, calls = Totals(prompt_tokens=3), list[str](), list[str]()
         try:
@@ -388,4 +389,6 @@ LIBRARY = SessionCallbacks(Settings.from_json, restore, fake_context_window)
 
 
 def fake_parts(patience: HostTimeouts = PATIENCE) -> HostComponents:
-    return HostComponents(LIBRARY, EngineLoader(fake_load, name_of, FakeCompleter), configuration_hash, patience)
+    return HostComponents(
+        LIBRARY, EngineLoader(fake_load, name_of, FakeCompleter, describe=name_of), configuration_hash, patience
+    )

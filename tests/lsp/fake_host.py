@@ -65,5 +65,5 @@ def slow_load(profile: Profile, progress: Any, cancelled: Flag) -> Any:
 
 
 if __name__ == "__main__":
-    loader = EngineLoader(slow_load, name_of, lambda _engine: FakeCompleter())
+    loader = EngineLoader(slow_load, name_of, lambda _engine: FakeCompleter(), describe=name_of)
     sys.exit(run_host(HostComponents(LIBRARY, loader, lambda: "fake"), sys.argv[1:]))

@@ -84,8 +84,8 @@ def test_sampling_fields_become_session_settings():
     manner = read(chat(("system", "be brief"), ("user", "hello")), top_p=0.9, top_k=4).history.settings
 
     assert SessionSettings("be brief", (("top_p", 0.9), ("top_k", 4))) == manner
-    assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == manner.overrides()
-    assert {} == read().history.settings.overrides()
+    assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == manner.changes()
+    assert {} == read().history.settings.changes()
 
 
 def test_messages_become_exchanges_and_a_question():

@@ -260,7 +260,7 @@ def test_fleet_can_probe_it(served):
 
 @pytest.mark.parametrize(
     ("profile", "error", "words"),
-    [("broken", openai.InternalServerError, "no such model"), ("unknown", openai.BadRequestError, "unknown profile")],
+    [("broken", openai.InternalServerError, "no such model")],
 )
 def test_a_model_that_cannot_be_loaded_is_an_error_for_every_request(runtime, profile, error, words):
     with Served(ServeConfig((MODEL,), SessionRequest(settings=read_settings(profile)), AccessPolicy())) as served:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import pytest
 from textual.widgets import Input, TextArea
@@ -63,7 +62,7 @@ TOTALS = Totals(
 STORED = StoredTurn(
     "1", None, {"text": "rename feed to push"}, StoredAnswer(ANSWER), "stop", {"completion_tokens": 40}, 0.0, 0.0
 )
-OPENED = ConversationOpened("aaaa", "refactor parser", "code", (), context_window=8192)
+OPENED = ConversationOpened("aaaa", "refactor parser", "code", (), context_window=8192, model="Small-1B")
 OLD = replace(OPENED, turns=(STORED,))
 
 
@@ -222,8 +221,6 @@ def frozen_environment(monkeypatch):
     for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_ANIMATIONS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("specchat.tui.session_list.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
-    profile = SimpleNamespace(models=SimpleNamespace(target="Small-1B"), limits=SimpleNamespace(context=8192))
-    monkeypatch.setattr("specchat.tui.conversation_presenter.load_profile", lambda _name: profile)
     for module in ("conversation_presenter", "chat_screen"):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
     monkeypatch.setattr("specchat.tui.inspector_controller.resident_bytes", lambda _process: 96 * 2**20)
