@@ -15,8 +15,10 @@ from pathlib import Path
 
 from recipes.writer import TargetGenerator
 from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.drafters.eagle import EagleDrafter
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.drafters.early_exit import EarlyExit
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.networks import EagleHead, MedusaHead, load_head
 from specchat.drafters.medusa import Medusa
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.suffix_decoding import SuffixDecoding
@@ -25,8 +27,6 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.forward.llama import LlamaModel
-from specchat.heads.detect import inspect_head
-from specchat.heads.networks import EagleHead, MedusaHead, load_head
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 

@@ -12,16 +12,16 @@ from specchat import devices
 from specchat.cli import doctor
 from specchat.cli.doctor import OK, WARN, CheckContext, Finding
 from specchat.devices import CPU, CUDA, KINDS, MPS, XPU, DeviceMemory, check_available, gpu_memory, kind_of
-from specchat.drafters.eagle import EagleDrafter
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.networks import EagleHead
+from specchat.drafters.heads.selftest import load_selected_head
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
-from specchat.heads.detect import inspect_head
-from specchat.heads.networks import EagleHead
-from specchat.heads.selftest import load_selected_head
 from specchat.hub.memory_plan import GIB, PYTHON_BYTES, QuantizedModel, plan_memory, workspace_bytes
 from specchat.hub.package_probes import PROBES
 from specchat.hub.safetensors_headers import read_architecture

@@ -15,8 +15,14 @@ from torch import Tensor
 
 from specchat.drafters.assistant import Assistant
 from specchat.drafters.dflash import DFlashDrafter
-from specchat.drafters.eagle import EagleDrafter, TreeConfig
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter, TreeConfig
 from specchat.drafters.early_exit import EarlyExit
+from specchat.drafters.heads.assistant_head import AssistantHead
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.dflash_head import DFlashHead
+from specchat.drafters.heads.hydra_head import HydraHead
+from specchat.drafters.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
+from specchat.drafters.heads.peagle_head import PEagleHead
 from specchat.drafters.hydra import Hydra
 from specchat.drafters.magicdec import MagicDec
 from specchat.drafters.medusa import Medusa
@@ -28,12 +34,6 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.llama import LlamaModel
-from specchat.heads.assistant_head import AssistantHead
-from specchat.heads.detect import inspect_head
-from specchat.heads.dflash_head import DFlashHead
-from specchat.heads.hydra_head import HydraHead
-from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
-from specchat.heads.peagle_head import PEagleHead
 from tests.tiny import SIZES, VOCABULARY, target
 
 WIDTH, INNER, CPU = int(SIZES["hidden_size"]), int(SIZES["intermediate_size"]), torch.device("cpu")

@@ -10,10 +10,10 @@ from recipes.embedded_models import load_embedded_models
 from recipes.evaluate import DEPTH, measure_drafters
 from recipes.loss_plot import plot_loss_curves
 from recipes.scores import has_repetition_loop
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.networks import load_head
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.batch import RowBatch
-from specchat.heads.detect import inspect_head
-from specchat.heads.networks import load_head
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat_train.trainable_llama import ModelShape

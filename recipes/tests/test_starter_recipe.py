@@ -11,8 +11,8 @@ from recipes.starter_answers import AnswerWriter, loop_start, next_tokens, write
 from recipes.starter_heads import acceptance_by_position, batch_loss, batches, load_batch, new_eagle3, read_answer_rows
 from recipes.starter_questions import chat_questions, first_sentence
 from recipes.starter_states import hidden_states
+from specchat.drafters.heads.detect import inspect_head
 from specchat.engine.model import FINAL_NORM
-from specchat.heads.detect import inspect_head
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load_options import LoadOptions
 from specchat.weights.tensor_files import TensorFiles

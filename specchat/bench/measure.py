@@ -28,7 +28,7 @@ from specchat.chat.request import Request
 from specchat.chat.router import check_available, choose_route
 from specchat.chat.session import Session
 from specchat.chooser.chooser import Chooser
-from specchat.drafters.eagle import EagleDrafter
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.grammar import GRAMMAR_SOURCE
 from specchat.engine.tree import ROOT, DraftTree

@@ -18,7 +18,7 @@ from specchat.hub.safetensors_headers import is_whole_model
 from specchat.weights.gguf.gguf_file import is_gguf
 
 if TYPE_CHECKING:
-    from specchat.heads.spec import HeadSpec
+    from specchat.drafters.heads.spec import HeadSpec
 
 
 @click.command()
@@ -35,8 +35,8 @@ def inspect(head: str, target: str | None, test: bool) -> None:
     if located := _find_model_or_draft(head, target):
         _print_labelled_lines(located.name, _model_lines(located, target))
         return
-    from specchat.heads.detect import inspect_head, target_dimensions
-    from specchat.heads.spec import mismatches
+    from specchat.drafters.heads.detect import inspect_head, target_dimensions
+    from specchat.drafters.heads.spec import mismatches
     from specchat.weights.load_options import find_head, find_model
 
     spec = inspect_head(find_head(head))
@@ -65,7 +65,7 @@ def _find_model_or_draft(source: str, target: str | None) -> LocatedModel | None
         return located
     if target is None or not is_whole_model(located.folder):
         return None
-    from specchat.heads.detect import inspect_head
+    from specchat.drafters.heads.detect import inspect_head
 
     try:
         inspect_head(located.folder)
@@ -125,7 +125,7 @@ def _layer_names(spec: HeadSpec) -> str:
 
 
 def _print_self_test(spec: HeadSpec, target: str) -> None:
-    from specchat.heads.selftest import select_variant
+    from specchat.drafters.heads.selftest import select_variant
     from specchat.weights.load import load_model
     from specchat.weights.load_options import LoadOptions, find_model
 

@@ -16,10 +16,8 @@ candidate_tree.py    a tree of the candidates of several heads, each for one pos
 medusa.py            Medusa heads
 hydra.py             Hydra heads, whose candidates depend on the path to them
 assistant.py         Gemma 4's assistants, which read the keys and values of the target
-pair_drafter.py      the base of drafters whose head reads pairs of a hidden state and a token
-eagle.py             EAGLE and MTP heads
-eagle_graph.py       their trees on a GPU, as one CUDA graph
-device_tree.py       a dynamic tree that grows without waiting for the device
+eagle/               EAGLE and MTP, with their head, formats and tree
+heads/               what all trained heads share
 block_chain.py       the chain of a block whose positions were predicted in one pass
 peagle.py            P-EAGLE heads, which predict all draft tokens behind the last pair
 dflash.py            DFlash, DFlash-2 and DSpark heads, which fill a block of masks

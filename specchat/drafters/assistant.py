@@ -19,8 +19,8 @@ from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import HiddenStateBuffer
 
 if TYPE_CHECKING:
+    from specchat.drafters.heads.assistant_head import AssistantHead
     from specchat.drafters.registry import DraftingResources
-    from specchat.heads.assistant_head import AssistantHead
 
 TOKENS_AHEAD = 5
 

@@ -17,7 +17,7 @@ from specchat.engine.tree import ROOT, DraftTree
 from specchat.forward.native_sampling import rank_rows
 
 if TYPE_CHECKING:
-    from specchat.heads.block_correction import DraftedBlocks
+    from specchat.drafters.heads.block_correction import DraftedBlocks
 
 SHORTLIST = 16  # best tokens of a position that get a probability
 MIN_LOG_PROBABILITY = log(0.02)  # of a chain: draft tokens below are not worth a row of a pass

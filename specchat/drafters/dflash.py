@@ -23,8 +23,8 @@ from specchat.engine.tree import DraftTree
 from specchat.errors import CacheError
 
 if TYPE_CHECKING:
+    from specchat.drafters.heads.dflash_head import DFlashHead
     from specchat.drafters.registry import DraftingResources
-    from specchat.heads.dflash_head import DFlashHead
 
 
 class DFlashDrafter(Drafter):

@@ -16,11 +16,11 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from specchat.drafters.heads.selftest import sample_text, target_fingerprint
 from specchat.drafters.self_drafter import CHAIN_LENGTH
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.tree import DraftTree
 from specchat.forward.llama import LlamaModel
-from specchat.heads.selftest import sample_text, target_fingerprint
 from specchat.paths import cache_folder, write_atomically
 
 PROMPTS = ("The capital of France is", "def mean(values):\n    ", "Once upon a time there was a")

@@ -20,8 +20,8 @@ from specchat.engine.model import Model
 from specchat.errors import CacheError
 
 if TYPE_CHECKING:
+    from specchat.drafters.heads.networks import HydraHead
     from specchat.drafters.registry import DraftingResources
-    from specchat.heads.networks import HydraHead
 
 
 class Hydra(CandidateTree):

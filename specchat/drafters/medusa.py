@@ -16,8 +16,8 @@ from specchat.engine.hidden_states import storage_bytes
 from specchat.engine.model import FINAL_NORM, Model, select_layers
 
 if TYPE_CHECKING:
+    from specchat.drafters.heads.networks import MedusaHead
     from specchat.drafters.registry import DraftingResources
-    from specchat.heads.networks import MedusaHead
 
 
 class Medusa(CandidateTree):

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from specchat.drafters.block_chain import BlockChain
-from specchat.drafters.pair_drafter import PairDrafter
+from specchat.drafters.eagle.pair_drafter import PairDrafter
+from specchat.drafters.heads.block_correction import DraftedBlocks
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
-from specchat.heads.block_correction import DraftedBlocks
 
 if TYPE_CHECKING:
+    from specchat.drafters.heads.peagle_head import PEagleHead
     from specchat.drafters.registry import DraftingResources
-    from specchat.heads.peagle_head import PEagleHead
 
 
 class PEagleDrafter(PairDrafter["PEagleHead"]):

@@ -22,9 +22,9 @@ from specchat.profile import DRAFTERS
 from specchat.profile.drafter_names import AUTO
 
 if TYPE_CHECKING:
+    from specchat.drafters.heads.networks import LoadedHead
     from specchat.drafters.suffix_decoding import PastTextIndex
     from specchat.engine.model import Model
-    from specchat.heads.networks import LoadedHead
     from specchat.text.tokenizer import Tokenizer
 
 

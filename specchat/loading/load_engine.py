@@ -22,8 +22,12 @@ from specchat.chat.transcript import Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
 from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, device_name, kind_of
-from specchat.drafters.eagle import graph_drafter
+from specchat.drafters.eagle.eagle_drafter import graph_drafter
 from specchat.drafters.exit_selftest import PROMPTS, find_exit_layer
+from specchat.drafters.heads.assistant_head import AssistantHead
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.networks import EagleHead, LoadedHead, MedusaHead
+from specchat.drafters.heads.selftest import load_selected_head
 from specchat.drafters.registry import (
     DraftingResources,
     TokenizerPair,
@@ -37,10 +41,6 @@ from specchat.engine.model import Model, StatefulModel
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
 from specchat.forward.quant_linear import BLOCKS_OF_8_BITS
-from specchat.heads.assistant_head import AssistantHead
-from specchat.heads.detect import inspect_head
-from specchat.heads.networks import EagleHead, LoadedHead, MedusaHead
-from specchat.heads.selftest import load_selected_head
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.paths import kv_folder

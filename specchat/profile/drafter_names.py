@@ -67,11 +67,11 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     ),
     "eagle": DrafterInfo(
         "a head that continues the last hidden states", "an EAGLE head trained for this target",
-        builder="specchat.drafters.eagle:build_eagle",
+        builder="specchat.drafters.eagle.eagle_drafter:build_eagle",
     ),
     "eagle3": DrafterInfo(
         "a head that reads the hidden states of three layers", "an EAGLE-3 head trained for this target",
-        builder="specchat.drafters.eagle:build_eagle3",
+        builder="specchat.drafters.eagle.eagle_drafter:build_eagle3",
     ),
     "peagle": DrafterInfo(
         "as eagle3, with all draft tokens in one pass", "a P-EAGLE head trained for this target",
@@ -79,7 +79,7 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     ),
     "mtp": DrafterInfo(
         "multi-token prediction layers of the model", "a target whose checkpoint has MTP layers",
-        builder="specchat.drafters.eagle:build_mtp",
+        builder="specchat.drafters.eagle.eagle_drafter:build_mtp",
     ),
     "assistant": DrafterInfo(
         "a small model that reads the keys and values of the target", "an assistant trained for this Gemma 4 target",

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from specchat.drafters.dflash import DFlashDrafter
+from specchat.drafters.heads.block_correction import DraftedBlocks, SlotOutput
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.sampling import LogitRows, Sampler
-from specchat.heads.block_correction import DraftedBlocks, SlotOutput
 from tests.tiny import VOCABULARY, write
 from tests.tiny_heads import drafted, prefilled, read
 

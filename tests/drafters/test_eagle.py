@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specchat.drafters.eagle import CHAIN_CONFIG, EagleDrafter, TreeConfig
+from specchat.drafters.eagle.eagle_drafter import CHAIN_CONFIG, EagleDrafter, TreeConfig
+from specchat.drafters.eagle.eagle_drafter import head as pair_head
+from specchat.drafters.eagle.head import HeadOutput
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.sampling import Sampler
@@ -15,8 +17,6 @@ from specchat.engine.tree import DraftTree
 from specchat.forward.embedding_rows import EmbeddingRows
 from specchat.forward.native_draft import NativeTreeDrafter
 from specchat.forward.native_ops import NativeBorderError, native_kernels
-from specchat.heads import pair_head
-from specchat.heads.pair_head import HeadOutput
 from tests.tiny import VOCABULARY, target, write
 from tests.tiny_heads import drafted, drafter_of, prefilled, read, writing_of
 

@@ -6,15 +6,15 @@ from functools import lru_cache
 
 import pytest
 
-from specchat.drafters.eagle import CHAIN_CONFIG, EagleDrafter
+from specchat.drafters.eagle.eagle_drafter import CHAIN_CONFIG, EagleDrafter
 from specchat.drafters.early_exit import EarlyExit
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.networks import EagleHead, MedusaHead, load_head
 from specchat.drafters.medusa import Medusa
 from specchat.engine.decode import GenerationConfig, Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.forward.llama import LlamaModel
-from specchat.heads.detect import inspect_head
-from specchat.heads.networks import EagleHead, MedusaHead, load_head
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load import load_model
 from specchat.weights.load_options import EMBEDDED, LoadOptions

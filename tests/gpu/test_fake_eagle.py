@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specchat.drafters.eagle import EagleDrafter, TreeConfig, graph_drafter
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter, TreeConfig, graph_drafter
+from specchat.drafters.heads.networks import EagleHead
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.heads.networks import EagleHead
 from tests.fake_gpu import CaptureError, FakeGpu
 from tests.tiny import target, write
 from tests.tiny_heads import drafter_of, read

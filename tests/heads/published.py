@@ -17,15 +17,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.drafters.heads.block_correction import DraftedBlocks, SlotOutput
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.dflash_head import DFlashHead
+from specchat.drafters.heads.hydra_head import HydraHead
+from specchat.drafters.heads.networks import EagleHead, MedusaHead, load_head
+from specchat.drafters.heads.peagle_head import PEagleHead
+from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.cache import KVLayout, KVPool
 from specchat.forward.batch import RowBatch
-from specchat.heads.block_correction import DraftedBlocks, SlotOutput
-from specchat.heads.detect import inspect_head
-from specchat.heads.dflash_head import DFlashHead
-from specchat.heads.hydra_head import HydraHead
-from specchat.heads.networks import EagleHead, MedusaHead, load_head
-from specchat.heads.peagle_head import PEagleHead
-from specchat.heads.spec import HeadSpec
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))

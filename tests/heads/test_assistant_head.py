@@ -10,14 +10,14 @@ from safetensors.torch import load_file, save_file
 from transformers import Gemma4AssistantConfig, Gemma4AssistantForCausalLM, Gemma4TextConfig
 
 from specchat.drafters.assistant import Assistant
+from specchat.drafters.heads.assistant_head import AssistantHead
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.networks import load_head
+from specchat.drafters.heads.selftest import self_test
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
-from specchat.heads.assistant_head import AssistantHead
-from specchat.heads.detect import inspect_head
-from specchat.heads.networks import load_head
-from specchat.heads.selftest import self_test
 from tests.tiny import saved, target
 from tests.tiny_heads import CONFIGS, CPU, drafter_of, read, saved_head, tiny_head, writing_of
 

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
+from specchat.drafters.heads.detect import inspect_head, target_dimensions
+from specchat.drafters.heads.spec import BlockConfig, MlaDimensions, TargetDimensions, mismatches
 from specchat.errors import ModelError
-from specchat.heads.detect import inspect_head, target_dimensions
-from specchat.heads.spec import BlockConfig, MlaDimensions, TargetDimensions, mismatches
 from specchat.weights.load_options import EMBEDDED, find_head
 from tests.heads.published import inspected, published
 from tests.tiny import saved

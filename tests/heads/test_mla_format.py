@@ -17,13 +17,13 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import (
     yarn_apply_mscale,
 )
 
+from specchat.drafters.eagle.mla import MlaAttention
+from specchat.drafters.heads.spec import MlaDimensions
 from specchat.forward.attention import AttentionMask, apply_rope
 from specchat.forward.batch import ForwardBatch
 from specchat.forward.decoder_layer import LayerContext, RopeAngles
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps
 from specchat.forward.rope import Rope, cos_sin
-from specchat.heads.mla import MlaAttention
-from specchat.heads.spec import MlaDimensions
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
 CPU, COUNT, HIDDEN_SIZE = torch.device("cpu"), 7, 24

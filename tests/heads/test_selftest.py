@@ -16,18 +16,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
+from specchat.drafters.heads import selftest
+from specchat.drafters.heads.block_correction import DraftedBlocks
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.networks import load_head
+from specchat.drafters.heads.selftest import Agreement, load_selected_head, select_variant, self_test
+from specchat.drafters.heads.spec import BlockConfig
 from specchat.engine.cache import KVPool
 from specchat.engine.drafter import DraftContext
 from specchat.engine.model import FINAL_NORM, ModelOutput
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
-from specchat.heads import selftest
-from specchat.heads.block_correction import DraftedBlocks
-from specchat.heads.detect import inspect_head
-from specchat.heads.networks import load_head
-from specchat.heads.selftest import Agreement, load_selected_head, select_variant, self_test
-from specchat.heads.spec import BlockConfig
 from specchat.weights.load import load_model
 from specchat.weights.load_options import EMBEDDED, LoadOptions
 from tests.heads.test_networks import with_mla, with_wiring, without, without_softmax_mscale

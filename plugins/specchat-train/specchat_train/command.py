@@ -89,7 +89,7 @@ def head(kind: str, against: str, **options: Any) -> None:
 @_training_options
 def continue_head(start: str, **options: Any) -> None:
     """Train HEAD (a folder, or embedded/eagle3) further, and install the result if it is better than HEAD."""
-    from specchat.heads.detect import inspect_head
+    from specchat.drafters.heads.detect import inspect_head
     from specchat.weights.load_options import find_head
 
     folder = find_head(start)
@@ -151,9 +151,9 @@ def print_progress(message: str) -> None:
 
 def _baseline_head(against: str, kind: str, target: FrozenTarget, profile: Profile) -> Path | None:
     """The head to beat. A named one must fit the target; one of the profile counts only if it fits."""
+    from specchat.drafters.heads.detect import inspect_head, target_dimensions
+    from specchat.drafters.heads.spec import mismatches
     from specchat.errors import ModelError
-    from specchat.heads.detect import inspect_head, target_dimensions
-    from specchat.heads.spec import mismatches
     from specchat.weights.load_options import find_head
 
     if against == AGAINST_NONE:

@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy
 
 from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.drafters.eagle import EagleDrafter, TreeConfig
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter, TreeConfig
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.networks import EagleHead, MedusaHead, load_head
 from specchat.drafters.medusa import Medusa
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
-from specchat.heads.detect import inspect_head
-from specchat.heads.networks import EagleHead, MedusaHead, load_head
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat_train.draft_models import is_draft_model

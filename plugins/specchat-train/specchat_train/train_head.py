@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from specchat.drafters.heads.detect import inspect_head, target_dimensions
+from specchat.drafters.heads.spec import mismatches
 from specchat.errors import ModelError, SpecchatError
-from specchat.heads.detect import inspect_head, target_dimensions
-from specchat.heads.spec import mismatches
 from specchat_train.compare_heads import HeadComparison, compare_acceptance, measure_acceptance
 from specchat_train.distillation_batches import TargetMatrices, TrainingData, build_training_data
 from specchat_train.distributed import SINGLE_PROCESS, DistributedContext

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import specchat
-from specchat.heads.detect import inspect_head
-from specchat.heads.spec import TargetDimensions, mismatches
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.spec import TargetDimensions, mismatches
 from specchat_train.fingerprint import trained_target_fingerprint
 
 FOLDER = Path(specchat.__file__).parent / "starter_heads"

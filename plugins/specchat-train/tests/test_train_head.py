@@ -14,9 +14,9 @@ from forked import run_in_two_processes
 from safetensors.torch import load_file, save_file
 
 from specchat.chat.request import Request
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.networks import load_head
 from specchat.errors import ModelError, SpecchatError, UsageError
-from specchat.heads.detect import inspect_head
-from specchat.heads.networks import load_head
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.load import load_model

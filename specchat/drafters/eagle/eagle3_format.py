@@ -1,0 +1,248 @@
+"""EAGLE-3: `fc` over hidden states of several layers, a first layer over pairs, and mostly a draft vocabulary.
+
+SafeAILab, AngelSlim, SpecForge, vLLM's speculators, DeepSpec and ModelOpt save nearly the same tensors, but the same
+config keys mean different things. This file has the meaning of each. P-EAGLE, from speculators, SpecForge and for vLLM,
+has the state of a mask besides.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from specchat.drafters.heads.head_checkpoint import (
+    HeadCheckpoint,
+    check_mask_token,
+    dimensions_from_tensors,
+    layer_tensor_names,
+    require_tensors,
+    target_vocab_size,
+    unsupported_layer_reason,
+)
+from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, EAGLE3, PEAGLE, BlockConfig, HeadSpec, Wiring
+from specchat.errors import ModelError
+from specchat.forward.rope import Rope
+from specchat.weights.tensor_files import TensorFiles
+
+MASK_HIDDEN = "mask_hidden"
+TENSOR_NAMES = (
+    {
+        "midlayer.input_layernorm.": "embedding_norm.",
+        "midlayer.hidden_norm.": "feature_norm.",
+        "midlayer.": "layers.0.",
+        "layers.0.input_layernorm.": "embedding_norm.",
+        "layers.0.hidden_norm.": "feature_norm.",
+    }
+    | {
+        name: name
+        for name in ("layers.", "fc.", "fc_norm.", "input_norm.", "norm.", "lm_head.", "embed_tokens.", "d2t", "t2d")
+    }
+    | {MASK_HIDDEN: "mask_state"}
+)
+MASK_TOKEN_KEYS = ("mask_token_id", "pard_token", "ptd_token_id")  # of trainers, and of vLLM
+DEFAULT_DEPTHS = 8  # that the trainers of P-EAGLE use
+ANGELSLIM_ROPE_THETA = 10000.0  # AngelSlim's trainer ignored the base in its config
+
+
+@dataclass(frozen=True)
+class _HiddenStateLayers:
+    """The layers whose states the head reads (None: EAGLE-3's defaults), the alternative, and the reason as text."""
+
+    layers: tuple[int, ...] | None
+    alternative: tuple[int, ...] | None
+    reason: str
+
+
+def detect_eagle3(checkpoint: HeadCheckpoint) -> HeadSpec | None:
+    """EAGLE-3: `midlayer.*`, or `layers.0.*` with a norm of its own for the hidden state; P-EAGLE too."""
+    layer = _first_layer(checkpoint)
+    q_proj = f"{layer}.self_attn.q_proj.weight"
+    if f"{layer}.hidden_norm.weight" not in checkpoint.tensors or q_proj not in checkpoint.tensors:
+        return None
+    tensors, is_parallel = checkpoint.with_canonical_names(TENSOR_NAMES), _is_parallel(checkpoint)
+    kind, name = (PEAGLE, "P-EAGLE") if is_parallel else (EAGLE3, "EAGLE-3")
+    name = f"{_publisher(checkpoint, layer)} {name}"
+    recognized_by = f"{layer}.hidden_norm and {checkpoint.describe_shape(q_proj)}: a layer over pairs"
+    if reason := _unsupported_reason(checkpoint):
+        return HeadSpec(kind, name, tensors, (recognized_by,), unsupported_reason=reason)
+    mask = ("mask_state",) if is_parallel else ()
+    require_tensors(tensors, ("fc.weight", *mask, *_required_norms(checkpoint)))
+    hidden_size, fc_inputs = checkpoint.matrix_shape("fc.weight")
+    state_size, count = _check_fc_shape(checkpoint, hidden_size, fc_inputs)
+    config, needed = checkpoint.text_config, _hidden_state_layers(checkpoint, count)
+    dimensions, warnings = dimensions_from_tensors(tensors, config, hidden_size)
+    require_tensors(tensors, layer_tensor_names(dimensions.layers))
+    tensors, lm_head = _with_lm_head(checkpoint, tensors)
+    rope, rope_evidence = _rope(checkpoint)
+    vocab_size = target_vocab_size(checkpoint, tensors)
+    block = _mask_block(checkpoint, fc_inputs, vocab_size) if is_parallel else None
+    embeddings = "its own" if "embed_tokens.weight" in tensors else "the target's"
+    spec = HeadSpec(
+        kind=kind,
+        format=name,
+        tensors=_without_output_norm(checkpoint, tensors),
+        evidence=(
+            recognized_by,
+            f"{checkpoint.describe_shape('fc.weight')}: {count} hidden states of size {state_size}; {needed.reason}",
+            f"embeddings are {embeddings}; {lm_head}",
+            rope_evidence,
+            *([f"mask_hidden: {block.block_size} tokens in a pass, mask token {block.mask_token_id}"] if block else []),
+        ),
+        warnings=tuple(warnings),
+        unsupported_reason=unsupported_layer_reason(config, rope),
+        dimensions=dimensions,
+        wiring=Wiring(
+            residual_is_normed=bool(checkpoint.config.get("norm_before_residual")),
+            feeds_back_normed=bool(checkpoint.speculators_type and checkpoint.config.get("norm_output")),
+        ),
+        rope=rope,
+        hidden_state_layers=needed.layers,
+        target_hidden_size=state_size,
+        target_vocab_size=vocab_size,
+        draft_vocab_size=tensors.shape("d2t")[0] if "d2t" in tensors else vocab_size,
+        context_window=int(config.get("max_position_embeddings") or DEFAULT_TRAINED_LENGTH),
+        tokens_ahead=block.block_size if block else 1,
+        block_config=block,
+        target_layers=checkpoint.config.get("num_target_layers"),
+    )
+    spec = _with_checked_draft_vocab(spec)
+    return spec.with_variants(replace(spec, hidden_state_layers=needed.alternative)) if needed.alternative else spec
+
+
+def _is_parallel(checkpoint: HeadCheckpoint) -> bool:
+    """Whether it is P-EAGLE: by the state of its masks, or by its name."""
+    names = f"{checkpoint.speculators_type} {checkpoint.architecture}".lower()
+    return MASK_HIDDEN in checkpoint.tensors or "peagle" in names
+
+
+def _mask_block(checkpoint: HeadCheckpoint, fc_inputs: int, vocab_size: int) -> BlockConfig:
+    """The last pair and the masks behind it. ModelError when the mask does not fit to `fc` or to the vocabulary."""
+    mask = int(_mask_token(checkpoint))
+    if math.prod(checkpoint.tensors.shape(MASK_HIDDEN)) != fc_inputs:
+        shape = checkpoint.describe_shape(MASK_HIDDEN)
+        raise ModelError(f"{checkpoint.tensors.source}: {shape} is not one state of {fc_inputs} numbers, as fc reads")
+    check_mask_token(checkpoint, mask, vocab_size)
+    methods = (checkpoint.config.get("speculators_config") or {}).get("proposal_methods") or [{}]
+    return BlockConfig(int(methods[0].get("speculative_tokens") or DEFAULT_DEPTHS), mask, samples_from_anchor=True)
+
+
+def _mask_token(checkpoint: HeadCheckpoint) -> Any:
+    return next((checkpoint.config[key] for key in MASK_TOKEN_KEYS if checkpoint.config.get(key) is not None), None)
+
+
+def _first_layer(checkpoint: HeadCheckpoint) -> str:
+    return "midlayer" if "midlayer.self_attn.q_proj.weight" in checkpoint.tensors else "layers.0"
+
+
+def _check_fc_shape(checkpoint: HeadCheckpoint, hidden_size: int, fc_inputs: int) -> tuple[int, int]:
+    """The size of a hidden state, and how many `fc` reads; ModelError when other tensors do not fit to `fc`."""
+    state_size, source = int(checkpoint.config.get("target_hidden_size") or hidden_size), checkpoint.tensors.source
+    if fc_inputs % state_size:
+        shape = checkpoint.describe_shape("fc.weight")
+        raise ModelError(f"{source}: the inputs of {shape} are not a multiple of the hidden size {state_size}")
+    norms = [f"fc_norm.{index}.weight" for index in range(fc_inputs // state_size)]
+    if any(name in checkpoint.tensors for name in norms):
+        require_tensors(checkpoint.tensors, norms)
+    _rows, pair = checkpoint.matrix_shape(f"{_first_layer(checkpoint)}.self_attn.q_proj.weight")
+    if pair != 2 * hidden_size:
+        raise ModelError(f"{source}: fc has {hidden_size} outputs, but the first layer reads pairs of {pair} numbers")
+    return state_size, fc_inputs // state_size
+
+
+def _with_checked_draft_vocab(spec: HeadSpec) -> HeadSpec:
+    """The same head; ModelError when the table of its draft vocabulary is invalid, a warning when it has ids."""
+    if "d2t" in spec.tensors and torch.equal(spec.draft_to_target_ids(), spec.tensors.read_tensor("d2t").long()):
+        return replace(spec, warnings=(*spec.warnings, "d2t has ids instead of offsets, as t2d shows"))
+    return spec
+
+
+def _required_norms(checkpoint: HeadCheckpoint) -> list[str]:
+    """The norms that must exist; only ModelOpt's config can leave them out."""
+    config = _eagle_config(checkpoint)
+    keys = {"embedding_norm.weight": "use_input_layernorm_in_first_layer", "norm.weight": "use_last_layernorm"}
+    return [name for name, key in keys.items() if config.get(key) is not False]
+
+
+def _publisher(checkpoint: HeadCheckpoint, layer: str) -> str:
+    """The publisher, by the config; the tensors are the same."""
+    if checkpoint.speculators_type:
+        return "speculators"
+    if _is_parallel(checkpoint):
+        return "SpecForge" if checkpoint.architecture == "PEagleDraftModel" else "vLLM"
+    if checkpoint.architecture in ("Qwen3Eagle3Model", "Gemma4Eagle3Model"):
+        return "DeepSpec"
+    if checkpoint.architecture == "Eagle3LlamaForCausalLM":
+        return "AngelSlim"
+    keys = ("fc_norm", "norm_output", "eagle_config")
+    return "SpecForge" if any(key in checkpoint.config for key in keys) and layer == "midlayer" else "SafeAILab"
+
+
+def _hidden_state_layers(checkpoint: HeadCheckpoint, count: int) -> _HiddenStateLayers:
+    """Some publishers count the inputs of layers, others their outputs."""
+    output_ids = checkpoint.config.get("target_layer_ids")
+    nested = _eagle_config(checkpoint).get("eagle_aux_hidden_state_layer_ids")
+    ids = output_ids or nested or checkpoint.config.get("eagle_aux_hidden_state_layer_ids")
+    if not ids:
+        if count != 3:
+            raise ModelError(
+                f"{checkpoint.tensors.source}: fc reads {count} hidden states, but the config has no layers"
+            )
+        return _HiddenStateLayers(None, None, "the config has no layers, so they are EAGLE-3's defaults")
+    if len(ids) != count:
+        raise ModelError(f"{checkpoint.tensors.source}: the config has {len(ids)} layers ({ids}), but fc reads {count}")
+    as_inputs, as_outputs = tuple(int(index) for index in ids), tuple(int(index) + 1 for index in ids)
+    if output_ids or (not checkpoint.speculators_type and as_inputs[0] == 1):
+        return _HiddenStateLayers(as_outputs, as_inputs, f"the config has {list(as_inputs)}, outputs of these layers")
+    return _HiddenStateLayers(as_inputs, as_outputs, f"the config has {list(as_inputs)}, inputs of these layers")
+
+
+def _rope(checkpoint: HeadCheckpoint) -> tuple[Rope, str]:
+    """The rotary embedding, and the reason as text. A head never uses the base of its target."""
+    rope = Rope.from_config(checkpoint.text_config, ANGELSLIM_ROPE_THETA)
+    is_plain = rope.rope_type == "default" and "mrope_section" not in rope.scaling
+    if checkpoint.architecture == "Eagle3LlamaForCausalLM" and is_plain:
+        rope = replace(rope, theta=ANGELSLIM_ROPE_THETA)
+        return rope, "RoPE base 10000: AngelSlim's trainer ignores its config"
+    is_configured = "rope_theta" in checkpoint.text_config or "rope_theta" in rope.scaling
+    return rope, f"RoPE base {rope.theta:g}, {'from the config' if is_configured else 'the default'}"
+
+
+def _with_lm_head(checkpoint: HeadCheckpoint, tensors: TensorFiles) -> tuple[TensorFiles, str]:
+    """The tensors, with the embeddings as LM head if the two are tied, and a text about the LM head."""
+    if "lm_head.weight" in tensors:
+        return tensors, f"its own LM head {list(tensors.shape('lm_head.weight'))}"
+    if checkpoint.text_config.get("tie_word_embeddings") and "embed_tokens.weight" in tensors:
+        names = {name: name for name in tensors.locations} | {"lm_head.weight": "embed_tokens.weight"}
+        return tensors.renamed(names), "its LM head is tied to its embeddings"
+    if "d2t" in tensors:
+        raise ModelError(f"{tensors.source}: a part of the head is missing: lm_head.weight, which d2t needs")
+    return tensors, "the LM head is the target's"
+
+
+def _without_output_norm(checkpoint: HeadCheckpoint, tensors: TensorFiles) -> TensorFiles:
+    """SpecForge's `norm_output: false` removes the final norm; in speculators the key is about the next draft step."""
+    if checkpoint.speculators_type or checkpoint.config.get("norm_output", True):
+        return tensors
+    return tensors.renamed({name: name for name in tensors.locations if name != "norm.weight"})
+
+
+def _unsupported_reason(checkpoint: HeadCheckpoint) -> str | None:
+    config = _eagle_config(checkpoint)
+    if checkpoint.architecture == "Gemma4Eagle3Model":
+        return "Gemma-4's attention, whose values are its normalized keys"
+    for key in ("use_mtp_layernorm", "next_layer_regular", "parallel_draft_step"):
+        if config.get(key):
+            return f"ModelOpt's {key}"
+    if config.get("use_aux_hidden_state") is False:
+        return "a single hidden state (use_aux_hidden_state is false)"
+    if _is_parallel(checkpoint) and _mask_token(checkpoint) is None:
+        return "the config has no mask_token_id"
+    if checkpoint.first_match("additional_layers") or checkpoint.first_match(r"layers\.[1-9]\d*\.hidden_norm"):
+        return "more than one layer that reads the hidden state"
+    return None
+
+
+def _eagle_config(checkpoint: HeadCheckpoint) -> Mapping[str, Any]:
+    return checkpoint.config.get("eagle_config") or {}

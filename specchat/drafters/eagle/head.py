@@ -1,0 +1,128 @@
+"""The base of heads over pairs: (hidden state of token t, embedding of token t+1) predict token t+2.
+
+EAGLE-1, EAGLE-2 (the same weights), EAGLE-3 and MTP are such heads (`EagleHead` in `networks.py`), and P-EAGLE
+(`peagle_head.py`). Which tensors a head has, and the wiring in its `HeadSpec`, tell them apart. Knows no drafting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from specchat.drafters.heads.backbone import HeadBackbone, layer_count
+from specchat.drafters.heads.spec import HeadSpec
+from specchat.engine.cache import KVCache
+from specchat.engine.model import FINAL_NORM, Model
+from specchat.forward.batch import HiddenStates, RowBatch
+from specchat.forward.native_draft import NativeTreeDrafter, PairNetwork
+from specchat.forward.native_stack import NativeStack, linear_layer
+from specchat.weights.tensor_files import WeightLoader
+
+MOST_COPIED_VALUES = 2**27  # of input embeddings that are still in a file
+
+
+@dataclass(frozen=True)
+class HeadOutput:
+    logits: Tensor  # [logit_rows, Vd]
+    hidden_states: Tensor  # [logit_rows, D]: input of the next draft step, in place of the target's hidden states
+
+
+class PairHead:
+    """A head over pairs, with a KV cache of its own.
+
+    Its embeddings may differ from the target's, so callers use `embed`.
+    """
+
+    def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
+        self.kind, self.context_window, self.wiring = spec.kind, spec.context_window, spec.wiring
+        self.hidden_state_layers = spec.hidden_state_layers_for(layer_count(target))
+        self._backbone = backbone = HeadBackbone(spec, loader, target)
+        self.pool, self.draft_to_target_ids = backbone.pool, backbone.draft_to_target_ids
+        states = len(self.hidden_state_layers)
+        self._per_layer_norms = [backbone.norm_weight(f"fc_norm.{index}") for index in range(states)]
+        self._concatenated_norm = backbone.norm_weight("input_norm")
+        self._fc = loader.linear("fc") if "fc.weight" in spec.tensors else None
+        self._embedding_norm = backbone.norm_weight("embedding_norm")
+        self._feature_norm = backbone.norm_weight("feature_norm")
+        self._pair_projection = loader.linear("join") if "join.weight" in spec.tensors else None
+        self._lm_head = backbone.lm_head
+        self.bytes = loader.loaded_bytes
+
+    @torch.inference_mode()
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The embeddings that this head was trained with. [n] -> [n, D]"""
+        return self._backbone.embed(tokens)
+
+    @torch.inference_mode()
+    def fuse(self, hidden_states: Tensor) -> Tensor:
+        """One state per token from the states of several target layers: EAGLE-3's `fc`. [n, layers * D] -> [n, D]"""
+        if self._fc is None:
+            return hidden_states
+        parts = hidden_states.chunk(len(self.hidden_state_layers), dim=-1)
+        rms_norm = self._backbone.rms_norm
+        parts = [rms_norm(part, weight) for part, weight in zip(parts, self._per_layer_norms, strict=True)]
+        return self._fc(rms_norm(torch.cat(parts, dim=-1), self._concatenated_norm))
+
+    @torch.inference_mode()
+    def forward(
+        self, hidden_states: Tensor, embeddings: Tensor, batch: RowBatch, cache: KVCache, logit_rows: int | None = None
+    ) -> HeadOutput:
+        """Run pairs: fused target states or own outputs [N, D], with embeddings [N, D] of the tokens that follow.
+
+        Keys and values of the N rows stay uncommitted. The output has the last `logit_rows` rows, or all: during
+        prefill the LM head takes most of the time.
+        """
+        residual, attention_input = self._fuse_inputs(hidden_states, embeddings)
+        states = self._backbone.forward(
+            residual, batch, cache, attention_input=attention_input, hidden_state_layers=(self._feedback_layer,)
+        )
+        first = 0 if logit_rows is None else len(residual) - logit_rows
+        return self._output(states, slice(first, None))
+
+    @cached_property
+    def network(self) -> PairNetwork | None:
+        """What native kernels draft trees with; None where an operation of this head is no native kernel."""
+        backbone, token_ids = self._backbone, self.draft_to_target_ids
+        table, embeds_columns = backbone.embedding_table, False
+        if not isinstance(backbone.stack, NativeStack):
+            return None
+        if table is None and (tokens := self._tokens_of_columns()) is not None:
+            table, embeds_columns = self.embed(tokens), True
+        if table is None or table.dtype != backbone.angles.cos.dtype:
+            return None
+        network = PairNetwork(
+            backbone.stack, backbone.angles, table, embeds_columns, self._feature_norm, self._embedding_norm,
+            self._pair_projection, self._lm_head, token_ids, self.context_window, self._feedback_layer,
+            self.wiring.is_feature_first, self.wiring.residual_is_normed,
+        )  # fmt: skip
+        return network if NativeTreeDrafter.can_draft(network) else None
+
+    def _tokens_of_columns(self) -> Tensor | None:
+        """The tokens of the columns of the logits; None where their embeddings are too many to be copied."""
+        if self.draft_to_target_ids is not None:
+            return self.draft_to_target_ids
+        lm_head = linear_layer(self._lm_head, self._backbone.angles.cos.dtype)
+        if lm_head is None or lm_head.outputs * lm_head.inputs > MOST_COPIED_VALUES:
+            return None
+        return torch.arange(lm_head.outputs)
+
+    @property
+    def _feedback_layer(self) -> int:
+        """The layer whose states are the next inputs."""
+        return FINAL_NORM if self.wiring.feeds_back_normed else self._backbone.dimensions.layers
+
+    def _output(self, states: HiddenStates, rows: slice | Tensor) -> HeadOutput:
+        assert states.selected is not None, "a pass without the states that it was called for"
+        return HeadOutput(self._lm_head(states.final[rows]), states.selected[rows])
+
+    def _fuse_inputs(self, hidden_states: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The residual stream [N, D], and the first attention's input where it differs: the pair [N, 2D]."""
+        rms_norm = self._backbone.rms_norm
+        embedding, feature = rms_norm(embeddings, self._embedding_norm), rms_norm(hidden_states, self._feature_norm)
+        pair = torch.cat((feature, embedding) if self.wiring.is_feature_first else (embedding, feature), dim=-1)
+        if self._pair_projection is None:
+            return feature if self.wiring.residual_is_normed else hidden_states, pair
+        return self._pair_projection(pair), None

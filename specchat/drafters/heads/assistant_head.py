@@ -1,0 +1,166 @@
+"""The assistants of Gemma 4: layers that attend to the keys and values of the target, and have no KV cache.
+
+Input is the embedding of a token beside a hidden state: the target's of the token before it, then the head's own. Each
+layer reads the keys and values of the target's last layer of its kind, full or sliding. All draft tokens have the
+position of the last token of the text, and see no other draft token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from specchat.drafters.heads.spec import HeadSpec
+from specchat.engine.cache import NO_KV_ROWS, KVCache, KVLocation
+from specchat.engine.model import FINAL_NORM, Model
+from specchat.errors import ModelError
+from specchat.forward.attention import AttentionMask
+from specchat.forward.batch import ForwardBatch, ForwardDepth
+from specchat.forward.decoder_layer import Attention, AttentionKind, DecoderLayer, DecoderStack, GeGluMlp, RopeAngles
+from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.linear import Linear
+from specchat.forward.llama import LlamaModel
+from specchat.forward.rope import Rope, cos_sin
+from specchat.forward.scaling import Scaling
+from specchat.weights.llama_families import LAYER_SCALAR
+from specchat.weights.tensor_files import WeightLoader
+
+SCALING = Scaling(attention=1.0)
+
+
+@dataclass(frozen=True)
+class AssistantOutput:
+    logits: Tensor  # [n, V]
+    hidden_states: Tensor  # [n, D of the target]: input of the next draft step
+
+
+class AssistantHead:
+    hidden_state_layers = (FINAL_NORM,)
+
+    def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
+        assert spec.assistant_config is not None, "an assistant without its config"
+        if not isinstance(target, LlamaModel):
+            raise ModelError(
+                f"{spec.source}: it reads keys and values of a target in our own passes, which this is not"
+            )
+        self.target = target
+        self._join, self._feedback = loader.linear("join"), loader.linear("feedback")
+        norm = loader.tensor("norm.weight")
+        layers, kinds, self._queries_per_kv = list[DecoderLayer](), list[AttentionKind](), dict[int | None, int]()
+        for index, window in enumerate(spec.dimensions.sliding_windows):
+            kv_layer = _kv_layer(spec, target, index)
+            layers.append(_layer(loader, f"layers.{index}", kv_layer, window, index))
+            kinds.append(_attention_kind(spec, target, index, kv_layer, norm))
+            self._queries_per_kv[window] = spec.dimensions.heads // target.pool.layout.shapes[kv_layer][0]
+        self._stack, self._like = DecoderStack(layers, norm, kinds[0].ops, kinds), norm
+        count = spec.assistant_config.centroids
+        self._lm_head = CentroidLmHead.load(loader, count) if count else loader.linear("lm_head")
+        self.bytes = loader.loaded_bytes
+
+    @torch.inference_mode()
+    def forward(self, hidden_states: Tensor, tokens: Tensor, cache: KVCache) -> AssistantOutput:
+        """A draft step behind the text in the target's cache, for paths that end in `tokens`. [n, D of the target], [n]
+
+        `hidden_states` are the target's final ones of the token before, or the output for the path without its end.
+        """
+        pairs = torch.cat((self.target.embed(tokens), hidden_states), dim=-1)
+        depth = ForwardDepth(len(self._stack.layers))
+        final = self._stack.forward(self._join(pairs), self._batch(len(tokens), cache), depth).final
+        return AssistantOutput(self._lm_head(final), self._feedback(final))
+
+    def _batch(self, count: int, cache: KVCache) -> ForwardBatch:
+        """Rows that see the committed rows of the cache, and write none."""
+        length, device = cache.length, self.target.device
+        positions = torch.full((count,), length, device=device)
+        masks = {window: self._mask(count, length, window) for window in self._queries_per_kv}
+        layers = cache.require_slot().layers
+
+        def kv_location(layer: int) -> KVLocation:
+            keys, values = layers[layer]
+            return KVLocation(keys, values, 0, length)
+
+        # a kernel takes its rows for the last ones of the cache, so there must be as many
+        location = kv_location if count <= length else None
+        return ForwardBatch(positions, masks, cache.write, location, read_kv=partial(cache.read, kv_length=length))
+
+    def _mask(self, count: int, length: int, window: int | None) -> AttentionMask | None:
+        """The last `window` + 1 rows, as in transformers; None where all are seen."""
+        if window is None or length <= window + 1:
+            return None
+        allowed = torch.arange(length) >= length - window - 1
+        return AttentionMask(allowed.repeat(count, 1), self._queries_per_kv[window], self._like)
+
+
+def _kv_layer(spec: HeadSpec, target: LlamaModel, index: int) -> int:
+    """The last layer of the target of the kind of this layer, full or sliding, that has keys of its own."""
+    is_sliding = spec.dimensions.sliding_windows[index] is not None
+    size = spec.tensors.shape(f"layers.{index}.self_attn.q_norm.weight")[0]
+    shapes = target.pool.layout.shapes
+    same = [
+        each for each in range(len(shapes)) if (target.weights.layers[each].sliding_window is not None) == is_sliding
+    ]
+    kv_heads, found, _size = shapes[same[-1]] if same else NO_KV_ROWS
+    if found != size or spec.dimensions.heads % kv_heads:
+        kind = "sliding" if is_sliding else "full"
+        raise ModelError(f"{spec.source}: it reads keys of {size} numbers in {kind} attention, which the target lacks")
+    return same[-1]
+
+
+def _attention_kind(spec: HeadSpec, target: LlamaModel, index: int, kv_layer: int, like: Tensor) -> AttentionKind:
+    assert spec.assistant_config is not None, "an assistant without its config"
+    sizes, (kv_heads, size, _size) = spec.dimensions, target.pool.layout.shapes[kv_layer]
+    dimensions = AttentionDimensions(sizes.heads, kv_heads, size, sizes.epsilon, SCALING, normalizes_values=True)
+    # native kernels read the cache as numbers of the passes
+    ops = select_fused_ops(dimensions, like) if like.dtype == target.pool.layout.dtype else TorchOps(dimensions)
+    return AttentionKind(ops, partial(_rope_angles, spec.assistant_config.ropes[index], size, like))
+
+
+def _rope_angles(rope: Rope, size: int, like: Tensor, positions: Tensor) -> RopeAngles:
+    cos, sin = cos_sin(positions, rope.inv_freq(size).to(positions.device), rope.attention_factor)
+    return RopeAngles(cos[:, None].to(like), sin[:, None].to(like))
+
+
+def _layer(loader: WeightLoader, prefix: str, kv_layer: int, window: int | None, index: int) -> DecoderLayer:
+    def norm(name: str) -> Tensor:
+        return loader.tensor(f"{prefix}.{name}.weight")
+
+    query, output = (loader.linear(f"{prefix}.self_attn.{part}_proj") for part in "qo")
+    scalar = loader.optional(f"{prefix}.{LAYER_SCALAR}")
+    return DecoderLayer(
+        input_layernorm=norm("input_layernorm"),
+        self_attn=Attention(query, norm("self_attn.q_norm"), None, output, kv_source=kv_layer),
+        post_attention_layernorm=norm("pre_feedforward_layernorm"),
+        mlp=GeGluMlp.load(loader.linear, f"{prefix}.mlp"),
+        sliding_window=window,
+        attention_output_norm=norm("post_attention_layernorm"),
+        mlp_output_norm=norm("post_feedforward_layernorm"),
+        attention_kind=index,
+        output_scale=1.0 if scalar is None else scalar.item(),
+    )
+
+
+@dataclass(frozen=True)
+class CentroidLmHead:
+    """Logits of the tokens of the best centroids; the others have -inf. [n, D] -> [n, V]"""
+
+    centroids: Linear  # D -> C
+    tokens: Tensor  # of each centroid [C, V / C]
+    weight: Tensor  # [V, D]
+    count: int  # centroids
+
+    @classmethod
+    def load(cls, loader: WeightLoader, count: int) -> CentroidLmHead:
+        weight, order = loader.tensor("lm_head.weight"), loader.tensor("token_ordering").long()
+        centroids, vocab_size = loader.files.shape("centroids.weight")[0], len(weight)
+        is_order = order.shape == (vocab_size,) and torch.equal(order.sort().values, torch.arange(vocab_size).to(order))
+        if vocab_size % centroids or not is_order:
+            raise ModelError(f"{loader.files.source}: token_ordering does not list every token of its vocabulary once")
+        return cls(loader.linear("centroids"), order.view(centroids, -1), weight, min(count, centroids))
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        tokens = self.tokens[self.centroids(rows).topk(self.count, dim=-1).indices].flatten(1)  # [n, tokens]
+        scores = (self.weight[tokens] @ rows[:, :, None])[:, :, 0]
+        return rows.new_full((len(rows), len(self.weight)), float("-inf")).scatter_(1, tokens, scores)

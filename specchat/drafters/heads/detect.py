@@ -1,0 +1,89 @@
+"""Detect the head in a folder or a file: by its tensors first, by its config second.
+
+The order of HEAD_DETECTORS matters: the most specific format comes first. Detection reads names, shapes and the table
+of the draft vocabulary; the weights are read when the head is loaded.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specchat.drafters.eagle.eagle1_format import detect_eagle1
+from specchat.drafters.eagle.eagle3_format import detect_eagle3
+from specchat.drafters.eagle.mtp_format import detect_mtp
+from specchat.drafters.heads.assistant_format import detect_assistant
+from specchat.drafters.heads.dflash_format import detect_dflash
+from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
+from specchat.drafters.heads.hydra_format import detect_hydra
+from specchat.drafters.heads.medusa_format import detect_medusa
+from specchat.drafters.heads.spec import HeadSpec, TargetDimensions
+from specchat.drafters.heads.unsupported import (
+    detect_domino,
+    detect_early_exit,
+    detect_other_speculators,
+)
+from specchat.errors import ModelError
+from specchat.weights.tensor_files import PICKLE_SUFFIXES, TensorFiles
+
+HEAD_DETECTORS = (
+    detect_hydra, detect_medusa, detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3,
+    detect_eagle1, detect_other_speculators, detect_early_exit,
+)  # fmt: skip
+
+
+def inspect_head(source: Path) -> HeadSpec:
+    """The head in this folder or file; ModelError when there is none, or when it is incomplete."""
+    checkpoint = HeadCheckpoint(TensorFiles.from_files(source, _weight_files(source)), _config(source))
+    try:
+        for detect in HEAD_DETECTORS:
+            if spec := detect(checkpoint):
+                return spec
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"{source}: config.json has an invalid value: {error}") from error
+    raise ModelError(f"{source}: not a head: {_describe_contents(checkpoint)}")
+
+
+def target_dimensions(folder: Path) -> TargetDimensions:
+    config = _config(folder)
+    text_config = config.get("text_config") or config
+    try:
+        hidden_size, layers, vocab_size = (
+            int(text_config[key]) for key in ("hidden_size", "num_hidden_layers", "vocab_size")
+        )
+    except KeyError as error:
+        raise ModelError(f"{folder}: not a language model: config.json has no {error}") from error
+    return TargetDimensions(hidden_size, layers, vocab_size)
+
+
+def _weight_files(source: Path) -> list[Path]:
+    """The files with the tensors; pickles only when there are no safetensors."""
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
+        raise ModelError(f"{source}: no such folder or file")
+    safe = sorted(source.glob("*.safetensors"))
+    pickles = sorted(path for path in source.iterdir() if path.suffix in PICKLE_SUFFIXES)
+    if not safe and not pickles:
+        raise ModelError(f"{source}: not a head: it has no *.safetensors, *.bin or *.pt file")
+    return safe or pickles
+
+
+def _config(source: Path) -> Mapping[str, Any]:
+    path = (source if source.is_dir() else source.parent) / "config.json"
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text())
+    except (ValueError, OSError) as error:
+        raise ModelError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path}: cannot be read: not a JSON object")
+    return content
+
+
+def _describe_contents(checkpoint: HeadCheckpoint) -> str:
+    if checkpoint.first_match(r"(model\.)?layers\.0\.") or checkpoint.first_match(r"model\."):
+        return "it looks like a complete language model; use it as a target, or as a draft model (--draft)"
+    names = sorted(checkpoint.tensors.locations)
+    return f"its tensors ({', '.join(names[:3])}, …) have no known format" if names else "its files are empty"
