@@ -25,7 +25,7 @@ from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.realign import Realign
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.accept import accept
-from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load_options import find_model
@@ -65,7 +65,7 @@ class ReplayedEdit:
 def _suffix_with_source(edit: TokenizedEdit) -> Drafter:
     """The drafter of an edit in a conversation."""
     drafter = SuffixAndRealign(SuffixDecoding())
-    drafter.set_original(edit.original, len(edit.prompt))
+    drafter.start_answer(AnswerTask(original_tokens=edit.original, answer_start=len(edit.prompt)))
     return drafter
 
 

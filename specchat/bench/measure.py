@@ -28,7 +28,6 @@ from specchat.chat.request import Request
 from specchat.chat.router import check_available, choose_route
 from specchat.chat.session import Session
 from specchat.chooser.chooser import Chooser
-from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.grammar import GRAMMAR_SOURCE
 from specchat.engine.tree import ROOT, DraftTree
@@ -228,8 +227,7 @@ class WidthLimitedDrafter(Drafter):
     """Another drafter, with at most `width` draft tokens at each depth; the likeliest are kept."""
 
     def __init__(self, drafter: Drafter, width: int) -> None:
-        if isinstance(drafter, EagleDrafter):  # it can grow a narrow tree, and must not be charged for a wide one
-            drafter.tree_config = replace(drafter.tree_config, width=width)
+        drafter.limit_width(width)  # one that can grow a narrow tree must not be charged for a wide one
         self.drafter, self.width = drafter, width
         self.name, self.is_instant = drafter.name, drafter.is_instant
         self.hidden_state_layers = drafter.hidden_state_layers

@@ -27,7 +27,7 @@ from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import Generation, GenerationConfig
-from specchat.engine.drafter import Drafter
+from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.loading.load_engine import Engine
@@ -207,7 +207,8 @@ class PeerBench:
 
     def _edit_drafter(self, prompt: list[int]) -> Drafter:
         drafter = SuffixAndRealign(SuffixDecoding())
-        drafter.set_original(self.source_of_prompt(prompt) if self.source_of_prompt else [], len(prompt))
+        original = self.source_of_prompt(prompt) if self.source_of_prompt else []
+        drafter.start_answer(AnswerTask(original_tokens=original, answer_start=len(prompt)))
         return drafter
 
     def _specchat(self, make_drafter: Callable[[list[int]], Drafter]) -> GenerateFunction:

@@ -21,7 +21,7 @@ from specchat.chat.session import LoadedModels, with_stats
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser
 from specchat.engine.decode import Generation, GenerationConfig
-from specchat.engine.drafter import Drafter
+from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.stats import DecodingStats
 from specchat.text.detokenize import Detokenizer, StopStrings
@@ -72,7 +72,7 @@ class FimCompleter:
                     yield Finished(reason, Totals(), self.explanation)
                     return
             if self.drafter is self.chooser:
-                self.chooser.start_answer(TASK_KIND, DRAFTER_ORDER)
+                self.chooser.start_answer(AnswerTask(TASK_KIND, DRAFTER_ORDER))
                 models.costs.calibrate(self.generation)
             totals, stats = Totals(prompt_tokens, cached, prefill_seconds=perf_counter() - started_at), DecodingStats()
             reason = yield from self._decode(prompt, request, limit, stats, deadline)

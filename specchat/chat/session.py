@@ -48,11 +48,9 @@ from specchat.chat.transcript import Turn
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser, ChooserState, DeviceLoad
 from specchat.chooser.costs import Costs
-from specchat.drafters.combined import SuffixAndRealign
-from specchat.drafters.plugin_guard import PluginDrafterGuard
 from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation, GenerationConfig, Step
-from specchat.engine.drafter import Drafter
+from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.grammar import Grammar
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
@@ -148,12 +146,11 @@ class Session(AbstractContextManager["Session"]):
         how = "and a grammar makes every answer a call or a text" if request.answer_tool else "in the form of Hermes"
         return (f"{name} has no template for tools: they are described in the system prompt, {how}",)
 
-    def select_drafters(self, variant: str) -> None:
+    def select_drafters(self, variant: str, task: AnswerTask | None = None) -> None:
         """Let a drafter observe the text from now on, as those of the chooser do; other plugins hear nothing of it."""
-        drafter = self.drafters[variant]
-        for each in (*self.generation.drafters, *self.chooser.drafters.values(), drafter):
-            if isinstance(each, PluginDrafterGuard):
-                each.set_selected(is_selected=each is drafter or drafter is self.chooser)
+        drafter, task = self.drafters[variant], task or AnswerTask()
+        for each in self.drafters.values():
+            each.start_answer(replace(task, is_selected=each is drafter or drafter is self.chooser))
         if drafter not in (*self.generation.drafters, *self.chooser.drafters.values()):
             self.generation.add_drafter(drafter)
 
@@ -187,8 +184,7 @@ class Session(AbstractContextManager["Session"]):
         self._store_kv()
         self.generation.close()
         for drafter in self.drafters.values():
-            if isinstance(drafter, PluginDrafterGuard):
-                drafter.close()
+            drafter.close()
 
     def memory_bytes(self) -> dict[str, int]:
         """The bytes that this conversation holds: its KV cache, and what its drafters keep."""
@@ -229,7 +225,6 @@ class _RunningTurn:
         yield from map(Notice, session.tool_notices(self.request))
         candidates = frozenset({PLAIN, *session.chooser.drafters})
         route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
-        session.select_drafters(route.variant)
         yield from self._check_length()
         if self.cancelled.is_set():
             yield Finished("cancelled", self._totals())
@@ -243,6 +238,8 @@ class _RunningTurn:
                 yield Notice(f"the context window was full: {what} shortened; {left_out}, which the history keeps")
         limit = self._max_new_tokens(len(prompt.token_ids))
         yield Routed(route.variant, route.budget, route.reason, self.sampler.seed, self.window)
+        answer_start = len(prompt.token_ids) - prompt.answer_prefix_length
+        session.select_drafters(route.variant, self._task_of_drafters(route, answer_start))
         session.restore_kv(prompt.token_ids)
         cached = self.generation.replace_tokens(prompt.token_ids)
         turn = Turn(
@@ -311,7 +308,8 @@ class _RunningTurn:
             if not self.cancelled.is_set():
                 if self.request.answer_prefix:
                     yield TextDelta(self.request.answer_prefix)
-                self._prepare_drafters(route, len(turn.prompt_ids) - prompt.answer_prefix_length)
+                if self.session.drafters[route.variant] is self.session.chooser:
+                    self.session.models.costs.calibrate(self.generation)
                 reason = yield from self._decode(route, limit, opens_thought=prompt.opens_thought)
                 self._probe_passes()
             self.session.models.costs.save()
@@ -449,17 +447,11 @@ class _RunningTurn:
             )
         return min(self.request.max_tokens or self.profile.limits.answer, self.window - prompt_tokens)
 
-    def _prepare_drafters(self, route: Route, answer_start: int) -> None:
-        session = self.session
-        tokenizer, file = session.models.tokenizer, file_to_rewrite(self.request, session.turns)
+    def _task_of_drafters(self, route: Route, answer_start: int) -> AnswerTask:
+        tokenizer, file = self.session.models.tokenizer, file_to_rewrite(self.request, self.session.turns)
         original = tokenizer.escape_control_tokens(as_answer_text(file)) if file else ""
         tokens = tokenizer.encode_continuation(original)
-        for drafter in session.drafters.values():
-            if isinstance(drafter, SuffixAndRealign):
-                drafter.set_original(tokens, answer_start)
-        session.chooser.start_answer(route.kind, route.drafter_order)
-        if session.drafters[route.variant] is session.chooser:
-            session.models.costs.calibrate(self.generation)
+        return AnswerTask(route.kind, route.drafter_order, tokens, answer_start)
 
     def _compare_with_plain(self, step: Step, token_count: int) -> PlainEstimate:
         """The time of plain decoding for the tokens of a step; 0 when unknown."""

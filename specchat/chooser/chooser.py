@@ -26,7 +26,7 @@ from specchat.chooser.acceptance import (
     length_class_of,
 )
 from specchat.chooser.costs import Costs
-from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.pass_clock import pass_seconds
 from specchat.engine.tree import DraftTree
 
@@ -144,14 +144,15 @@ class Chooser(Drafter):
         self._tracked_drafts: dict[str, TrackedDraft] = {}
         self._is_stochastic = False
         self._idle_until_step = 0
-        self.start_answer("", tuple(self.drafters))
+        self.start_answer(AnswerTask(drafter_order=tuple(self.drafters)))
 
-    def start_answer(self, task_kind: str, drafter_order: tuple[str, ...]) -> None:
-        """Start an answer to this kind of task. The order gives the priors: drafters after `plain` are unlikely."""
+    def start_answer(self, task: AnswerTask) -> None:
+        """The order of the drafters gives the priors: those after `plain` are unlikely."""
+        drafter_order = task.drafter_order
         named = [name for name in drafter_order if name in self.drafters]
         rest = [name for name in self.drafters if name not in drafter_order]
         unlikely = {*rest, *(drafter_order[drafter_order.index(PLAIN) :] if PLAIN in drafter_order else ())}
-        self.task_kind, self.drafter_order = task_kind, tuple(named + rest)
+        self.task_kind, self.drafter_order = task.kind, tuple(named + rest)
         self._prior_rates = {
             name: UNLIKELY_PRIOR_RATE if name in unlikely else OTHER_PRIOR_RATE if index else FIRST_PRIOR_RATE
             for index, name in enumerate(self.drafter_order)

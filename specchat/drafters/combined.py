@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specchat.drafters.realign import Realign
 from specchat.drafters.suffix_decoding import SuffixDecoding
-from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.tree import ROOT, DraftTree
 
 if TYPE_CHECKING:
@@ -54,9 +54,17 @@ class MergedDrafter(Drafter):
             drafter.observe(mapping.own_outcome(outcome))
         self._merged_tree, self._mappings = None, []
 
+    def start_answer(self, task: AnswerTask) -> None:
+        for drafter in self.drafters:
+            drafter.start_answer(task)
+
     def forget(self, length: int) -> None:
         for drafter in self.drafters:
             drafter.forget(length)
+
+    def close(self) -> None:
+        for drafter in self.drafters:
+            drafter.close()
 
     def memory_bytes(self) -> int:
         return sum(drafter.memory_bytes() for drafter in self.drafters)
@@ -73,9 +81,9 @@ class SuffixAndRealign(MergedDrafter):
         self.name, self.suffix_drafter = suffix_drafter.name, suffix_drafter
         self.realign: Realign | None = None
 
-    def set_original(self, original_tokens: list[int], answer_start: int) -> None:
-        """Set the tokens that the text rewrites from token `answer_start` on; an empty list means no rewriting."""
-        self.realign = Realign(original_tokens, answer_start) if original_tokens else None
+    def start_answer(self, task: AnswerTask) -> None:
+        """Follow the text that the answer rewrites, if it rewrites one."""
+        self.realign = Realign(list(task.original_tokens), task.answer_start) if task.original_tokens else None
         self.drafters = (self.realign, self.suffix_drafter) if self.realign else (self.suffix_drafter,)
 
     def propose(self, context: DraftContext) -> DraftTree:

@@ -13,8 +13,7 @@ from torch import Tensor
 from specchat.drafters.self_drafter import CHAIN_LENGTH, SelfDrafter
 from specchat.engine.cache import KVCache
 from specchat.engine.drafter import Drafter
-from specchat.engine.model import SelfDraftingModel
-from specchat.forward.llama import LlamaModel
+from specchat.engine.model import SelfDraftingModel, self_drafting
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
@@ -34,6 +33,5 @@ class EarlyExit(SelfDrafter):
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    if isinstance(resources.target, LlamaModel) and resources.early_exit_layer:
-        return EarlyExit(resources.target, resources.early_exit_layer)
-    return None
+    target = self_drafting(resources.target) if resources.early_exit_layer else None
+    return EarlyExit(target, resources.early_exit_layer) if target is not None else None

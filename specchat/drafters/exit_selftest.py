@@ -19,8 +19,8 @@ from torch import Tensor
 from specchat.drafters.heads.selftest import sample_text, target_fingerprint
 from specchat.drafters.self_drafter import CHAIN_LENGTH
 from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.model import SelfDraftingModel
 from specchat.engine.tree import DraftTree
-from specchat.forward.llama import LlamaModel
 from specchat.paths import cache_folder, write_atomically
 
 PROMPTS = ("The capital of France is", "def mean(values):\n    ", "Once upon a time there was a")
@@ -43,13 +43,16 @@ def seconds_of(compute: Pass) -> float:
 
 
 def find_exit_layer(
-    target: LlamaModel, prompts: Sequence[list[int]], folder: Path | None = None, stopwatch: Stopwatch = seconds_of
+    target: SelfDraftingModel,
+    prompts: Sequence[list[int]],
+    folder: Path | None = None,
+    stopwatch: Stopwatch = seconds_of,
 ) -> int:
     """The number of first layers that should draft: tested at the first start with this target, later read.
 
     0 for a target of one layer. `folder` replaces the user's cache folder.
     """
-    layers = len(target.weights.layers)
+    layers = target.layer_count
     if layers < 2:
         return 0
     path = (folder or cache_folder()) / "early_exit" / f"{_cache_key(target)}.json"
@@ -60,7 +63,7 @@ def find_exit_layer(
     return stored
 
 
-def _best_layer(target: LlamaModel, prompts: Sequence[list[int]], stopwatch: Stopwatch) -> int:
+def _best_layer(target: SelfDraftingModel, prompts: Sequence[list[int]], stopwatch: Stopwatch) -> int:
     rates = acceptance_by_layer(target, prompts)
     step_seconds = _step_seconds(target, prompts[0], stopwatch)
     speeds = {layer: _tokens_per_step(rate) / step_seconds(layer) for layer, rate in rates.items()}
@@ -68,9 +71,9 @@ def _best_layer(target: LlamaModel, prompts: Sequence[list[int]], stopwatch: Sto
 
 
 @torch.inference_mode()
-def acceptance_by_layer(target: LlamaModel, prompts: Sequence[list[int]]) -> dict[int, float]:
+def acceptance_by_layer(target: SelfDraftingModel, prompts: Sequence[list[int]]) -> dict[int, float]:
     """The mean probability that the target accepts what the first layers draft, by their number."""
-    layers, previous = range(1, len(target.weights.layers)), target.hidden_state_layers
+    layers, previous = range(1, target.layer_count), target.hidden_state_layers
     accepted = dict.fromkeys(layers, 0.0)
     target.set_hidden_state_layers(tuple(layers))
     try:
@@ -89,9 +92,9 @@ def _tokens_per_step(rate: float) -> float:
     return sum(rate**depth for depth in range(CHAIN_LENGTH + 1))
 
 
-def _step_seconds(target: LlamaModel, prompt: list[int], stopwatch: Stopwatch) -> Callable[[int], float]:
+def _step_seconds(target: SelfDraftingModel, prompt: list[int], stopwatch: Stopwatch) -> Callable[[int], float]:
     """The seconds of a step by the number of drafting layers: measured for the first and the last, linear between."""
-    last, cache = len(target.weights.layers) - 1, target.pool.open()
+    last, cache = target.layer_count - 1, target.pool.open()
     with target.pool.acquire_slot(cache, len(prompt) + SCRATCH_ROWS):
         target.prefill(prompt, cache)
         length, chain = cache.length, DraftTree(prompt[-1])
@@ -109,7 +112,7 @@ def _step_seconds(target: LlamaModel, prompt: list[int], stopwatch: Stopwatch) -
     return lambda layer: verify_seconds + CHAIN_LENGTH * (first_seconds + slope * (layer - 1))
 
 
-def _cache_key(target: LlamaModel) -> str:
+def _cache_key(target: SelfDraftingModel) -> str:
     key = f"{CACHE_VERSION} {CHAIN_LENGTH} {target.pool.layout.device} {target_fingerprint(target)}"
     return hashlib.sha256(key.encode()).hexdigest()[:24]
 

@@ -15,9 +15,8 @@ from torch import Tensor
 from specchat.drafters.self_drafter import CHAIN_LENGTH, SelfDrafter
 from specchat.engine.cache import KVCache
 from specchat.engine.drafter import DraftContext, Drafter
-from specchat.engine.model import SelfDraftingModel
+from specchat.engine.model import SelfDraftingModel, self_drafting
 from specchat.engine.tree import DraftTree
-from specchat.forward.llama import LlamaModel
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
@@ -49,8 +48,6 @@ class MagicDec(SelfDrafter):
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    target = resources.target
-    if not isinstance(target, LlamaModel) or not target.supports_self_drafting:
-        return None
+    target = self_drafting(resources.target)
     # a draft pass is no CUDA graph, so it would take longer than the target's
-    return MagicDec(target) if target.graphs is None else None
+    return MagicDec(target) if target is not None and not target.has_graphs else None

@@ -22,7 +22,7 @@ from typing import Any
 
 from torch import Tensor
 
-from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.sampling import SeenTokens
 from specchat.engine.tree import ROOT, DraftTree
 
@@ -43,19 +43,21 @@ class PluginDrafterGuard(Drafter):
     ) -> None:
         self.name, self.drafter, self.vocab_size, self.on_failure = name, drafter, vocab_size, on_failure
         self.is_instant, self.max_call_seconds = bool(drafter.is_instant), max_call_seconds
-        self._observes = type(drafter).observe is not Drafter.observe or "observe" in vars(drafter)
+        self._observes = _has_own(drafter, "observe")
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._free_places, self._lock = BoundedSemaphore(MAX_PENDING_CALLS), Lock()
         self._thread: Thread | None = None
         self._is_off = self._is_unselected = False
         self._missed_length: int | None = None  # to which the text was truncated while it was not selected
 
-    def set_selected(self, *, is_selected: bool) -> None:
-        """Whether the drafter may propose in the next answer. If not, it hears nothing of it."""
-        self._is_unselected = not is_selected
-        if is_selected and self._missed_length is not None:
+    def start_answer(self, task: AnswerTask) -> None:
+        """A drafter that may not propose in the next answer hears nothing of it."""
+        self._is_unselected = not task.is_selected
+        if task.is_selected and self._missed_length is not None:
             length, self._missed_length = self._missed_length, None
             self.forget(length)
+        if task.is_selected and _has_own(self.drafter, "start_answer"):
+            self._start(lambda: self.drafter.start_answer(task))
 
     def propose(self, context: DraftContext) -> DraftTree:
         """The drafter's tree, at most `max_draft_tokens` nodes, with the registered name as source."""
@@ -84,10 +86,19 @@ class PluginDrafterGuard(Drafter):
             self._start(lambda: self.drafter.forget(length))
 
     def close(self) -> None:
-        """End the thread after the call that it is in. The drafter is not called again."""
+        """Close the drafter after the call that it is in, and end its thread. It is not called again."""
         with self._lock:
+            if not self._is_off and _has_own(self.drafter, "close"):
+                self._start_thread()
+                self._calls.put(self._close_drafter)
             self._is_off = True
             self._calls.put(None)
+
+    def _close_drafter(self) -> None:
+        try:
+            self.drafter.close()
+        except BaseException as error:  # noqa: BLE001 - as in `_call_safely`
+            self.on_failure(error)
 
     def _start(self, call: Callable[[], None], is_done: Flag | None = None) -> None:
         """Pass a call to the thread of the drafter; `is_done` is set after it, also if it fails."""
@@ -100,10 +111,13 @@ class PluginDrafterGuard(Drafter):
         with self._lock:
             if self._is_off:
                 return
-            if self._thread is None:
-                self._thread = Thread(target=_run_calls, args=(self._calls,), name=f"drafter {self.name}", daemon=True)
-                self._thread.start()
+            self._start_thread()
             self._calls.put(lambda: self._call_safely(call, is_done or Flag()))
+
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=_run_calls, args=(self._calls,), name=f"drafter {self.name}", daemon=True)
+            self._thread.start()
 
     def _call_safely(self, call: Callable[[], None], is_done: Flag) -> None:
         try:
@@ -134,6 +148,11 @@ class PluginDrafterGuard(Drafter):
                 raise ValueError(f"it drafted token {token} after node {parent}, and one of them does not exist")
             checked.add(token, parent, self.name)
         return checked
+
+
+def _has_own(drafter: Drafter, method: str) -> bool:
+    """Whether the drafter does something in this method."""
+    return getattr(type(drafter), method) is not getattr(Drafter, method) or method in vars(drafter)
 
 
 def call_in_time(function: Callable[[], Any], seconds: float) -> Any:

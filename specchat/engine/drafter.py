@@ -1,8 +1,9 @@
 """The interface of a drafter: it proposes draft tokens and observes which of them the target accepted.
 
-The decoding loop knows drafters only through this interface. A drafter knows nothing about the loop.
+The decoding loop and the conversation know drafters only through this interface. A drafter knows nothing about them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -39,6 +40,17 @@ class Outcome:
         return [self.tree.tokens[node] for node in self.path[1:]] + [self.sampled_tokens[self.path[-1]]]
 
 
+@dataclass(frozen=True)
+class AnswerTask:
+    """What is known of an answer before its prompt is prefilled."""
+
+    kind: str = ""  # of the question: "chat", "code", "edit"
+    drafter_order: tuple[str, ...] = ()  # the drafters that suit it, best first; those after "plain" rarely do
+    original_tokens: Sequence[int] = ()  # of the text that the answer rewrites, in the form of the answer
+    answer_start: int = 0  # tokens of the text before the answer
+    is_selected: bool = True  # whether this drafter may propose
+
+
 class Drafter:
     """Proposes draft tokens. A drafter can change the speed of decoding, never the text.
 
@@ -55,6 +67,9 @@ class Drafter:
         int, ...
     ] = ()  # required from the target; k: residual stream after k layers, -1: final norm
 
+    def start_answer(self, task: AnswerTask) -> None:
+        """Prepare for the next answer. The text of the answer before may be truncated after this."""
+
     def propose(self, context: DraftContext) -> DraftTree:
         """Propose at most `max_draft_tokens` nodes behind the text. This base class proposes none."""
         return DraftTree(context.tokens[-1])
@@ -64,6 +79,12 @@ class Drafter:
 
     def forget(self, length: int) -> None:
         """Follow a truncation of the text to its first `length` tokens."""
+
+    def limit_width(self, width: int) -> None:
+        """Grow trees of at most `width` nodes at each depth from now on, where that makes drafting cheaper."""
+
+    def close(self) -> None:
+        """End threads and the like with the conversation. It is not called again."""
 
     def memory_bytes(self) -> int:
         """The bytes of tensors that it keeps for this text, beside KV caches, which the pool counts."""

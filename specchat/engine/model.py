@@ -5,9 +5,9 @@ It knows tensors and positions, no drafter and no text. The implementations are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ MAX_PROMPT_HIDDEN_STATES = 2048  # last tokens of a prompt whose hidden states a
 TextStates = Mapping[int, Mapping[str, Tensor]]  # states of recurrent layers, by the number of tokens that they follow
 
 
+CaptureProgress = Callable[[int, int], None]  # CUDA graphs captured so far, of all
+
+
 @dataclass(frozen=True)
 class ModelOutput:
     logits: Tensor  # [N, V]
@@ -28,7 +31,10 @@ class ModelOutput:
 
 
 class Model(Protocol):
-    """A causal language model that computes every node of a tree in one pass."""
+    """A causal language model that computes every node of a tree in one pass.
+
+    Whoever needs more than plain passes asks for what a model can do, and never for its class.
+    """
 
     vocab_size: int  # columns of the logits
     context_window: int  # longest supported text, in tokens
@@ -39,6 +45,7 @@ class Model(Protocol):
     pool: KVPool  # of its KV caches
     bytes: int  # of its weights
     hidden_state_layers: tuple[int, ...]  # the layers whose states an output contains
+    layer_count: int  # decoder layers
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         """Compute every node. Their keys and values stay in the cache, uncommitted."""
@@ -61,6 +68,35 @@ class Model(Protocol):
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """Apply the output matrix to hidden states after the final norm. [n, D] -> [n, V]"""
+        ...
+
+    @property
+    def supports_self_drafting(self) -> bool:
+        """Whether it is a `SelfDraftingModel`, whose draft passes leave no trace."""
+        ...
+
+    @property
+    def has_graphs(self) -> bool:
+        """Whether passes over few nodes are CUDA graphs."""
+        ...
+
+    @property
+    def lm_head(self) -> Callable[[Tensor], Tensor]:
+        """The same as a linear layer where it is one, for heads that share it."""
+        ...
+
+    @property
+    def embedding_table(self) -> Tensor | None:
+        """The input embeddings as layers read them [V, D]; None where they are no such tensor."""
+        ...
+
+    @property
+    def attention_windows(self) -> tuple[int | None, ...] | None:
+        """The sliding window of each layer; None where other networks cannot read the rows of its KV cache."""
+        ...
+
+    def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
+        """Capture all CUDA graphs, so that no turn has to, also that of an early exit; nothing without graphs."""
         ...
 
 
@@ -120,6 +156,11 @@ class SelfDraftingModel(Model, Protocol):
         `skipped` starts at a multiple of 16: kernels read blocks of rows. Logits of the last token [1, V]
         """
         ...
+
+
+def self_drafting(model: Model) -> SelfDraftingModel | None:
+    """The model, where it has draft passes of its own."""
+    return cast("SelfDraftingModel", model) if model.supports_self_drafting else None
 
 
 def select_layers(hidden_states: Tensor, available_layers: tuple[int, ...], required_layers: tuple[int, ...]) -> Tensor:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from specchat.engine.cache import KVCache
 from specchat.engine.kv_arena import KVArena, write_rows
-from specchat.engine.model import ModelOutput
+from specchat.engine.model import CaptureProgress, ModelOutput
 from specchat.engine.pass_clock import paused_clock
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, NoiseInputs
 from specchat.forward.attention import AttentionMask
@@ -37,7 +37,6 @@ MAX_VOCABULARY = 2**31 - 1
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]  # prepares a function, and returns its replay
 Result = TypeVar("Result")
-Progress = Callable[[int, int], None]  # graphs captured, of how many
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +106,7 @@ class CudaGraphs:
         return next((size for size in self.sizes if size >= count), None)
 
     @torch.inference_mode()
-    def capture_all(self, depth: ForwardDepth, progress: Progress, sizes: tuple[int, ...] | None = None) -> None:
+    def capture_all(self, depth: ForwardDepth, progress: CaptureProgress, sizes: tuple[int, ...] | None = None) -> None:
         """Capture the graphs of a depth, the largest first: the smaller ones then fit into its memory."""
         sizes = sizes or self.sizes
         empty_text = self.arena.rows, 0  # behind all slots

@@ -7,7 +7,6 @@ tensors; knows no file.
 from __future__ import annotations
 
 from dataclasses import dataclass, is_dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from specchat.devices import kind_of
 from specchat.engine.cache import NO_KV_ROWS, NO_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena
-from specchat.engine.model import ModelOutput, SampledOutput
+from specchat.engine.model import CaptureProgress, ModelOutput, SampledOutput
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, LogitRows, NoiseInputs, Sampler, pack_samples
 from specchat.engine.tree import DraftTree
 from specchat.forward.attention import AttentionMask, build_attention_mask
@@ -29,7 +28,7 @@ from specchat.forward.batch import (
     RowBatch,
     chain_nodes,
 )
-from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput, Progress
+from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput
 from specchat.forward.decoder_layer import AttentionKind, DecoderLayer, RopeAngles
 from specchat.forward.embedding_rows import EmbeddingTable
 from specchat.forward.expert_linear import ExpertLinear
@@ -108,7 +107,7 @@ class LlamaModel:
     exact mode pads every pass to the same shape.
     """
 
-    supports_self_drafting: ClassVar[bool] = True  # draft passes of fewer layers or fewer rows leave no trace
+    supports_self_drafting: bool = True  # draft passes of fewer layers or fewer rows leave no trace
 
     def __init__(
         self,
@@ -133,6 +132,7 @@ class LlamaModel:
         self.is_exact = self.is_batch_invariant or (limits.exact and dimensions.experts is None)
         if self.is_batch_invariant and limits.exact:
             limits = self.limits = replace(limits, exact=False)
+        self.layer_count = len(weights.layers)
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
         self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
         layout = KVLayout(dimensions.kv_shapes, self._like.dtype, self.device, has_int8_kv)
@@ -162,8 +162,7 @@ class LlamaModel:
             self.graphs.clear()
         self.hidden_state_layers = hidden_state_layers
 
-    def capture_graphs(self, progress: Progress, exit_layer: int = 0) -> None:
-        """Capture all CUDA graphs, so that no turn does; with an exit layer also the graph of an early exit."""
+    def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
         if self.graphs is not None:
             self.graphs.capture_all(self._full_depth, progress)
             if exit_layer:
@@ -176,11 +175,20 @@ class LlamaModel:
         return rows if self._embedding_scale == 1.0 else rows * self._embedding_scale
 
     @property
-    def embedding_table(self) -> Tensor | None:
-        """The input embeddings as the layers read them [V, D].
+    def has_graphs(self) -> bool:
+        return self.graphs is not None
 
-        None where they are scaled, on another device, or still in a file.
-        """
+    @property
+    def lm_head(self) -> Linear:
+        return self.weights.lm_head
+
+    @property
+    def attention_windows(self) -> tuple[int | None, ...]:
+        return tuple(layer.sliding_window for layer in self.weights.layers)
+
+    @property
+    def embedding_table(self) -> Tensor | None:
+        """None where they are scaled, on another device, or still in a file."""
         table = self.weights.embedding
         if not isinstance(table, Tensor) or self._embedding_scale != 1.0 or table.device != self.device:
             return None

@@ -6,6 +6,7 @@ Implements `specchat.engine.model.Model`. Knows tensors and positions; knows no 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
-from specchat.engine.model import FINAL_NORM, ModelOutput, limit_context_window
+from specchat.engine.model import FINAL_NORM, CaptureProgress, ModelOutput, limit_context_window
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits, RowBatch, chain_nodes
 from specchat.forward.decoding_form import DecodingForm
@@ -47,6 +48,9 @@ class TransformersModel:
         self.prefill_chunk, self.max_rows = self.limits.prefill_chunk, self.limits.max_rows
         self.supports_trees, self.form = not self.limits.exact, DecodingForm()
         self.pool = KVPool(self._kv_layout())
+        self.supports_self_drafting = self.has_graphs = False
+        self.embedding_table = self.attention_windows = None
+        self.layer_count = len(self.pool.layout.shapes)  # some of them may have no rows
         self.is_exact = self.limits.exact and not _has_experts(network)
         quantized = sum(weight.quantized_bytes for weight in quant_weights(network))
         self.bytes = quantized + sum(weight.numel() * weight.element_size() for weight in network.parameters())
@@ -78,6 +82,13 @@ class TransformersModel:
     @torch.inference_mode()
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         return self.network.get_output_embeddings()(hidden_states)
+
+    @property
+    def lm_head(self) -> Callable[[Tensor], Tensor]:
+        return self.compute_logits
+
+    def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
+        """It has none."""
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         output, count = self._forward(self.limits.batch_for_nodes(self.limits.nodes(tree), cache), cache), len(tree)

@@ -37,9 +37,8 @@ from specchat.drafters.registry import (
 )
 from specchat.drafters.suffix_decoding import PastTextIndex
 from specchat.engine.drafter import Drafter
-from specchat.engine.model import Model, StatefulModel
+from specchat.engine.model import Model, StatefulModel, self_drafting
 from specchat.errors import ModelError
-from specchat.forward.llama import LlamaModel
 from specchat.forward.quant_linear import BLOCKS_OF_8_BITS
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
@@ -175,7 +174,7 @@ def _exit_layer(models: Models, plan: LoadPlan, target: Model, tokenizer: Tokeni
     layer = plan.early_exit_layer
     if layer == 0:
         return 0
-    if not isinstance(target, LlamaModel) or not target.supports_self_drafting:
+    if (drafting := self_drafting(target)) is None:
         if models.early_exit == AUTO:
             return 0
         raise ModelError(
@@ -183,8 +182,8 @@ def _exit_layer(models: Models, plan: LoadPlan, target: Model, tokenizer: Tokeni
             f'in our own passes without them can exit early; use "{EXIT_OFF}"'
         )
     if layer is None:
-        return find_exit_layer(target, [tokenizer.encode(prompt) for prompt in PROMPTS])
-    if layer >= (count := len(target.weights.layers)):
+        return find_exit_layer(drafting, [tokenizer.encode(prompt) for prompt in PROMPTS])
+    if layer >= (count := target.layer_count):
         raise ModelError(f"models.early_exit is {layer}, and {models.target} has {count} layers; use fewer")
     return layer
 
@@ -192,7 +191,7 @@ def _exit_layer(models: Models, plan: LoadPlan, target: Model, tokenizer: Tokeni
 def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:
     """Capture the CUDA graphs of all models, so that no turn has to; nothing on a CPU."""
     for role, model in (("target", resources.target), ("draft", resources.draft_model)):
-        if isinstance(model, LlamaModel):
+        if model is not None:
             exit_layer = resources.early_exit_layer if role == "target" else 0
             model.capture_graphs(
                 lambda done, total, role=role: progress(LoadingEvent(role, done, total, "capturing CUDA graphs")),

@@ -9,7 +9,7 @@ import pytest
 from specchat.chooser.chooser import CandidateStats, Chooser, DeviceLoad
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve, StoredCurve
-from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from tools.replay_chooser import CostTable, RecordedTree, Replayer, SimulatedClock, Trace
@@ -94,15 +94,15 @@ def test_all_drafters_observe_and_forget():
 
 def test_the_next_answer_of_a_kind_starts_with_the_statistics_of_the_last():
     first = Chooser({"counting": Counting()}, FREE)
-    first.start_answer("edit", ("counting", "plain"))
+    first.start_answer(AnswerTask("edit", ("counting", "plain")))
     for step in range(30):
         tree = first.propose(context())
         first.observe(Outcome(tree, [0], [-1] * len(tree), 2 + step, verify_seconds=1.0))
     second = Chooser({"counting": Counting()}, Costs({1024: Curve({1: 1.0, 16: 3.0})}), first.state)
-    second.start_answer("edit", ("counting", "plain"))
+    second.start_answer(AnswerTask("edit", ("counting", "plain")))
 
     assert len(second.propose(context())) == 1
-    second.start_answer("chat", ("counting", "plain"))
+    second.start_answer(AnswerTask("chat", ("counting", "plain")))
     assert len(second.propose(context())) > 1
 
 
@@ -228,11 +228,11 @@ def test_a_slow_drafter_that_declares_itself_instant_proposes_rarely():
 def test_the_next_answer_ends_the_idle_time():
     clock, dear = SimulatedClock(), Costs({1024: Curve({1: 1.0, 16: 9.0})})
     chooser = Chooser({"wrong": Wrong(clock), "counting": Counting()}, dear, clock=clock)
-    chooser.start_answer("chat", ("wrong",))
+    chooser.start_answer(AnswerTask("chat", ("wrong",)))
     written(chooser, 60)
 
     chooser.costs.pass_curves[1024] = Curve({1: 1.0, 16: 1.0})
-    chooser.start_answer("edit", ("counting",))
+    chooser.start_answer(AnswerTask("edit", ("counting",)))
 
     assert len(chooser.propose(context())) > 1
 
@@ -261,7 +261,7 @@ def test_a_drafter_with_a_long_prefill_is_tried_when_that_is_affordable():
     reading = Reading(clock)
     chooser = Chooser({"reading": reading}, Costs({1024: Curve({1: 1.0, 16: 1.5})}), clock=clock)
     for _answer in range(40):
-        chooser.start_answer("chat", ("reading", "plain"))
+        chooser.start_answer(AnswerTask("chat", ("reading", "plain")))
         chooser.forget(0)
         written(chooser, 20, start=400)
 

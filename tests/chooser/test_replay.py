@@ -13,6 +13,7 @@ import pytest
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve, StoredCurve
 from specchat.chooser.drift import DriftDetector
+from specchat.engine.drafter import AnswerTask
 from tests.cover import matrix
 from tools.replay_chooser import (
     MAX_DRAFT_TOKENS,
@@ -102,7 +103,7 @@ def played(player: Replayer, answers: list[Trace], steps: int = STEPS) -> list[R
     """Answers one after the other, from the first again when all were written."""
     done: list[ReplayedStep] = []
     for trace in cycle(answers):
-        player.chooser.start_answer(trace.kind, order_of(trace))
+        player.chooser.start_answer(AnswerTask(trace.kind, order_of(trace)))
         done += player.replay(trace)
         if len(done) >= steps:
             return done
@@ -230,7 +231,7 @@ def test_it_switches_within_twenty_steps_when_the_text_changes():
     changing = Trace(
         "chat", 0.0, {name: good.trees_by_drafter[name] + bad.trees_by_drafter[name] for name in good.trees_by_drafter}
     )
-    player.chooser.start_answer("chat", CHATTING)
+    player.chooser.start_answer(AnswerTask("chat", CHATTING))
 
     steps, place = list(player.replay(changing)), 0
     late = list[ReplayedStep]()
@@ -305,7 +306,7 @@ def test_a_mixed_session_is_quicker_than_with_any_single_drafter(table):
     turns = [kinds[turn % 4][turn // 4 % len(kinds[turn % 4])] for turn in range(TURNS)]
     player, steps = Replayer(TABLES[table]), list[ReplayedStep]()
     for trace in turns:
-        player.chooser.start_answer(trace.kind, order_of(trace))
+        player.chooser.start_answer(AnswerTask(trace.kind, order_of(trace)))
         steps += player.replay(trace)
 
     who, seconds = best_fixed_drafter(turns, TABLES[table])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from specchat.drafters.combined import MergedDrafter, SuffixAndRealign
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.accept import accept
-from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from tests.tiny import Chaos
@@ -150,21 +150,21 @@ def test_a_rewritten_text_continues_behind_a_change_and_a_new_text_starts_again(
     original, text = list(range(10, 30)), [1, 2]
     drafter = SuffixAndRealign(SuffixDecoding())
 
-    drafter.set_original(original, answer_start=len(text))
+    drafter.start_answer(AnswerTask(original_tokens=original, answer_start=len(text)))
     changed = [*text, 10, 11, 99, 13, 14]
 
     assert original[5:13] == drafted_after(drafter, changed)
     assert [] == drafted_after(SuffixAndRealign(SuffixDecoding()), changed)
 
     drafter.forget(2)
-    drafter.set_original([], 0)
+    drafter.start_answer(AnswerTask())
 
     assert [] == drafted_after(drafter, [1, 2, 10, 11])
 
 
 def test_an_answer_that_lost_its_original_is_drafted_by_suffix_decoding():
     drafter, text = SuffixAndRealign(SuffixDecoding()), [1, 2]
-    drafter.set_original(list(range(10, 40)), answer_start=len(text))
+    drafter.start_answer(AnswerTask(original_tokens=range(10, 40), answer_start=len(text)))
     loop = [*text, *[50, 51, 52, 53] * 10]
 
     drafted_after(drafter, loop)

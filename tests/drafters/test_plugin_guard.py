@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from specchat.drafters.plugin_guard import MAX_PENDING_CALLS, PluginDrafterGuard
-from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler, SeenTokens
 from specchat.engine.tree import DraftSample, DraftTree
 
@@ -191,13 +191,13 @@ def test_outcomes_and_truncations_are_passed_on_in_order():
 
 def test_a_drafter_that_is_not_selected_hears_nothing_and_then_only_how_much_of_the_text_is_left():
     drafter = guarded(chain())
-    drafter.set_selected(is_selected=False)
+    drafter.start_answer(AnswerTask(is_selected=False))
     for length in (9, 2, 4):
         drafter.observe(outcome())
         drafter.forget(length)
     assert [] == drafter.drafter.calls
 
-    drafter.set_selected(is_selected=True)
+    drafter.start_answer(AnswerTask(is_selected=True))
     drafter.observe(outcome())
 
     assert [2, Outcome] == [call if isinstance(call, int) else type(call) for call in heard(drafter)]

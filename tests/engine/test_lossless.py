@@ -20,7 +20,7 @@ from specchat.drafters.retokenize import RetokenizedDraftModel
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.drafters.token_recycling import TokenRecycling
 from specchat.engine.decode import Generation, GenerationConfig
-from specchat.engine.drafter import Drafter
+from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from tests.cover import matrix
@@ -54,7 +54,7 @@ def chooser(shape: str) -> Chooser:
 def copying() -> SuffixAndRealign:
     """A drafter that treats the answer as a new version of the prompt."""
     drafter = SuffixAndRealign(SuffixDecoding())
-    drafter.set_original(PROMPT, len(PROMPT))
+    drafter.start_answer(AnswerTask(original_tokens=PROMPT, answer_start=len(PROMPT)))
     return drafter
 
 

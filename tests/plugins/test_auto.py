@@ -14,7 +14,7 @@ from specchat.chat.events import Finished, Notice
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.drafters import registry
-from specchat.engine.drafter import Drafter
+from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.tree import DraftTree
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
@@ -68,11 +68,11 @@ def drafting(install):
 @pytest.mark.usefixtures("drafting")
 def test_drafters_of_plugins_come_last_unless_the_profile_names_them():
     with load_engine(TINY).create_session() as session:
-        session.chooser.start_answer("chat", choose(session, TINY))
+        session.chooser.start_answer(AnswerTask("chat", choose(session, TINY)))
         assert ("knowing", "raising", "wrong") == session.chooser.drafter_order[-3:]
 
         ordered = TINY.override({"drafter_orders": [{"kind": "chat", "variants": ["wrong", "plain"]}]})
-        session.chooser.start_answer("chat", choose(session, ordered))
+        session.chooser.start_answer(AnswerTask("chat", choose(session, ordered)))
         assert "wrong" == session.chooser.drafter_order[0]
 
 

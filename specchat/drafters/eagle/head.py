@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from specchat.drafters.heads.backbone import HeadBackbone, layer_count
+from specchat.drafters.heads.backbone import HeadBackbone
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.cache import KVCache
 from specchat.engine.model import FINAL_NORM, Model
@@ -38,7 +38,7 @@ class PairHead:
 
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
         self.kind, self.context_window, self.wiring = spec.kind, spec.context_window, spec.wiring
-        self.hidden_state_layers = spec.hidden_state_layers_for(layer_count(target))
+        self.hidden_state_layers = spec.hidden_state_layers_for(target.layer_count)
         self._backbone = backbone = HeadBackbone(spec, loader, target)
         self.pool, self.draft_to_target_ids = backbone.pool, backbone.draft_to_target_ids
         states = len(self.hidden_state_layers)

@@ -7,6 +7,7 @@ position of the last token of the text, and see no other draft token.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +23,6 @@ from specchat.forward.batch import ForwardBatch, ForwardDepth
 from specchat.forward.decoder_layer import Attention, AttentionKind, DecoderLayer, DecoderStack, GeGluMlp, RopeAngles
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear import Linear
-from specchat.forward.llama import LlamaModel
 from specchat.forward.rope import Rope, cos_sin
 from specchat.forward.scaling import Scaling
 from specchat.weights.llama_families import LAYER_SCALAR
@@ -42,7 +42,7 @@ class AssistantHead:
 
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
         assert spec.assistant_config is not None, "an assistant without its config"
-        if not isinstance(target, LlamaModel):
+        if (windows := target.attention_windows) is None:
             raise ModelError(
                 f"{spec.source}: it reads keys and values of a target in our own passes, which this is not"
             )
@@ -51,7 +51,7 @@ class AssistantHead:
         norm = loader.tensor("norm.weight")
         layers, kinds, self._queries_per_kv = list[DecoderLayer](), list[AttentionKind](), dict[int | None, int]()
         for index, window in enumerate(spec.dimensions.sliding_windows):
-            kv_layer = _kv_layer(spec, target, index)
+            kv_layer = _kv_layer(spec, target, windows, index)
             layers.append(_layer(loader, f"layers.{index}", kv_layer, window, index))
             kinds.append(_attention_kind(spec, target, index, kv_layer, norm))
             self._queries_per_kv[window] = spec.dimensions.heads // target.pool.layout.shapes[kv_layer][0]
@@ -73,7 +73,7 @@ class AssistantHead:
 
     def _batch(self, count: int, cache: KVCache) -> ForwardBatch:
         """Rows that see the committed rows of the cache, and write none."""
-        length, device = cache.length, self.target.device
+        length, device = cache.length, self.target.pool.layout.device
         positions = torch.full((count,), length, device=device)
         masks = {window: self._mask(count, length, window) for window in self._queries_per_kv}
         layers = cache.require_slot().layers
@@ -94,14 +94,12 @@ class AssistantHead:
         return AttentionMask(allowed.repeat(count, 1), self._queries_per_kv[window], self._like)
 
 
-def _kv_layer(spec: HeadSpec, target: LlamaModel, index: int) -> int:
+def _kv_layer(spec: HeadSpec, target: Model, windows: Sequence[int | None], index: int) -> int:
     """The last layer of the target of the kind of this layer, full or sliding, that has keys of its own."""
     is_sliding = spec.dimensions.sliding_windows[index] is not None
     size = spec.tensors.shape(f"layers.{index}.self_attn.q_norm.weight")[0]
     shapes = target.pool.layout.shapes
-    same = [
-        each for each in range(len(shapes)) if (target.weights.layers[each].sliding_window is not None) == is_sliding
-    ]
+    same = [each for each in range(len(shapes)) if (windows[each] is not None) == is_sliding]
     kv_heads, found, _size = shapes[same[-1]] if same else NO_KV_ROWS
     if found != size or spec.dimensions.heads % kv_heads:
         kind = "sliding" if is_sliding else "full"
@@ -109,7 +107,7 @@ def _kv_layer(spec: HeadSpec, target: LlamaModel, index: int) -> int:
     return same[-1]
 
 
-def _attention_kind(spec: HeadSpec, target: LlamaModel, index: int, kv_layer: int, like: Tensor) -> AttentionKind:
+def _attention_kind(spec: HeadSpec, target: Model, index: int, kv_layer: int, like: Tensor) -> AttentionKind:
     assert spec.assistant_config is not None, "an assistant without its config"
     sizes, (kv_heads, size, _size) = spec.dimensions, target.pool.layout.shapes[kv_layer]
     dimensions = AttentionDimensions(sizes.heads, kv_heads, size, sizes.epsilon, SCALING, normalizes_values=True)

@@ -28,8 +28,6 @@ from specchat.forward.decoder_layer import (
     SwiGluMlp,
 )
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.linear import Linear
-from specchat.forward.llama import LlamaModel
 from specchat.forward.moe import MixtureOfExperts
 from specchat.forward.native_stack import decoder_stack
 from specchat.forward.rope import cos_sin
@@ -38,15 +36,6 @@ from specchat.weights.moe_weights import load_moe
 from specchat.weights.tensor_files import WeightLoader
 
 SHARED_EXPERTS = ("mlp.shared_experts", "mlp.shared_expert")  # of DeepSeek and GLM; of Qwen
-
-
-def layer_count(target: Model) -> int:
-    """The decoder layers of a target; 0: unknown. Some of them may have no rows in its KV cache."""
-    return len(target.weights.layers) if isinstance(target, LlamaModel) else len(target.pool.layout.shapes)
-
-
-def _lm_head_of(target: Model) -> Linear:
-    return target.weights.lm_head if isinstance(target, LlamaModel) else target.compute_logits
 
 
 class HeadBackbone:
@@ -68,7 +57,7 @@ class HeadBackbone:
         self.angles = self._rope_table(target.context_window)  # of all positions
         self.stack = decoder_stack(layers, self.norm_weight("norm"), ops, [AttentionKind(ops, self.angles.at)])
         self._embeddings, self._target = loader.optional("embed_tokens.weight"), target
-        self.lm_head = loader.linear("lm_head") if "lm_head.weight" in spec.tensors else _lm_head_of(target)
+        self.lm_head = loader.linear("lm_head") if "lm_head.weight" in spec.tensors else target.lm_head
         self.draft_to_target_ids = spec.draft_to_target_ids().to(loader.device) if "d2t" in spec.tensors else None
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -80,9 +69,7 @@ class HeadBackbone:
     @property
     def embedding_table(self) -> Tensor | None:
         """The input embeddings [V, D]; None where they are not a tensor as it is."""
-        if self._embeddings is not None or not isinstance(self._target, LlamaModel):
-            return self._embeddings
-        return self._target.embedding_table
+        return self._target.embedding_table if self._embeddings is None else self._embeddings
 
     def forward(
         self,

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specchat.drafters.heads.backbone import HeadBackbone, layer_count
+from specchat.drafters.heads.backbone import HeadBackbone
 from specchat.drafters.heads.block_correction import BlockCorrection, DraftedBlocks
 from specchat.drafters.heads.candidate_selector import CandidateSelector
 from specchat.drafters.heads.spec import DFLASH2, DSPARK, HeadSpec
@@ -33,7 +33,7 @@ class DFlashHead:
         assert spec.block_config is not None, "inspection accepted a block head without a block"
         self.kind, self.context_window, self.block_config = spec.kind, spec.context_window, spec.block_config
         self.tokens_ahead = spec.tokens_ahead
-        self.hidden_state_layers = spec.hidden_state_layers_for(layer_count(target))
+        self.hidden_state_layers = spec.hidden_state_layers_for(target.layer_count)
         self._backbone = HeadBackbone(spec, loader, target)
         self.pool, self.draft_to_target_ids = self._backbone.pool, self._backbone.draft_to_target_ids
         self._fc, self._feature_norm = loader.linear("fc"), self._backbone.norm_weight("feature_norm")

@@ -16,7 +16,6 @@ from torch.nn import functional
 from specchat.devices import FLOAT_FORMAT, kind_of
 from specchat.drafters.eagle.head import HeadOutput, PairHead
 from specchat.drafters.heads.assistant_head import AssistantHead
-from specchat.drafters.heads.backbone import layer_count
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.hydra_head import HydraHead
 from specchat.drafters.heads.peagle_head import PEagleHead
@@ -116,7 +115,7 @@ def load_head(
     of its linear layers, one of QUANT_FORMATS.
     """
     hidden_size = target.embed(torch.zeros(1, dtype=torch.long, device=device)).shape[-1]
-    dimensions = TargetDimensions(hidden_size, layer_count(target) or None, target.vocab_size)
+    dimensions = TargetDimensions(hidden_size, target.layer_count or None, target.vocab_size)
     if reasons := mismatches(spec, dimensions):
         raise ModelError(f"{spec.source}: this {spec.format} head does not fit the target: {'; '.join(reasons)}")
     loader = WeightLoader(spec.tensors, dtype or target.pool.layout.dtype, device, weights)

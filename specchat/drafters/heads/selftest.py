@@ -17,7 +17,6 @@ from torch import Tensor
 from specchat.devices import FLOAT_FORMAT
 from specchat.drafters.eagle.head import PairHead
 from specchat.drafters.heads.assistant_head import AssistantHead
-from specchat.drafters.heads.backbone import layer_count
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.hydra_head import HydraHead
 from specchat.drafters.heads.networks import LoadedHead, MedusaHead, load_head
@@ -130,7 +129,7 @@ def _load_selected(spec: HeadSpec, target: Model, load: LoadVariant, folder: Pat
 
 def _variants(spec: HeadSpec, target: Model) -> list[HeadSpec]:
     """The default variant, then the others that are possible with this target."""
-    layers = layer_count(target)
+    layers = target.layer_count
     return [
         spec,
         *(each for each in spec.variants if not layers or max(each.hidden_state_layers_for(layers)) <= layers),
