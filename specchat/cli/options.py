@@ -21,8 +21,8 @@ from specchat.cli.project_trust import trusted_project
 from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, all_drafters
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
-from specchat.profile.profile_files import ProfileChain, read_profile_chain
-from specchat.profile.settings import Settings, resolve, settings_of
+from specchat.profile.profile_files import ProfileChain, read_profile_chain, resolve
+from specchat.profile.settings import Settings, settings_of
 from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, key_info, key_types
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])

@@ -223,7 +223,7 @@ class Conversation(AbstractContextManager["Conversation"]):
     """
 
     def __init__(self, session_request: SessionRequest = SessionRequest(), client_name: str = "specchat") -> None:
-        self.client_name, self._session_request = client_name, session_request
+        self.client_name, self._session_request = client_name, replace(session_request, session_id="", settings=None)
         self._private_turns = PrivateTurns()  # of a session that is not stored
         params = session_request.to_params()
         self._connection = self._connect()
@@ -363,7 +363,7 @@ class Conversation(AbstractContextManager["Conversation"]):
 
     def open_new_session(self) -> JsonObject:
         """Open a new session with the same settings; pass the result to `switch_session`."""
-        params = replace(self._session_request, session_id="", settings=self.settings).to_params()
+        params = replace(self._session_request, settings=self.settings).to_params()
         try:
             return self._connection.call("open_session", params)
         except ConnectionError:

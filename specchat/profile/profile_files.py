@@ -13,7 +13,7 @@ A user's profile hides a shipped one of the same name and may still extend it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -24,7 +24,7 @@ from specchat.profile.keys import DrafterOrder, McpServer, Profile, RouteRule, o
 from specchat.profile.model_advice import model_sources
 from specchat.profile.shipped_drafters import default_target_source
 from specchat.profile.toml_lines import TomlFile, parse_toml, read_toml
-from specchat.profile.validation import SettingsSource, did_you_mean, key_types, merge_sources
+from specchat.profile.validation import MergedSettings, SettingsSource, did_you_mean, key_types, merge_sources
 
 MAX_EXTENDS_DEPTH = 8
 PROFILE_ONLY_KEYS = ("name", "description", "extends")
@@ -49,8 +49,12 @@ def load_profile(name: str, overrides: Mapping[str, object] | None = None) -> Pr
 
     Use `overrides` here when they may change the models, because the advice depends on the models.
     """
-    chain = read_profile_chain(name)
-    return merge_sources(chain.base, [*chain.sources, options_source(overrides or {})]).value
+    return resolve(read_profile_chain(name), [options_source(overrides or {})]).value
+
+
+def resolve(chain: ProfileChain, sources: Sequence[SettingsSource]) -> MergedSettings[Profile]:
+    """The profile that results from a chain and stronger sources, the weakest first, with the origin of every value."""
+    return merge_sources(chain.base, (*chain.sources, *sources))
 
 
 def read_profile_chain(name: str) -> ProfileChain:
@@ -64,7 +68,12 @@ def read_profile_chain(name: str) -> ProfileChain:
     if (user := user_config_file()).is_file():
         sources.insert(0, read_settings_file(user, user.read_bytes()).source("user file"))
     name, description = own.get("name", links[0].path.stem), own.get("description", "")
-    return ProfileChain(name, description, (*model_sources(), *default_target_source(), *sources))
+    return chain_of(name, description, [*default_target_source(), *sources])
+
+
+def chain_of(name: str, description: str, sources: Sequence[SettingsSource]) -> ProfileChain:
+    """A chain from what its files say, the weakest first."""
+    return ProfileChain(name, description, (*model_sources(), *sources))
 
 
 def read_settings_file(path: Path, content: bytes) -> TomlFile:

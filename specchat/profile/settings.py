@@ -22,9 +22,8 @@ from typing import Any, cast
 
 from specchat.errors import ProfileError
 from specchat.profile.keys import DrafterOrder, Profile, RouteRule, options_source
-from specchat.profile.model_advice import model_sources
-from specchat.profile.profile_files import ProfileChain, read_profile_chain
-from specchat.profile.validation import MergedSettings, SettingsSource, merge_sources, with_locations
+from specchat.profile.profile_files import ProfileChain, chain_of, read_profile_chain, resolve
+from specchat.profile.validation import SettingsSource, merge_sources, with_locations
 
 DEFAULT_PROFILE, EDIT_PROFILE = "chat", "edit"
 EMPTY: Mapping[str, Any] = {}
@@ -80,7 +79,7 @@ class Settings:
         own, changes, tables = (_table(stored, part) for part in ("own", "changes", "profile"))
         if own:  # the rules are long, and stand there
             tables = {**tables, "routes": [*options.get("routes", ()), *own.get("routes", ())]}
-        profile = _stored_profile(tables)
+        profile = _stored_profile(tables, changes)
         if profile is None:
             return read_settings(name, options).changed(changes)
         return Settings(name, profile, own or _own_values_now(name) or flat_values([_source(tables)]), options, changes)
@@ -97,11 +96,6 @@ def settings_of(name: str, chain: ProfileChain, sources: Sequence[SettingsSource
     return Settings(_lasting(name), replace(profile, mcp=()), _own_values(chain), flat_values(sources))
 
 
-def resolve(chain: ProfileChain, sources: Sequence[SettingsSource]) -> MergedSettings[Profile]:
-    """The profile that results, with the origin of every value, and with the MCP servers of the front end."""
-    return merge_sources(chain.base, (*chain.sources, *sources))
-
-
 def flat_values(sources: Iterable[SettingsSource]) -> dict[str, Any]:
     """What these sources set, the weakest first. Not the MCP servers, which belong to a front end."""
     tables = (with_locations(source, Profile) for source in sources)
@@ -109,9 +103,10 @@ def flat_values(sources: Iterable[SettingsSource]) -> dict[str, Any]:
 
 
 def _resolved(name: str, own: Mapping[str, Any], options: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
-    sources = [options_source(own, lambda _path: f"profile {name}"), options_source(options), options_source(changes)]
-    merged = merge_sources(Profile(), (*model_sources(), *sources))
-    return Settings(name, merged.value, own, options, changes)
+    chain = chain_of("", "", [options_source(own, lambda _path: f"profile {name}")])
+    return Settings(
+        name, resolve(chain, [options_source(options), options_source(changes)]).value, own, options, changes
+    )
 
 
 def _own_values(chain: ProfileChain) -> dict[str, Any]:
@@ -119,10 +114,13 @@ def _own_values(chain: ProfileChain) -> dict[str, Any]:
     return {**named, **flat_values(source for source in chain.sources if source.resolve_for is None)}
 
 
-def _stored_profile(tables: Mapping[str, Any]) -> Profile | None:
-    """None when there is none, and when it has keys that this version does not know."""
+def _stored_profile(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> Profile | None:
+    """None when there is none, and when it has keys that this version does not know.
+
+    Earlier versions stored the profile of the last question, and changes since then apart.
+    """
     try:
-        return merge_sources(Profile(), [_source(tables)]).value if tables else None
+        return merge_sources(Profile(), [_source(tables), options_source(changes)]).value if tables else None
     except ProfileError:
         return None
 

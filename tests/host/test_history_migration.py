@@ -76,7 +76,7 @@ def test_threads_keep_their_places_and_search_finds_them(history: HistoryReader)
 
 
 def test_settings_have_the_new_keys_and_values(history: HistoryReader):
-    settings = history.thread("t1").settings
+    settings = history.settings("t1")["changes"]
 
     assert settings == {
         "speculation.acceptance_test": "rejection_sampling", "models.api_key_file": "/key", "limits.answer": 99,
