@@ -1,7 +1,7 @@
 """Edits that a syntax tree does without a model: renamings, imports, removals, constants.
 
 operations.py                        what can be done, as values
-parse_instruction.py                 words -> operations, by instruction_words.toml
+parse_instruction.py                 words -> operations, by a few English patterns
 find_refactoring.py                  instruction, text -> Refactoring, or None when there is any doubt
 splices.py                           changes by position; all else stays byte for byte
 python_names.py, python_members.py   what every name and attribute of a Python text refers to

@@ -13,70 +13,62 @@ from specchat.edit.refactoring.operations import (
     SetValue,
     SortImports,
 )
-from specchat.edit.refactoring.parse_instruction import parse_instruction, word_tables
+from specchat.edit.refactoring.parse_instruction import parse_instruction
 
 PLUS = Rename("add", "plus")
 FUNCTION = Rename("add", "plus", NameKind.FUNCTION)
 
 
-@pytest.mark.parametrize(
-    ("instruction", "operation"),
-    [
-        ("rename add to plus", PLUS),
-        ("Rename `add` to `plus`.", PLUS),
-        ("rename add() into plus()", PLUS),
-        ("please rename add -> plus everywhere, thanks!", PLUS),
-        ("Could you rename 'add' to 'plus' in this file?", PLUS),
-        ("rename add to plus and update all references", PLUS),
-        ("rename add to plus in a.py", PLUS),
-        ("In `src/a.py`, rename add to plus", PLUS),
-        ("call add plus instead", PLUS),
-        ("change the name of add to plus", PLUS),
-        ("add should be called plus", PLUS),
-        ("rename the function add to plus", FUNCTION),
-        ("rename the add function to plus", FUNCTION),
-        ("change the function name from add to plus", FUNCTION),
-        ("rename Parser.feed to push", Rename("feed", "push", scope="Parser")),
-        ("rename Parser.feed to Parser.push", Rename("feed", "push", scope="Parser")),
-        ("rename self.x to self.y", Rename("x", "y")),
-        ("rename the method feed of Parser to push", Rename("feed", "push", NameKind.METHOD, "Parser")),
-        ("rename the parameter n of count to limit", Rename("n", "limit", NameKind.PARAMETER, "count")),
-        ("rename the variable x to y in count", Rename("x", "y", NameKind.VARIABLE, "count")),
-        ("rename `field` to column", Rename("field", "column")),
-        ("sort the imports", SortImports()),
-        ("Sort imports alphabetically", SortImports()),
-        ("put the imports in alphabetical order", SortImports()),
-        ("remove all print statements", Remove(Removable.PRINTS)),
-        ("delete the prints", Remove(Removable.PRINTS)),
-        ("get rid of every print() call from count", Remove(Removable.PRINTS, "count")),
-        ("remove the print", Remove(Removable.PRINTS, is_single=True)),
-        ("remove all logging calls", Remove(Removable.LOGGING)),
-        ("strip all comments", Remove(Removable.COMMENTS)),
-        ("remove the docstring of Parser.feed", Remove(Removable.DOCSTRINGS, "Parser.feed", is_single=True)),
-        ("remove unused imports", Remove(Removable.UNUSED_IMPORTS)),
-        ("remove imports that are not used", Remove(Removable.UNUSED_IMPORTS)),
-        ("set TIMEOUT to 30", SetValue("TIMEOUT", "30")),
-        ("change the constant NAME from 'a' to 'b'", SetValue("NAME", "'b'", NameKind.CONSTANT, "", "'a'")),
-        ("set the default of limit in count to -1.5", SetValue("limit", "-1.5", NameKind.PARAMETER, "count")),
-        ("change limit's default to None", SetValue("limit", "none", NameKind.PARAMETER)),
-        ("use `60 * 60` as the value of TIMEOUT", SetValue("TIMEOUT", "60 * 60")),
-        ("add a parameter verbose with default False to count", AddParameter("count", "verbose", "false")),
-        ("add a parameter `all: bool = False` to Parser.feed", AddParameter("Parser.feed", "all", "false", "bool")),
-        ("Benenne die Funktion add in plus um", FUNCTION),
-        ("bitte sortiere die Importe", SortImports()),
-        ("Entferne alle print-Anweisungen", Remove(Removable.PRINTS)),
-        ("entferne ungenutzte Importe", Remove(Removable.UNUSED_IMPORTS)),
-        ("Setze TIMEOUT auf 30", SetValue("TIMEOUT", "30")),
-        ("renomme la fonction add en plus", FUNCTION),
-        ("supprime tous les commentaires", Remove(Removable.COMMENTS)),
-        ("supprime les imports inutilisés", Remove(Removable.UNUSED_IMPORTS)),
-        ("renombra la función add a plus", FUNCTION),
-        ("elimina los imports no usados", Remove(Removable.UNUSED_IMPORTS)),
-        ("ordena los imports", SortImports()),
-    ],
-)  # fmt: skip
-def test_clear_words_are_an_operation(instruction, operation):
-    assert (operation,) == parse_instruction(instruction, "src/a.py")
+CLEAR = (
+    ("rename add to plus", PLUS),
+    ("Rename `add` to `plus`.", PLUS),
+    ("rename add() into plus()", PLUS),
+    ("please rename add -> plus everywhere, thanks!", PLUS),
+    ("Could you rename 'add' to 'plus' in this file?", PLUS),
+    ("rename add to plus and update all references", PLUS),
+    ("rename add to plus in a.py", PLUS),
+    ("In `src/a.py`, rename add to plus", PLUS),
+    ("call add plus instead", PLUS),
+    ("change the name of add to plus", PLUS),
+    ("rename the function add to plus", FUNCTION),
+    ("rename the add function to plus", FUNCTION),
+    ("change the function name from add to plus", FUNCTION),
+    ("rename Parser.feed to push", Rename("feed", "push", scope="Parser")),
+    ("rename Parser.feed to Parser.push", Rename("feed", "push", scope="Parser")),
+    ("rename self.x to self.y", Rename("x", "y")),
+    ("rename the method feed of Parser to push", Rename("feed", "push", NameKind.METHOD, "Parser")),
+    ("rename the parameter n of count to limit", Rename("n", "limit", NameKind.PARAMETER, "count")),
+    ("rename the variable x to y in count", Rename("x", "y", NameKind.VARIABLE, "count")),
+    ("rename `field` to column", Rename("field", "column")),
+    ("sort the imports", SortImports()),
+    ("Sort imports alphabetically", SortImports()),
+    ("put the imports in alphabetical order", SortImports()),
+    ("remove all print statements", Remove(Removable.PRINTS)),
+    ("delete the prints", Remove(Removable.PRINTS)),
+    ("get rid of every print() call from count", Remove(Removable.PRINTS, "count")),
+    ("remove the print", Remove(Removable.PRINTS, is_single=True)),
+    ("remove all logging calls", Remove(Removable.LOGGING)),
+    ("strip all comments", Remove(Removable.COMMENTS)),
+    ("remove the docstring of Parser.feed", Remove(Removable.DOCSTRINGS, "Parser.feed", is_single=True)),
+    ("remove unused imports", Remove(Removable.UNUSED_IMPORTS)),
+    ("remove imports that are not used", Remove(Removable.UNUSED_IMPORTS)),
+    ("set TIMEOUT to 30", SetValue("TIMEOUT", "30")),
+    ("change the constant NAME from 'a' to 'b'", SetValue("NAME", "'b'", NameKind.CONSTANT, "", "'a'")),
+    ("set the default of limit in count to -1.5", SetValue("limit", "-1.5", NameKind.PARAMETER, "count")),
+    ("change limit's default to None", SetValue("limit", "none", NameKind.PARAMETER)),
+    ("use `60 * 60` as the value of TIMEOUT", SetValue("TIMEOUT", "60 * 60")),
+    ("add a parameter verbose with default False to count", AddParameter("count", "verbose", "false")),
+    ("add a parameter `all: bool = False` to Parser.feed", AddParameter("Parser.feed", "all", "false", "bool")),
+    ("in count, rename the variable x to y", Rename("x", "y", NameKind.VARIABLE, "count")),
+    ("TIMEOUT = 30", SetValue("TIMEOUT", "30")),
+    ("set max-size to 5", SetValue("max-size", "5")),
+)
+
+
+def test_clear_words_are_an_operation():
+    found = {instruction: parse_instruction(instruction, "src/a.py") for instruction, _operation in CLEAR}
+
+    assert {instruction: (operation,) for instruction, operation in CLEAR} == found
 
 
 @pytest.mark.parametrize(
@@ -91,52 +83,45 @@ def test_several_operations_are_done_one_after_the_other(instruction, operations
     assert operations == parse_instruction(instruction)
 
 
-@pytest.mark.parametrize(
-    "instruction",
-    [
-        "",
-        "rename add to plus and make it faster",
-        "rename add to plus, but keep an alias",
-        "rename add to plus. It is used in main.",
-        "rename variables to snake_case",
-        "rename it to something better",
-        "rename the class method to f",
-        "rename add",
-        "rename the file to b.py",
-        "rename Parser.feed to Lexer.push",
-        "rename x to y in this function",
-        "sort the list of imports by length",
-        "sort imports and exports",
-        "clean up the imports",
-        "remove debug prints",
-        "remove all comments except the license",
-        "remove the comment about limits",
-        "remove commented-out code",
-        "remove unused imports and variables",
-        "remove all comments from this function",
-        "remove the function add",
-        "set the timeout to 30 seconds",
-        "change mode to fast",
-        "change the parser to use regular expressions",
-        "make x private",
-        "add a parameter verbose to count",
-        "replace all prints with logging",
-        "explain how to rename add to plus",
-        "don't rename add to plus",
-        "why was add renamed to plus?",
-        "rename add to plus " * 40,
-    ],
+OTHER = (
+    "",
+    "rename add to plus and make it faster",
+    "rename add to plus, but keep an alias",
+    "rename add to plus. It is used in main.",
+    "rename variables to snake_case",
+    "rename it to something better",
+    "rename the class method to f",
+    "rename add",
+    "rename the file to b.py",
+    "rename Parser.feed to Lexer.push",
+    "rename x to y in this function",
+    "sort the list of imports by length",
+    "sort imports and exports",
+    "clean up the imports",
+    "remove debug prints",
+    "remove all comments except the license",
+    "remove the comment about limits",
+    "remove commented-out code",
+    "remove unused imports and variables",
+    "remove all comments from this function",
+    "remove the function add",
+    "set the timeout to 30 seconds",
+    "change mode to fast",
+    "change the parser to use regular expressions",
+    "make x private",
+    "add a parameter verbose to count",
+    "replace all prints with logging",
+    "explain how to rename add to plus",
+    "benenne add in plus um",
+    "don't rename add to plus",
+    "why was add renamed to plus?",
+    "rename add to plus " * 40,
 )
-def test_everything_else_is_left_to_the_model(instruction):
-    assert () == parse_instruction(instruction, "src/a.py")
+
+
+def test_everything_else_is_left_to_the_model():
+    assert not [instruction for instruction in OTHER if parse_instruction(instruction, "src/a.py")]
 
 
 def test_another_file_is_no_place_in_this_one():
     assert (Rename("add", "plus", scope="b.py"),) == parse_instruction("rename add to plus in b.py", "a.py")
-
-
-def test_every_pattern_of_every_language_compiles():
-    operations = ("rename", "rename_again", "sort_imports", "remove", "set_value", "add_parameter")
-
-    assert all(table.patterns(each) or True for table in word_tables() for each in operations)
-    assert 4 == len(word_tables())
