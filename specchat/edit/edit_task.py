@@ -37,10 +37,10 @@ from specchat.edit.edit_plan import (
     replace_region,
 )
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, Watch, run_turn
-from specchat.edit.refactoring import Refactoring, find_missing_name, find_refactoring
+from specchat.edit.refactoring import Refactoring, Refusal, find_missing_name, plan_refactoring
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_names, check_parses, check_syntax
-from specchat.errors import BrokenEditError, ContextError, NoChangeError, SpecchatError, UsageError
+from specchat.errors import BrokenEditError, ContextError, DeclinedError, NoChangeError, SpecchatError, UsageError
 
 ANSWER_MARGIN_TOKENS = 512
 MAX_WAYS = 3
@@ -84,7 +84,8 @@ def run_edit(job: EditJob, edit_run: EditRun) -> EditResult:
 def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextError]:
     """The ways to make an edit, in the order in which they are tried; a ContextError is one that does not fit.
 
-    An instruction that clearly is a refactoring is carried out by the syntax tree, and the model is not asked.
+    An instruction that clearly is a refactoring is carried out by the syntax tree, and the model is not asked. Where it
+    is refused there, a model would be wrong: DeclinedError.
     NoChangeError for the renaming of something that the text does not have: a model would invent it.
     """
     if job.first_request:
@@ -92,6 +93,8 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
     if missing := find_missing_name(job.source, job.instruction):
         raise NoChangeError(f"{job.source.name}: nothing to rename: the file has no `{missing}`")
     if refactoring := job.refactoring or _refactoring(job.source, job.instruction, job.region):
+        if isinstance(refactoring, Refusal):
+            raise DeclinedError(f"{job.source.name}: refused, as {refactoring.reason}")
         return iter([refactoring])
     if is_question(job.instruction):
         return iter([ANSWER])
@@ -103,8 +106,8 @@ def needs_model(source: Source, instruction: str, region: Region | None = None) 
     return not find_missing_name(source, instruction) and _refactoring(source, instruction, region) is None
 
 
-def _refactoring(source: Source, instruction: str, region: Region | None) -> Refactoring | None:
-    return find_refactoring(source, instruction, (region.first, region.last) if region else None)
+def _refactoring(source: Source, instruction: str, region: Region | None) -> Refactoring | Refusal | None:
+    return plan_refactoring(source, instruction, (region.first, region.last) if region else None)
 
 
 def describe_way(way: Refactoring | EditPlan | ContextError) -> str:

@@ -2,24 +2,17 @@
 
 operations.py                        what can be done, as values
 parse_instruction.py                 words -> operations, by a few English patterns
-find_refactoring.py                  instruction, text -> Refactoring, or None when there is any doubt
+find_refactoring.py                  instruction, text -> a refactoring, its refusal, or None: that is for a model
 splices.py                           changes by position; all else stays byte for byte
-python_names.py, python_members.py   what every name and attribute of a Python text refers to
-python_symbols.py                    what a name in an instruction means
-python_rename.py, python_keywords.py, docstring_names.py    renaming in Python
+python_text.py                       Python files as jedi sees them: what each place of a name refers to
+python_rename.py, docstring_names.py    renaming in Python, in one or several files (joint_rename.py)
+python_dangers.py, project_mentions.py  by what other means a program, and other files, may reach a name
 identifier_rename.py, language_rules.py    renaming in other languages
-joint_rename.py                      renaming in several files
-python_imports.py, import_sections.py    imports, sorted or removed
+python_imports.py                    imports, sorted or removed by Ruff
 removals.py                          prints, logging calls, comments, docstrings
 values.py, literals.py               constants, defaults, new parameters
 """
 
-from specchat.edit.refactoring.find_refactoring import (
-    Refactoring,
-    Refusal,
-    find_missing_name,
-    find_refactoring,
-    plan_refactoring,
-)
+from specchat.edit.refactoring.find_refactoring import Refactoring, Refusal, find_missing_name, plan_refactoring
 
-__all__ = ["Refactoring", "Refusal", "find_missing_name", "find_refactoring", "plan_refactoring"]
+__all__ = ["Refactoring", "Refusal", "find_missing_name", "plan_refactoring"]

@@ -1,7 +1,7 @@
 """From an instruction about a text to the refactoring that does it, when words and tree leave no doubt.
 
-A refactoring is None whenever an instruction is, or may be, something else, and whenever the tree cannot do the
-operation with certainty: then the model rewrites the text.
+An instruction that is, or may be, something else is left to a model, and so is one in a language that the tree does not
+know. One that clearly is an operation is refused with its reason where the operation is not certain.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.edit.refactoring.identifier_rename import rename_identifier
-from specchat.edit.refactoring.import_sections import ImportSections
 from specchat.edit.refactoring.operations import (
     AddParameter,
     Operation,
@@ -24,16 +23,23 @@ from specchat.edit.refactoring.operations import (
 )
 from specchat.edit.refactoring.parse_instruction import parse_instruction
 from specchat.edit.refactoring.python_imports import remove_unused_imports, sort_imports
-from specchat.edit.refactoring.python_names import PYTHON
 from specchat.edit.refactoring.python_rename import rename_in_python
 from specchat.edit.refactoring.removals import remove_things
-from specchat.edit.refactoring.splices import Area, RefusedError, Step, line_area, whole_area
+from specchat.edit.refactoring.splices import (
+    Area,
+    RefusedError,
+    Step,
+    UnknownLanguageError,
+    line_area,
+    whole_area,
+)
 from specchat.edit.refactoring.values import add_parameter, set_value
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
 from specchat.errors import BrokenEditError
 from specchat.syntax import language_of
 
+PYTHON = "python"
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx")
 
 
@@ -63,18 +69,18 @@ class Refusal:
     reason: str
 
 
-def find_refactoring(source: Source, instruction: str, lines: tuple[int, int] | None = None) -> Refactoring | None:
-    """The refactoring that an instruction clearly is; `lines` limits it to these, counted from 1."""
-    found = plan_refactoring(source, instruction, lines)
-    return found if isinstance(found, Refactoring) else None
-
-
 def plan_refactoring(
     source: Source, instruction: str, lines: tuple[int, int] | None = None
 ) -> Refactoring | Refusal | None:
-    """As `find_refactoring`, with the reason when the instruction is an operation that is not certain here."""
+    """The refactoring that an instruction clearly is, or why it is refused; None leaves the instruction to a model.
+
+    `lines` limits it to these, counted from 1.
+    """
     operations = parse_instruction(instruction, source.name)
-    return make_refactoring(source, operations, lines) if operations else None
+    try:
+        return make_refactoring(source, operations, lines) if operations else None
+    except UnknownLanguageError:
+        return None
 
 
 def find_missing_name(source: Source, instruction: str) -> str:
@@ -87,6 +93,7 @@ def find_missing_name(source: Source, instruction: str) -> str:
 def make_refactoring(
     source: Source, operations: Sequence[Operation], lines: tuple[int, int] | None = None
 ) -> Refactoring | Refusal:
+    """The operations as one refactoring. UnknownLanguageError where the tree does not know the language."""
     text, steps = source.text, list[Step]()
     try:
         for operation in operations:
@@ -99,6 +106,8 @@ def make_refactoring(
             new_text = step.apply(text)
             lines = lines and (lines[0], lines[1] + new_text.count("\n") - text.count("\n"))
             text = new_text
+    except UnknownLanguageError:
+        raise
     except RefusedError as refused:
         return Refusal(str(refused))
     refactoring = Refactoring(source, tuple(steps))
@@ -121,19 +130,19 @@ def _make_step(source: Source, text: str, operation: Operation, area: Area) -> S
     language = language_of(source.name, text)
     match operation:
         case Rename() if language == PYTHON:
-            return rename_in_python(text, operation, area)
+            return rename_in_python({source.name: text}, operation, area)[source.name]
         case Rename() if Path(source.name).suffix in HEADER_SUFFIXES:
             raise RefusedError("other files include a header")
         case Rename():
-            return rename_identifier(text, language, operation, area)
+            return rename_identifier(text, language, operation, area, Path(source.name).absolute())
         case Remove(what=Removable.UNUSED_IMPORTS) | SortImports() if language != PYTHON:
-            raise RefusedError("only imports of Python are known")
+            raise UnknownLanguageError("only imports of Python are known")
         case Remove(what=Removable.UNUSED_IMPORTS):
             return remove_unused_imports(text, source.name, operation, area)
         case Remove():
             return remove_things(text, language, operation, area)
         case SortImports():
-            return sort_imports(text, ImportSections.of_file(Path(source.name)), area)
+            return sort_imports(text, source.name, area)
         case SetValue():
             return set_value(text, language, operation, area)
         case AddParameter():

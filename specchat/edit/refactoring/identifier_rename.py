@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tree_sitter import Node
 
 from specchat.edit.refactoring.language_rules import ANY_FIELD, RULES, Declares, LanguageRules
 from specchat.edit.refactoring.operations import NameKind, Rename
+from specchat.edit.refactoring.project_mentions import check_other_languages
 from specchat.edit.refactoring.removals import find_area
-from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, count_of
+from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of
 from specchat.syntax.parse import find_nodes, node_text, syntax_tree
 
 NAME = re.compile(r"[^\W\d][\w$]*")
@@ -72,14 +74,16 @@ class NameUse:
         return [node for node, declaration in self.places if declaration.scope == chosen.scope]
 
 
-def rename_identifier(text: str, language: str, rename: Rename, area: Area) -> Step:
+def rename_identifier(text: str, language: str, rename: Rename, area: Area, path: Path | None = None) -> Step:
     """The renaming as changes of the text. RefusedError says why it is not certain."""
     rules, root = RULES.get(language), syntax_tree(text, language)
     if rules is None or root is None:
-        raise RefusedError(f"names of {language or 'plain text'} are not known")
+        raise UnknownLanguageError(f"names of {language or 'plain text'} are not known")
     _check_text(text, root, language, rules, rename)
     found = find_uses(root, language, rules, rename.old)
     chosen = _choose(root, found, rules, rename, (area, find_area(text, language, rename.scope)))
+    if path is not None and chosen.scope.parent is None and chosen.kind is not NameKind.IMPORT:
+        check_other_languages(path, language, rename.old)
     nodes = found.of(chosen)
     _check_exports(nodes, chosen, rename)
     splices = tuple(_splice(node, rules, rename) for node in nodes)
@@ -126,12 +130,31 @@ def _check_text(text: str, root: Node, language: str, rules: LanguageRules, rena
         raise RefusedError("the file may find names in other ways")
     if rename.new in _names(root):
         raise RefusedError(f"`{rename.new}` is in use")
+    _check_lookups(text, root, language, rename)
+
+
+def _check_lookups(text: str, root: Node, language: str, rename: Rename) -> None:
+    """RefusedError where a macro, a string or a format may name it."""
     word = re.compile(rf"(?<!\w){re.escape(rename.old)}(?!\w)")
     if any(word.search(node_text(each)) for each in find_nodes(root, language, ("preproc_arg",))):
         raise RefusedError(f"a macro names `{rename.old}`")
+    if language in ("c", "cpp"):
+        _check_macros(text, rename.old)
+    if language in ("javascript", "typescript", "tsx") and re.search(
+        rf"\b(?:window|globalThis|self|global)\.{re.escape(rename.old)}\b|[\"'`]\s*{re.escape(rename.old)}\(", text
+    ):
+        raise RefusedError(f"the program may look up `{rename.old}` by a string")
     strings = find_nodes(root, language, ("string_content",)) if language == "rust" else []
     if any(re.search(rf"\{{{re.escape(rename.old)}[:}}]", node_text(each)) for each in strings):
         raise RefusedError(f"a format string names `{rename.old}`")
+
+
+def _check_macros(text: str, name: str) -> None:
+    """RefusedError where a macro of C may make a string or another name of an argument."""
+    own = dict(re.findall(r"#\s*define\s+(\w+)\([^)]*\)((?:.*\\\n)*.*)", text))
+    for called in re.findall(rf"\b(\w+)\s*\([^()]*\b{re.escape(name)}\b", text):
+        if "#" in own.get(called, "#" if called.isupper() else ""):
+            raise RefusedError(f"the macro `{called}` takes `{name}` as a text")
 
 
 def _names(root: Node) -> set[str]:

@@ -200,6 +200,7 @@ RUST = LanguageRules(
     ),
     shorthands=frozenset(("shorthand_field_identifier",)),
     member_scopes=frozenset(("impl_item", "trait_item")),
+    unsafe_text=r"\b(?:stringify|concat_idents|paste)!",
     ordered=True,
 )  # fmt: skip
 JAVA = LanguageRules(

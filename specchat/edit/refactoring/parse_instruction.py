@@ -51,8 +51,8 @@ NO_NAMES = frozenset(
     re.findall(
         r"\w+",
         """it its this that them these those everything all the an to as into in of something anything better shorter
-        longer clearer name names snake_case camelcase pascalcase lowercase uppercase english file one be and or with for
-        from default value you me now instead called named variables functions methods classes constants parameters
+        longer clearer name names snake_case camelcase pascalcase lowercase uppercase english file one be and or with
+        for from default value you me now instead called named variables functions methods classes constants parameters
         arguments attributes fields properties types imports identifiers""",
     )
 )

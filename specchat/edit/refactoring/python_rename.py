@@ -1,66 +1,98 @@
-"""Renames a name in a Python text: the definition, every use, keyword arguments, `__all__` and documented parameters.
+"""Renames a name of Python in one or several files: definition, uses, keyword arguments, documented parameters.
 
-Strings and comments stay as they are otherwise. What the new text means is compared with the old one: every name must
-refer to the same definition as before, or the renaming is refused.
+jedi says what each place of the name refers to. The renaming is refused unless every place is understood: those that
+change, those that stay, and those in other files of the project. What Python itself makes of the names (`symtable`) has
+to be the same before and after.
 """
 
 from __future__ import annotations
 
+import builtins
 import re
+import symtable
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from keyword import iskeyword
 
-from tree_sitter import Node
-
 from specchat.edit.refactoring.docstring_names import find_parameter_names
-from specchat.edit.refactoring.operations import Rename
-from specchat.edit.refactoring.python_keywords import KeywordArguments
-from specchat.edit.refactoring.python_members import decorator_names
-from specchat.edit.refactoring.python_names import Binding, BoundBy, PythonNames, Scope, ScopeKind, analyse_names
-from specchat.edit.refactoring.python_symbols import (
-    MemberSymbol,
-    NameSymbol,
-    PythonFile,
-    Symbol,
-    find_symbol,
-    parse_python,
+from specchat.edit.refactoring.operations import NameKind, Rename
+from specchat.edit.refactoring.project_mentions import check_mentions_elsewhere
+from specchat.edit.refactoring.python_dangers import (
+    check_class_bases,
+    check_decorators,
+    check_dynamic_names,
+    check_parameter,
+    check_strings,
+    string_role,
 )
-from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text, whole_area
-from specchat.syntax.parse import find_nodes, node_text, syntax_tree
+from specchat.edit.refactoring.python_text import (
+    IMPORTS,
+    NO_RELATIVES,
+    PythonText,
+    Token,
+    ancestors,
+    around,
+    code_of,
+    is_of_self,
+    one_of,
+    open_python,
+    relatives,
+    scope_path,
+)
+from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text
 
 Places = set[tuple[int, int]]  # ranges of bytes
-# Builtins that read names from strings or from the running program.
-DYNAMIC_BUILTINS = frozenset(("locals", "vars", "eval", "exec"))
-ATTRIBUTE_FUNCTIONS = frozenset(("getattr", "setattr", "hasattr", "delattr", "attrgetter", "methodcaller", "object"))
-# `X = f("X")`: these take the name of what they make.
-NAMING_FUNCTIONS = frozenset(
-    ("TypeVar", "ParamSpec", "TypeVarTuple", "NewType", "TypeAliasType", "namedtuple", "NamedTuple", "TypedDict",
-     "Enum", "IntEnum", "StrEnum", "Flag", "IntFlag", "new_class", "make_dataclass")
-)  # fmt: skip
-NAME_LISTS = frozenset(("__slots__", "__match_args__"))
-TYPE_COMMENT = re.compile(r"#\s*type:\s*(?!ignore\b)(?P<type>.*)")
+# What a word may mean here, the strict sense first; a looser one counts where nothing has the strict one.
+KINDS: Mapping[NameKind, tuple[NameKind, ...]] = {
+    NameKind.FUNCTION: (NameKind.FUNCTION, NameKind.METHOD),
+    NameKind.METHOD: (NameKind.METHOD,),
+    NameKind.CLASS: (NameKind.CLASS,),
+    NameKind.TYPE: (NameKind.CLASS,),
+    NameKind.VARIABLE: (NameKind.VARIABLE, NameKind.ATTRIBUTE),
+    NameKind.CONSTANT: (NameKind.VARIABLE, NameKind.ATTRIBUTE),
+    NameKind.PARAMETER: (NameKind.PARAMETER,),
+    NameKind.ATTRIBUTE: (NameKind.ATTRIBUTE, NameKind.METHOD),
+    NameKind.IMPORT: (NameKind.IMPORT,),
+}
+MEMBERS = (NameKind.METHOD, NameKind.ATTRIBUTE)
 
 
-def rename_in_python(text: str, rename: Rename, area: Area | None = None) -> Step:
-    """The renaming as changes of the text. RefusedError says why it is not certain."""
-    file = parse_python(text)
+@dataclass(frozen=True)
+class Symbol:
+    """What is renamed: its definitions, all places, and the places of the same word that are something else."""
+
+    kind: NameKind
+    definitions: tuple[Token, ...]
+    places: tuple[Token, ...]
+    others: tuple[Token, ...]
+
+    @property
+    def is_member(self) -> bool:
+        return self.kind in MEMBERS
+
+    @property
+    def is_module_level(self) -> bool:
+        return not self.is_member and any(not scope_path(each.leaf) for each in self.definitions)
+
+
+def rename_in_python(texts: Mapping[str, str], rename: Rename, area: Area | None = None) -> dict[str, Step]:
+    """The renaming as changes of each file, by its name. RefusedError says why it is not certain."""
     check_new_name(rename.old, rename.new)
-    symbol = find_symbol(file, rename, area or whole_area(text))
-    places = find_places(file, symbol, rename.new)
-    splices = tuple(Splice(start, end, rename.new) for start, end in sorted(places))
-    new_text = splice_text(text, splices)
-    check_same_meaning(file.names, new_text, rename)
-    return Step(describe_renaming(symbol, rename, new_text, len(splices)), splices)
-
-
-def describe_renaming(symbol: Symbol, rename: Rename, new_text: str, count: int) -> str:
-    """`rename function `add` to `plus`: 4 places`, and how often the name is left in strings and comments."""
-    root = syntax_tree(new_text, "python")
-    prose = find_nodes(root, "python", ("comment", "string_content")) if root else []
-    left = sum(len(re.findall(rf"(?<!\w){re.escape(rename.old)}(?!\w)", node_text(each))) for each in prose)
-    note = f"; {count_of(left, 'mention')} in strings and comments left" if left else ""
-    return f"rename {symbol.kind} `{rename.old}` to `{rename.new}`: {count_of(count, 'place')}{note}"
+    if not any(one_of([rename.old]).search(text) for text in texts.values()):
+        raise RefusedError(f"the file does not define `{rename.old}`")
+    with open_python(texts) as files:
+        symbol = _find_symbol(files, rename, area)
+        _check_symbol(files, symbol, rename)
+        places = {file.name: _places(file, symbol, rename) for file in files}
+        if symbol.is_module_level or symbol.is_member or symbol.kind is NameKind.PARAMETER:
+            check_mentions_elsewhere(files, symbol.definitions, rename.old, is_member=not symbol.is_module_level)
+    steps: dict[str, Step] = {}
+    for name, text in texts.items():
+        splices = tuple(Splice(start, end, rename.new) for start, end in sorted(places[name]))
+        check_same_meaning(text, splice_text(text, splices), rename)
+        steps[name] = Step(_summary(symbol, rename, len(splices)), splices)
+    return steps
 
 
 def check_new_name(old: str, new: str) -> None:
@@ -73,218 +105,239 @@ def check_new_name(old: str, new: str) -> None:
         raise RefusedError("the new name is the old one")
 
 
-def find_places(file: PythonFile, symbol: Symbol, new: str) -> Places:
-    """Every place that is to be changed, as a range of bytes."""
-    if isinstance(symbol, MemberSymbol):
-        return _member_places(file, symbol, new)
-    _check_fixed_name(file, symbol)
-    binding = symbol.binding
-    places = _occurrence_places(file.names, binding)
-    if BoundBy.PARAMETER in binding.kinds:
-        places |= KeywordArguments(file).of_parameter(binding)
-        places |= _docstring_places(file, binding)
-    if symbol.scope.kind is ScopeKind.MODULE:
-        places |= exported_places(file, binding.name)
-    return places | _declared_places(binding)
+# What is meant
 
 
-def check_same_meaning(old_names: PythonNames, new_text: str, rename: Rename) -> None:
-    """RefusedError unless every name refers to the same definition as before, under its new name."""
-    new_names = analyse_names(new_text)
-    if new_names is None or len(new_names.occurrences) != len(old_names.occurrences):
-        raise RefusedError("the new text would not parse")
-    forward: dict[Binding, Binding] = {}
-    backward: dict[Binding, Binding] = {}
-    for old, new in zip(old_names.occurrences, new_names.occurrences, strict=True):
-        before, after = old.binding, new.binding
-        is_same = forward.setdefault(before, after) is after and backward.setdefault(after, before) is before
-        if not is_same or (before.scope is None) != (after.scope is None):
+def _find_symbol(files: Sequence[PythonText], rename: Rename, area: Area | None) -> Symbol:
+    tokens = [token for file in files for token in file.tokens(rename.old)]
+    defining = [each for each in tokens if each.leaf.is_definition() and not _is_plain_import(each)]
+    groups = _groups(tokens, relatives(files))
+    fitting = _fitting([each for each in defining if _is_in(each, area)], rename)
+    chosen = {id(groups[id(each)]): groups[id(each)] for each in fitting}
+    if len(chosen) != 1:
+        raise RefusedError(_why_not_one(tokens, fitting, rename))
+    group = next(iter(chosen.values()))
+    kinds = {_kind(each) for each in defining if each in group}
+    for kind, also in ((NameKind.ATTRIBUTE, NameKind.METHOD), (NameKind.PARAMETER, NameKind.VARIABLE)):
+        kinds = {kind} if kinds == {kind, also} else kinds
+    if len(kinds) != 1:
+        raise RefusedError(f"`{rename.old}` also means something else in a place")
+    definitions = tuple(each for each in defining if each in group)
+    return Symbol(kinds.pop(), definitions, tuple(group), tuple(each for each in tokens if each not in group))
+
+
+def _groups(tokens: Sequence[Token], related: Mapping[str, set[str]]) -> dict[int, list[Token]]:
+    """Each token with all that are certainly the same thing: they share a definition, or are members of relatives."""
+    by_key: dict[object, list[Token]] = {}
+    found: dict[int, list[Token]] = {}
+    for token in tokens:
+        group = [token]
+        for key in (*token.keys, *_member_keys(token, related)):
+            other = by_key.get(key)
+            if other is not None and other is not group:
+                group = other + [each for each in group if each not in other]
+        for each in group:
+            found[id(each)] = group
+            by_key |= dict.fromkeys((*each.keys, *_member_keys(each, related)), group)
+    return found
+
+
+def _member_keys(token: Token, related: Mapping[str, set[str]]) -> list[str]:
+    """A member that is defined in a class belongs to those of the classes that are related to it."""
+    if not token.leaf.is_definition() or _kind(token) not in MEMBERS:
+        return []
+    owner = scope_path(token.leaf)[-1]
+    return sorted(related.get(owner, {owner}) - NO_RELATIVES)
+
+
+def _fitting(defining: Sequence[Token], rename: Rename) -> list[Token]:
+    wanted = tuple(filter(None, rename.scope.split(".")))
+    if wanted:
+        defining = [each for each in defining if scope_path(each.leaf)[-len(wanted) :] == wanted]
+    if not rename.kind:
+        return list(defining)
+    by_kind = ([each for each in defining if _kind(each) is kind] for kind in KINDS[rename.kind])
+    return next(filter(None, by_kind), [])
+
+
+def _why_not_one(tokens: Sequence[Token], fitting: Sequence[Token], rename: Rename) -> str:
+    if fitting:
+        lines = sorted({each.line for each in fitting})
+        return f"`{rename.old}` may be that of line {' or '.join(map(str, lines[:3]))}"
+    if any(_is_plain_import(each) for each in tokens):
+        return f"`{rename.old}` is imported, so it has to be renamed where it is defined"
+    return f"the file does not define {' '.join(filter(None, [rename.kind, f'`{rename.old}`']))}"
+
+
+def _kind(token: Token) -> NameKind:
+    leaf = token.leaf
+    definition = leaf.get_definition(import_name_always=True)
+    kind = definition.type if definition is not None else ""
+    path = scope_path(leaf)
+    in_class = bool(path) and next(each.type for each in ancestors(leaf) if _is_around(each, leaf)) == "classdef"
+    if kind == "classdef":
+        return NameKind.CLASS
+    if kind == "funcdef":
+        return NameKind.METHOD if in_class else NameKind.FUNCTION
+    if kind == "param":
+        return NameKind.PARAMETER
+    if kind in IMPORTS:
+        return NameKind.IMPORT
+    return NameKind.ATTRIBUTE if is_of_self(leaf) or in_class else NameKind.VARIABLE
+
+
+def _is_around(scope: object, leaf: object) -> bool:
+    kind, name = getattr(scope, "type", ""), getattr(scope, "name", None)
+    return kind in ("classdef", "funcdef", "lambdef") and name is not leaf
+
+
+def _is_plain_import(token: Token) -> bool:
+    return token.is_imported and not token.is_alias
+
+
+def _is_in(token: Token, area: Area | None) -> bool:
+    start = token.file.byte_position(token.leaf.start_pos)
+    return area is None or area.holds(start, start)
+
+
+# What must be certain
+
+
+def _check_symbol(files: Sequence[PythonText], symbol: Symbol, rename: Rename) -> None:
+    for token in symbol.others:
+        _check_other(token, symbol, rename)
+    _check_imports(files, symbol, rename)
+    _check_new_name_is_free(files, symbol, rename.new)
+    check_decorators(symbol.definitions, symbol.kind, rename.old, rename.new)
+    check_dynamic_names(files, symbol.definitions, symbol.kind, rename.old)
+    check_strings(files, rename.old, is_local=not (symbol.is_member or symbol.is_module_level))
+    if symbol.is_member:
+        check_class_bases(files, symbol.definitions, rename)
+    if symbol.kind is NameKind.PARAMETER:
+        check_parameter(files, symbol.definitions, symbol.others, rename)
+
+
+def _check_imports(files: Sequence[PythonText], symbol: Symbol, rename: Rename) -> None:
+    """RefusedError for an import of the name from elsewhere, or one that would no longer have it."""
+    here = {(str(each.file.path), *each.leaf.start_pos) for each in symbol.definitions}
+    for token in symbol.places:
+        if _is_plain_import(token) and not token.keys & here:
+            raise RefusedError(f"`{rename.old}` in line {token.line} of {token.file.name} is imported from elsewhere")
+    has_stars = any(re.search(r"\bimport\s+\*", file.text) for file in files)
+    if has_stars and rename.old.startswith("_") != rename.new.startswith("_"):
+        raise RefusedError(f"`import *` brings only one of `{rename.old}` and `{rename.new}`")
+
+
+def _check_other(token: Token, symbol: Symbol, rename: Rename) -> None:
+    """RefusedError for a place that stays and that may be anything."""
+    if token.keys:
+        return
+    is_doubtful = (
+        (token.is_attribute and symbol.is_member)
+        or (token.is_keyword and (symbol.kind is NameKind.PARAMETER or symbol.is_member))
+        or (token.is_attribute and symbol.is_module_level and token.leaf.is_definition() and token.is_of_import)
+        or (not token.is_attribute and not token.is_keyword and not token.is_imported and symbol.is_module_level)
+    )
+    if is_doubtful:
+        raise RefusedError(f"`{rename.old}` in line {token.line} of {token.file.name} may be something else")
+
+
+def _check_new_name_is_free(files: Sequence[PythonText], symbol: Symbol, new: str) -> None:
+    """RefusedError when the new name is there already, or may be: as a name around, a keyword, or an attribute."""
+    outermost = {id(_outermost(each)) for each in symbol.places}
+    for file in files:
+        for leaf in file.tree.get_used_names().get(new, []):
+            token = Token(file, leaf, frozenset())
+            is_near = symbol.is_module_level or id(_outermost(token)) in outermost
+            is_taken = token.is_attribute if symbol.is_member else (is_near and not token.is_attribute)
+            is_member = symbol.is_member and leaf.is_definition() and _kind(token) in MEMBERS
+            if is_taken or is_member or (token.is_keyword and symbol.kind is NameKind.PARAMETER):
+                raise RefusedError(f"`{new}` is in use in line {token.line} of {file.name}")
+    if symbol.is_module_level and hasattr(builtins, new):
+        raise RefusedError(f"`{new}` is a builtin name")
+
+
+def _outermost(token: Token) -> object:
+    """The statement of the module in which a place is."""
+    nodes = [token.leaf, *ancestors(token.leaf)]
+    return nodes[-2] if len(nodes) > 1 else nodes[0]
+
+
+def check_same_meaning(old_text: str, new_text: str, rename: Rename) -> None:
+    """RefusedError unless Python finds the same names in the same scopes, but for the new one."""
+    try:
+        before, after = (symtable.symtable(each, "text", "exec") for each in (old_text, new_text))
+    except (SyntaxError, ValueError) as error:
+        raise RefusedError("the new text would not parse") from error
+    pairs = [(before, after)]
+    while pairs:
+        one, other = pairs.pop()
+        new_names = {each.get_name(): _flags(each) for each in other.get_symbols()}
+        for each in one.get_symbols():
+            name = each.get_name()
+            flags = new_names.pop(name, None)
+            if flags is None and rename.old in name:
+                flags = new_names.pop(name.replace(rename.old, rename.new), None)
+            if flags != _flags(each):
+                raise RefusedError(f"`{rename.new}` is in use where `{rename.old}` is")
+        if new_names or len(one.get_children()) != len(other.get_children()):
             raise RefusedError(f"`{rename.new}` is in use where `{rename.old}` is")
+        pairs += zip(one.get_children(), other.get_children(), strict=True)
 
 
-def _occurrence_places(names: PythonNames, binding: Binding) -> Places:
-    places = Places()
-    for each in names.by_binding.get(binding, []):
-        parent = each.node.parent
-        if each.bound_by is BoundBy.IMPORT and (parent is None or parent.type != "aliased_import"):
-            raise RefusedError(f"`{binding.name}` is imported, so it has to be renamed where it is defined")
-        places.add((each.start, each.end))
+def _flags(symbol: symtable.Symbol) -> tuple[bool, ...]:
+    return (
+        symbol.is_global(), symbol.is_local(), symbol.is_free(), symbol.is_parameter(), symbol.is_imported(),
+        symbol.is_assigned(), symbol.is_nonlocal(), symbol.is_referenced(),
+    )  # fmt: skip
+
+
+# What changes
+
+
+def _places(file: PythonText, symbol: Symbol, rename: Rename) -> Places:
+    places = {_range(file, each.leaf.start_pos, rename.old) for each in symbol.places if each.file is file}
+    if symbol.is_module_level:
+        places |= set(_named_strings(file, rename.old))
+    if symbol.kind is NameKind.PARAMETER:
+        places |= set(_documented_places(file, symbol, rename.old))
     return places
 
 
-def _check_fixed_name(file: PythonFile, symbol: NameSymbol) -> None:
-    """RefusedError when the program may reach a name by other means than the ones that the tree shows."""
-    binding, scope = symbol.binding, symbol.scope
-    if binding.is_ambiguous:
-        raise RefusedError(f"`{binding.name}` also means something else in a place")
-    for node in _function_nodes(binding):
-        if "fixture" in decorator_names(node):
-            raise RefusedError(f"`{binding.name}` is a fixture, which tests name as a parameter")
-    private = rf"_{re.escape(binding.name.lstrip('_'))}__\w"
-    if BoundBy.CLASS in binding.kinds and re.search(private, file.text):
-        raise RefusedError(f"a private attribute of `{binding.name}` is named with the class")
-    dynamic = [
-        each
-        for each in file.names.occurrences
-        if each.binding.scope is None and each.binding.name in DYNAMIC_BUILTINS and _is_called(each.node)
-    ]
-    if scope.kind is ScopeKind.MODULE:
-        is_named = any(_is_whole_string(node, binding.name) for node, _scope in file.names.strings)
-        uses_globals = any(
-            each.binding.scope is None and each.binding.name == "globals" for each in file.names.occurrences
-        )
-        if is_named and (dynamic or uses_globals):
-            raise RefusedError(f"the program may look up `{binding.name}` by a string")
-    elif any(_is_within(each.scope, scope) for each in dynamic):
-        raise RefusedError(f"the program may look up `{binding.name}` by a string")
-    if any(_mentions(comment, binding.name) for comment in _type_comments(file)):
-        raise RefusedError(f"a type comment names `{binding.name}`")
+def _range(file: PythonText, position: tuple[int, int], name: str) -> tuple[int, int]:
+    start = file.byte_position(position)
+    return start, start + len(name.encode())
 
 
-def exported_places(file: PythonFile, name: str) -> Places:
-    """The strings in statements about `__all__`."""
-    places = Places()
-    for node, scope in file.names.strings:
-        content = string_content(node)
-        if scope.kind is not ScopeKind.MODULE or content is None or node_text(content) != name:
-            continue
-        statement = node.parent
-        while statement is not None and statement.type != "expression_statement":
-            statement = statement.parent
-        if statement is not None and re.match(r"__all__\b", node_text(statement)):
-            places.add((content.start_byte, content.end_byte))
-    return places
+def _named_strings(file: PythonText, name: str) -> Iterator[tuple[int, int]]:
+    """The strings of `__all__`, `T = TypeVar("T")` and of annotations that name it."""
+    for leaf in file.strings():
+        code = code_of(leaf)
+        if one_of([name]).search(code) and string_role(leaf, name):
+            for match in one_of([name]).finditer(code):
+                yield _range(file, (leaf.start_pos[0], leaf.start_pos[1] + match.start()), name)
 
 
-def _declared_places(binding: Binding) -> Places:
-    """The name as a string in `T = TypeVar("T")` and the like."""
-    places = Places()
-    for _kind, node in binding.bound_by:
-        statement = node.parent
-        call = statement.child_by_field_name("right") if statement and statement.type == "assignment" else None
-        called = call.child_by_field_name("function") if call and call.type == "call" else None
-        arguments = call.child_by_field_name("arguments") if call else None
-        first = next(iter(arguments.named_children), None) if arguments else None
-        if called and first and node_text(called).rpartition(".")[2] in NAMING_FUNCTIONS:
-            content = string_content(first) if first.type == "string" else None
-            if content is not None and node_text(content) == binding.name:
-                places.add((content.start_byte, content.end_byte))
-    return places
-
-
-def _docstring_places(file: PythonFile, binding: Binding) -> Places:
+def _documented_places(file: PythonText, symbol: Symbol, name: str) -> Iterator[tuple[int, int]]:
     """Where the docstring of the function documents the parameter; for `__init__` also that of the class."""
-    assert binding.scope is not None
-    scopes = [binding.scope]
-    owner = file.index.method_class(binding.scope)
-    if owner is not None and binding.scope.name == "__init__":
-        scopes.append(owner.scope)
-    places = Places()
-    for scope in scopes:
-        content = docstring_content(scope.node)
-        if content is not None:
-            text = node_text(content)
-            for position in find_parameter_names(text, binding.name):
-                start = content.start_byte + len(text[:position].encode())
-                places.add((start, start + len(binding.name.encode())))
-    return places
-
-
-def docstring_content(definition: Node) -> Node | None:
-    """The text of the docstring of a function or class, without its quotes."""
-    body = definition.child_by_field_name("body")
-    statements = [each for each in body.named_children if each.type != "comment"] if body else []
-    if not statements or statements[0].type != "expression_statement":
-        return None
-    strings = statements[0].named_children
-    return string_content(strings[0]) if len(strings) == 1 and strings[0].type == "string" else None
-
-
-def string_content(node: Node) -> Node | None:
-    """The content of a string of one piece, without escapes and interpolations."""
-    contents = [each for each in node.children if each.type == "string_content"]
-    return contents[0] if len(contents) == 1 and len(node.children) == 3 else None
-
-
-def _member_places(file: PythonFile, symbol: MemberSymbol, new: str) -> Places:
-    _check_member(file, symbol, new)
-    places = Places()
-    for binding in symbol.bindings:
-        if binding.is_ambiguous or BoundBy.IMPORT in binding.kinds:
-            raise RefusedError(f"`{symbol.name}` also means something else in a place")
-        places |= _occurrence_places(file.names, binding)
-    for use in file.names.attributes:
-        if node_text(use.node) != symbol.name:
+    for each in symbol.definitions:
+        if each.file is not file:
             continue
-        is_member = file.index.is_member(use, symbol.group)
-        if is_member is None:
-            line = use.node.start_point.row + 1
-            raise RefusedError(f"`{symbol.name}` in line {line} may be an attribute of something else")
-        if is_member:
-            places.add((use.node.start_byte, use.node.end_byte))
-    if not symbol.has_method:
-        places |= KeywordArguments(file).of_field(symbol)
-    return places
+        outer = around(each.leaf)
+        for node in outer[: 2 if outer and outer[0].name.value == "__init__" else 1]:
+            if (documented := node.get_doc_node()) is not None:
+                start = file.byte_position(documented.start_pos)
+                code = code_of(documented)
+                for position in find_parameter_names(code, name):
+                    first = start + len(code[:position].encode())
+                    yield first, first + len(name.encode())
 
 
-def _check_member(file: PythonFile, symbol: MemberSymbol, new: str) -> None:
-    """RefusedError when the new name is taken, or when the program may reach the attribute by a string."""
-    related = {other for each in symbol.group for below in each.descendants() for other in below.ancestors()}
-    if any(each.defines(new) for each in related):
-        raise RefusedError(f"`{new}` is an attribute already")
-    for use in file.names.attributes:
-        if node_text(use.node) == new and file.index.is_member(use, symbol.group) is not False:
-            raise RefusedError(f"`{new}` may be an attribute already")
-    for each in symbol.group:
-        if any(
-            base in node_text(each.scope.node.child_by_field_name("superclasses") or each.scope.node)[:200]
-            for base in ("TypedDict",)
-        ):
-            raise RefusedError(f"`{symbol.name}` is a key of a dictionary")
-    for node, _scope in file.names.strings:
-        if _is_whole_string(node, symbol.name) and _names_attribute(node):
-            raise RefusedError(f"the program may look up `{symbol.name}` by a string")
-    if any(_mentions(comment, symbol.name) for comment in _type_comments(file)):
-        raise RefusedError(f"a type comment names `{symbol.name}`")
-
-
-def _names_attribute(node: Node) -> bool:
-    """Whether a string is an argument of `getattr` and the like, or stands in `__slots__`."""
-    outer = node.parent
-    while outer is not None and outer.type not in ("expression_statement", "block", "module"):
-        called = outer.child_by_field_name("function") if outer.type == "call" else None
-        if called is not None and node_text(called).rpartition(".")[2] in ATTRIBUTE_FUNCTIONS:
-            return True
-        outer = outer.parent
-    return outer is not None and node_text(outer).partition("=")[0].strip() in NAME_LISTS
-
-
-def _function_nodes(binding: Binding) -> Iterator[Node]:
-    for kind, node in binding.bound_by:
-        if kind is BoundBy.FUNCTION and node.parent is not None:
-            yield node.parent
-
-
-def _is_called(node: Node) -> bool:
-    parent = node.parent
-    return parent is not None and parent.type == "call" and parent.child_by_field_name("function") == node
-
-
-def _is_within(inner: Scope | None, outer: Scope) -> bool:
-    while inner is not None and inner is not outer:
-        inner = inner.parent
-    return inner is not None
-
-
-def _is_whole_string(node: Node, text: str) -> bool:
-    content = string_content(node)
-    return content is not None and node_text(content) == text
-
-
-def _mentions(text: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
-
-
-def _type_comments(file: PythonFile) -> list[str]:
-    comments = (node_text(each) for each in find_nodes(file.names.root, "python", ("comment",)))
-    return [match["type"] for match in map(TYPE_COMMENT.match, comments) if match]
+def _summary(symbol: Symbol, rename: Rename, count: int) -> str:
+    mention = one_of([rename.old])
+    files = {id(each.file): each.file for each in symbol.places}.values()
+    prose = [file.comments() for file in files]
+    prose += [code_of(leaf) for file in files for leaf in (*file.docstrings(), *file.strings())]
+    left = sum(len(mention.findall(each)) for each in prose)
+    note = f"; {count_of(left, 'mention')} in strings and comments left" if left else ""
+    return f"rename {symbol.kind} `{rename.old}` to `{rename.new}`: {count_of(count, 'place')}{note}"

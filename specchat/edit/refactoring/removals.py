@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from specchat.edit.refactoring.operations import Removable, Remove
-from specchat.edit.refactoring.python_names import PYTHON, BoundBy, PythonNames, analyse_names
+from specchat.edit.refactoring.python_text import check_parses
 from specchat.edit.refactoring.splices import (
     Area,
     RefusedError,
     Splice,
     Step,
+    UnknownLanguageError,
     count_of,
     line_area,
     splice_text,
@@ -27,6 +28,7 @@ from specchat.edit.refactoring.splices import (
 from specchat.syntax.definitions import definitions
 from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text, syntax_tree
 
+PYTHON = "python"
 JAVASCRIPT = ("javascript", "typescript", "tsx")
 JAVA_PRINTS = r"System\.out\.print(ln|f)?"
 PRINT_CALLS: Mapping[str, str] = {
@@ -52,13 +54,26 @@ SEQUENCES = frozenset(
      "class_static_block", "switch_block_statement_group", "static_initializer")
 )  # fmt: skip
 SIDE_EFFECTS = ("named_expression", "await", "yield")  # what a removed call must not hold: the rest may rely on it
+# Calls without an effect of their own.
+PLAIN_CALLS = frozenset(
+    ("len", "str", "repr", "int", "float", "bool", "type", "sum", "min", "max", "abs", "round", "sorted", "list",
+     "dict", "set", "tuple", "range", "enumerate", "zip", "format", "join", "upper", "lower", "strip", "split",
+     "replace", "ljust", "rjust", "center", "keys", "values", "items", "get", "isinstance", "getLogger",
+     "toString", "toFixed", "stringify",
+     "String", "Number", "size", "length", "valueOf", "strlen")
+)  # fmt: skip
 # Comments that change what a program or a tool does.
 DIRECTIVE = re.compile(
-    r"#!|(?:#|//|/\*|<!--)\s*(?:type:|noqa\b|nosec\b|pragma\b|pylint:|mypy:|pyright:|pyre-|ruff:|flake8:|isort:|fmt:|yapf:|black:|"
-    r"cython:|shellcheck\b|hadolint\b|eslint-|eslint\b|@ts-|prettier-|tslint:|jshint\b|jslint\b|istanbul\b|c8\b|webpack|"
-    r"@vite|@jsx|@flow|#\s*sourceMappingURL|clang-format\b|NOLINT|rustfmt\b|nolint\b|yaml-language-server|\[if\b)"
-    r"|/\*\s*globals?\s|//go:|// ?\+build|///\s*<(?:reference|amd)"
+    r"#!|(?:#|//|/\*\*?|<!--)\s*(?:type:|noqa\b|nosec\b|nosemgrep\b|pragma\b|pylint:|mypy:|pyright:|pyre-|ruff:|flake8:|isort:|"
+    r"fmt:|yapf:|black:|doctest:|cython:|shellcheck\b|hadolint\b|eslint-|eslint\b|biome-|@ts-|prettier-|tslint:|jshint\b|"
+    r"jslint\b|istanbul\b|c8\b|v8\b|webpack|@vite|@jsx|@flow|@(?:jest|vitest)-|@formatter|@type|@typedef|@satisfies|"
+    r"#\s*sourceMappingURL|clang-format\b|NOLINT|NOSONAR|IWYU\b|rustfmt\b|nolint\b|yaml-language-server|cspell|codespell|"
+    r"spell-?checker|fall-?through|falls through|region\b|endregion\b|vim?:|-\*-|\[if\b|[#@]__\w+__)"
+    r"|/\*\s*globals?\s|//go:|//export\b|// ?\+build|///\s*<(?:reference|amd)|/\*!"
+    r"|# ///|# ?%%|#(?:SBATCH|PBS|BSUB|\$)|#cloud-config|#:schema|# syntax=|# escape=",
+    re.IGNORECASE,
 )
+SCRIPT_METADATA = re.compile(r"^# /// \w+$(?:\n#(?: .*)?$)*?\n# ///$", re.MULTILINE)
 CODING = re.compile(r"#.*?coding[:=]")  # counts in the first two lines
 PLACEHOLDER_TOKENS = frozenset(("", ";", "pass", "{", "}"))  # what stands for an emptied block, and separators
 COMMENTED_LANGUAGES = frozenset((*PRINT_CALLS, "toml", "bash", "yaml", "css"))
@@ -105,7 +120,7 @@ NOUNS: Mapping[Removable, str] = {
 
 def _remove_prints(raw: bytes, root: Node, language: str, area: Area) -> Removal:
     if language not in PRINT_CALLS:
-        raise RefusedError(f"prints of {language or 'plain text'} are not known")
+        raise UnknownLanguageError(f"prints of {language or 'plain text'} are not known")
     pattern = re.compile(PRINT_CALLS[language])
     calls = [
         each
@@ -113,25 +128,18 @@ def _remove_prints(raw: bytes, root: Node, language: str, area: Area) -> Removal
         if pattern.fullmatch(_called(each)) and area.holds(each.start_byte, each.end_byte)
     ]
     if language == PYTHON:
-        names = analyse_names(raw.decode())
-        if names is None:
-            raise RefusedError("the file does not parse")
-        calls = [each for each in calls if _is_print(names, each)]
+        check_parses(raw.decode())
+    if language == PYTHON and re.search(rb"\bdef print\b|\bprint\s*=(?!=)", raw):
+        raise RefusedError("the file has a `print` of its own")
     removal = _remove_calls(raw, calls, language, "print")
     if language == "go":
         _check_go_import(root, language, calls)
     return removal
 
 
-def _is_print(names: PythonNames, call: Node) -> bool:
-    """Whether `print` is the builtin, or one that is imported in its place."""
-    binding = names.binding_at(call.child_by_field_name("function"))
-    return binding is not None and (binding.scope is None or binding.is_only(BoundBy.IMPORT))
-
-
 def _remove_logging(raw: bytes, root: Node, language: str, area: Area) -> Removal:
     if language != PYTHON:
-        raise RefusedError(f"logging calls of {language or 'plain text'} are not known")
+        raise UnknownLanguageError(f"logging calls of {language or 'plain text'} are not known")
     pattern = re.compile(LOGGING_CALL)
     calls = [
         each
@@ -146,9 +154,20 @@ def _remove_calls(raw: bytes, calls: Sequence[Node], language: str, noun: str) -
     for statement in statements:
         if find_nodes(statement, language, SIDE_EFFECTS):
             raise RefusedError(f"line {statement.start_point.row + 1} does more than the call")
-    left = len(calls) - len(statements)
-    note = f"{count_of(left, noun)} inside other expressions left" if left else ""
-    return Removal(remove_statements(raw, statements, language), len(statements), note)
+    removed = [each for each in statements if not _does_more(each, language)]
+    inside, more = len(calls) - len(statements), len(statements) - len(removed)
+    notes = [f"{count_of(inside, noun)} inside other expressions left" if inside else "",
+             f"{count_of(more, noun)} that may do more left" if more else ""]  # fmt: skip
+    return Removal(remove_statements(raw, removed, language), len(removed), "; ".join(filter(None, notes)))
+
+
+def _does_more(statement: Node, language: str) -> bool:
+    """Whether an argument may have an effect, or the text goes to a file."""
+    outer = statement.named_children[0]
+    calls = [each for each in find_nodes(statement, language, CALL_TYPES) if each.start_byte > outer.start_byte]
+    keywords = find_nodes(statement, language, ("keyword_argument",)) if language == PYTHON else []
+    to_file = any(node_text(each).partition("=")[0].strip() == "file" for each in keywords)
+    return to_file or any(_called(each).rpartition(".")[2] not in PLAIN_CALLS for each in calls)
 
 
 def _called(call: Node) -> str:
@@ -170,7 +189,7 @@ def _check_go_import(root: Node, language: str, calls: Sequence[Node]) -> None:
 
 def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Removal:
     if language not in COMMENTED_LANGUAGES:
-        raise RefusedError(f"comments of {language or 'plain text'} are not known")
+        raise UnknownLanguageError(f"comments of {language or 'plain text'} are not known")
     if language in ("c", "cpp") and any(
         b"/*" in (each.text or b"") or b"//" in (each.text or b"")
         for each in find_nodes(root, language, ("preproc_arg",))
@@ -179,7 +198,10 @@ def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Remov
     if language == "go" and b'import "C"' in raw:
         raise RefusedError("comments before the import of C are code")
     found = [each for each in find_nodes(root, language, COMMENT_TYPES) if area.holds(each.start_byte, each.end_byte)]
-    comments = [each for each in found if not is_directive(each)]
+    text = raw.decode()
+    blocks = [match.span() for match in SCRIPT_METADATA.finditer(text)]  # a script's own requirements, read by runners
+    rows = {row for start, end in blocks for row in range(text.count("\n", 0, start), text.count("\n", 0, end) + 1)}
+    comments = [each for each in found if not is_directive(each) and each.start_point.row not in rows]
     kept = len(found) - len(comments)
     note = f"{count_of(kept, 'comment')} for tools kept" if kept else ""
     return Removal(_without_gaps(raw, [_comment_splice(raw, each) for each in comments]), len(comments), note)
@@ -216,7 +238,7 @@ def _comment_splice(raw: bytes, comment: Node) -> Splice:
 
 def _remove_docstrings(raw: bytes, root: Node, language: str, area: Area) -> Removal:
     if language != PYTHON:
-        raise RefusedError("only Python has docstrings")
+        raise UnknownLanguageError("only Python has docstrings")
     if re.search(rb"\b__doc__\b", raw):
         raise RefusedError("the program uses `__doc__`")
     found = [

@@ -13,6 +13,10 @@ class RefusedError(Exception):
     """The tree cannot do an operation with certainty; the message says why."""
 
 
+class UnknownLanguageError(RefusedError):
+    """The tree knows nothing about an operation in this language, so a model may do it."""
+
+
 @dataclass(frozen=True)
 class Splice:
     """`new` replaces the bytes from `start` to `end`."""

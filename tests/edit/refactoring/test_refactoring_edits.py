@@ -83,10 +83,11 @@ def test_a_name_that_the_file_does_not_have_is_not_invented_by_a_model(file, mon
     assert "a.py: nothing to rename: the file has no `absent`" in said.ran.err
 
 
-def test_a_name_in_another_case_is_left_to_the_model(file, monkeypatch):
+def test_a_name_in_another_case_is_not_guessed(file, monkeypatch):
     said = say(monkeypatch, answers("x = 1\n"), str(file), "rename COUNT to total", "-y", "--allow-shrink")
 
-    assert said.asked
+    assert (8, CODE, []) == (said.ran.code, file.read_bytes(), said.asked)
+    assert "a.py: refused, as the file does not define `COUNT`" in said.ran.err
 
 
 def test_a_doubt_leaves_it_to_the_model(file, monkeypatch):
@@ -111,21 +112,30 @@ def test_lines_limit_what_is_removed(file, monkeypatch):
     assert (0, b"print(1)\n") == (removed.ran.code, file.read_bytes())
 
 
-def test_a_renaming_beyond_the_lines_is_left_to_the_model(file, monkeypatch):
+def test_a_renaming_that_is_refused_stops_there_with_its_reason(file, monkeypatch):
     said = say(monkeypatch, answers("def total(limit):\n"), str(file), "rename count to total", "-l", "2-2", "-y")
 
-    assert (0, 1) == (said.ran.code, len(said.asked))
+    assert (8, [], CODE) == (said.ran.code, said.asked, file.read_bytes())
+    assert "a.py: refused, as line 13 would change, too" in said.ran.err
 
 
-def test_names_in_other_languages_are_renamed_but_none_of_a_header(tmp_path, monkeypatch):
+def test_a_name_that_a_file_beside_it_uses_is_renamed_with_it_or_not_at_all(file, monkeypatch):
+    (file.parent / "b.py").write_text("from a import count\n\ncount(1)\n")
+
+    said = say(monkeypatch, answers("x = 1\n"), str(file), "rename count to total", "-y")
+
+    assert (8, [], CODE) == (said.ran.code, said.asked, file.read_bytes())
+    assert "b.py uses `count`; name both files" in said.ran.err
+
+
+def test_names_in_other_languages_are_renamed_where_no_other_file_has_them(tmp_path, monkeypatch):
     text = "int twice(int a) { return 2 * a; }\n"
-    for name in ("a.c", "a.h"):
-        (tmp_path / name).write_text(text)
+    (tmp_path / "a.c").write_text(text)
 
-    source = say(monkeypatch, [], str(tmp_path / "a.c"), "rename twice to double_of", "-y")
-    header = say(monkeypatch, answers(text), str(tmp_path / "a.h"), "rename twice to double_of", "-y")
+    alone = say(monkeypatch, [], str(tmp_path / "a.c"), "rename twice to double_of", "-y")
+    (tmp_path / "a.h").write_text("int double_of(int a);\n")
+    shared = say(monkeypatch, answers(text), str(tmp_path / "a.c"), "rename double_of to twice", "-y")
+    header = say(monkeypatch, answers(text), str(tmp_path / "a.h"), "rename double_of to twice", "-y")
 
-    assert (0, text.replace("twice", "double_of"), []) == (
-        source.ran.code, (tmp_path / "a.c").read_text(), source.asked
-    )  # fmt: skip
-    assert header.asked
+    assert (0, text.replace("twice", "double_of")) == (alone.ran.code, (tmp_path / "a.c").read_text())
+    assert [(8, []), (8, [])] == [(each.ran.code, each.asked) for each in (shared, header)]

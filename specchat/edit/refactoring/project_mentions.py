@@ -1,0 +1,98 @@
+"""Who else in a project may use a name of a Python file: other files, and settings that name what they start.
+
+A name that other files reach is renamed with them or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from specchat.edit.refactoring.python_text import PythonText, Token, code_of, one_of, open_reader, project_root
+from specchat.edit.refactoring.splices import RefusedError
+
+MAX_FILES, MAX_MENTIONING_FILES, MAX_BYTES = 4000, 40, 2**20
+SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"))
+SCRIPTS = ("javascript", "typescript", "tsx")
+SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".tsx", ".html", ".vue", ".svelte")
+C_SUFFIXES = (".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".l", ".y", ".m", ".S")
+SETTINGS = ("pyproject.toml", "setup.cfg", "setup.py")
+
+
+def check_mentions_elsewhere(
+    files: Sequence[PythonText], definitions: Sequence[Token], name: str, *, is_member: bool
+) -> None:
+    """RefusedError when a file that is not among these uses the name, or may use it."""
+    path, others = Path(files[0].name).absolute(), list[Path]()
+    if not path.is_file():
+        return
+    known, mention = {Path(file.name).absolute().resolve() for file in files}, one_of([name])
+    for each in python_files(project_root(path)):
+        if each.resolve() not in known and mention.search(_read(each)):
+            others.append(each)
+    if len(others) > MAX_MENTIONING_FILES:
+        raise RefusedError(f"{len(others)} other files of the project name `{name}`")
+    keys = {(str(each.file.path), *each.leaf.start_pos) for each in definitions}
+    for each in others:
+        _check_file(each, files, keys, name, is_member=is_member)
+    for setting in SETTINGS:
+        if re.search(rf"[\w.]:{re.escape(name)}\b|\.{re.escape(name)}\b", _read(project_root(path) / setting)):
+            raise RefusedError(f"{setting} names `{name}`")
+
+
+def _check_file(
+    path: Path, files: Sequence[PythonText], keys: set[tuple[str, int, int]], name: str, *, is_member: bool
+) -> None:
+    file = open_reader(path, files[0])
+    if file is None:
+        raise RefusedError(f"{path.name} names `{name}` and cannot be read")
+    for token in file.tokens(name):
+        if token.keys & keys:
+            raise RefusedError(f"{path.name} uses `{name}`; name both files to rename it in both")
+        if not token.keys and (token.is_imported or (is_member and (token.is_attribute or token.is_keyword))):
+            raise RefusedError(f"{path.name} may use `{name}` in line {token.line}")
+    stems = {each.path.parent.name if each.path.stem == "__init__" else each.path.stem for each in files}
+    if one_of(sorted(stems)).search(file.text):
+        if re.search(rf"from\s+[\w.]*\b(?:{'|'.join(map(re.escape, stems))})\s+import\s+\*", file.text):
+            raise RefusedError(f"{path.name} imports everything")
+        for leaf in file.strings():
+            if one_of([name]).search(code_of(leaf)):
+                raise RefusedError(f"a string in line {leaf.start_pos[0]} of {path.name} names `{name}`")
+
+
+def check_other_languages(path: Path, language: str, name: str) -> None:
+    """RefusedError when another file of the project has a word that this one declares for all to see."""
+    if not path.is_file():
+        return
+    needs_import, mention = language in SCRIPTS, one_of([name])
+    suffixes = SCRIPT_SUFFIXES if needs_import else C_SUFFIXES if language in ("c", "cpp") else (path.suffix,)
+    for other in source_files(project_root(path), suffixes):
+        text = "" if other.resolve() == path.resolve() else _read(other)
+        if mention.search(text) and (not needs_import or one_of([path.stem]).search(text)):
+            raise RefusedError(f"{other.name} may use `{name}`")
+
+
+def python_files(root: Path) -> Iterator[Path]:
+    return source_files(root, (".py", ".pyi"))
+
+
+def source_files(root: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
+    """The files of a project with these endings, without those of installed packages."""
+    count = 0
+    for folder, inner, names in os.walk(root):
+        inner[:] = sorted(each for each in inner if not each.startswith(".") and each not in SKIPPED_FOLDERS)
+        for name in names:
+            if name.endswith(suffixes):
+                count += 1
+                if count > MAX_FILES:
+                    raise RefusedError(f"the project has more than {MAX_FILES} files")
+                yield Path(folder, name)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= MAX_BYTES else ""
+    except OSError:
+        return ""

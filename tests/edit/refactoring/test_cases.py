@@ -1,0 +1,57 @@
+"""Every case of `cases.toml`: the right text, or a refusal where it has to be one, and never a wrong text."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from specchat.edit.refactoring import Refusal
+from specchat.edit.refactoring.find_refactoring import make_refactoring
+from specchat.edit.refactoring.operations import Operation, Removable, Remove, Rename
+from specchat.edit.source_text import make_source
+from tools.refactoring_cases import Outcome, read_cases, run_case
+
+# jedi 0.20 knows neither names that a pattern binds nor the parameters of types; then a renaming is refused.
+MAX_REFUSED = 2
+
+
+def test_an_operation_is_right_or_refused_and_never_wrong():
+    outcomes = [(case, *run_case(case)) for case in read_cases()]
+
+    assert not [f"{case}\n-> {made}" for case, outcome, made in outcomes if outcome is Outcome.WRONG]
+    assert Counter(outcome for _case, outcome, _made in outcomes)[Outcome.REFUSED] <= MAX_REFUSED
+
+
+def summary_of(text: str, operation: Operation, name: str = "a.py") -> str:
+    found = make_refactoring(make_source(text.encode(), name), [operation])
+    return found.reason if isinstance(found, Refusal) else found.describe()
+
+
+def test_the_summary_counts_what_changes_and_what_is_left():
+    renamed = summary_of("def old(): ...  # old\n\nold()\n", Rename("old", "new"))
+    removed = summary_of("f = lambda: print(1)\nprint(2)\nprint(xs.pop())\n", Remove(Removable.PRINTS))
+
+    assert "rename function `old` to `new`: 2 places; 1 mention in strings and comments left" == renamed
+    assert "remove 1 print statement; 1 print inside other expressions left; 1 print that may do more left" == removed
+
+
+def test_a_refusal_says_where_and_why():
+    texts = {
+        "def old(): ...\n\nnew = 1\nold()\n": "`new` is in use in line 3",
+        "def f(old): ...\n\ndef g(old): ...\n": "may be that of line 1 or 3",
+        "x = 1\n": "does not define `old`",
+        "from m import old\n\nold()\n": "is imported",
+        "class C:\n    def old(self): ...\n\nx.old()\n": "line 4",
+        "class C(Base):\n    def old(self): ...\n": "`Base`, a base of `C`",
+        "@app.route('/')\ndef old(): ...\n": "`@route`",
+        "def old(:\n": "does not parse",
+    }
+
+    assert not [
+        (text, found) for text, why in texts.items() if why not in (found := summary_of(text, Rename("old", "new")))
+    ]
+
+
+def test_a_language_that_the_tree_does_not_know_is_left_to_a_model():
+    from specchat.edit.refactoring import plan_refactoring
+
+    assert plan_refactoring(make_source(b"old=1\n", "a.sh"), "rename old to new") is None
