@@ -29,6 +29,7 @@ from tempfile import TemporaryDirectory
 from types import CodeType
 
 import click
+from ruff import find_ruff_bin
 
 from specchat.bench.columns import markdown_table
 from specchat.edit.refactoring import Refactoring, plan_refactoring
@@ -322,11 +323,19 @@ def removal_cases(text: str, tree: ast.Module, _rng: random.Random) -> Iterator[
     for noun, is_removed in rules.items():
         remover = _Remover(is_removed, is_first_only=noun == "docstrings")
         expected = ast.dump(remover.visit(ast.parse(text)))
-        if remover.count and not (noun == "print statements" and has_print):
+        if remover.count and not (noun == "print statements" and has_print) and not _does_more(tree, is_removed):
             yield Case(f"remove {noun}", text, f"remove all {noun}", _tree_problem(expected))
     comments = [each for each in _tokens(text) if each.type == tokenize.COMMENT]
     if any(not DIRECTIVES.match(each.string) for each in comments):
         yield Case("remove comments", text, "remove all comments", _comment_problem(text))
+
+
+def _does_more(tree: ast.Module, is_removed: Callable[[ast.stmt], bool]) -> bool:
+    """Whether one of the calls may have another effect: those stay, and how many is not known here."""
+    found = [each for each in ast.walk(tree) if isinstance(each, ast.Expr) and is_removed(each)]
+    calls = [sum(isinstance(inner, ast.Call) for inner in ast.walk(each)) for each in found]
+    keywords = [inner.arg for each in found for inner in ast.walk(each) if isinstance(inner, ast.keyword)]
+    return max(calls, default=0) > 1 or "file" in keywords
 
 
 def _is_print(statement: ast.stmt) -> bool:
@@ -453,7 +462,7 @@ def import_cases(text: str, tree: ast.Module, rng: random.Random) -> Iterator[Ca
 
 def is_sorted(text: str) -> bool:
     """Whether Ruff would leave the imports of a text as they are."""
-    ruff = Path(sys.executable).with_name("ruff")
+    ruff = find_ruff_bin()
     command = [str(ruff), "check", "--isolated", "--quiet", "--select", "I", "--stdin-filename", "text.py", "-"]
     # in an empty folder: what lies in the current one would count as first-party
     with TemporaryDirectory() as folder:

@@ -137,17 +137,19 @@ def _is_annotation(leaf: NodeOrLeaf) -> bool:
 
 def check_class_bases(files: Sequence[PythonText], definitions: Sequence[Token], rename: Rename) -> None:
     """RefusedError unless every class above and below is here: another may call a method by its name."""
-    related, here = relatives(files), [node for file in files for node in classes(file.tree)]
-    names = [node.name.value for node in here]
-    for each in definitions:
-        owner = scope_path(each.leaf)[-1]
-        family = related.get(owner, {owner})
-        if strange := sorted(family - set(names) - NO_RELATIVES):
-            raise RefusedError(f"`{strange[0]}`, a base of `{owner}`, may use `{rename.old}`")
-        if any(names.count(name) > 1 for name in family):
-            raise RefusedError(f"there are several classes `{owner}`")
-        if any("=" in base for node in here if node.name.value in family for base in base_names(node)):
-            raise RefusedError(f"the metaclass of `{owner}` may use `{rename.old}`")
+    for owner in {scope_path(each.leaf)[-1] for each in definitions}:
+        _check_family(files, owner, rename.old)
+
+
+def _check_family(files: Sequence[PythonText], owner: str, name: str) -> None:
+    here = [node for file in files for node in classes(file.tree)]
+    names, family = [node.name.value for node in here], relatives(files).get(owner, {owner})
+    if strange := sorted(family - set(names) - NO_RELATIVES):
+        raise RefusedError(f"`{strange[0]}`, a base of `{owner}`, may use `{name}`")
+    if any(names.count(each) > 1 for each in family):
+        raise RefusedError(f"there are several classes `{owner}`")
+    if any("=" in base for node in here if node.name.value in family for base in base_names(node)):
+        raise RefusedError(f"the metaclass of `{owner}` may use `{name}`")
 
 
 def check_parameter(
@@ -160,6 +162,10 @@ def check_parameter(
         call = re.compile(rf"\b{re.escape(name)}\s*\((?:[^()]|\([^()]*\))*?\*\*")
         if any(not _is_definition(file.text, match) for file in files for match in call.finditer(file.text)):
             raise RefusedError(f"`{name}` is called with arguments given by `**`")
+    for each in definitions:
+        outer = around(each.leaf)
+        if len(outer) > 1 and outer[1].type == "classdef" and not outer[0].name.value.startswith("__"):
+            _check_family(files, outer[1].name.value, rename.old)
     keywords = [each for each in others if each.is_keyword]
     for each in others:
         path = scope_path(each.leaf)

@@ -113,7 +113,11 @@ class PythonText:
 
     def _keys(self, leaf: Name) -> frozenset[Key]:
         found = self._goto(leaf, follow_imports=True) or self._goto(leaf, follow_imports=False)
-        keys = {(str(each.module_path), each.line, each.column) for each in found if each.module_path and each.line}
+        keys = {
+            (str(each.module_path), each.line, each.column)
+            for each in found
+            if each.module_path and each.line is not None and each.column is not None
+        }
         own = (str(self.path), *leaf.start_pos)
         previous = leaf.get_previous_leaf()
         if previous is not None and previous.value == "." and not is_of_self(leaf):
@@ -213,7 +217,7 @@ def base_names(node: Class) -> list[str]:
 def is_of_self(leaf: Name) -> bool:
     """Whether a name is the `x` of `self.x`."""
     dot = leaf.get_previous_leaf()
-    receiver = dot.get_previous_leaf() if dot is not None else None
+    receiver = dot.get_previous_leaf() if dot is not None and dot.value == "." else None
     before = receiver.get_previous_leaf() if receiver is not None else None
     return receiver is not None and receiver.value in ("self", "cls") and (before is None or before.value != ".")
 
