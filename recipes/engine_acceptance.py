@@ -16,10 +16,11 @@ from pathlib import Path
 from recipes.writer import TargetGenerator
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.eagle.eagle_drafter import EagleDrafter
+from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.networks import EagleHead, MedusaHead, load_head
-from specchat.drafters.medusa import Medusa
+from specchat.drafters.heads.load_head import load_head
+from specchat.drafters.medusa import Medusa, MedusaHead
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import Step

@@ -13,8 +13,8 @@ from specchat.cli import doctor
 from specchat.cli.doctor import OK, WARN, CheckContext, Finding
 from specchat.devices import CPU, CUDA, KINDS, MPS, XPU, DeviceMemory, check_available, gpu_memory, kind_of
 from specchat.drafters.eagle.eagle_drafter import EagleDrafter
+from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.networks import EagleHead
 from specchat.drafters.heads.selftest import load_selected_head
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter

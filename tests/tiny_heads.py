@@ -15,17 +15,20 @@ from torch import Tensor
 
 from specchat.drafters.assistant import Assistant
 from specchat.drafters.dflash import DFlashDrafter
-from specchat.drafters.eagle.eagle_drafter import EagleDrafter, TreeConfig
+from specchat.drafters.eagle.dynamic_tree import TreeConfig
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter
+from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.heads.assistant_head import AssistantHead
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
+from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.hydra_head import HydraHead
-from specchat.drafters.heads.networks import EagleHead, LoadedHead, MedusaHead, load_head
+from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.peagle_head import PEagleHead
 from specchat.drafters.hydra import Hydra
 from specchat.drafters.magicdec import MagicDec
-from specchat.drafters.medusa import Medusa
+from specchat.drafters.medusa import Medusa, MedusaHead
 from specchat.drafters.peagle import PEagleDrafter
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.decode import Generation
@@ -142,7 +145,7 @@ def drafted(writing: Generation, drafter: Drafter, sampler: Sampler | None = Non
     return drafter.propose(DraftContext(writing.tokens, sampler, budget, seen))
 
 
-def tiny_head(kind: str, target: Model) -> LoadedHead:
+def tiny_head(kind: str, target: Model) -> DraftHead:
     """A random head for a target of `tests.tiny`, which rarely agrees with it."""
     return load_head(inspect_head(saved_head(kind)), target, None, target.pool.layout.device)
 

@@ -11,7 +11,7 @@ from recipes.evaluate import DEPTH, measure_drafters
 from recipes.loss_plot import plot_loss_curves
 from recipes.scores import has_repetition_loop
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.networks import load_head
+from specchat.drafters.heads.load_head import load_head
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.batch import RowBatch
 from specchat.weights.load import load_model

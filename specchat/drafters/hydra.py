@@ -20,7 +20,7 @@ from specchat.engine.model import Model
 from specchat.errors import CacheError
 
 if TYPE_CHECKING:
-    from specchat.drafters.heads.networks import HydraHead
+    from specchat.drafters.heads.hydra_head import HydraHead
     from specchat.drafters.registry import DraftingResources
 
 

@@ -40,8 +40,7 @@ class PEagleDrafter(PairDrafter["PEagleHead"]):
         mask_states, mask_embeddings = self.head.mask_pairs(ahead - 1)
         hidden_states = torch.cat((self.head.fuse(last_chunk), mask_states))
         embeddings = torch.cat((self._embed(following), mask_embeddings))
-        rows = following + [self.head.mask_token_id] * (ahead - 1)
-        output = self._compute_rows(rows, hidden_states, embeddings, ahead)
+        output = self._compute_rows(hidden_states, embeddings, ahead)
         self.cache.commit(list(range(len(following))))
         return output.logits
 

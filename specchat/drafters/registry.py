@@ -22,7 +22,7 @@ from specchat.profile import DRAFTERS
 from specchat.profile.drafter_names import AUTO
 
 if TYPE_CHECKING:
-    from specchat.drafters.heads.networks import LoadedHead
+    from specchat.drafters.heads.draft_head import DraftHead
     from specchat.drafters.suffix_decoding import PastTextIndex
     from specchat.engine.model import Model
     from specchat.text.tokenizer import Tokenizer
@@ -44,7 +44,7 @@ class DraftingResources:
     target: Model
     draft_model: Model | None = None
     tokenizers: TokenizerPair | None = None  # None: the draft model has the target's tokens
-    heads: Mapping[str, LoadedHead] = field(default_factory=dict[str, "LoadedHead"])  # by kind
+    heads: Mapping[str, DraftHead] = field(default_factory=dict[str, "DraftHead"])  # by kind
     early_exit_layer: int = 0  # of the target; 0: not trained for early exit
     past_texts: PastTextIndex | None = None  # of other conversations
     tokenizer: Tokenizer | None = None  # the target's

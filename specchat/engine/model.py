@@ -33,7 +33,7 @@ class ModelOutput:
 class Model(Protocol):
     """A causal language model that computes every node of a tree in one pass.
 
-    Whoever needs more than plain passes asks for what a model can do, and never for its class.
+    A caller that needs more than plain passes asks what a model can do, and never for its class.
     """
 
     vocab_size: int  # columns of the logits

@@ -233,9 +233,9 @@ class Sampler:
         token, is_kept = int(_top_tokens(logits + noise, ids, 1).token_ids), logits[0].isfinite()
         return DraftSample(token, (ids if ids.dim() == 1 else ids[0])[is_kept], logits[0][is_kept].softmax(-1))
 
-    def draw_draft(self, logits: Tensor, rows: LogitRows) -> DrawnToken:
+    def draw_draft(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> DrawnToken:
         """As `sample_draft`, without waiting for the device. One row [1, V]"""
-        logits, ids = self.process_logits(logits, rows)
+        logits, ids = self.process_logits(logits, rows, seen_tokens)
         noise = gumbel_noise(_splitmix64(self.seed, DRAFTER_NOISE_POSITION), rows.positions, ids)
         token = _top_tokens(logits + noise, ids, 1).token_ids[0]
         return DrawnToken(token, ids if ids.dim() == 1 else ids[0], logits[0].softmax(-1))

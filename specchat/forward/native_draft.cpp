@@ -1,8 +1,8 @@
 // A dynamic draft tree of a head over pairs (EAGLE-2, arXiv 2406.16858), all of its levels in one call.
 //
-// Each level computes the best nodes of the level before that are in the tree so far, as drafters/eagle.py does with
-// operations of torch; with a small head these take longer than the numbers. The functions know addresses and counts;
-// native_draft.py has checked them.
+// Each level computes the best nodes of the level before that are in the tree so far, as drafters/eagle/dynamic_tree.py
+// does with operations of torch; with a small head these take longer than the numbers. The functions know addresses and counts;
+// native_tree.py has checked them.
 
 #include <algorithm>
 #include <vector>

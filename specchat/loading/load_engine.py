@@ -22,11 +22,9 @@ from specchat.chat.transcript import Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
 from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, device_name, kind_of
-from specchat.drafters.eagle.eagle_drafter import graph_drafter
 from specchat.drafters.exit_selftest import PROMPTS, find_exit_layer
-from specchat.drafters.heads.assistant_head import AssistantHead
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.networks import EagleHead, LoadedHead, MedusaHead
+from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.selftest import load_selected_head
 from specchat.drafters.registry import (
     DraftingResources,
@@ -119,10 +117,9 @@ class Engine:
         models = {"target": self.resources.target, "draft": self.resources.draft_model}
         loaded = {name: model for name, model in models.items() if model is not None}
         heads = self.resources.heads
-        without_cache = (MedusaHead, AssistantHead)
-        pools = [each.pool for each in (*loaded.values(), *heads.values()) if not isinstance(each, without_cache)]
         weights = {name: each.bytes for name, each in (*loaded.items(), *heads.items())}
-        return weights | {"kv_cache": sum(pool.bytes for pool in pools)}
+        caches = [*(model.pool.bytes for model in loaded.values()), *(head.cache_bytes() for head in heads.values())]
+        return weights | {"kv_cache": sum(caches)}
 
 
 def load_engine(
@@ -198,8 +195,7 @@ def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:
                 exit_layer,
             )
     for head in resources.heads.values():
-        if isinstance(head, EagleHead):
-            graph_drafter(head, resources.target).capture(resources.target)
+        head.capture_graphs(resources.target)
 
 
 def _notices(plan: LoadPlan, tokenizer: Tokenizer) -> tuple[str, ...]:
@@ -248,7 +244,7 @@ def _load_draft(
     return replace(resources, draft_model=_load_and_report("draft", plan, progress, reporting), tokenizers=tokenizers)
 
 
-def _load_head(plan: HeadPlan, target_plan: ModelPlan, target: Model, progress: Progress) -> dict[str, LoadedHead]:
+def _load_head(plan: HeadPlan, target_plan: ModelPlan, target: Model, progress: Progress) -> dict[str, DraftHead]:
     """Load a head, by its kind. A self-test selects the variant if the files leave it open.
 
     Beside a target of GGUF blocks it has 8 bits: otherwise drafting would cost more than the smaller passes save.

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
-from specchat.drafters.eagle.eagle_drafter import CHAIN_CONFIG, EagleDrafter, TreeConfig
-from specchat.drafters.eagle.eagle_drafter import head as pair_head
+from specchat.drafters.eagle import head as pair_head
+from specchat.drafters.eagle.dynamic_tree import CHAIN_CONFIG, TreeConfig
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.drafters.eagle.head import HeadOutput
+from specchat.drafters.eagle.native_tree import NativeTrees
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.embedding_rows import EmbeddingRows
-from specchat.forward.native_draft import NativeTreeDrafter
 from specchat.forward.native_ops import NativeBorderError, native_kernels
 from tests.tiny import VOCABULARY, target, write
 from tests.tiny_heads import drafted, drafter_of, prefilled, read, writing_of
@@ -95,7 +97,7 @@ def test_a_text_longer_than_its_window_is_cut_far_back(kind):
 @pytest.fixture
 def by_operations(monkeypatch):
     """Trees grow by operations of torch, as where a head has other parts than native kernels."""
-    monkeypatch.setattr(NativeTreeDrafter, "can_continue", lambda *_arguments: False)
+    monkeypatch.setattr(NativeTrees, "can_draft", lambda *_arguments: False)
 
 
 def test_cached_tokens_are_not_computed_again(by_operations):
@@ -158,7 +160,7 @@ def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, kin
     rules, drawn = (SAMPLERS | TRUNCATED)[sampler], list[list[DraftTree]]()
     for is_native in (True, False):
         if not is_native:
-            monkeypatch.setattr(NativeTreeDrafter, "can_continue", lambda *_arguments: False)
+            monkeypatch.setattr(NativeTrees, "can_draft", lambda *_arguments: False)
         writing, drafter = made(kind, growth, [token % 90 for token in range(3, 93)])  # longer than the head's window
         trees = [drafted(writing, drafter, rules, budget) for budget in (12, 3, 1)]
         write(writing, GenerationConfig(drafter, rules, max_draft_tokens=6, max_new_tokens=9))
@@ -171,18 +173,39 @@ def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, kin
 
 
 @pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.parametrize("sampler", ["greedy", "T1"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "mtp"])
+def test_the_kernel_finds_the_children_of_the_algorithm_and_their_probabilities(kind, sampler):
+    found = []
+    for index in range(2):
+        writing, drafter = made(kind)
+        kernel = drafter.kernels[index]
+        drafter.kernels = [kernel]
+        with pytest.MonkeyPatch.context() as patch:
+            draft = kernel.draft
+            patch.setattr(kernel, "draft", lambda *asked: found.append(draft(*asked)) or found[-1])  # noqa: B023
+            drafted(writing, drafter, SAMPLERS[sampler])
+    by_kernel, by_algorithm = found
+
+    assert len(by_kernel) > EAGER.width
+    assert [(each.token, each.parent) for each in by_kernel] == [(each.token, each.parent) for each in by_algorithm]
+    bits = [np.array([each.log_probability for each in children], np.float32) for children in found]
+    assert np.array_equal(*bits)
+
+
+@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
 def test_no_kernel_reads_beyond_the_tables_of_a_head():
     writing, drafter = made()
-    network = drafter.head.network
-    assert network is not None and drafter._native is not None
+    network, head = drafter.head.network, drafter.head
+    assert network is not None
     few = replace(network, angles=network.angles.at(torch.arange(5)))
     narrow = replace(network, embeddings=network.embeddings[:, :5].contiguous())
 
-    drafter._native = NativeTreeDrafter(few, drafter._native.limits)
+    drafter.kernels = [NativeTrees(head, few, EAGER)]
     with pytest.raises(NativeBorderError):
         drafted(writing, drafter)
     with pytest.raises(NativeBorderError):
-        NativeTreeDrafter(narrow, drafter._native.limits)
+        NativeTrees(head, narrow, EAGER)
 
 
 @pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")

@@ -6,11 +6,13 @@ from functools import lru_cache
 
 import pytest
 
-from specchat.drafters.eagle.eagle_drafter import CHAIN_CONFIG, EagleDrafter
+from specchat.drafters.eagle.dynamic_tree import CHAIN_CONFIG
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter
+from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.networks import EagleHead, MedusaHead, load_head
-from specchat.drafters.medusa import Medusa
+from specchat.drafters.heads.load_head import load_head
+from specchat.drafters.medusa import Medusa, MedusaHead
 from specchat.engine.decode import GenerationConfig, Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.drafters.eagle.eagle_drafter import CHAIN_CONFIG
+from specchat.drafters.eagle.dynamic_tree import CHAIN_CONFIG
 from specchat.engine.accept import accept, rejection_sampling_probabilities
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import Drafter

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 import torch
 
+from specchat.drafters.eagle import native_tree
 from specchat.engine.model import FINAL_NORM
-from specchat.forward import native_draft
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import BatchLimits, ForwardDepth
 from specchat.forward.llama import LlamaModel
@@ -159,7 +159,7 @@ def test_a_mask_or_a_cache_that_does_not_fit_is_not_read():
 
 @pytest.mark.parametrize(
     ("structures", "size"),
-    [(STRUCTURES, NativeKernels.stack_bytes), (native_draft.STRUCTURES, NativeKernels.draft_bytes)],
+    [(STRUCTURES, NativeKernels.stack_bytes), (native_tree.STRUCTURES, NativeKernels.draft_bytes)],
     ids=["stack", "draft"],
 )
 def test_python_and_the_kernel_have_structures_of_the_same_size(structures, size):

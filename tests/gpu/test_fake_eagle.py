@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specchat.drafters.eagle.eagle_drafter import EagleDrafter, TreeConfig, graph_drafter
-from specchat.drafters.heads.networks import EagleHead
+from specchat.drafters.eagle.dynamic_tree import TreeConfig
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter
+from specchat.drafters.eagle.head import EagleHead
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
@@ -53,7 +54,8 @@ def shape(tree: DraftTree) -> tuple[list[int], list[int]]:
 def captured(writing: Generation, drafter: EagleDrafter) -> None:
     """As `load_engine` leaves them."""
     writing.target.capture_graphs(lambda *_: None)  # type: ignore[attr-defined]
-    graph_drafter(drafter.head, writing.target, drafter.tree_config).capture(writing.target)
+    for kernel in drafter.kernels:
+        kernel.capture(writing.target)  # type: ignore[attr-defined]
 
 
 def waits_per_step(gpu: FakeGpu, config: TreeConfig, sampler: Sampler) -> float:

@@ -17,13 +17,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.block_correction import DraftedBlocks, SlotOutput
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.hydra_head import HydraHead
-from specchat.drafters.heads.networks import EagleHead, MedusaHead, load_head
+from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.peagle_head import PEagleHead
 from specchat.drafters.heads.spec import HeadSpec
+from specchat.drafters.medusa import MedusaHead
 from specchat.engine.cache import KVLayout, KVPool
 from specchat.forward.batch import RowBatch
 

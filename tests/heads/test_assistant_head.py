@@ -12,7 +12,7 @@ from transformers import Gemma4AssistantConfig, Gemma4AssistantForCausalLM, Gemm
 from specchat.drafters.assistant import Assistant
 from specchat.drafters.heads.assistant_head import AssistantHead
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.networks import load_head
+from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import self_test
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler

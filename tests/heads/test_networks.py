@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specchat.drafters.heads.networks import load_head
+from specchat.drafters.heads.load_head import load_head
 from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.forward.moe import SOFTMAX

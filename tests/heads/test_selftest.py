@@ -19,7 +19,7 @@ from specchat.cli.main import run
 from specchat.drafters.heads import selftest
 from specchat.drafters.heads.block_correction import DraftedBlocks
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.networks import load_head
+from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import Agreement, load_selected_head, select_variant, self_test
 from specchat.drafters.heads.spec import BlockConfig
 from specchat.engine.cache import KVPool

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
-from specchat.drafters.heads.networks import load_head
+from specchat.drafters.heads.load_head import load_head
 from specchat.errors import ModelError
 from specchat.weights.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.weights.tensor_files import TensorFiles

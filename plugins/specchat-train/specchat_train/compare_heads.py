@@ -9,14 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy
 
 from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.drafters.eagle.eagle_drafter import EagleDrafter, TreeConfig
+from specchat.drafters.eagle.dynamic_tree import TreeConfig
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter
+from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.networks import EagleHead, MedusaHead, load_head
-from specchat.drafters.medusa import Medusa
+from specchat.drafters.heads.load_head import load_head
+from specchat.drafters.heads.spec import EAGLE, EAGLE3, MEDUSA, MTP
+from specchat.drafters.medusa import Medusa, MedusaHead
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import GenerationConfig
 from specchat.engine.drafter import Drafter
@@ -73,15 +77,14 @@ def drafter_factory(target: FrozenTarget, head: Path | None) -> DrafterFactory:
         layout = target.model.pool.layout
         options = LoadOptions(str(layout.dtype).removeprefix("torch."), str(layout.device))
         return partial(DraftModelDrafter, load_model(head, options), DRAFT_LENGTH)
-    network = load_head(inspect_head(head), target.model, None, target.device)
+    spec = inspect_head(head)
+    network = load_head(spec, target.model, None, target.device)
     target.model.set_hidden_state_layers(network.hidden_state_layers)
-    match network:
-        case MedusaHead():
-            return lambda: Medusa(network, target.model)
-        case EagleHead():
-            return lambda: EagleDrafter(network, target.model, CHAIN_GROWTH)
-        case _:
-            raise ModelError(f"{head}: heads of this kind cannot be compared")
+    if spec.kind == MEDUSA:
+        return lambda: Medusa(cast("MedusaHead", network), target.model)
+    if spec.kind in (EAGLE, EAGLE3, MTP):
+        return lambda: EagleDrafter(cast("EagleHead", network), target.model, CHAIN_GROWTH)
+    raise ModelError(f"{head}: heads of this kind cannot be compared")
 
 
 def measure_acceptance(

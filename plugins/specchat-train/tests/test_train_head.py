@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from specchat.chat.request import Request
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.networks import load_head
+from specchat.drafters.heads.load_head import load_head
 from specchat.errors import ModelError, SpecchatError, UsageError
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_preparation import prepared_gguf

@@ -1,30 +1,39 @@
-"""A dynamic draft tree that grows on the device: no level waits for the host.
+"""The dynamic draft tree of EAGLE-2 (arXiv 2406.16858): the one algorithm for all kinds of passes.
 
-The nodes and their order are those of `eagle.py` on a CPU: each level computes the best nodes of the level before that
-are in the tree so far, and the tree ends where their acceptance is too improbable. A level that no longer counts is
-computed all the same, with probability 0, so that all shapes are fixed and a CUDA graph can hold the whole tree. Knows
-probabilities and indices; the head's passes and the sampling rules are arguments.
+Each level computes the best nodes of the level before that are in the tree so far, and the tree ends where their
+acceptance is too improbable. All numbers stay on the device. In a CUDA graph all shapes are fixed, so a level that no
+longer counts is computed all the same, with probability 0; elsewhere a level `waits` for the host, which stops there.
+`forward/native_draft.cpp` does the same in one call, and a test compares the two.
+
+With rejection sampling the head samples a chain, whose length does not depend on the samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import log
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.engine.sampling import DrawnToken, Ranking
+from specchat.engine.drafter import DraftContext
+from specchat.engine.sampling import DrawnToken, LogitRows, Ranking
+from specchat.engine.tree import ROOT, DraftSample, DraftTree
+from specchat.forward.native_sampling import rank_rows
 
 if TYPE_CHECKING:
     from specchat.drafters.eagle.head import HeadOutput
 
+MIN_LOG_PROBABILITY = log(0.02)  # of a node: less probable draft tokens are not worth a row of the target's pass
 NEVER = float("-inf")  # log-probability of what is not in the tree
+SHORTLIST = 16  # best tokens of a node that get a probability
 
-Rank = Callable[[Tensor, int], Ranking]  # logits of a level [n, V], its depth -> the best tokens of each row
-Draw = Callable[[Tensor, int], DrawnToken]  # logits of a node [1, V], its depth
+# Logits of a level [n, V], its depth, and the draft tokens before each row [n, depth] -> the best tokens of each row
+Rank = Callable[[Tensor, int, Tensor], Ranking]
+Draw = Callable[[Tensor, int, Tensor], DrawnToken]  # the same for the one node of a chain
 ReadLevel = Callable[[int, Tensor, Tensor, Tensor], "HeadOutput"]  # depth, hidden states, tokens, ancestors
 
 
@@ -38,58 +47,59 @@ class TreeConfig:
     min_level_probability: float = 0.4  # sum over the nodes of a level; below it the tree ends
 
 
-@dataclass(frozen=True)
-class Level:
+CHAIN_CONFIG = TreeConfig(depth=4, width=1, max_draft_tokens=4)
+
+
+class Level(NamedTuple):
     """The children of the nodes that a pass computed. On the device."""
 
     tokens: Tensor  # [n, width]
     parents: Tensor  # of each row: index of a child of the level before [n]
     log_probabilities: Tensor  # of the whole path, float64 [n, width]
 
-    @property
-    def packed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """All numbers, floats as their bits."""
-        return self.tokens.flatten(), self.parents, self.log_probabilities.flatten().view(torch.long)
-
 
 @dataclass(frozen=True)
 class DraftedChild:
     token: int
     parent: int | None  # index in the same list; None: the root
-    log_probability: float
+    log_probability: float  # of the whole path; 0 of a sample, because no sample may be dropped for its value
+    sample: DraftSample | None = None  # with rejection sampling
 
 
 def grow_tree(
-    config: TreeConfig, budget: Tensor, min_log_probability: float, root: HeadOutput, rank: Rank, read: ReadLevel
-) -> Tensor:
-    """All levels below the root, packed into one tensor. `budget`: the largest number of draft tokens []"""
+    config: TreeConfig, budget: Tensor, root: HeadOutput, rank: Rank, read: ReadLevel, *, waits: bool
+) -> list[Level]:
+    """All levels below the root. `budget`: the largest number of draft tokens []"""
     output, levels, device = root, list[Level](), budget.device
     parents = torch.zeros(1, dtype=torch.long, device=device)
-    is_growing = torch.ones((), dtype=torch.bool, device=device)
     above = torch.zeros(1, dtype=torch.float64, device=device)
+    is_growing = torch.ones((), dtype=torch.bool, device=device)
     ancestors = torch.zeros(1, 0, dtype=torch.bool, device=device)
+    paths = torch.zeros(1, 0, dtype=torch.long, device=device)
     for depth in range(config.depth):
-        best = rank(output.logits, depth)
-        log_probabilities = best.scores.log_softmax(-1).clamp(max=0.0)[:, : config.width].double() + above[:, None]
+        best = rank(output.logits, depth, paths)
+        log_probabilities = best.scores.double().log_softmax(-1).clamp(max=0.0)[:, : config.width] + above[:, None]
         levels.append(Level(best.token_ids[:, : config.width], parents, log_probabilities))
         if depth + 1 == config.depth:
             break
-        parents, above = _best_of_last_level(levels, budget, min_log_probability, config.width)
-        is_probable = above.exp().sum() >= config.min_level_probability
-        is_growing = is_growing & is_probable & (depth + 1 < budget)
+        parents, above = _best_of_last_level(levels, budget, config.width)
+        is_growing = is_growing & (above.exp().sum() >= config.min_level_probability) & (depth + 1 < budget)
         above = above.masked_fill(~is_growing, NEVER)
-        rows = parents // config.width
-        ancestors = torch.cat((ancestors[rows], torch.eye(config.width, dtype=torch.bool, device=device)), dim=1)
-        output = read(depth + 1, output.hidden_states[rows], levels[-1].tokens.flatten()[parents], ancestors)
-    return torch.cat([part for level in levels for part in level.packed])
+        if waits:
+            parents, above = parents[above > NEVER], above[above > NEVER]
+            if not len(parents):
+                break
+        rows, tokens = parents // log_probabilities.shape[1], levels[-1].tokens.flatten()[parents]
+        own = torch.eye(len(parents), dtype=torch.bool, device=device)
+        ancestors, paths = torch.cat((ancestors[rows], own), dim=1), torch.cat((paths[rows], tokens[:, None]), dim=1)
+        output = read(depth + 1, output.hidden_states[rows], tokens, ancestors)
+    return levels
 
 
-def _best_of_last_level(
-    levels: Sequence[Level], budget: Tensor, min_log_probability: float, width: int
-) -> tuple[Tensor, Tensor]:
+def _best_of_last_level(levels: Sequence[Level], budget: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """The best children of the last level that are among the `budget` best of all, and their log-probabilities."""
     every = torch.cat([level.log_probabilities.flatten() for level in levels])
-    every = every.masked_fill(~(every > min_log_probability), NEVER)
+    every = every.masked_fill(~(every > MIN_LOG_PROBABILITY), NEVER)
     order = every.argsort(descending=True, stable=True)  # of equal ones the first comes first
     rank = torch.zeros_like(order).scatter(0, order, torch.arange(len(order), device=order.device))
     last = every.masked_fill(rank >= budget, NEVER)[-levels[-1].tokens.numel() :]
@@ -97,16 +107,51 @@ def _best_of_last_level(
     return best.indices[:width], best.values[:width]
 
 
-def unpack_tree(config: TreeConfig, packed: list[int]) -> list[DraftedChild]:
+def grow_chain(depth: int, root: HeadOutput, draw: Draw, read: ReadLevel) -> list[DrawnToken]:
+    """A chain of samples, each drawn after the one before."""
+    drawn, output, device = list[DrawnToken](), root, root.logits.device
+    for index in range(depth):
+        path = torch.stack([each.token for each in drawn], dim=1) if drawn else torch.zeros(1, 0, device=device)
+        drawn.append(draw(output.logits, index, path))
+        if index + 1 < depth:
+            ancestors = torch.ones(1, index + 1, dtype=torch.bool, device=device)
+            output = read(index + 1, output.hidden_states, drawn[-1].token, ancestors)
+    return drawn
+
+
+def draft_children(
+    config: TreeConfig, context: DraftContext, budget: int, root: HeadOutput, ids: Tensor | None, read: ReadLevel,
+    *, waits: bool = True,
+) -> list[DraftedChild]:  # fmt: skip
+    """The tree, or the chain of samples, under the rules of the sampler. `ids`: of the columns of the logits [Vd]"""
+    sampler, seen, last = context.sampler, context.seen_tokens, len(context.tokens) - 1
+
+    def rows(count: int, depth: int, paths: Tensor) -> LogitRows:
+        return LogitRows([last + depth] * count, paths.tolist() if sampler.has_penalties else None, ids)
+
+    if sampler.wants_draft_samples:
+        depth = min(config.depth, budget)
+        drawn = grow_chain(
+            depth, root, lambda logits, depth, path: sampler.draw_draft(logits, rows(1, depth, path), seen), read
+        )
+        return sampled_children(drawn)
+
+    def rank(logits: Tensor, depth: int, paths: Tensor) -> Ranking:
+        return rank_rows(logits, sampler, rows(len(logits), depth, paths), seen, count=SHORTLIST)
+
+    limit = torch.tensor(budget, device=root.logits.device)
+    levels = grow_tree(config, limit, root, rank, read, waits=waits)
+    return children_of([(each.flatten().tolist() for each in level) for level in levels])
+
+
+def children_of(levels: Sequence[Iterator[list[int]] | Sequence[list[int]]]) -> list[DraftedChild]:
     """The children of all levels, parents before children, without those of probability 0."""
-    ends = np.cumsum(list(_part_sizes(config)))
-    children, numbers = list[DraftedChild](), iter(np.split(np.array(packed), ends[:-1]))
-    before = dict[int, int]()  # place in the level before -> index in the list
-    for depth in range(config.depth):
-        tokens, parents, bits = (next(numbers) for _ in range(3))
-        here = dict[int, int]()
-        for place, (token, probability) in enumerate(zip(tokens.tolist(), bits.view(np.float64).tolist(), strict=True)):
-            parent = before.get(int(parents[place // config.width]))
+    children, before = list[DraftedChild](), dict[int, int]()  # place in the level before -> index in the list
+    for depth, level in enumerate(levels):
+        tokens, parents, log_probabilities = level
+        here, width = dict[int, int](), len(tokens) // len(parents)
+        for place, (token, probability) in enumerate(zip(tokens, log_probabilities, strict=True)):
+            parent = before.get(parents[place // width]) if depth else None
             if probability > NEVER and (parent is not None or depth == 0):
                 here[place] = len(children)
                 children.append(DraftedChild(token, parent, probability))
@@ -114,18 +159,48 @@ def unpack_tree(config: TreeConfig, packed: list[int]) -> list[DraftedChild]:
     return children
 
 
-def _part_sizes(config: TreeConfig) -> Iterator[int]:
-    for depth in range(config.depth):
-        rows = config.width if depth else 1
-        yield from (rows * config.width, rows, rows * config.width)
+def pack_levels(levels: Sequence[Level]) -> Tensor:
+    """All numbers in one tensor, floats as their bits."""
+    return torch.cat(
+        [
+            part
+            for tokens, parents, log_probabilities in levels
+            for part in (tokens.flatten(), parents, log_probabilities.flatten().view(torch.long))
+        ]
+    )
 
 
-def grow_chain(depth: int, root: HeadOutput, draw: Draw, read: ReadLevel) -> list[DrawnToken]:
-    """A chain of samples, each drawn after the one before."""
-    drawn, output = list[DrawnToken](), root
-    for index in range(depth):
-        drawn.append(draw(output.logits, index))
-        if index + 1 < depth:
-            ancestors = torch.ones(1, index + 1, dtype=torch.bool, device=output.logits.device)
-            output = read(index + 1, output.hidden_states, drawn[-1].token, ancestors)
-    return drawn
+def unpack_children(config: TreeConfig, packed: list[int]) -> list[DraftedChild]:
+    sizes = [1, *[config.width] * (config.depth - 1)]  # rows of each level
+    ends = np.cumsum([size for rows in sizes for size in (rows * config.width, rows, rows * config.width)])
+    parts = iter(np.split(np.array(packed), ends[:-1]))
+    return children_of(
+        [(next(parts).tolist(), next(parts).tolist(), next(parts).view(np.float64).tolist()) for _level in sizes]
+    )
+
+
+def sampled_children(drawn: Sequence[DrawnToken]) -> list[DraftedChild]:
+    """A chain of samples. It waits for the device once."""
+    tokens = torch.cat([each.token for each in drawn]).tolist() if drawn else []
+    children = list[DraftedChild]()
+    for token, (_token, ids, probabilities) in zip(tokens, drawn, strict=True):
+        sample = DraftSample(token, ids, probabilities.clone())  # the next replay of a graph overwrites them
+        children.append(DraftedChild(token, len(children) - 1 if children else None, 0.0, sample))
+    return children
+
+
+def build_draft_tree(root: int, children: Sequence[DraftedChild], budget: int, source: str) -> DraftTree:
+    """The best nodes, most probable first: the first n of them are the tree of a budget of n.
+
+    A parent is never less probable than its child, and precedes it.
+    """
+    probable = [index for index, child in enumerate(children) if child.log_probability > MIN_LOG_PROBABILITY]
+    best = sorted(probable, key=lambda index: (-children[index].log_probability, index))[:budget]
+    tree, nodes = DraftTree(root), dict[int | None, int]({None: ROOT})
+    for index in best:
+        child = children[index]
+        parent = nodes[child.parent]
+        nodes[index] = (
+            tree.add_sample(child.sample, parent, source) if child.sample else tree.add(child.token, parent, source)
+        )
+    return tree

@@ -3,6 +3,7 @@
 As SafeAILab saves it, with the norms that some trainers add, and with the names of vLLM's speculators.
 """
 
+from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.head_checkpoint import (
     HeadCheckpoint,
     dimensions_from_tensors,
@@ -41,6 +42,7 @@ def detect_eagle1(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     rope, vocab_size = Rope.from_config(config), int(config.get("vocab_size") or 0)
     return HeadSpec(
         kind=EAGLE,
+        network=EagleHead,
         format="speculators EAGLE" if checkpoint.speculators_type else "SafeAILab EAGLE-1 or EAGLE-2",
         tensors=tensors,
         evidence=(

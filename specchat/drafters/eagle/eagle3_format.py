@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.head_checkpoint import (
     HeadCheckpoint,
     check_mask_token,
@@ -21,11 +22,13 @@ from specchat.drafters.heads.head_checkpoint import (
     target_vocab_size,
     unsupported_layer_reason,
 )
-from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, EAGLE3, PEAGLE, BlockConfig, HeadSpec, Wiring
+from specchat.drafters.heads.peagle_head import PEagleHead
+from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, EAGLE3, BlockConfig, HeadSpec, Wiring
 from specchat.errors import ModelError
 from specchat.forward.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
 
+PEAGLE = "peagle"
 MASK_HIDDEN = "mask_hidden"
 TENSOR_NAMES = (
     {
@@ -81,6 +84,7 @@ def detect_eagle3(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     embeddings = "its own" if "embed_tokens.weight" in tensors else "the target's"
     spec = HeadSpec(
         kind=kind,
+        network=PEagleHead if is_parallel else EagleHead,
         format=name,
         tensors=_without_output_norm(checkpoint, tensors),
         evidence=(

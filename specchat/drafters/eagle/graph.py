@@ -7,7 +7,7 @@ noise rank in the same way without a graph, and wait once, too. A sampled chain 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -16,116 +16,93 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.drafters.eagle.dynamic_tree import (
+    SHORTLIST,
     DraftedChild,
-    Rank,
     TreeConfig,
+    draft_children,
     grow_chain,
     grow_tree,
-    unpack_tree,
+    pack_levels,
+    sampled_children,
+    unpack_children,
 )
+from specchat.drafters.eagle.pair_passes import ArenaPasses, TextEnd, TextPlace
+from specchat.engine.drafter import DraftContext
 from specchat.engine.kv_arena import SPARE_ROWS
 from specchat.engine.model import Model
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, DrawnToken, LogitRows, NoiseInputs, Ranking, Sampler
-from specchat.engine.tree import DraftSample
 from specchat.forward.cuda_graphs import CapturedFunction, device_noise, noise_header, noise_keys, warn_without_graphs
 
 if TYPE_CHECKING:
-    from specchat.drafters.eagle.arena_passes import ArenaPasses
-    from specchat.drafters.eagle.head import HeadOutput
-    from specchat.drafters.heads.networks import EagleHead
+    from specchat.drafters.eagle.head import EagleHead, HeadOutput
 
 GRAPH_PAIRS = 8  # new pairs of a text that a graph reads; more are computed before
-SHORTLIST = 16  # best tokens of a node that get a probability
 HEADER_NUMBERS = 8
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class TextEnd:
-    """The new pairs of a text, and where they belong."""
-
-    first_row: int  # of the text in the arena
-    length: int  # committed pairs
-    first_position: int  # of the pair in the first row
-    tokens: Sequence[int]  # of the new pairs, at most GRAPH_PAIRS
-    text_length: int
-    max_draft_tokens: int
-
-
-class GraphDrafter:
+class GraphTrees:
     """Drafts trees and sampled chains with one head, for all texts."""
 
-    def __init__(self, head: EagleHead, config: TreeConfig, min_log_probability: float) -> None:
-        self.head, self.config, self.min_log_probability = head, config, min_log_probability
+    max_pairs = GRAPH_PAIRS
 
-    @property
-    def is_possible(self) -> bool:
+    def __init__(self, head: EagleHead, config: TreeConfig) -> None:
+        self.head, self.config = head, config
+
+    @staticmethod
+    def is_possible(head: EagleHead, config: TreeConfig) -> bool:
         """Whether the head has an arena, and the tree fits behind its slots while it is captured."""
-        rows = GRAPH_PAIRS + self.config.depth * self.config.width
-        return self.head.pool.arena is not None and rows <= SPARE_ROWS
+        return head.pool.arena is not None and GRAPH_PAIRS + config.depth * config.width <= SPARE_ROWS
+
+    def can_draft(self, _sampler: Sampler) -> bool:
+        return True
 
     @torch.inference_mode()
-    def draft_tree(self, end: TextEnd, hidden_states: Tensor, sampler: Sampler) -> list[DraftedChild]:
-        """The children of all nodes that the head computed. hidden_states: the target's, of the new pairs [n, …]"""
-        positions = self._positions(end)
-        noise, ids = sampler.noise_inputs(LogitRows(positions)), self.head.draft_to_target_ids
-        if noise is not None:
-            packed = self._run(self._tree_with_noise, end, noise, hidden_states)
+    def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
+        """All children of the tree, or a chain of samples with the drafter's own noise."""
+        sampler, samples = context.sampler, context.sampler.wants_draft_samples
+        positions = [len(context.tokens) - 1 + depth for depth in range(self.config.depth)]
+        noise = sampler.draft_noise_inputs(positions) if samples else sampler.noise_inputs(LogitRows(positions))
+        if noise is None or sampler.has_penalties:
+            children = self._without_graph(end, context, budget)
         else:
+            numbers = self._numbers(end, noise, budget)
+            if samples:
+                children = sampled_children(self._run(self._chain_with_noise, numbers, end.hidden_states))[:budget]
+            else:
+                packed = self._run(self._tree_with_noise, numbers, end.hidden_states)
+                children = unpack_children(self.config, packed.tolist())  # the only wait
+        end.cache.commit(list(range(len(end.tokens))))
+        return children
 
-            def rank(logits: Tensor, depth: int) -> Ranking:
-                rows = LogitRows([positions[depth]] * len(logits), None, ids)
-                return sampler.rank(logits, rows, count=SHORTLIST)
-
-            numbers = self._numbers(end, NO_NOISE).to(hidden_states.device, non_blocking=True)
-            passes, root = self._start(numbers, _padded(hidden_states), self.config.width)
-            packed = self._tree(passes, root, numbers[4], rank)
-        return unpack_tree(self.config, packed.tolist())  # the only wait
-
-    @torch.inference_mode()
-    def draft_samples(self, end: TextEnd, hidden_states: Tensor, sampler: Sampler) -> list[DraftSample]:
-        """A chain of samples with the drafter's own noise."""
-        positions = self._positions(end)
-        noise, ids = sampler.draft_noise_inputs(positions), self.head.draft_to_target_ids
-        if noise is not None:
-            drawn = self._run(self._chain_with_noise, end, noise, hidden_states)
-        else:
-
-            def draw(logits: Tensor, depth: int) -> DrawnToken:
-                return sampler.draw_draft(logits, LogitRows([positions[depth]], None, ids))
-
-            numbers = self._numbers(end, NO_NOISE).to(hidden_states.device, non_blocking=True)
-            passes, root = self._start(numbers, _padded(hidden_states), 1)
-            drawn = grow_chain(self.config.depth, root, draw, passes.read_level)
-        tokens = torch.cat([each.token for each in drawn]).tolist()
-        return [
-            DraftSample(token, each.token_ids, each.probabilities.clone())  # the next replay overwrites them
-            for token, each in zip(tokens, drawn, strict=True)
-        ]
+    def _without_graph(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
+        """With the rules of any sampler. Only penalties wait for the host at each level, for the tokens of a path."""
+        numbers = self._numbers(end, NO_NOISE, budget).to(end.hidden_states.device, non_blocking=True)
+        width = 1 if context.sampler.wants_draft_samples else self.config.width
+        passes, root = self._start(numbers, _padded(end.hidden_states), width)
+        ids = self.head.draft_to_target_ids
+        return draft_children(self.config, context, budget, root, ids, passes.read_level, waits=False)
 
     @torch.inference_mode()
     def capture(self, target: Model) -> None:
         """Capture both graphs, over rows of no text."""
         arena = self.head.pool.arena
-        if arena is None or not self.is_possible:
+        if arena is None:
             return
         layout, layers = target.pool.layout, len(self.head.hidden_state_layers)
         width = target.embed(torch.zeros(1, dtype=torch.long, device=layout.device)).shape[-1]
         states = torch.zeros(1, layers * width, dtype=layout.dtype, device=layout.device)
-        end = TextEnd(arena.rows, 0, 0, [0], 1, self.config.max_draft_tokens)
+        place = (arena.rows, 0, 1, 0, self.config.max_draft_tokens)
         for compute in (self._tree_with_noise, self._chain_with_noise):
             try:
-                self._graph(compute, states).capture(self._numbers(end, NO_NOISE))
+                self._graph(compute, states).capture(self._pack_numbers(place, [0], NO_NOISE))
             except RuntimeError as error:
                 self._disable(error)
                 return
 
-    def _run(
-        self, compute: Callable[[Tensor, Tensor], Result], end: TextEnd, noise: NoiseInputs, hidden_states: Tensor
-    ) -> Result:
+    def _run(self, compute: Callable[[Tensor, Tensor], Result], numbers: Tensor, hidden_states: Tensor) -> Result:
         """The result of a graph, or without one of its kernels one by one."""
-        numbers = self._numbers(end, noise)
         if self.head.capture is not None:
             try:
                 return self._graph(compute, hidden_states).replay(numbers, hidden_states)
@@ -151,12 +128,16 @@ class GraphDrafter:
     def _tree_with_noise(self, numbers: Tensor, rows: Tensor) -> Tensor:
         noise, ids = self._noise(numbers), self.head.draft_to_target_ids
         passes, root = self._start(numbers, rows, self.config.width)
-        return self._tree(passes, root, numbers[4], lambda logits, depth: noise[depth].rank(logits, SHORTLIST, ids))
+
+        def rank(logits: Tensor, depth: int, _paths: Tensor) -> Ranking:
+            return noise[depth].rank(logits, SHORTLIST, ids)
+
+        return pack_levels(grow_tree(self.config, numbers[4], root, rank, passes.read_level, waits=False))
 
     def _chain_with_noise(self, numbers: Tensor, rows: Tensor) -> list[DrawnToken]:
         noise, ids = self._noise(numbers), self.head.draft_to_target_ids
 
-        def draw(logits: Tensor, depth: int) -> DrawnToken:
+        def draw(logits: Tensor, depth: int, _path: Tensor) -> DrawnToken:
             token = noise[depth].rank(logits, 1, ids).token_ids[0]
             every = torch.arange(logits.shape[-1], device=logits.device) if ids is None else ids
             return DrawnToken(token, every, noise[depth].scaled_logits(logits, ids)[0].softmax(-1))
@@ -164,32 +145,25 @@ class GraphDrafter:
         passes, root = self._start(numbers, rows, 1)
         return grow_chain(self.config.depth, root, draw, passes.read_level)
 
-    def _tree(self, passes: ArenaPasses, root: HeadOutput, budget: Tensor, rank: Rank) -> Tensor:
-        return grow_tree(self.config, budget, self.min_log_probability, root, rank, passes.read_level)
-
     def _start(self, numbers: Tensor, rows: Tensor, width: int) -> tuple[ArenaPasses, HeadOutput]:
         """The pass over the new pairs, and the passes that follow it."""
-        from specchat.drafters.eagle.arena_passes import ArenaPasses, TextPlace
-
         arena = self.head.pool.arena
         assert arena is not None, "a tree on the device needs an arena"
         passes = ArenaPasses(self.head, arena, TextPlace(numbers[0], numbers[1], numbers[2], numbers[3]), width)
         tokens = numbers[HEADER_NUMBERS : HEADER_NUMBERS + GRAPH_PAIRS]
         return passes, passes.read_pairs(self.head.fuse(rows), tokens)
 
-    def _positions(self, end: TextEnd) -> list[int]:
-        """The position of the token before the draft tokens of each level."""
-        return [end.text_length - 1 + depth for depth in range(self.config.depth)]
-
     @property
     def _number_count(self) -> int:
         return HEADER_NUMBERS + GRAPH_PAIRS + 2 * self.config.depth
 
-    def _numbers(self, end: TextEnd, noise: NoiseInputs) -> Tensor:
-        count = len(end.tokens)
-        place = (end.first_row, end.length, count, end.first_position, end.max_draft_tokens)
-        padding = [0] * (GRAPH_PAIRS - count)
-        header = np.array((*place, *noise_header(noise), *end.tokens, *padding))
+    def _numbers(self, end: TextEnd, noise: NoiseInputs, budget: int) -> Tensor:
+        first_row, count = end.cache.require_slot().first_row, len(end.tokens)
+        place = (first_row, end.cache.length, count, end.first_position, budget)
+        return self._pack_numbers(place, end.tokens, noise)
+
+    def _pack_numbers(self, place: tuple[int, ...], tokens: Sequence[int], noise: NoiseInputs) -> Tensor:
+        header = np.array((*place, *noise_header(noise), *tokens, *[0] * (GRAPH_PAIRS - len(tokens))))
         return torch.from_numpy(np.concatenate((header, noise_keys(noise, self.config.depth))))
 
     def _noise(self, numbers: Tensor) -> list[DeviceNoise]:

@@ -1,23 +1,32 @@
-"""The base of heads over pairs: (hidden state of token t, embedding of token t+1) predict token t+2.
+"""Heads over pairs: (hidden state of token t, embedding of token t+1) predict token t+2.
 
-EAGLE-1, EAGLE-2 (the same weights), EAGLE-3 and MTP are such heads (`EagleHead` in `networks.py`), and P-EAGLE
-(`peagle_head.py`). Which tensors a head has, and the wiring in its `HeadSpec`, tell them apart. Knows no drafting.
+EAGLE-1, EAGLE-2 (the same weights), EAGLE-3 and MTP are such heads. Which tensors a head has, and the wiring in its
+`HeadSpec`, tell them apart. Knows no drafting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from specchat.devices import kind_of
+from specchat.drafters.eagle.dynamic_tree import CHAIN_CONFIG, TreeConfig
+from specchat.drafters.eagle.graph import GraphTrees
+from specchat.drafters.eagle.native_tree import NativeTrees, PairNetwork
 from specchat.drafters.heads.backbone import HeadBackbone
+from specchat.drafters.heads.draft_head import TESTED_DEPTH, DraftHead, TargetSample
 from specchat.drafters.heads.spec import HeadSpec
-from specchat.engine.cache import KVCache
+from specchat.engine.cache import SCRATCH_ROWS, KVCache
+from specchat.engine.kv_arena import KVArena, arena_rows
 from specchat.engine.model import FINAL_NORM, Model
-from specchat.forward.batch import HiddenStates, RowBatch
-from specchat.forward.native_draft import NativeTreeDrafter, PairNetwork
+from specchat.forward.attention import AttentionMask
+from specchat.forward.batch import ForwardBatch, HiddenStates, RowBatch
+from specchat.forward.cuda_graphs import Capture, CapturedFunction, CudaGraphCapture
 from specchat.forward.native_stack import NativeStack, linear_layer
 from specchat.weights.tensor_files import WeightLoader
 
@@ -30,7 +39,7 @@ class HeadOutput:
     hidden_states: Tensor  # [logit_rows, D]: input of the next draft step, in place of the target's hidden states
 
 
-class PairHead:
+class PairHead(DraftHead):
     """A head over pairs, with a KV cache of its own.
 
     Its embeddings may differ from the target's, so callers use `embed`.
@@ -82,6 +91,37 @@ class PairHead:
         first = 0 if logit_rows is None else len(residual) - logit_rows
         return self._output(states, slice(first, None))
 
+    def cache_bytes(self) -> int:
+        return self.pool.bytes
+
+    @torch.inference_mode()
+    def predictions(self, sample: TargetSample) -> list[Tensor]:
+        """Chains from all positions at once: each sees the true pairs up to its position, then its own."""
+        count, predicted = len(sample.probabilities), list[Tensor]()
+        hidden_states, cache = self.fuse(sample.hidden_states), self.pool.open()
+        own, mask = torch.eye(count, dtype=torch.bool), torch.ones(count, count, dtype=torch.bool).tril()
+        with self.pool.acquire_slot(cache, TESTED_DEPTH * count + SCRATCH_ROWS):
+            for depth in range(self.tested_depth):
+                tokens = sample.tokens_after(depth)
+                states, embeddings = self.pairs_at(depth, hidden_states, tokens)
+                batch = RowBatch(tokens, torch.arange(count) + depth, mask, cache.length)
+                output = self.forward(states, embeddings, batch, cache)
+                cache.commit(list(range(count)))
+                best = output.logits.argmax(-1)
+                predicted.append(best if self.draft_to_target_ids is None else self.draft_to_target_ids[best])
+                hidden_states, mask = output.hidden_states, torch.cat((mask, own), dim=-1)
+        self.pool.close(cache)
+        return predicted
+
+    @property
+    def tested_depth(self) -> int:
+        """Draft tokens of a chain in the self-test."""
+        return TESTED_DEPTH
+
+    def pairs_at(self, _depth: int, hidden_states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The states and embeddings that it reads at a depth of a chain, from its output at the depth before."""
+        return hidden_states, self.embed(tokens)
+
     @cached_property
     def network(self) -> PairNetwork | None:
         """What native kernels draft trees with; None where an operation of this head is no native kernel."""
@@ -98,7 +138,7 @@ class PairHead:
             self._pair_projection, self._lm_head, token_ids, self.context_window, self._feedback_layer,
             self.wiring.is_feature_first, self.wiring.residual_is_normed,
         )  # fmt: skip
-        return network if NativeTreeDrafter.can_draft(network) else None
+        return network if NativeTrees.is_possible(network) else None
 
     def _tokens_of_columns(self) -> Tensor | None:
         """The tokens of the columns of the logits; None where their embeddings are too many to be copied."""
@@ -126,3 +166,37 @@ class PairHead:
         if self._pair_projection is None:
             return feature if self.wiring.residual_is_normed else hidden_states, pair
         return self._pair_projection(pair), None
+
+
+class EagleHead(PairHead):
+    """EAGLE and MTP: a head that continues its own output, on a GPU in CUDA graphs over an arena."""
+
+    def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
+        super().__init__(spec, loader, target)
+        self.capture: Capture | None = None
+        self.graphs = dict[Hashable, CapturedFunction[Any]]()  # of drafters, by what they depend on
+        if kind_of(loader.device).has_graphs:
+            self.capture = CudaGraphCapture(loader.device)
+            tokens = min(2 * self.context_window, target.context_window)
+            self.pool.arena = KVArena(self.pool.layout, arena_rows(tokens))
+
+    def capture_graphs(self, target: Model) -> None:
+        config = TreeConfig() if target.supports_trees else CHAIN_CONFIG
+        if GraphTrees.is_possible(self, config):
+            GraphTrees(self, config).capture(target)
+
+    @torch.inference_mode()
+    def forward_batch(
+        self, hidden_states: Tensor, embeddings: Tensor, batch: ForwardBatch, rows: Tensor | None = None
+    ) -> HeadOutput:
+        """As `forward`, over rows whose place is on the device already. The output has the rows `rows`, or all."""
+        residual, attention_input = self._fuse_inputs(hidden_states, embeddings)
+        states = self._backbone.forward_batch(residual, batch, attention_input, (self._feedback_layer,))
+        return self._output(states, slice(None) if rows is None else rows)
+
+    @property
+    def sliding_windows(self) -> frozenset[int | None]:
+        return self._backbone.stack.sliding_windows
+
+    def make_mask(self, allowed: Tensor) -> AttentionMask:
+        return self._backbone.make_mask(allowed)

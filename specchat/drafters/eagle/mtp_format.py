@@ -6,6 +6,7 @@ and `mtp_layers.0` in vLLM's speculators. The last two have the same tensor name
 
 from dataclasses import dataclass, replace
 
+from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.eagle.mla_format import (
     is_mla,
     is_rope_layout_known,
@@ -102,6 +103,7 @@ def _spec(checkpoint: HeadCheckpoint, scheme: _NamingScheme, prefix: str, number
     hidden_size = join[0]
     spec = HeadSpec(
         kind=MTP,
+        network=EagleHead,
         format=scheme.format,
         tensors=tensors,
         evidence=(f"{prefix}*: an MTP layer; {scheme.reason}", f"pairs are projected by {list(join)}"),

@@ -8,20 +8,18 @@ rolled back or never committed. The head attends to no more pairs than its train
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-import torch
 from torch import Tensor
 
+from specchat.drafters.eagle.pair_passes import text_batch
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
-from specchat.engine.hidden_states import HiddenStateBuffer
+from specchat.engine.hidden_states import CHUNK_TOKENS, HiddenStateBuffer
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
 from specchat.errors import CacheError
-from specchat.forward.batch import RowBatch
 
 if TYPE_CHECKING:
     from specchat.drafters.eagle.head import HeadOutput, PairHead
@@ -74,19 +72,16 @@ class PairDrafter(Drafter, ABC, Generic[Head]):
         )
         return self._first_position + self.cache.length
 
-    def _prefill_to_last_chunk(self, tokens: list[int]) -> Tensor:
-        """Compute the new pairs of the text but for the last chunk; returns the target's states of that chunk."""
+    def _prefill_to_last_chunk(self, tokens: list[int], max_pairs: int = CHUNK_TOKENS) -> Tensor:
+        """Compute the new pairs of the text but for the last ones; returns the target's states of those."""
         *chunks, last = self.hidden_states.chunks_from(self._first_unread(len(tokens) - 1))
+        if len(last) > max_pairs:
+            chunks, last = [*chunks, last[:-max_pairs]], last[-max_pairs:]
         for chunk in chunks:
-            self._prefill_pairs(tokens, self.head.fuse(chunk), logit_rows=0)
+            following = self._following_tokens(tokens, len(chunk))
+            self._compute_rows(self.head.fuse(chunk), self._embed(following), logit_rows=0)
+            self.cache.commit(list(range(len(chunk))))
         return last
-
-    def _prefill_pairs(self, tokens: list[int], hidden_states: Tensor, logit_rows: int) -> HeadOutput:
-        """Compute and commit the next pairs with these hidden states; the output of the last `logit_rows`."""
-        following = self._following_tokens(tokens, len(hidden_states))
-        output = self._compute_rows(following, hidden_states, self._embed(following), logit_rows)
-        self.cache.commit(list(range(len(following))))
-        return output
 
     def _following_tokens(self, tokens: list[int], count: int) -> list[int]:
         """The tokens of the next `count` pairs: a pair has the token after its state."""
@@ -96,14 +91,7 @@ class PairDrafter(Drafter, ABC, Generic[Head]):
     def _embed(self, tokens: list[int]) -> Tensor:
         return self.head.embed(copy_to_device(tokens, self.head.pool.layout.device))
 
-    def _compute_rows(
-        self, tokens: list[int], hidden_states: Tensor, embeddings: Tensor, logit_rows: int
-    ) -> HeadOutput:
+    def _compute_rows(self, hidden_states: Tensor, embeddings: Tensor, logit_rows: int) -> HeadOutput:
         """Compute rows behind the committed pairs, each of which sees those before it. They stay uncommitted."""
-        length, count, window = self.cache.length, len(tokens), self.head.context_window
-        position = self._first_position + length
-        mask = torch.ones(count, length + count, dtype=torch.bool).tril_(length)
-        batch = RowBatch(tokens, torch.arange(position, position + count), mask, length, self._first_position)
-        if length + count > window:
-            batch = replace(batch, attention_mask=batch.sliding_window_mask(window))
+        batch = text_batch(self.cache, self._first_position, len(hidden_states), self.head.context_window)
         return self.head.forward(hidden_states, embeddings, batch, self.cache, logit_rows)

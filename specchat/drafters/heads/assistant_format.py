@@ -5,6 +5,7 @@ without keys and values, and `post_projection` makes the hidden state for the ne
 the tokens of the best centroids are scored.
 """
 
+from specchat.drafters.heads.assistant_head import AssistantHead
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, require_tensors
 from specchat.drafters.heads.spec import ASSISTANT, AssistantConfig, HeadDimensions, HeadSpec
 from specchat.engine.model import FINAL_NORM
@@ -51,6 +52,8 @@ def detect_assistant(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     evidence = f"{len(layers)} layers without keys between pre_projection and post_projection, {hidden_size} numbers"
     return HeadSpec(
         kind=ASSISTANT,
+        network=AssistantHead,
+        uses_target_tables=False,
         format="Gemma 4 assistant",
         tensors=tensors,
         evidence=(evidence, *((f"it scores the tokens of {centroids} centroids",) if centroids else ())),

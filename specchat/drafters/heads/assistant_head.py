@@ -14,8 +14,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from specchat.drafters.heads.draft_head import TESTED_DEPTH, DraftHead, TargetSample
 from specchat.drafters.heads.spec import HeadSpec
-from specchat.engine.cache import NO_KV_ROWS, KVCache, KVLocation
+from specchat.engine.cache import NO_KV_ROWS, SCRATCH_ROWS, KVCache, KVLocation
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.errors import ModelError
 from specchat.forward.attention import AttentionMask
@@ -37,7 +38,7 @@ class AssistantOutput:
     hidden_states: Tensor  # [n, D of the target]: input of the next draft step
 
 
-class AssistantHead:
+class AssistantHead(DraftHead):
     hidden_state_layers = (FINAL_NORM,)
 
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
@@ -70,6 +71,24 @@ class AssistantHead:
         depth = ForwardDepth(len(self._stack.layers))
         final = self._stack.forward(self._join(pairs), self._batch(len(tokens), cache), depth).final
         return AssistantOutput(self._lm_head(final), self._feedback(final))
+
+    @torch.inference_mode()
+    def predictions(self, sample: TargetSample) -> list[Tensor]:
+        """A chain after every position, over the target's keys of the text up to there."""
+        target, count, cache = self.target, len(sample.probabilities), self.target.pool.open()
+        tokens = [sample.tokens_after(depth) for depth in range(TESTED_DEPTH)]
+        best = tokens[0].new_empty(TESTED_DEPTH, count)
+        with target.pool.acquire_slot(cache, count + SCRATCH_ROWS):
+            for start in range(0, count, target.prefill_chunk):
+                target.prefill(sample.tokens[start : min(start + target.prefill_chunk, count)], cache)
+            for position in reversed(range(count)):
+                cache.rollback(position + 1)
+                state = sample.hidden_states[position : position + 1]
+                for depth in range(TESTED_DEPTH):
+                    output = self.forward(state, tokens[depth][position : position + 1], cache)
+                    best[depth, position], state = output.logits.argmax(), output.hidden_states
+        target.pool.close(cache)
+        return list(best)
 
     def _batch(self, count: int, cache: KVCache) -> ForwardBatch:
         """Rows that see the committed rows of the cache, and write none."""

@@ -16,13 +16,13 @@ from specchat.drafters.heads.assistant_format import detect_assistant
 from specchat.drafters.heads.dflash_format import detect_dflash
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
 from specchat.drafters.heads.hydra_format import detect_hydra
-from specchat.drafters.heads.medusa_format import detect_medusa
 from specchat.drafters.heads.spec import HeadSpec, TargetDimensions
 from specchat.drafters.heads.unsupported import (
     detect_domino,
     detect_early_exit,
     detect_other_speculators,
 )
+from specchat.drafters.medusa import detect_medusa
 from specchat.errors import ModelError
 from specchat.weights.tensor_files import PICKLE_SUFFIXES, TensorFiles
 

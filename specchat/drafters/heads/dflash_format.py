@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.head_checkpoint import (
     HeadCheckpoint,
     check_mask_token,
@@ -22,8 +23,6 @@ from specchat.drafters.heads.head_checkpoint import (
 from specchat.drafters.heads.spec import (
     DEFAULT_TRAINED_LENGTH,
     DFLASH,
-    DFLASH2,
-    DSPARK,
     BlockConfig,
     HeadDimensions,
     HeadSpec,
@@ -49,6 +48,7 @@ TENSOR_NAMES = (
     }
     | {name: name for name in ("layers.", "fc.", "norm.", "lm_head.", "embed_tokens.", "d2t", "t2d")}
 )
+DFLASH2, DSPARK = "dflash2", "dspark"
 DEFAULT_BLOCK_SIZE = 16  # of z-lab
 DEFAULT_CANDIDATES = 16  # of DFlash-2
 DISPLAY_NAMES = {DFLASH: "DFlash", DFLASH2: "DFlash-2", DSPARK: "DSpark"}
@@ -89,6 +89,7 @@ def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
         _require_convolution_shapes(tensors, dimensions, block.block_size)
     spec = HeadSpec(
         kind=kind,
+        network=DFlashHead,
         format=name,
         tensors=tensors,
         evidence=(

@@ -17,7 +17,8 @@ from torch import Tensor
 from specchat.drafters.heads.backbone import HeadBackbone
 from specchat.drafters.heads.block_correction import BlockCorrection, DraftedBlocks
 from specchat.drafters.heads.candidate_selector import CandidateSelector
-from specchat.drafters.heads.spec import DFLASH2, DSPARK, HeadSpec
+from specchat.drafters.heads.draft_head import TESTED_DEPTH, DraftHead, TargetSample
+from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask
@@ -25,10 +26,10 @@ from specchat.forward.batch import RowBatch
 from specchat.forward.decoder_layer import AttentionModule
 from specchat.weights.tensor_files import WeightLoader
 
-CORRECTIONS = {DSPARK: BlockCorrection, DFLASH2: CandidateSelector}
+CORRECTIONS = {"dspark": BlockCorrection, "dflash2": CandidateSelector}
 
 
-class DFlashHead:
+class DFlashHead(DraftHead):
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
         assert spec.block_config is not None, "inspection accepted a block head without a block"
         self.kind, self.context_window, self.block_config = spec.kind, spec.context_window, spec.block_config
@@ -77,6 +78,21 @@ class DFlashHead:
         states = (states if config.samples_from_anchor else states[:, 1:])[:, :tokens_ahead]
         logits = self._backbone.lm_head(states.flatten(0, 1)).view(*states.shape[:2], -1)
         return DraftedBlocks(logits, states, self._correction)
+
+    def cache_bytes(self) -> int:
+        return self.pool.bytes
+
+    @torch.inference_mode()
+    def predictions(self, sample: TargetSample) -> list[Tensor]:
+        """A block after every position, with the sampled token as its anchor."""
+        count, cache, ahead = len(sample.probabilities), self.pool.open(), min(TESTED_DEPTH, self.tokens_ahead)
+        with self.pool.acquire_slot(cache, count * (1 + self.block_config.block_size)):
+            self.prefill(sample.hidden_states, 0, cache)
+            blocks = self.draft_block(sample.tokens[1:], range(1, count + 1), cache, tokens_ahead=ahead)
+        self.pool.close(cache)
+        best = [blocks.next_slot(sample.tokens_after(depth)).logits.argmax(-1) for depth in range(ahead)]
+        ids = self.draft_to_target_ids
+        return best if ids is None else [ids[columns] for columns in best]
 
     def _block_batch(self, block_tokens: Tensor, starts: Tensor, length: int, first_position: int) -> RowBatch:
         """Blocks [n, size] that follow `length` rows of text: each sees its own slots and the text before it."""

@@ -16,12 +16,14 @@ from specchat.drafters.heads.head_checkpoint import (
     require_tensors,
     unsupported_layer_reason,
 )
-from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, HYDRA, HeadDimensions, HeadSpec
+from specchat.drafters.heads.hydra_head import HydraHead
+from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, HeadDimensions, HeadSpec
 from specchat.engine.model import FINAL_NORM
 from specchat.errors import ModelError
 from specchat.forward.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
 
+HYDRA = "hydra"
 BLOCK_PATTERN = re.compile(r"hydra_mlp\.(\d+)\.(\d+)\.(linear|res_connection)\.(weight|bias)$")
 LM_HEAD_PATTERN = re.compile(r"hydra_lm_head\.(\d+)(?:\.1)?\.(weight|bias)$")
 PREFIX_PATTERN = re.compile(r"prefix_embeding_layer\.((?:layers|norm)\..*)$")
@@ -49,6 +51,8 @@ def detect_hydra(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     trained_length = int(checkpoint.config.get("max_position_embeddings") or DEFAULT_TRAINED_LENGTH)
     return HeadSpec(
         kind=HYDRA,
+        network=HydraHead,
+        uses_target_tables=False,
         format="Hydra++" if is_plus else "Hydra",
         tensors=tensors,
         evidence=(f"{count} heads {reads}, above {below}, with an LM head each, {[vocab_size, hidden_size]}",),

@@ -13,14 +13,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.drafters.heads.backbone import HeadBackbone
+from specchat.drafters.heads.draft_head import DraftHead, TargetSample
 from specchat.drafters.heads.spec import HeadSpec
-from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.cache import SCRATCH_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.forward.batch import RowBatch
 from specchat.weights.tensor_files import WeightLoader
 
 
-class HydraHead:
+class HydraHead(DraftHead):
     hidden_state_layers = (FINAL_NORM,)
 
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
@@ -54,6 +55,19 @@ class HydraHead:
         column = self._columns[tokens.shape[1] - 1]
         embeddings = self._embed(tokens.flatten()).view(len(tokens), -1)
         return column.logits(states, embeddings)
+
+    def cache_bytes(self) -> int:
+        return self.pool.bytes
+
+    @torch.inference_mode()
+    def predictions(self, sample: TargetSample) -> list[Tensor]:
+        """The heads after every position, with the sampled tokens as path."""
+        cache = self.pool.open()
+        with self.pool.acquire_slot(cache, len(sample.probabilities) + SCRATCH_ROWS):
+            states = self.prefill(sample.hidden_states, cache)
+        self.pool.close(cache)
+        paths = torch.stack([sample.tokens_after(depth) for depth in range(self.tokens_ahead)], dim=1)
+        return [self.logits(states, paths[:, : depth + 1]).argmax(-1) for depth in range(self.tokens_ahead)]
 
 
 class _Column:

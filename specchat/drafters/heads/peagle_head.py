@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specchat.drafters.eagle.head import PairHead
+from specchat.drafters.heads.draft_head import TESTED_DEPTH
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.model import Model
 from specchat.weights.tensor_files import WeightLoader
@@ -28,3 +29,11 @@ class PEagleHead(PairHead):
         """The fused states and the embeddings of as many masks. [count, D] each"""
         tokens = torch.full((count,), self.mask_token_id, device=self._mask_state.device)
         return self._mask_state.expand(count, -1), self.embed(tokens)
+
+    @property
+    def tested_depth(self) -> int:
+        return min(TESTED_DEPTH, self.tokens_ahead)
+
+    def pairs_at(self, depth: int, hidden_states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Masks take the place of the pairs behind the last one of the text."""
+        return self.mask_pairs(len(tokens)) if depth else super().pairs_at(depth, hidden_states, tokens)

@@ -1,6 +1,6 @@
 """A published head as a value: its kind, its dimensions, its wiring and its tensors, with canonical names.
 
-Knows no publisher's tensor names (`formats/` does) and computes nothing (`networks.py` does). The names:
+Knows no publisher's tensor names and computes nothing. The names:
 
     fc.*                    target states side by side -> D       join.*        pair -> D (EAGLE-1, MTP)
     fc_norm.{i}, input_norm norms of these, one by one or all     layers.{i}.*  as in Llama; 0 may lack its first norm
@@ -23,20 +23,21 @@ Knows no publisher's tensor names (`formats/` does) and computes nothing (`netwo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from specchat.engine.model import FINAL_NORM
+from specchat.drafters.heads.draft_head import DraftHead
+from specchat.engine.model import FINAL_NORM, Model
 from specchat.errors import ModelError
 from specchat.forward.moe import Routing
 from specchat.forward.rope import Rope
-from specchat.weights.tensor_files import TensorFiles
+from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
-EAGLE, EAGLE3, PEAGLE, MTP, MEDUSA, HYDRA = "eagle", "eagle3", "peagle", "mtp", "medusa", "hydra"
-DFLASH, DFLASH2, DSPARK, ASSISTANT = "dflash", "dflash2", "dspark", "assistant"
+EAGLE, EAGLE3, MTP, MEDUSA, DFLASH, ASSISTANT = "eagle", "eagle3", "mtp", "medusa", "dflash", "assistant"
 EARLY_EXIT = "early exit"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
@@ -124,6 +125,7 @@ class HeadSpec:
     kind: str
     format: str  # of which publisher, for display
     tensors: TensorFiles  # by canonical name, read on request
+    network: Callable[[HeadSpec, WeightLoader, Model], DraftHead] | None = None  # None: it cannot be computed
     evidence: tuple[str, ...] = ()  # how the head was recognised
     warnings: tuple[str, ...] = ()
     unsupported_reason: str | None = None  # why the head cannot be computed
@@ -139,6 +141,7 @@ class HeadSpec:
     routing: Routing | None = None  # of layers with a mixture of experts
     block_config: BlockConfig | None = None  # of heads that draft a block
     assistant_config: AssistantConfig | None = None
+    uses_target_tables: bool = True  # the target's embeddings and LM head, unless it has its own
     target_layers: int | None = None  # depth of the target that the head was trained for
     variants: tuple[HeadSpec, ...] = field(default=(), repr=False)  # other interpretations; a self-test selects one
 
@@ -211,4 +214,4 @@ def _depth_mismatches(spec: HeadSpec, layers: int) -> list[str]:
 
 
 def _uses_targets(spec: HeadSpec, name: str) -> bool:
-    return spec.kind not in (MEDUSA, HYDRA, ASSISTANT, EARLY_EXIT) and f"{name}.weight" not in spec.tensors
+    return spec.uses_target_tables and f"{name}.weight" not in spec.tensors

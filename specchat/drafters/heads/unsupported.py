@@ -33,6 +33,7 @@ def detect_early_exit(checkpoint: HeadCheckpoint) -> HeadSpec | None:
         checkpoint.tensors,
         ("a complete model with 'layerskip' in its name: its first layers draft, with its own final norm and LM head",),
         hidden_state_layers=(),
+        uses_target_tables=False,
         target_hidden_size=int(checkpoint.text_config.get("hidden_size") or 0),
         target_vocab_size=int(checkpoint.text_config.get("vocab_size") or 0),
     )

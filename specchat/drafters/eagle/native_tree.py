@@ -1,26 +1,30 @@
 """Draft trees of heads over pairs in one call of a native kernel, where all of their operations are native kernels.
 
-`native_draft.cpp` grows the tree level by level as `drafters/eagle.py` does. Knows tensors; knows no drafter, no text
-and no file.
+`forward/native_draft.cpp` grows the tree level by level as `dynamic_tree.py` does.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.engine.cache import KVCache
+from specchat.drafters.eagle.dynamic_tree import MIN_LOG_PROBABILITY, DraftedChild, TreeConfig
+from specchat.drafters.eagle.pair_passes import TextEnd
+from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.forward.decoder_layer import RopeAngles
 from specchat.forward.linear import Linear
 from specchat.forward.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
 from specchat.forward.native_sampling import sampling_rules
 from specchat.forward.native_stack import LinearLayer, NativeStack, linear_layer
+
+if TYPE_CHECKING:
+    from specchat.drafters.eagle.head import PairHead
 
 MAX_PAIRS = 32
 _POINTER, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -81,58 +85,30 @@ class PairNetwork:
     residual_is_normed: bool
 
 
-@dataclass(frozen=True)
-class TreeLimits:
-    """As `drafters/device_tree.py` has them, and the least log-probability of a node."""
-
-    depth: int
-    width: int
-    min_level_probability: float
-    min_log_probability: float
-
-
-@dataclass(frozen=True)
-class PairsEnd:
-    """The last pairs of a text, and the rows of the head's cache that they follow."""
-
-    hidden_states: Tensor  # fused [n, D]
-    embeddings: Tensor  # [n, D]
-    cache: KVCache
-    first_position: int  # of the first row of the cache
-    max_draft_tokens: int
-
-
-@dataclass(frozen=True)
-class DraftedNodes:
-    """Nodes in the order in which they were found; the parent of a child of the last token is -1."""
-
-    tokens: Sequence[int]
-    parents: Sequence[int]
-    log_probabilities: Sequence[float]  # of the whole path
-
-
-class NativeTreeDrafter:
+class NativeTrees:
     """Drafts trees with one head, for all texts."""
 
-    def __init__(self, network: PairNetwork, limits: TreeLimits) -> None:
-        self.network, self.limits = network, limits
+    max_pairs = MAX_PAIRS
+
+    def __init__(self, head: PairHead, network: PairNetwork, config: TreeConfig) -> None:
+        self.head, self.network, self.config = head, network, config
         self._dtype = network.embeddings.dtype
         self._kernel = native_kernels().require_kernel("draft_tree", self._dtype)
         projection, lm_head = network.pair_projection, linear_layer(network.lm_head, self._dtype)
         pair_projection = LinearLayer() if projection is None else linear_layer(projection, self._dtype)
-        assert lm_head is not None and pair_projection is not None, "`can_draft` would have said no"
+        assert lm_head is not None and pair_projection is not None, "`is_possible` would have said no"
         self._columns = lm_head.outputs
         self._head = _Head(
             network.stack.program.address, data_pointer(network.feature_norm), data_pointer(network.embedding_norm),
             network.embeddings.data_ptr(), network.embeds_columns, pair_projection, lm_head,
             data_pointer(network.token_ids), len(network.stack.layers), network.feedback_layer,
-            network.is_feature_first, network.residual_is_normed, network.context_window, limits.depth, limits.width,
-            limits.min_level_probability, limits.min_log_probability,
+            network.is_feature_first, network.residual_is_normed, network.context_window, config.depth, config.width,
+            config.min_level_probability, MIN_LOG_PROBABILITY,
         )  # fmt: skip
         self._check_network()
 
     @staticmethod
-    def can_draft(network: PairNetwork) -> bool:
+    def is_possible(network: PairNetwork) -> bool:
         """Whether all operations of this network are native kernels."""
         linears = (network.lm_head, *([network.pair_projection] if network.pair_projection is not None else []))
         dtype = network.embeddings.dtype
@@ -142,41 +118,45 @@ class NativeTreeDrafter:
             and all(linear_layer(each, dtype) is not None for each in linears)
         )
 
-    @staticmethod
-    def can_continue(pairs: int, sampler: Sampler) -> bool:
-        """Whether the kernel knows all rules of this sampler, and computes so many pairs faster than torch."""
-        return pairs <= MAX_PAIRS and not (sampler.has_penalties or sampler.wants_draft_samples)
+    def can_draft(self, sampler: Sampler) -> bool:
+        """Whether the kernel knows all rules of this sampler."""
+        return not (sampler.has_penalties or sampler.wants_draft_samples)
 
     @torch.inference_mode()
-    def draft(self, end: PairsEnd, sampler: Sampler) -> DraftedNodes:
+    def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
         """Compute the pairs, and the children of all nodes that the head computes for the tree after them.
 
-        The rows of the pairs are in the cache then, uncommitted; what follows them there belongs to no text.
+        What follows the pairs in the cache belongs to no text.
         """
-        network, limits, cache = self.network, self.limits, end.cache
-        slot, count, width = cache.require_slot(), len(end.hidden_states), network.embeddings.shape[1]
-        states, embeddings = end.hidden_states.contiguous(), end.embeddings.contiguous()
+        network, config, cache, sampler = self.network, self.config, end.cache, context.sampler
+        slot, count, width = cache.require_slot(), len(end.tokens), network.embeddings.shape[1]
+        states = self.head.fuse(end.hidden_states).contiguous()
+        embeddings = self.head.embed(torch.tensor(end.tokens)).contiguous()
         check_border("draft_tree", network.embeddings, *((each, (count, width)) for each in (states, embeddings)))
-        last_row = cache.length + count + limits.depth * limits.width
+        last_row = cache.length + count + config.depth * config.width
         position = end.first_position + cache.length + count  # of the first level behind the pairs
-        if count < 1 or last_row > slot.rows or position + limits.depth > len(network.angles.cos):
+        if count < 1 or last_row > slot.rows or position + config.depth > len(network.angles.cos):
             raise NativeBorderError(f"draft_tree: {count} pairs, row {last_row} of {slot.rows}, position {position}")
-        keys = np.array(sampler.noise_keys(list(range(position, position + limits.depth))), dtype=np.int32)
+        keys = np.array(sampler.noise_keys(list(range(position, position + config.depth))), dtype=np.int32)
         rules = sampling_rules(sampler if network.token_ids is None else sampler.over_all_columns(), self._columns)
-        capacity = limits.width * (1 + (limits.depth - 1) * limits.width)
+        capacity = config.width * (1 + (config.depth - 1) * config.width)
         numbers, log_probabilities = np.empty((2, capacity), dtype=np.int64), np.empty(capacity)
         nodes = _Nodes(numbers[0].ctypes.data, numbers[1].ctypes.data, log_probabilities.ctypes.data, capacity, 0)
         addresses = network.stack.program.cache_addresses(slot)
         text_end = _TextEnd(
             states.data_ptr(), embeddings.data_ptr(), ctypes.addressof(rules), keys.ctypes.data, count,
-            end.max_draft_tokens, end.first_position, cache.length, network.angles.cos.data_ptr(),
+            budget, end.first_position, cache.length, network.angles.cos.data_ptr(),
             network.angles.sin.data_ptr(), network.angles.cos.shape[-1], ctypes.addressof(addresses.keys),
             ctypes.addressof(addresses.values), ctypes.addressof(addresses.strides), addresses.is_int8,
             torch.get_num_threads(),
         )  # fmt: skip
         self._kernel(ctypes.addressof(self._head), ctypes.addressof(text_end), ctypes.addressof(nodes))
-        found = nodes.count
-        return DraftedNodes(*(each[:found].tolist() for each in (numbers[0], numbers[1], log_probabilities)))
+        cache.commit(list(range(count)))
+        found = (each[: nodes.count].tolist() for each in (numbers[0], numbers[1], log_probabilities))
+        return [
+            DraftedChild(token, parent if parent >= 0 else None, log_probability)
+            for token, parent, log_probability in zip(*found, strict=True)
+        ]
 
     def _check_network(self) -> None:
         """NativeBorderError where the kernel would read beyond a tensor."""

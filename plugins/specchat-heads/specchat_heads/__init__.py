@@ -1,0 +1,36 @@
+"""A plugin for specchat: trained heads of which the catalog of specchat has none.
+
+    hydra_format.py hydra_head.py hydra_drafter.py      Hydra and Hydra++
+    peagle_format.py peagle_head.py peagle_drafter.py   P-EAGLE
+    head_sizes.py                                       their sizes, for `specchat vram`; imports no torch
+
+Every process of specchat imports this file, so it only declares the extensions.
+"""
+
+from __future__ import annotations
+
+from specchat.plugins.hooks import Extension, hookimpl
+
+
+@hookimpl
+def register_drafters() -> list[Extension]:
+    return [
+        Extension("hydra", "as medusa, and each head reads the draft tokens before its own", "specchat_heads.hydra_drafter:build"),
+        Extension("peagle", "as eagle3, with all draft tokens in one pass", "specchat_heads.peagle_drafter:build"),
+    ]
+
+
+@hookimpl
+def register_heads() -> list[Extension]:
+    return [
+        Extension("hydra", "Hydra and Hydra++ of zankner/Hydra", "specchat_heads.hydra_format:detect_hydra"),
+        Extension("peagle", "P-EAGLE of speculators, SpecForge and vLLM", "specchat_heads.peagle_format:detect_peagle"),
+    ]
+
+
+@hookimpl
+def register_head_sizes() -> list[Extension]:
+    return [
+        Extension("hydra", "Hydra and Hydra++", "specchat_heads.head_sizes:hydra_architecture"),
+        Extension("peagle", "P-EAGLE", "specchat_heads.head_sizes:peagle_architecture"),
+    ]

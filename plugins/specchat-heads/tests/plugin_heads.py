@@ -1,0 +1,112 @@
+"""Tiny random heads of this plugin for the tiny targets of specchat's tests, and the published ones with their outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from specchat_heads.hydra_drafter import Hydra
+from specchat_heads.hydra_head import HydraHead
+from specchat_heads.peagle_drafter import PEagleDrafter
+from specchat_heads.peagle_head import PEagleHead
+from torch import Tensor
+
+from specchat.drafters.heads.load_head import load_head
+from specchat.drafters.heads.spec import HeadSpec
+from specchat.forward.batch import RowBatch
+from tests import tiny_heads
+from tests.heads import published as published_heads
+from tests.heads.published import CPU, Published
+from tests.tiny import SIZES, VOCABULARY
+from tests.tiny_heads import WIDTH, layer_shapes, random_tensors
+
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
+KINDS = ["peagle", "hydra", "hydra++"]
+
+
+def published(name: str) -> Published:
+    return published_heads.published(name, GOLDEN)
+
+
+def _peagle() -> dict[str, Tensor]:
+    """The first layer reads pairs, the second not; its embeddings are its own."""
+    eagle3 = tiny_heads.TENSORS["eagle3"]()
+    first = {name.replace("midlayer.", "layers.0."): weight for name, weight in eagle3.items()}
+    more = {"embed_tokens": (VOCABULARY, WIDTH), "layers.1.input_layernorm": (WIDTH,), **layer_shapes("layers.1")}
+    mask = random_tensors({"mask": (3 * WIDTH, 1)})["mask.weight"].view(1, 1, -1)
+    return first | random_tensors(more) | {"mask_hidden": mask}
+
+
+def _hydra() -> dict[str, Tensor]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for head in range(3):
+        shapes |= {f"hydra_mlp.{head}.0.{part}": (WIDTH, (2 + head) * WIDTH) for part in ("linear", "res_connection")}
+        shapes[f"hydra_lm_head.{head}"] = (VOCABULARY, WIDTH)
+    return random_tensors(shapes)
+
+
+def _hydra_plus() -> dict[str, Tensor]:
+    """With a decoder layer below the heads; its head size is in the table of its rotary embedding."""
+    at = "prefix_embeding_layer"
+    names = {name: name.replace(".0.linear", ".1.linear").replace(".0.res", ".1.res") for name in _hydra()}
+    norms = {f"{at}.norm": (WIDTH,), f"{at}.layers.0.input_layernorm": (WIDTH,)}
+    table = {f"{at}.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(int(SIZES["head_dim"]) // 2)}
+    heads = {names[name]: weight for name, weight in _hydra().items()}
+    return heads | random_tensors(norms | layer_shapes(f"{at}.layers.0")) | table
+
+
+tiny_heads.TENSORS.update({"peagle": _peagle, "hydra": _hydra, "hydra++": _hydra_plus})
+tiny_heads.CONFIGS.update(
+    {
+        "peagle": {
+            "architectures": ["PEagleDraftModel"], "num_hidden_layers": 2, "draft_vocab_size": 60, "mask_token_id": 95,
+            "max_position_embeddings": 64, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
+            "speculators_config": {"proposal_methods": [{"speculative_tokens": 5}]},
+        },
+        "hydra": {"hydra_num_heads": 3, "hydra_num_layers": 1, "grounded_heads": True},
+        "hydra++": {"hydra_num_heads": 3, "hydra_head_arch": "prefix-mlp", "max_position_embeddings": 64},
+    }
+)  # fmt: skip
+tiny_heads.DRAFTERS[HydraHead] = lambda head, target, _growth: Hydra(head, target)
+tiny_heads.DRAFTERS[PEagleHead] = lambda head, target, _growth: PEagleDrafter(head, target)
+
+
+def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
+    """The outputs of our network for the inputs of the publisher's code: the first run and the second."""
+    head = load_head(spec, golden.target, torch.float32, CPU)
+    if isinstance(head, HydraHead):
+        return [after_true_tokens(head, golden), golden.given["second"]]
+    assert isinstance(head, PEagleHead)
+    return pairs_and_masks(head, golden)
+
+
+def after_true_tokens(head: HydraHead, golden: Published) -> Tensor:
+    """Every head after every state, with the given tokens as path, and token 0 behind them. [heads, L, V]"""
+    features, cache, logits = golden.given["features"], head.pool.open(), list[Tensor]()
+    with head.pool.acquire_slot(cache, 64):
+        states = torch.cat([head.prefill(part, cache) for part in features.split(4)])
+    tokens = torch.cat((golden.given["tokens"], torch.zeros(head.tokens_ahead, dtype=torch.long)))
+    for ahead in range(1, head.tokens_ahead + 1):
+        logits.append(head.logits(states, tokens.unfold(0, ahead, 1)[: len(states)]))
+    return torch.stack(logits)
+
+
+def pairs_and_masks(head: PEagleHead, golden: Published) -> list[Tensor]:
+    """All pairs of the text; and behind each position one pass of all masks, in the order of their depth."""
+    tokens, hidden, cache = golden.given["tokens"], head.fuse(golden.given["features"]), head.pool.open()
+    count, masks = len(tokens), head.tokens_ahead - 1
+    states, embeddings = head.mask_pairs(masks)
+    after, first = list[Tensor](), torch.ones(count, count, dtype=torch.bool).tril()
+    with head.pool.acquire_slot(cache, 64):
+        batch = RowBatch(tokens.tolist(), torch.arange(count), first, 0)
+        pairs = head.forward(hidden, head.embed(tokens), batch, cache).logits
+        cache.commit(list(range(count)))
+        for last in reversed(range(count)):  # the masks overwrite the pairs behind
+            cache.rollback(last + 1)
+            mask = torch.ones(masks, last + 1 + masks, dtype=torch.bool).tril(last + 1)
+            batch = RowBatch([head.mask_token_id] * masks, torch.arange(masks) + last + 1, mask, last + 1)
+            after.append(head.forward(states, embeddings, batch, cache).logits)
+    return [pairs, torch.stack(after[::-1], dim=1).flatten(0, 1)]
+
+
