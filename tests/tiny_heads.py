@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -23,13 +23,9 @@ from specchat.drafters.heads.assistant_head import AssistantHead
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.draft_head import DraftHead
-from specchat.drafters.heads.hydra_head import HydraHead
 from specchat.drafters.heads.load_head import load_head
-from specchat.drafters.heads.peagle_head import PEagleHead
-from specchat.drafters.hydra import Hydra
 from specchat.drafters.magicdec import MagicDec
 from specchat.drafters.medusa import Medusa, MedusaHead
-from specchat.drafters.peagle import PEagleDrafter
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.decode import Generation
 from specchat.engine.drafter import DraftContext, Drafter
@@ -43,16 +39,11 @@ WIDTH, INNER, CPU = int(SIZES["hidden_size"]), int(SIZES["intermediate_size"]), 
 D = TypeVar("D", bound=Drafter)
 _FOLDER = TemporaryDirectory(prefix="specchat-heads-")
 CONFIG = SIZES | {"model_type": "llama", "num_hidden_layers": 1, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
-CONFIGS = {
+CONFIGS: dict[str, dict[str, Any]] = {
     "eagle": {"architectures": ["LlamaForCausalLM"], "bias": False, "max_position_embeddings": 64},
     "eagle3": {
         "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 60, "max_position_embeddings": 64,
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
-    },
-    "peagle": {
-        "architectures": ["PEagleDraftModel"], "num_hidden_layers": 2, "draft_vocab_size": 60, "mask_token_id": 95,
-        "max_position_embeddings": 64, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
-        "speculators_config": {"proposal_methods": [{"speculative_tokens": 5}]},
     },
     "mtp": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64},
     "mtp latent": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64}
@@ -67,8 +58,6 @@ CONFIGS = {
             "num_kv_shared_layers": 3,
         },
     },
-    "hydra": {"hydra_num_heads": 3, "hydra_num_layers": 1, "grounded_heads": True},
-    "hydra++": {"hydra_num_heads": 3, "hydra_head_arch": "prefix-mlp", "max_position_embeddings": 64},
     "dflash": {
         "architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
         "num_target_layers": 3, "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
@@ -99,6 +88,14 @@ SELF_DRAFTERS: dict[str, Callable[[LlamaModel], Drafter]] = {
 }
 
 
+DRAFTERS: dict[type[DraftHead], Callable[[Any, Model, TreeConfig | None], Drafter]] = {
+    MedusaHead: lambda head, target, _growth: Medusa(head, target),
+    AssistantHead: lambda head, _target, _growth: Assistant(head),
+    DFlashHead: lambda head, target, _growth: DFlashDrafter(head, target),
+    EagleHead: EagleDrafter,
+}
+
+
 def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Drafter:
     """A drafter with such a head, or one of SELF_DRAFTERS; the target returns the hidden states of a head."""
     if kind in SELF_DRAFTERS:
@@ -106,19 +103,7 @@ def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Dr
         return SELF_DRAFTERS[kind](target)
     head = tiny_head(kind, target)
     target.set_hidden_state_layers(head.hidden_state_layers)
-    match head:
-        case MedusaHead():
-            return Medusa(head, target)
-        case HydraHead():
-            return Hydra(head, target)
-        case AssistantHead():
-            return Assistant(head)
-        case DFlashHead():
-            return DFlashDrafter(head, target)
-        case PEagleHead():
-            return PEagleDrafter(head, target)
-        case EagleHead():
-            return EagleDrafter(head, target, growth)
+    return DRAFTERS[type(head)](head, target, growth)
 
 
 def writing_of(target: Model, drafter: Drafter) -> Generation:
@@ -160,7 +145,7 @@ def saved_head(kind: str) -> Path:
     return folder
 
 
-def _random(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+def random_tensors(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(5)
     return {
         f"{name}.weight": torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * 0.2
@@ -168,7 +153,7 @@ def _random(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
     }
 
 
-def _layer(at: str, inputs: int = 1) -> dict[str, tuple[int, ...]]:
+def layer_shapes(at: str, inputs: int = 1) -> dict[str, tuple[int, ...]]:
     rows = {"q": WIDTH, "k": WIDTH // 2, "v": WIDTH // 2}
     return {
         **{f"{at}.self_attn.{part}_proj": (count, inputs * WIDTH) for part, count in rows.items()},
@@ -181,7 +166,7 @@ def _layer(at: str, inputs: int = 1) -> dict[str, tuple[int, ...]]:
 
 
 def _eagle() -> dict[str, Tensor]:
-    return _random({"fc": (WIDTH, 2 * WIDTH), **_layer("layers.0")})
+    return random_tensors({"fc": (WIDTH, 2 * WIDTH), **layer_shapes("layers.0")})
 
 
 def _eagle3() -> dict[str, Tensor]:
@@ -190,20 +175,16 @@ def _eagle3() -> dict[str, Tensor]:
     kept = torch.arange(VOCABULARY)[20:80]
     inside = torch.zeros(VOCABULARY, dtype=torch.bool)
     inside[kept] = True
-    return _random({**ends, **norms, **_layer("midlayer", inputs=2)}) | {"d2t": kept - torch.arange(60), "t2d": inside}
-
-
-def _peagle() -> dict[str, Tensor]:
-    """The first layer reads pairs, the second not; its embeddings are its own."""
-    first = {name.replace("midlayer.", "layers.0."): weight for name, weight in _eagle3().items()}
-    more = {"embed_tokens": (VOCABULARY, WIDTH), "layers.1.input_layernorm": (WIDTH,), **_layer("layers.1")}
-    return first | _random(more) | {"mask_hidden": _random({"mask": (3 * WIDTH, 1)})["mask.weight"].view(1, 1, -1)}
+    return random_tensors({**ends, **norms, **layer_shapes("midlayer", inputs=2)}) | {
+        "d2t": kept - torch.arange(60),
+        "t2d": inside,
+    }
 
 
 def _mtp() -> dict[str, Tensor]:
     at = "model.layers.3"
     norms = {f"{at}.{name}": (WIDTH,) for name in ("enorm", "hnorm", "shared_head.norm", "input_layernorm")}
-    return _random({f"{at}.eh_proj": (WIDTH, 2 * WIDTH), **norms, **_layer(at)})
+    return random_tensors({f"{at}.eh_proj": (WIDTH, 2 * WIDTH), **norms, **layer_shapes(at)})
 
 
 def _mtp_latent() -> dict[str, Tensor]:
@@ -215,11 +196,11 @@ def _mtp_latent() -> dict[str, Tensor]:
         "o_proj": (WIDTH, 3 * 10),
     }  # fmt: skip
     kept = {name: weight for name, weight in weights.items() if ".self_attn." not in name}
-    return kept | _random({f"{at}.{name}": shape for name, shape in sizes.items()})
+    return kept | random_tensors({f"{at}.{name}": shape for name, shape in sizes.items()})
 
 
 def _medusa() -> dict[str, Tensor]:
-    weights = _random({f"{head}.0.linear": (WIDTH, WIDTH) for head in range(3)})
+    weights = random_tensors({f"{head}.0.linear": (WIDTH, WIDTH) for head in range(3)})
     return weights | {f"{head}.0.linear.bias": torch.zeros(WIDTH) for head in range(3)}
 
 
@@ -235,33 +216,14 @@ def _assistant() -> dict[str, Tensor]:
         shapes |= {f"{at}.{name}_layernorm": (20,) for name in norms} | {f"{at}.self_attn.q_norm": (size,)}
         shapes |= {f"{at}.self_attn.q_proj": (4 * size, 20), f"{at}.self_attn.o_proj": (20, 4 * size)}
         shapes |= {f"{at}.mlp.{part}_proj": (24, 20) for part in ("gate", "up")} | {f"{at}.mlp.down_proj": (20, 24)}
-    return _random(shapes)
-
-
-def _hydra() -> dict[str, Tensor]:
-    shapes: dict[str, tuple[int, ...]] = {}
-    for head in range(3):
-        shapes |= {f"hydra_mlp.{head}.0.{part}": (WIDTH, (2 + head) * WIDTH) for part in ("linear", "res_connection")}
-        shapes[f"hydra_lm_head.{head}"] = (VOCABULARY, WIDTH)
-    return _random(shapes)
-
-
-def _hydra_plus() -> dict[str, Tensor]:
-    """With a decoder layer below the heads; its head size is in the table of its rotary embedding."""
-    at = "prefix_embeding_layer"
-    names = {name: name.replace(".0.linear", ".1.linear").replace(".0.res", ".1.res") for name in _hydra()}
-    norms = {f"{at}.norm": (WIDTH,), f"{at}.layers.0.input_layernorm": (WIDTH,)}
-    table = {f"{at}.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(int(SIZES["head_dim"]) // 2)}
-    return (
-        {names[name]: weight for name, weight in _hydra().items()} | _random(norms | _layer(f"{at}.layers.0")) | table
-    )
+    return random_tensors(shapes)
 
 
 def _dflash() -> dict[str, Tensor]:
     layers = ("layers.0", "layers.1")
     names = ("hidden_norm", "norm", *(f"{layer}.input_layernorm" for layer in layers))
     shapes = dict.fromkeys(names, (WIDTH,)) | {"fc": (WIDTH, 2 * WIDTH)}
-    return _random(shapes | _layer("layers.0") | _layer("layers.1"))
+    return random_tensors(shapes | layer_shapes("layers.0") | layer_shapes("layers.1"))
 
 
 def _dflash2() -> dict[str, Tensor]:
@@ -271,9 +233,9 @@ def _dflash2() -> dict[str, Tensor]:
     sizes = {f"{name}.kernel_projection": (2 * taps * groups, WIDTH) for name in names}
     books = {f"candidate_selector.{name}_codebook": (VOCABULARY, rank) for name in ("predecessor", "successor")}
     bare = {f"{name}.base_kernel": (2 * taps, WIDTH) for name in names} | books
-    tensors = {name.removesuffix(".weight"): weight for name, weight in _random(bare).items()}
+    tensors = {name.removesuffix(".weight"): weight for name, weight in random_tensors(bare).items()}
     tensors |= {name: weight.view(2, taps, WIDTH) for name, weight in tensors.items() if name.endswith("base_kernel")}
-    return _dflash() | _random(sizes | {"candidate_selector.hidden_projection": (rank, WIDTH)}) | tensors
+    return _dflash() | random_tensors(sizes | {"candidate_selector.hidden_projection": (rank, WIDTH)}) | tensors
 
 
 def _dspark() -> dict[str, Tensor]:
@@ -284,11 +246,11 @@ def _dspark() -> dict[str, Tensor]:
         "markov_head.joint_proj": (3 * rank, 2 * rank + WIDTH), "confidence_head.proj": (1, WIDTH + rank),
     }  # fmt: skip
     biases = {"markov_head.joint_proj.bias": torch.zeros(3 * rank), "confidence_head.proj.bias": torch.full((1,), 1.5)}
-    return _dflash() | _random(sizes) | biases
+    return _dflash() | random_tensors(sizes) | biases
 
 
-TENSORS = {
+TENSORS: dict[str, Callable[[], dict[str, Tensor]]] = {
     "assistant": _assistant,
-    "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent, "medusa": _medusa, "hydra": _hydra,
-    "hydra++": _hydra_plus, "dflash": _dflash, "dflash2": _dflash2, "dspark": _dspark, "peagle": _peagle,
+    "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent, "medusa": _medusa,
+    "dflash": _dflash, "dflash2": _dflash2, "dspark": _dspark,
 }  # fmt: skip

@@ -13,13 +13,11 @@ early_exit.py        such a pass over the first layers
 magicdec.py          such a pass that sees the first and the last tokens of a long text
 exit_selftest.py     after how many layers of the target drafting pays most
 candidate_tree.py    a tree of the candidates of several heads, each for one position ahead
-medusa.py            Medusa heads
-hydra.py             Hydra heads, whose candidates depend on the path to them
+medusa.py            Medusa: format, head and drafter
 assistant.py         Gemma 4's assistants, which read the keys and values of the target
 eagle/               EAGLE and MTP, with their head, formats and tree
 heads/               what all trained heads share
 block_chain.py       the chain of a block whose positions were predicted in one pass
-peagle.py            P-EAGLE heads, which predict all draft tokens behind the last pair
 dflash.py            DFlash, DFlash-2 and DSpark heads, which fill a block of masks
 combined.py          several drafters as one
 plugin_guard.py      checks the drafters of plugins

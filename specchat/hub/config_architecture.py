@@ -11,6 +11,7 @@ from typing import Any
 from specchat.errors import ModelError
 from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OTHER, OUTPUT, Architecture, KVLayers, Matrix
 from specchat.hub.gemma4_architecture import GEMMA4_FAMILIES, gemma4_kv_layers, gemma4_layers
+from specchat.plugins.discovery import find_extensions
 
 Config = Mapping[str, Any]
 TIED_EMBEDDING_FAMILIES = (
@@ -56,7 +57,7 @@ def active_parameters(config: Config, architecture: Architecture) -> int:
     return architecture.parameters - (experts - experts * selected // count) - architecture.parameters_of_kind(IDLE)
 
 
-def _required_int(table: Config, key: str) -> int:
+def required_int(table: Config, key: str) -> int:
     if (size := int(table[key])) < 1:
         raise ValueError(f"{key} cannot be {size}")
     return size
@@ -72,13 +73,13 @@ def _model_architecture(config: Config) -> Architecture:
     text: Config = config.get("text_config") or config
     family = str(text.get("model_type") or config.get("model_type") or "")
     kinds = _layer_kinds(text, family)
-    width, vocabulary = _required_int(text, "hidden_size"), _required_int(text, "vocab_size")
+    width, vocabulary = required_int(text, "hidden_size"), required_int(text, "vocab_size")
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", family in TIED_EMBEDDING_FAMILIES))
     matrices = [Matrix(EMBEDDING, vocabulary, width), Matrix(OTHER, width)]
     if not tied:
         matrices.append(Matrix(OUTPUT, vocabulary, width))
     is_gemma4 = family in GEMMA4_FAMILIES
-    matrices += gemma4_layers(text, kinds) if is_gemma4 else _layers(text, family, kinds)
+    matrices += gemma4_layers(text, kinds) if is_gemma4 else layer_matrices(text, family, kinds)
     if encoders := int(text.get("encoder_parameters") or 0):  # a key of the catalog
         matrices.append(Matrix(IDLE, encoders))
     matrices.append(Matrix(OTHER, width, 1, len(kinds) * (4 if family in FOUR_NORM_FAMILIES else 2)))
@@ -91,7 +92,7 @@ def _model_architecture(config: Config) -> Architecture:
     )  # fmt: skip
 
 
-def _layers(text: Config, family: str, kinds: Sequence[str]) -> Iterator[Matrix]:
+def layer_matrices(text: Config, family: str, kinds: Sequence[str]) -> Iterator[Matrix]:
     for kind in dict.fromkeys(kinds):
         count = kinds.count(kind)
         match kind:
@@ -106,7 +107,7 @@ def _layers(text: Config, family: str, kinds: Sequence[str]) -> Iterator[Matrix]
 
 def _layer_kinds(text: Config, family: str) -> list[str]:
     """The kind of each layer: `full_attention`, `sliding_attention` or `linear_attention`."""
-    layers = _required_int(text, "num_hidden_layers")
+    layers = required_int(text, "num_hidden_layers")
     if layers > MAX_LAYERS:
         raise ValueError(f"num_hidden_layers cannot be {layers}")
     if listed := text.get("layer_types"):
@@ -122,7 +123,7 @@ def _layer_kinds(text: Config, family: str) -> list[str]:
 
 
 def _head_size(text: Config) -> int:
-    return int(text.get("head_dim") or _required_int(text, "hidden_size") // _required_int(text, "num_attention_heads"))
+    return int(text.get("head_dim") or required_int(text, "hidden_size") // required_int(text, "num_attention_heads"))
 
 
 def _query_heads(text: Config) -> tuple[int, int]:
@@ -132,7 +133,7 @@ def _query_heads(text: Config) -> tuple[int, int]:
 
 
 def _attention(text: Config, family: str, count: int) -> Iterator[Matrix]:
-    width, heads = _required_int(text, "hidden_size"), _required_int(text, "num_attention_heads")
+    width, heads = required_int(text, "hidden_size"), required_int(text, "num_attention_heads")
     if text.get("kv_lora_rank"):
         yield from _mla(text, count)
         return
@@ -153,7 +154,7 @@ def _attention(text: Config, family: str, count: int) -> Iterator[Matrix]:
 
 def _mla(text: Config, count: int) -> Iterator[Matrix]:
     """Multi-head latent attention: one latent per token (DeepSeek-V2, arXiv 2405.04434)."""
-    width, heads = _required_int(text, "hidden_size"), _required_int(text, "num_attention_heads")
+    width, heads = required_int(text, "hidden_size"), required_int(text, "num_attention_heads")
     rank = int(text["kv_lora_rank"])
     nope, rope, value = (int(text[key]) for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
     if query_rank := text.get("q_lora_rank"):
@@ -170,7 +171,7 @@ def _mla(text: Config, count: int) -> Iterator[Matrix]:
 
 def _gated_delta_net(text: Config, count: int) -> Iterator[Matrix]:
     """Gated DeltaNet, as in Qwen3-Next and Qwen3.5."""
-    width, heads = _required_int(text, "hidden_size"), int(text["linear_num_value_heads"])
+    width, heads = required_int(text, "hidden_size"), int(text["linear_num_value_heads"])
     keys, values = _gated_delta_net_sizes(text)
     yield Matrix(LINEAR, 2 * keys + 2 * values + 2 * heads, width, count)
     yield Matrix(LINEAR, width, values, count)
@@ -180,7 +181,7 @@ def _gated_delta_net(text: Config, count: int) -> Iterator[Matrix]:
 
 def _short_convolution(text: Config, count: int) -> Iterator[Matrix]:
     """A gated convolution over a few tokens, as in LFM2."""
-    width = _required_int(text, "hidden_size")
+    width = required_int(text, "hidden_size")
     yield Matrix(LINEAR, 3 * width, width, count)
     yield Matrix(LINEAR, width, width, count)
     yield Matrix(OTHER, width, int(text["conv_L_cache"]), count)
@@ -192,7 +193,7 @@ def _gated_delta_net_sizes(text: Config) -> tuple[int, int]:
 
 
 def _mlp(text: Config, family: str, layers: int) -> Iterator[Matrix]:
-    width, hidden = _required_int(text, "hidden_size"), int(text.get("intermediate_size") or 0)
+    width, hidden = required_int(text, "hidden_size"), int(text.get("intermediate_size") or 0)
     experts = next((int(text[key]) for key in EXPERT_COUNT_KEYS if text.get(key)), 0)
     moe_layers = len(_moe_layers(text, layers)) if experts else 0
     dense_layers = layers - moe_layers
@@ -227,7 +228,7 @@ def _moe_layers(text: Config, layers: int) -> list[int]:
 
 
 def kv_layers_from_config(text: Config, kinds: Sequence[str]) -> tuple[KVLayers, ...]:
-    heads = _required_int(text, "num_attention_heads")
+    heads = required_int(text, "num_attention_heads")
     if rank := text.get("kv_lora_rank"):
         elements = int(rank) + int(text["qk_rope_head_dim"])
     else:
@@ -239,7 +240,7 @@ def kv_layers_from_config(text: Config, kinds: Sequence[str]) -> tuple[KVLayers,
 
 def _recurrent_elements(text: Config, kinds: Sequence[str]) -> int:
     if convolutions := kinds.count("conv"):
-        return convolutions * _required_int(text, "hidden_size") * int(text["conv_L_cache"])
+        return convolutions * required_int(text, "hidden_size") * int(text["conv_L_cache"])
     recurrent = kinds.count("linear_attention")
     if not recurrent:
         return 0
@@ -250,24 +251,23 @@ def _recurrent_elements(text: Config, kinds: Sequence[str]) -> int:
 
 def head_architecture_from_config(config: Config) -> Architecture | None:
     """The architecture of a head; None when it is the config of a language model."""
+    for extension in find_extensions("head_sizes").values():
+        if (architecture := extension.load()(config)) is not None:
+            return architecture
     if "medusa_num_heads" in config:
         return _medusa_architecture(config)
-    if "hydra_num_heads" in config:
-        return _hydra_architecture(config)
     names = f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
     is_dflash = "dflash" in names or "dspark" in names or "dflash_config" in config
     if is_dflash:
-        return _feature_head_architecture(config, "dflash", _hidden_state_count(config, 5))
-    if "peagle" in names or "ptd_token_id" in config:
-        return _feature_head_architecture(config, "peagle", _hidden_state_count(config, 3))
+        return feature_head_architecture(config, "dflash", hidden_state_count(config, 5))
     if "eagle3" in names or "draft_vocab_size" in config:
-        return _feature_head_architecture(config, "eagle3", _hidden_state_count(config, 3))
+        return feature_head_architecture(config, "eagle3", hidden_state_count(config, 3))
     if "eagle" in names or config.get("fc") is True:
-        return _feature_head_architecture(config, "eagle", 0)
+        return feature_head_architecture(config, "eagle", 0)
     return None
 
 
-def _hidden_state_count(config: Config, default: int) -> int:
+def hidden_state_count(config: Config, default: int) -> int:
     """How many hidden states of the target a head reads for each token."""
     parts: list[Config] = [config, config.get("dflash_config") or {}, config.get("eagle_config") or {}]
     keys = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
@@ -277,14 +277,14 @@ def _hidden_state_count(config: Config, default: int) -> int:
 def mtp_architecture(config: Config) -> Architecture:
     """The layer for multi-token prediction in the checkpoint of a target: a layer as the last of the target."""
     text: Config = {**(config.get("text_config") or config), "first_k_dense_replace": 0}
-    width, family = _required_int(text, "hidden_size"), str(text.get("model_type") or "")
+    width, family = required_int(text, "hidden_size"), str(text.get("model_type") or "")
     matrices = [Matrix(LINEAR, width, 2 * width), Matrix(OTHER, width, 1, 5)]
-    matrices += _layers(text, family, ["full_attention"])
+    matrices += layer_matrices(text, family, ["full_attention"])
     kv_layers = kv_layers_from_config(text, ["full_attention"])
     return Architecture("mtp", tuple(matrices), kv_layers, 0, int(text.get("vocab_size") or 0), width, 1)
 
 
-def _feature_head_architecture(outer: Config, kind: str, hidden_state_count: int) -> Architecture:
+def feature_head_architecture(outer: Config, kind: str, hidden_state_count: int) -> Architecture:
     """A head over hidden states of the target. `hidden_state_count` 0: EAGLE-1, one state beside an embedding."""
     config: Config = {**outer, **(outer.get("transformer_layer_config") or {})}
     width, layers = int(config["hidden_size"]), int(config.get("num_hidden_layers") or 1)
@@ -300,16 +300,14 @@ def _feature_head_architecture(outer: Config, kind: str, hidden_state_count: int
     matrices += _mlp({"hidden_size": width, "intermediate_size": config["intermediate_size"]}, family, layers)
     is_deepspec = bool(DEEPSPEC_ARCHITECTURE.search(str(outer.get("architectures"))))
     is_from_speculators = kind == "eagle3" and outer.get("speculators_model_type")
-    if is_deepspec or is_from_speculators or target_width != width or kind == "peagle":
+    if is_deepspec or is_from_speculators or target_width != width:
         matrices.append(Matrix(EMBEDDING, vocabulary, width))
-    if reads_pairs := kind in ("eagle3", "peagle"):
+    if reads_pairs := kind == "eagle3":
         heads, size = int(config["num_attention_heads"]), _head_size(config)
         qkv_heads = heads + 2 * int(config.get("num_key_value_heads") or heads)
         matrices.append(Matrix(LINEAR, qkv_heads * size, width))  # its layer reads a feature and an embedding
     if reads_pairs or is_deepspec or draft_vocabulary < vocabulary:
         matrices.append(Matrix(OUTPUT, draft_vocabulary, width))
-    if kind == "peagle":
-        matrices.append(Matrix(OTHER, hidden_state_count * target_width))  # the state of its masks
     matrices += _block_correction(config, width, draft_vocabulary)
     matrices += _dflash2_parts(config, width, layers)
     kv_heads = int(config.get("num_key_value_heads") or config["num_attention_heads"])
@@ -355,20 +353,3 @@ def _dflash2_parts(config: Config, width: int, layers: int) -> Iterator[Matrix]:
         yield Matrix(OTHER, 2 * taps, width, 2 * layers)
         yield Matrix(IDLE, int(config["vocab_size"]), rank, 2)
         yield Matrix(LINEAR, rank, width)
-
-
-def _hydra_architecture(config: Config) -> Architecture:
-    """Hydra's heads. A published config leaves their sizes to the target, and the keys of its config must be added."""
-    width, vocabulary = _required_int(config, "hidden_size"), _required_int(config, "vocab_size")
-    heads, later_blocks = int(config["hydra_num_heads"]), int(config.get("hydra_num_layers", 1)) - 1
-    reads_tokens = bool(config.get("grounded_heads"))
-    matrices = [Matrix(OUTPUT, vocabulary, width, heads), Matrix(OTHER, vocabulary, 1, heads)]
-    matrices += [Matrix(LINEAR, width, width, heads * later_blocks), Matrix(OTHER, width, 1, heads * later_blocks)]
-    for inputs in (2 + head if reads_tokens else 1 for head in range(heads)):
-        first = 2 if reads_tokens else 1  # a block, and the shortcut past it
-        matrices += [Matrix(LINEAR, width, inputs * width, first), Matrix(OTHER, width, 1, first)]
-    kv_layers: tuple[KVLayers, ...] = ()
-    if config.get("hydra_head_arch") == "prefix-mlp":
-        matrices += [*_layers(config, "llama", ["full_attention"]), Matrix(OTHER, width, 1, 3)]
-        kv_layers = kv_layers_from_config(config, ["full_attention"])
-    return Architecture("hydra", tuple(matrices), kv_layers, 0, vocabulary, width, len(kv_layers))

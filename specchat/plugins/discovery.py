@@ -28,6 +28,8 @@ ENTRY_POINT_SECTION = "[specchat]"  # of entry_points.txt
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]+")
 EXTENSION_NAME_PATTERNS: Mapping[str, re.Pattern[str]] = {
     "drafters": NAME_PATTERN,
+    "heads": NAME_PATTERN,
+    "head_sizes": NAME_PATTERN,
     "backends": NAME_PATTERN,
     "commands": NAME_PATTERN,
     "slash_commands": re.compile(r"[a-z]+"),

@@ -61,10 +61,6 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "one extra head for each position ahead", "a Medusa head trained for this target",
         builder="specchat.drafters.medusa:build",
     ),
-    "hydra": DrafterInfo(
-        "as medusa, and each head reads the draft tokens before its own", "a Hydra head trained for this target",
-        builder="specchat.drafters.hydra:build",
-    ),
     "eagle": DrafterInfo(
         "a head that continues the last hidden states", "an EAGLE head trained for this target",
         builder="specchat.drafters.eagle.eagle_drafter:build_eagle",
@@ -72,10 +68,6 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     "eagle3": DrafterInfo(
         "a head that reads the hidden states of three layers", "an EAGLE-3 head trained for this target",
         builder="specchat.drafters.eagle.eagle_drafter:build_eagle3",
-    ),
-    "peagle": DrafterInfo(
-        "as eagle3, with all draft tokens in one pass", "a P-EAGLE head trained for this target",
-        builder="specchat.drafters.peagle:build",
     ),
     "mtp": DrafterInfo(
         "multi-token prediction layers of the model", "a target whose checkpoint has MTP layers",

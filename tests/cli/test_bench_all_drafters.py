@@ -16,13 +16,13 @@ from specchat.profile import DRAFTER_NAMES
 from tests.tiny import SPEAKING, speaking
 from tests.tiny_heads import saved_head
 
-HEADS = ("eagle", "eagle3", "peagle", "mtp", "medusa", "hydra", "dflash", "dflash2", "dspark")
+HEADS = ("eagle", "eagle3", "mtp", "medusa", "dflash", "dflash2", "dspark")
 NEEDS = {name: f"a {head} head trained for this target" for name, head in (
-    ("hydra", "Hydra"), ("peagle", "P-EAGLE"), ("dflash", "DFlash"), ("dflash2", "DFlash-2"), ("dspark", "DSpark"),
+    ("dflash", "DFlash"), ("dflash2", "DFlash-2"), ("dspark", "DSpark"),
 )}  # fmt: skip
 ASSISTANT = {"assistant": "an assistant trained for this Gemma 4 target"}
 TOKEN_TABLES = {  # of a head, a row for each token
-    "hydra": r"hydra_lm_head\.", "dspark": r"markov_head\.markov_w", "dflash2": r".*codebook", "peagle": "embed_tokens",
+    "dspark": r"markov_head\.markov_w", "dflash2": r".*codebook",
 }  # fmt: skip
 PLAIN_FIRST = sorted(DRAFTER_NAMES, key=lambda name: name != "plain")  # the baseline comes first
 TEMPERATURES = ("0", "0.8")
@@ -40,7 +40,7 @@ def changed(source, folder, **config):
 def head_of(kind, folder):
     """A tiny head that knows as many tokens as a target that speaks."""
     head = changed(saved_head(kind), folder, vocab_size=SPEAKING)
-    if kind in ("eagle3", "peagle"):
+    if kind == "eagle3":
         weights = load_file(folder / "model.safetensors")
         inside = torch.zeros(SPEAKING, dtype=torch.bool)
         inside[: len(weights["t2d"])] = weights["t2d"]

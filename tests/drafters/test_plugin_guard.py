@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from threading import Event as Flag
+from threading import current_thread
 
 import numpy as np
 import pytest
@@ -201,6 +202,34 @@ def test_a_drafter_that_is_not_selected_hears_nothing_and_then_only_how_much_of_
     drafter.observe(outcome())
 
     assert [2, Outcome] == [call if isinstance(call, int) else type(call) for call in heard(drafter)]
+
+
+def test_a_selected_drafter_hears_of_each_answer_and_is_closed_once_in_its_thread():
+    drafter, threads = guarded(chain(8)), []
+    drafter.drafter.start_answer = drafter.drafter.calls.append
+    drafter.drafter.close = lambda: threads.append(current_thread())
+    tasks = [AnswerTask("chat"), AnswerTask("edit", is_selected=False)]
+
+    for task in tasks:
+        drafter.start_answer(task)
+    thread = drafter._thread
+    drafter.close()
+    drafter.close()
+    thread.join(10)
+
+    assert tasks[:1] == drafter.drafter.calls
+    assert [thread] == threads
+
+
+def test_an_error_while_it_is_closed_is_reported():
+    errors = []
+    drafter = guarded(chain(8), errors)
+    drafter.drafter.close = lambda: 1 / 0
+
+    drafter.close()
+    drafter._thread.join(10)
+
+    assert [ZeroDivisionError] == [type(error) for error in errors]
 
 
 def test_its_thread_starts_with_the_first_call_and_ends_when_it_is_closed():

@@ -87,7 +87,7 @@ TARGETS = [
     "dense-gpt_oss",
     "graphs-mistral",
 ]
-HEADS = ["eagle", "eagle3", "peagle", "mtp", "mtp latent", "medusa", "hydra", "hydra++", "dflash", "dflash2", "dspark"]
+HEADS = ["eagle", "eagle3", "mtp", "mtp latent", "medusa", "dflash", "dflash2", "dspark"]
 PLANS = {
     "open": frozenset[int](),
     "stop": STOPS,

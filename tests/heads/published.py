@@ -21,9 +21,7 @@ from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.block_correction import DraftedBlocks, SlotOutput
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
-from specchat.drafters.heads.hydra_head import HydraHead
 from specchat.drafters.heads.load_head import load_head
-from specchat.drafters.heads.peagle_head import PEagleHead
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.drafters.medusa import MedusaHead
 from specchat.engine.cache import KVLayout, KVPool
@@ -73,11 +71,12 @@ class Published:
 class FakeTarget:
     """What a head needs of a target: embeddings, LM head, depth and context window."""
 
-    context_window = 65536
+    context_window, embedding_table = 65536, None
 
     def __init__(self, embedding: Tensor, output: Tensor, layers: int) -> None:
         self.embedding, self.output, self.vocab_size = embedding, output, len(output)
         self.pool = KVPool(KVLayout(((1, 8, 8),) * layers, embedding.dtype, CPU))
+        self.layer_count, self.lm_head = layers, self.compute_logits
 
     def embed(self, tokens: Tensor) -> Tensor:
         return self.embedding[tokens]
@@ -87,9 +86,9 @@ class FakeTarget:
 
 
 @lru_cache
-def published(name: str) -> Published:
+def published(name: str, folder: Path = GOLDEN) -> Published:
     """The golden file of a format."""
-    with safe_open(GOLDEN / f"{name}.safetensors", framework="pt") as file:
+    with safe_open(folder / f"{name}.safetensors", framework="pt") as file:
         metadata = file.metadata()
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no dictionary
     head = {key.removeprefix("head."): value for key, value in tensors.items() if key.startswith("head.")}
@@ -103,24 +102,9 @@ def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
     head = load_head(spec, golden.target, torch.float32, CPU)
     if isinstance(head, MedusaHead):
         return [torch.stack(head.logits(golden.given["features"])), golden.given["second"]]
-    if isinstance(head, HydraHead):
-        return [after_true_tokens(head, golden), golden.given["second"]]
     if isinstance(head, DFlashHead):
         return two_blocks(head, golden)
-    if isinstance(head, PEagleHead):
-        return pairs_and_masks(head, golden)
     return [output.logits for output in two_runs(head, golden)]
-
-
-def after_true_tokens(head: HydraHead, golden: Published) -> Tensor:
-    """Every head after every state, with the given tokens as path, and token 0 behind them. [heads, L, V]"""
-    features, cache, logits = golden.given["features"], head.pool.open(), list[Tensor]()
-    with head.pool.acquire_slot(cache, 64):
-        states = torch.cat([head.prefill(part, cache) for part in features.split(4)])
-    tokens = torch.cat((golden.given["tokens"], torch.zeros(head.tokens_ahead, dtype=torch.long)))
-    for ahead in range(1, head.tokens_ahead + 1):
-        logits.append(head.logits(states, tokens.unfold(0, ahead, 1)[: len(states)]))
-    return torch.stack(logits)
 
 
 def two_blocks(head: DFlashHead, golden: Published) -> list[Tensor]:
@@ -160,24 +144,6 @@ def two_runs(head: EagleHead, golden: Published):
                 mask = torch.cat((mask, torch.eye(count, dtype=torch.bool)), dim=-1)
             hidden, tokens = outputs[-1].hidden_states, torch.cat((tokens[1:], tokens.new_zeros(1)))
     return outputs
-
-
-def pairs_and_masks(head: PEagleHead, golden: Published) -> list[Tensor]:
-    """All pairs of the text; and behind each position one pass of all masks, in the order of their depth."""
-    tokens, hidden, cache = golden.given["tokens"], head.fuse(golden.given["features"]), head.pool.open()
-    count, masks = len(tokens), head.tokens_ahead - 1
-    states, embeddings = head.mask_pairs(masks)
-    after, first = list[Tensor](), torch.ones(count, count, dtype=torch.bool).tril()
-    with head.pool.acquire_slot(cache, 64):
-        batch = RowBatch(tokens.tolist(), torch.arange(count), first, 0)
-        pairs = head.forward(hidden, head.embed(tokens), batch, cache).logits
-        cache.commit(list(range(count)))
-        for last in reversed(range(count)):  # the masks overwrite the pairs behind
-            cache.rollback(last + 1)
-            mask = torch.ones(masks, last + 1 + masks, dtype=torch.bool).tril(last + 1)
-            batch = RowBatch([head.mask_token_id] * masks, torch.arange(masks) + last + 1, mask, last + 1)
-            after.append(head.forward(states, embeddings, batch, cache).logits)
-    return [pairs, torch.stack(after[::-1], dim=1).flatten(0, 1)]
 
 
 def inspected(golden: Published, folder: Path, **changes: Any) -> HeadSpec:

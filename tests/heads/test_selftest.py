@@ -19,13 +19,12 @@ from specchat.cli.main import run
 from specchat.drafters.heads import selftest
 from specchat.drafters.heads.block_correction import DraftedBlocks
 from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import Agreement, load_selected_head, select_variant, self_test
 from specchat.drafters.heads.spec import BlockConfig
 from specchat.engine.cache import KVPool
-from specchat.engine.drafter import DraftContext
 from specchat.engine.model import FINAL_NORM, ModelOutput
-from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.weights.load import load_model
@@ -33,7 +32,7 @@ from specchat.weights.load_options import EMBEDDED, LoadOptions
 from tests.heads.test_networks import with_mla, with_wiring, without, without_softmax_mscale
 from tests.tiny import VOCABULARY
 from tests.tiny import target as tiny
-from tests.tiny_heads import drafter_of, saved_head, tiny_head
+from tests.tiny_heads import saved_head, tiny_head
 
 CPU = torch.device("cpu")
 YARN = {"type": "yarn", "factor": 40, "mscale": 2.0, "mscale_all_dim": 2.0, "original_max_position_embeddings": 4096}
@@ -111,7 +110,7 @@ def test_offsets_taken_for_ids_agree_with_no_token():
     assert max(self_test(head, target(), PROMPTS).greedy_by_depth) < 0.05
 
 
-class OracleHead:
+class OracleHead(DFlashHead):
     """A block head with the logits of the target itself."""
 
     hidden_state_layers, draft_to_target_ids, tokens_ahead = (FINAL_NORM,), None, 2
@@ -143,6 +142,7 @@ class PredictedTarget:
     def __init__(self, head, layers):
         layout = head.pool.layout
         self.head, self.pool = head, KVPool(replace(layout, shapes=layout.shapes * layers))
+        self.layer_count, self.embedding_table = len(self.pool.layout.shapes), None
         self.last_states = WeakKeyDictionary()  # of every text
         self.embeddings = torch.randn(VOCABULARY, 48, generator=torch.Generator().manual_seed(1))
 
@@ -326,30 +326,13 @@ class TestTheCachedVariant:
         assert len(tested) == 2
 
 
-@pytest.mark.parametrize("kind", ["peagle", "dflash2"])
-def test_a_head_whose_draft_is_one_pass_is_tested_at_every_depth(kind):
+def test_a_head_whose_draft_is_one_pass_is_tested_at_every_depth():
     model = tiny("dense-llama")
 
-    result = self_test(tiny_head(kind, model), model)
+    result = self_test(tiny_head("dflash2", model), model)
 
     assert len(result.greedy_by_depth) == 3
     assert result.positions == 120
-
-
-def test_the_depths_of_p_eagle_are_those_of_its_draft():
-    model = tiny("dense-llama")
-    head = tiny_head("peagle", model)
-    model.set_hidden_state_layers(head.hidden_state_layers)
-    sample = selftest.sample_text(model, [7, 3])
-    drafter, tokens = drafter_of("peagle", model), sample.tokens
-    drafter.hidden_states.add(0, sample.hidden_states)
-    prefix = Sampler().make_seen_tokens(tokens, model.vocab_size, CPU)
-
-    predicted = [int(column[-1]) for column in selftest._predictions(head, sample)]
-
-    draft = drafter.propose(DraftContext(tokens, Sampler(), 3, prefix))
-    assert len(draft) > 1
-    assert draft.tokens[1:] == predicted[: len(draft) - 1]
 
 
 def test_tokens_per_step_is_the_mean_accepted_length_and_one():

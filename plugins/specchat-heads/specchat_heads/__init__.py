@@ -15,7 +15,11 @@ from specchat.plugins.hooks import Extension, hookimpl
 @hookimpl
 def register_drafters() -> list[Extension]:
     return [
-        Extension("hydra", "as medusa, and each head reads the draft tokens before its own", "specchat_heads.hydra_drafter:build"),
+        Extension(
+            "hydra",
+            "as medusa, and each head reads the draft tokens before its own",
+            "specchat_heads.hydra_drafter:build",
+        ),
         Extension("peagle", "as eagle3, with all draft tokens in one pass", "specchat_heads.peagle_drafter:build"),
     ]
 

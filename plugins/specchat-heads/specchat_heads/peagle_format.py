@@ -17,12 +17,17 @@ DEFAULT_DEPTHS = 8  # that the trainers of P-EAGLE use
 
 
 def detect_peagle(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    spec = eagle3_spec(checkpoint, {MASK_HIDDEN: "mask_state"}) if is_parallel(checkpoint) else None
-    if spec is None:
+    name = f"{_publisher(checkpoint)} P-EAGLE"
+    if not is_parallel(checkpoint):
         return None
-    spec = replace(spec, kind="peagle", format=f"{_publisher(checkpoint)} P-EAGLE", network=PEagleHead)
-    if spec.unsupported_reason or (mask := _mask_token(checkpoint)) is None:
-        return replace(spec, unsupported_reason=spec.unsupported_reason or "the config has no mask_token_id")
+    if (mask := _mask_token(checkpoint)) is None:
+        evidence, reason = ("the state of its masks, or its name",), "the config has no mask_token_id"
+        return HeadSpec("peagle", name, checkpoint.tensors, evidence, unsupported_reason=reason)
+    if (spec := eagle3_spec(checkpoint, {MASK_HIDDEN: "mask_state"})) is None:
+        return None
+    spec = replace(spec, kind="peagle", format=name, network=PEagleHead)
+    if spec.unsupported_reason:
+        return spec
     require_tensors(spec.tensors, ("mask_state",))
     block = _mask_block(checkpoint, int(mask), spec.target_vocab_size)
     evidence = f"mask_hidden: {block.block_size} tokens in a pass, mask token {block.mask_token_id}"

@@ -1,4 +1,4 @@
-"""The plugin as an installation leaves it: its metadata on the import path, and its tiny heads beside those of specchat."""
+"""The plugin as an installation leaves it: its metadata on the import path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     metadata = folder / "specchat_heads-0.1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
     (metadata / "entry_points.txt").write_text(f"[specchat]\n{name} = {module}\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))

@@ -1,4 +1,4 @@
-"""Tiny random heads of this plugin for the tiny targets of specchat's tests, and the published ones with their outputs."""
+"""Tiny random heads of this plugin for the targets of the tests of specchat, and published ones with outputs."""
 
 from __future__ import annotations
 
@@ -108,5 +108,3 @@ def pairs_and_masks(head: PEagleHead, golden: Published) -> list[Tensor]:
             batch = RowBatch([head.mask_token_id] * masks, torch.arange(masks) + last + 1, mask, last + 1)
             after.append(head.forward(states, embeddings, batch, cache).logits)
     return [pairs, torch.stack(after[::-1], dim=1).flatten(0, 1)]
-
-

@@ -16,8 +16,6 @@ from tests.tiny import target
 from tests.tiny_heads import drafter_of
 
 
-
-
 @pytest.mark.parametrize(
     ("shape", "head", "sampler", "stop"),
     matrix(["gemma3", "dense-llama", "graphs-mistral"], KINDS, list(SAMPLERS), list(PLANS), rounds=3),

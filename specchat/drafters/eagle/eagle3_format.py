@@ -1,11 +1,10 @@
 """EAGLE-3: `fc` over hidden states of several layers, a first layer over pairs, and mostly a draft vocabulary.
 
 SafeAILab, AngelSlim, SpecForge, vLLM's speculators, DeepSpec and ModelOpt save nearly the same tensors, but the same
-config keys mean different things. This file has the meaning of each. P-EAGLE, from speculators, SpecForge and for vLLM,
-has the state of a mask besides.
+config keys mean different things. This file has the meaning of each. P-EAGLE has the state of a mask besides, and is
+left to a plugin.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,37 +14,29 @@ import torch
 from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.head_checkpoint import (
     HeadCheckpoint,
-    check_mask_token,
     dimensions_from_tensors,
     layer_tensor_names,
     require_tensors,
     target_vocab_size,
     unsupported_layer_reason,
 )
-from specchat.drafters.heads.peagle_head import PEagleHead
-from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, EAGLE3, BlockConfig, HeadSpec, Wiring
+from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, EAGLE3, HeadSpec, Wiring
 from specchat.errors import ModelError
 from specchat.forward.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
 
-PEAGLE = "peagle"
-MASK_HIDDEN = "mask_hidden"
-TENSOR_NAMES = (
-    {
-        "midlayer.input_layernorm.": "embedding_norm.",
-        "midlayer.hidden_norm.": "feature_norm.",
-        "midlayer.": "layers.0.",
-        "layers.0.input_layernorm.": "embedding_norm.",
-        "layers.0.hidden_norm.": "feature_norm.",
-    }
-    | {
-        name: name
-        for name in ("layers.", "fc.", "fc_norm.", "input_norm.", "norm.", "lm_head.", "embed_tokens.", "d2t", "t2d")
-    }
-    | {MASK_HIDDEN: "mask_state"}
-)
-MASK_TOKEN_KEYS = ("mask_token_id", "pard_token", "ptd_token_id")  # of trainers, and of vLLM
-DEFAULT_DEPTHS = 8  # that the trainers of P-EAGLE use
+MASK_HIDDEN = "mask_hidden"  # of P-EAGLE
+TENSOR_NAMES = {
+    "midlayer.input_layernorm.": "embedding_norm.",
+    "midlayer.hidden_norm.": "feature_norm.",
+    "midlayer.": "layers.0.",
+    "layers.0.input_layernorm.": "embedding_norm.",
+    "layers.0.hidden_norm.": "feature_norm.",
+} | {
+    name: name
+    for name in ("layers.", "fc.", "fc_norm.", "input_norm.", "norm.", "lm_head.", "embed_tokens.", "d2t", "t2d")
+}
+NO_NAMES: Mapping[str, str] = {}
 ANGELSLIM_ROPE_THETA = 10000.0  # AngelSlim's trainer ignored the base in its config
 
 
@@ -59,19 +50,31 @@ class _HiddenStateLayers:
 
 
 def detect_eagle3(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """EAGLE-3: `midlayer.*`, or `layers.0.*` with a norm of its own for the hidden state; P-EAGLE too."""
+    """EAGLE-3: `midlayer.*`, or `layers.0.*` with a norm of its own for the hidden state."""
+    if not is_parallel(checkpoint):
+        return eagle3_spec(checkpoint)
+    evidence, reason = ("the state of its masks, or its name",), "P-EAGLE, which the plugin specchat-heads computes"
+    return HeadSpec("peagle", "P-EAGLE", checkpoint.tensors, evidence, unsupported_reason=reason)
+
+
+def is_parallel(checkpoint: HeadCheckpoint) -> bool:
+    """Whether it is P-EAGLE: by the state of its masks, or by its name."""
+    names = f"{checkpoint.speculators_type} {checkpoint.architecture}".lower()
+    return MASK_HIDDEN in checkpoint.tensors or "peagle" in names
+
+
+def eagle3_spec(checkpoint: HeadCheckpoint, more_names: Mapping[str, str] = NO_NAMES) -> HeadSpec | None:
+    """A head with the tensors of EAGLE-3, and those of `more_names`, whose values are canonical; None for another."""
     layer = _first_layer(checkpoint)
     q_proj = f"{layer}.self_attn.q_proj.weight"
     if f"{layer}.hidden_norm.weight" not in checkpoint.tensors or q_proj not in checkpoint.tensors:
         return None
-    tensors, is_parallel = checkpoint.with_canonical_names(TENSOR_NAMES), _is_parallel(checkpoint)
-    kind, name = (PEAGLE, "P-EAGLE") if is_parallel else (EAGLE3, "EAGLE-3")
-    name = f"{_publisher(checkpoint, layer)} {name}"
+    tensors = checkpoint.with_canonical_names(TENSOR_NAMES | more_names)
+    name = f"{_publisher(checkpoint, layer)} EAGLE-3"
     recognized_by = f"{layer}.hidden_norm and {checkpoint.describe_shape(q_proj)}: a layer over pairs"
     if reason := _unsupported_reason(checkpoint):
-        return HeadSpec(kind, name, tensors, (recognized_by,), unsupported_reason=reason)
-    mask = ("mask_state",) if is_parallel else ()
-    require_tensors(tensors, ("fc.weight", *mask, *_required_norms(checkpoint)))
+        return HeadSpec(EAGLE3, name, tensors, (recognized_by,), unsupported_reason=reason)
+    require_tensors(tensors, ("fc.weight", *_required_norms(checkpoint)))
     hidden_size, fc_inputs = checkpoint.matrix_shape("fc.weight")
     state_size, count = _check_fc_shape(checkpoint, hidden_size, fc_inputs)
     config, needed = checkpoint.text_config, _hidden_state_layers(checkpoint, count)
@@ -80,11 +83,10 @@ def detect_eagle3(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     tensors, lm_head = _with_lm_head(checkpoint, tensors)
     rope, rope_evidence = _rope(checkpoint)
     vocab_size = target_vocab_size(checkpoint, tensors)
-    block = _mask_block(checkpoint, fc_inputs, vocab_size) if is_parallel else None
     embeddings = "its own" if "embed_tokens.weight" in tensors else "the target's"
     spec = HeadSpec(
-        kind=kind,
-        network=PEagleHead if is_parallel else EagleHead,
+        kind=EAGLE3,
+        network=EagleHead,
         format=name,
         tensors=_without_output_norm(checkpoint, tensors),
         evidence=(
@@ -92,7 +94,6 @@ def detect_eagle3(checkpoint: HeadCheckpoint) -> HeadSpec | None:
             f"{checkpoint.describe_shape('fc.weight')}: {count} hidden states of size {state_size}; {needed.reason}",
             f"embeddings are {embeddings}; {lm_head}",
             rope_evidence,
-            *([f"mask_hidden: {block.block_size} tokens in a pass, mask token {block.mask_token_id}"] if block else []),
         ),
         warnings=tuple(warnings),
         unsupported_reason=unsupported_layer_reason(config, rope),
@@ -107,33 +108,10 @@ def detect_eagle3(checkpoint: HeadCheckpoint) -> HeadSpec | None:
         target_vocab_size=vocab_size,
         draft_vocab_size=tensors.shape("d2t")[0] if "d2t" in tensors else vocab_size,
         context_window=int(config.get("max_position_embeddings") or DEFAULT_TRAINED_LENGTH),
-        tokens_ahead=block.block_size if block else 1,
-        block_config=block,
         target_layers=checkpoint.config.get("num_target_layers"),
     )
     spec = _with_checked_draft_vocab(spec)
     return spec.with_variants(replace(spec, hidden_state_layers=needed.alternative)) if needed.alternative else spec
-
-
-def _is_parallel(checkpoint: HeadCheckpoint) -> bool:
-    """Whether it is P-EAGLE: by the state of its masks, or by its name."""
-    names = f"{checkpoint.speculators_type} {checkpoint.architecture}".lower()
-    return MASK_HIDDEN in checkpoint.tensors or "peagle" in names
-
-
-def _mask_block(checkpoint: HeadCheckpoint, fc_inputs: int, vocab_size: int) -> BlockConfig:
-    """The last pair and the masks behind it. ModelError when the mask does not fit to `fc` or to the vocabulary."""
-    mask = int(_mask_token(checkpoint))
-    if math.prod(checkpoint.tensors.shape(MASK_HIDDEN)) != fc_inputs:
-        shape = checkpoint.describe_shape(MASK_HIDDEN)
-        raise ModelError(f"{checkpoint.tensors.source}: {shape} is not one state of {fc_inputs} numbers, as fc reads")
-    check_mask_token(checkpoint, mask, vocab_size)
-    methods = (checkpoint.config.get("speculators_config") or {}).get("proposal_methods") or [{}]
-    return BlockConfig(int(methods[0].get("speculative_tokens") or DEFAULT_DEPTHS), mask, samples_from_anchor=True)
-
-
-def _mask_token(checkpoint: HeadCheckpoint) -> Any:
-    return next((checkpoint.config[key] for key in MASK_TOKEN_KEYS if checkpoint.config.get(key) is not None), None)
 
 
 def _first_layer(checkpoint: HeadCheckpoint) -> str:
@@ -173,8 +151,6 @@ def _publisher(checkpoint: HeadCheckpoint, layer: str) -> str:
     """The publisher, by the config; the tensors are the same."""
     if checkpoint.speculators_type:
         return "speculators"
-    if _is_parallel(checkpoint):
-        return "SpecForge" if checkpoint.architecture == "PEagleDraftModel" else "vLLM"
     if checkpoint.architecture in ("Qwen3Eagle3Model", "Gemma4Eagle3Model"):
         return "DeepSpec"
     if checkpoint.architecture == "Eagle3LlamaForCausalLM":
@@ -241,8 +217,6 @@ def _unsupported_reason(checkpoint: HeadCheckpoint) -> str | None:
             return f"ModelOpt's {key}"
     if config.get("use_aux_hidden_state") is False:
         return "a single hidden state (use_aux_hidden_state is false)"
-    if _is_parallel(checkpoint) and _mask_token(checkpoint) is None:
-        return "the config has no mask_token_id"
     if checkpoint.first_match("additional_layers") or checkpoint.first_match(r"layers\.[1-9]\d*\.hidden_norm"):
         return "more than one layer that reads the hidden state"
     return None

@@ -36,11 +36,18 @@ if TYPE_CHECKING:
 class TreeKernel(Protocol):
     """Computes the last pairs of a text, which are committed then, and the children of all nodes that follow them."""
 
-    max_pairs: int  # in one draft; more are computed before
+    @property
+    def max_pairs(self) -> int:
+        """In one draft; more are computed before."""
+        ...
 
-    def can_draft(self, sampler: Sampler) -> bool: ...
+    def can_draft(self, sampler: Sampler, /) -> bool:
+        """Whether it knows the rules of this sampler."""
+        ...
 
-    def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]: ...
+    def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
+        """The children, parents before children. Other rows than those of the pairs are not committed."""
+        ...
 
 
 class TorchTrees:

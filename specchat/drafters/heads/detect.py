@@ -5,7 +5,7 @@ of the draft vocabulary; the weights are read when the head is loaded.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ from specchat.drafters.eagle.mtp_format import detect_mtp
 from specchat.drafters.heads.assistant_format import detect_assistant
 from specchat.drafters.heads.dflash_format import detect_dflash
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
-from specchat.drafters.heads.hydra_format import detect_hydra
 from specchat.drafters.heads.spec import HeadSpec, TargetDimensions
 from specchat.drafters.heads.unsupported import (
     detect_domino,
     detect_early_exit,
+    detect_hydra,
     detect_other_speculators,
 )
 from specchat.drafters.medusa import detect_medusa
-from specchat.errors import ModelError
+from specchat.errors import ModelError, PluginError
+from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.weights.tensor_files import PICKLE_SUFFIXES, TensorFiles
 
 HEAD_DETECTORS = (
@@ -36,12 +37,21 @@ def inspect_head(source: Path) -> HeadSpec:
     """The head in this folder or file; ModelError when there is none, or when it is incomplete."""
     checkpoint = HeadCheckpoint(TensorFiles.from_files(source, _weight_files(source)), _config(source))
     try:
-        for detect in HEAD_DETECTORS:
+        for detect in (*_detectors_of_plugins(), *HEAD_DETECTORS):
             if spec := detect(checkpoint):
                 return spec
     except (TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"{source}: config.json has an invalid value: {error}") from error
     raise ModelError(f"{source}: not a head: {_describe_contents(checkpoint)}")
+
+
+def _detectors_of_plugins() -> Iterator[Callable[[HeadCheckpoint], HeadSpec | None]]:
+    """Those of plugins that can be imported; the others are reported once."""
+    for extension in find_extensions("heads").values():
+        try:
+            yield extension.load()
+        except PluginError as error:
+            print_warning(str(error))
 
 
 def target_dimensions(folder: Path) -> TargetDimensions:

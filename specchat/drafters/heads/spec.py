@@ -125,7 +125,6 @@ class HeadSpec:
     kind: str
     format: str  # of which publisher, for display
     tensors: TensorFiles  # by canonical name, read on request
-    network: Callable[[HeadSpec, WeightLoader, Model], DraftHead] | None = None  # None: it cannot be computed
     evidence: tuple[str, ...] = ()  # how the head was recognised
     warnings: tuple[str, ...] = ()
     unsupported_reason: str | None = None  # why the head cannot be computed
@@ -143,6 +142,7 @@ class HeadSpec:
     assistant_config: AssistantConfig | None = None
     uses_target_tables: bool = True  # the target's embeddings and LM head, unless it has its own
     target_layers: int | None = None  # depth of the target that the head was trained for
+    network: Callable[[HeadSpec, WeightLoader, Model], DraftHead] | None = None  # None: it cannot be computed
     variants: tuple[HeadSpec, ...] = field(default=(), repr=False)  # other interpretations; a self-test selects one
 
     @property

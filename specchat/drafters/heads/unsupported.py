@@ -13,6 +13,14 @@ def detect_domino(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     return HeadSpec("domino", "Domino", checkpoint.tensors, evidence, unsupported_reason=reason)
 
 
+def detect_hydra(checkpoint: HeadCheckpoint) -> HeadSpec | None:
+    """Hydra, whose format and network are a plugin's."""
+    if "hydra_num_heads" not in checkpoint.config and not checkpoint.first_match("hydra_"):
+        return None
+    evidence, reason = ("its name",), "Hydra, which the plugin specchat-heads computes"
+    return HeadSpec("hydra", "Hydra", checkpoint.tensors, evidence, unsupported_reason=reason)
+
+
 def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     """Other types of vLLM's speculators library, by the name in the config."""
     kind = checkpoint.speculators_type

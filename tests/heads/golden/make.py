@@ -31,6 +31,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 HERE = Path(__file__).parent
+OF_PLUGIN = HERE.parents[2] / "plugins" / "specchat-heads" / "tests" / "golden"  # Hydra and P-EAGLE
 LENGTH, WIDTH, VOCABULARY, DRAFTED = 6, 16, 40, 24
 LLAMA = {
     "hidden_size": WIDTH, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
@@ -695,7 +696,8 @@ class Given:
         tensors |= {"target.embedding": self.embedding, "target.output": self.output}
         metadata = {"oracle": oracle, "config": json.dumps(config), "file": file, "second_is_alone": str(alone)}
         content = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
-        save_file(content, HERE / f"{name}.safetensors", metadata=metadata)
+        folder = OF_PLUGIN if name.startswith(("hydra", "speculators-peagle")) else HERE
+        save_file(content, folder / f"{name}.safetensors", metadata=metadata)
         print(name, oracle, tuple(first.shape), tuple(second.shape))
 
 

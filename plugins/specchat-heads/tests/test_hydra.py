@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from specchat_heads.hydra_drafter import Hydra
 
 from specchat.drafters.candidate_tree import TOP_K
-from specchat.drafters.hydra import Hydra
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler

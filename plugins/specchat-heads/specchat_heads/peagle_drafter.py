@@ -19,8 +19,8 @@ from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
 
 if TYPE_CHECKING:
-    from specchat.drafters.heads.peagle_head import PEagleHead
     from specchat.drafters.registry import DraftingResources
+    from specchat_heads.peagle_head import PEagleHead
 
 
 class PEagleDrafter(PairDrafter["PEagleHead"]):

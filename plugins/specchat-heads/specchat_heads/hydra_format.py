@@ -16,12 +16,12 @@ from specchat.drafters.heads.head_checkpoint import (
     require_tensors,
     unsupported_layer_reason,
 )
-from specchat.drafters.heads.hydra_head import HydraHead
 from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, HeadDimensions, HeadSpec
 from specchat.engine.model import FINAL_NORM
 from specchat.errors import ModelError
 from specchat.forward.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
+from specchat_heads.hydra_head import HydraHead
 
 HYDRA = "hydra"
 BLOCK_PATTERN = re.compile(r"hydra_mlp\.(\d+)\.(\d+)\.(linear|res_connection)\.(weight|bias)$")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from specchat_heads.peagle_drafter import PEagleDrafter
 
-from specchat.drafters.peagle import PEagleDrafter
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.sampling import LogitRows, Sampler
 from tests.tiny import VOCABULARY, write

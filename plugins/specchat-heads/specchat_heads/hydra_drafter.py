@@ -20,8 +20,8 @@ from specchat.engine.model import Model
 from specchat.errors import CacheError
 
 if TYPE_CHECKING:
-    from specchat.drafters.heads.hydra_head import HydraHead
     from specchat.drafters.registry import DraftingResources
+    from specchat_heads.hydra_head import HydraHead
 
 
 class Hydra(CandidateTree):

@@ -1,0 +1,110 @@
+"""The networks compute what the publishers' code computes, and every misreading shows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from plugin_heads import NAMES, logits_of, published
+
+from specchat.drafters.heads import selftest
+from specchat.drafters.heads.selftest import self_test
+from specchat.engine.drafter import DraftContext
+from specchat.engine.sampling import Sampler
+from specchat.errors import ModelError
+from specchat.hub.config_architecture import architecture_from_config, head_architecture_from_config
+from tests.heads.published import inspected
+from tests.heads.test_networks import (
+    BLOCKS,
+    CLOSE,
+    FAR,
+    difference,
+    swapped,
+    with_block,
+    with_rope,
+    with_wiring,
+    without,
+    without_windows,
+)
+from tests.hub.test_memory_plan import SMALL, UNUSED
+from tests.tiny import target
+from tests.tiny_heads import drafter_of, tiny_head
+
+MISREADINGS = {
+    "the heads of Hydra are exchanged": ("hydra-ungrounded", swapped("heads.0.weight", "heads.1.weight")),
+    "the shortcut of Hydra is its block": ("hydra", swapped("shortcuts.1.weight", "blocks.1.0.weight")),
+    "the bias of Hydra's LM heads is missing": ("hydra", without("heads.0.bias", "heads.1.bias")),
+    "Hydra++'s second block is missing": ("hydra++", without(*BLOCKS)),
+    "the RoPE base of Hydra++ is another one": ("hydra++", with_rope(theta=2.0)),
+    "the residual of P-EAGLE is not normed": ("speculators-peagle", with_wiring(residual_is_normed=False)),
+    "the mask token is another": ("speculators-peagle", with_block(mask_token_id=5)),
+    "the windows of P-EAGLE are ignored": ("speculators-peagle-window", without_windows),
+}
+
+
+def largest_error(spec, golden) -> float:
+    """The largest difference of a logit, over both runs."""
+    first, second = logits_of(spec, golden)
+    expected = golden.given["second"]
+    rows = second[len(second) - len(expected) :]
+    return max(difference(first, golden.given["first"]), difference(rows, expected))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_those_of_the_publisher(name, tmp_path):
+    golden = published(name)
+
+    assert largest_error(inspected(golden, tmp_path), golden) < CLOSE, golden.oracle
+
+
+@pytest.mark.parametrize("misreading", MISREADINGS)
+def test_a_misreading_changes_the_logits(misreading, tmp_path):
+    name, misread = MISREADINGS[misreading]
+    golden = published(name)
+
+    assert largest_error(misread(inspected(golden, tmp_path)), golden) > FAR
+
+
+def test_every_golden_file_names_its_oracle():
+    assert {published(name).oracle.split()[0] for name in NAMES} == {"speculators", "zankner/Hydra"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_published_config_gives_the_parameters_of_its_file(name):
+    golden = published(name)
+    of_target = {key: value for key, value in SMALL.items() if name.startswith("hydra")}  # has the sizes of the head
+
+    architecture = head_architecture_from_config(golden.config | of_target)
+
+    assert architecture is not None
+    used = (each.numel() for key, each in golden.head.items() if key not in UNUSED and "inv_freq" not in key)
+    assert architecture.parameters == sum(used)
+
+
+def test_a_hydra_head_has_no_size_without_its_target():
+    with pytest.raises(ModelError, match="cannot compute its size from its config: 'hidden_size'"):
+        architecture_from_config(published("hydra").config)
+
+
+def test_a_head_whose_draft_is_one_pass_is_tested_at_every_depth():
+    model = target("dense-llama")
+
+    result = self_test(tiny_head("peagle", model), model)
+
+    assert len(result.greedy_by_depth) == 3
+    assert result.positions == 120
+
+
+def test_the_depths_of_p_eagle_are_those_of_its_draft():
+    model = target("dense-llama")
+    head = tiny_head("peagle", model)
+    model.set_hidden_state_layers(head.hidden_state_layers)
+    sample = selftest.sample_text(model, [7, 3])
+    drafter, tokens = drafter_of("peagle", model), sample.tokens
+    drafter.hidden_states.add(0, sample.hidden_states)
+    prefix = Sampler().make_seen_tokens(tokens, model.vocab_size, torch.device("cpu"))
+
+    predicted = [int(column[-1]) for column in head.predictions(sample)]
+
+    draft = drafter.propose(DraftContext(tokens, Sampler(), 3, prefix))
+    assert len(draft) > 1
+    assert draft.tokens[1:] == predicted[: len(draft) - 1]
