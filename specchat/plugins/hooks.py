@@ -32,7 +32,7 @@ def register_drafters() -> Sequence[Extension]:  # type: ignore[empty-body]
 
 @hookspec
 def register_heads() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """Kinds of trained heads. The name is the kind: of `DraftingResources.heads`, where a drafter finds the loaded head.
+    """Kinds of trained heads. The name is the kind, under which `DraftingResources.heads` has the loaded head.
 
     The object is `(specchat.drafters.heads.head_checkpoint.HeadCheckpoint) -> specchat.drafters.heads.spec.HeadSpec |
     None`: None for a checkpoint of another kind. It is asked before the built-in formats, which are less specific. The
