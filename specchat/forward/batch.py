@@ -86,7 +86,6 @@ class ForwardBatch:
     write_kv: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]  # layer, new keys, values -> all visible ones
     kv_location: Callable[[int], KVLocation] | None = None  # of a layer, for kernels that write rows by address
     cache_rows: CacheRows | None = None  # for kernels of a GPU; None where no mask of bits can say what a row sees
-    is_batch_invariant: bool = False  # each row must be bit-identical in every batch: draft trees are verified
     recurrent: RecurrentPass | None = None  # for recurrent layers
     read_kv: Callable[[int], tuple[Tensor, Tensor]] | None = None  # layer -> visible keys and values, for later layers
     kv_slot: Slot | None = None  # what `kv_location` says of each layer lies in it

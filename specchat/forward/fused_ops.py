@@ -1,8 +1,9 @@
 """The operations between the matmuls of a Llama layer: RMS norm, SwiGLU, GeGLU, RoPE and attention.
 
-`TorchOps` uses torch, on any device. `NativeOps` uses the kernels of `native_*.cpp` for the few rows of a decoding
-pass on a CPU, and torch for everything else. `TritonOps` (`triton_ops.py`) has the kernels for CUDA. The results differ
-by rounding in the last place. Knows tensors and rows of a KV cache; knows no weight by name.
+`TorchOps` uses torch, on any device. `NativeOps` uses the kernels of `native_*.cpp` on a CPU, for any number of rows: a
+prompt may be read in any pieces, and its rows must have the bits of decoding. `TritonOps` (`triton_ops.py`) has the
+kernels for CUDA. The results differ by rounding in the last place. Knows tensors and rows of a KV cache; knows no
+weight by name.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.devices import kind_of
-from specchat.engine.cache import KVCache, KVLayout, KVLocation, Slot, visible_rows
+from specchat.engine.cache import KVCache, KVLayout, KVLocation, Slot
 from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows
-from specchat.forward.attention import AttentionMask, Scores, apply_rope, attention, sdpa
+from specchat.forward.attention import AttentionMask, Scores, apply_rope, attention
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
 from specchat.forward.linear import TOLERANCE, sample_tensor
 from specchat.forward.native_ops import (
@@ -37,9 +38,6 @@ from specchat.forward.native_ops import (
 )
 from specchat.forward.scaling import Scaling, SwiGluClamp
 
-NATIVE_MAX_ROWS_SINGLE_THREAD = 512  # above, torch is faster; with more threads, from fewer rows on
-NATIVE_MIN_ROWS = 128  # a draft tree always uses the kernels: its rows must be those of plain decoding
-NATIVE_MAX_SCORES = 2**17  # of all heads; above, torch computes the attention of a prefill
 NATIVE_MAX_HEAD_SIZE = 512  # MAX_HEAD_SIZE of the kernels
 INT8_TOLERANCE = 0.02  # two steps of a KV cache in 8 bits
 CPU = torch.device("cpu")
@@ -172,7 +170,7 @@ class _AttentionKernels:
 
 
 class NativeOps(TorchOps):
-    """Implemented with compiled kernels for few rows, with torch for many. All tensors must have one dtype."""
+    """Implemented with compiled kernels where the rows of the KV cache have an address. All tensors have one dtype."""
 
     is_batch_invariant = True
 
@@ -192,8 +190,6 @@ class NativeOps(TorchOps):
         self._lanes, self.norm_offset, self.dtype = native.lanes, float(dimensions.scaling.norms_add_one), dtype
 
     def rms_norm(self, rows: Tensor, weight: Tensor) -> Tensor:
-        if len(rows) > max_native_rows():
-            return super().rms_norm(rows, weight)
         rows, size = rows.contiguous(), rows.shape[-1]
         check_border("rms_norm", rows, (weight, (size,)))
         out = torch.empty_like(rows)
@@ -204,8 +200,6 @@ class NativeOps(TorchOps):
         return out
 
     def add_rms_norm(self, rows: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        if len(rows) > max_native_rows():
-            return super().add_rms_norm(rows, residual, weight)
         rows, residual = rows.contiguous(), residual.contiguous()
         check_border("add_rms_norm", rows, (weight, rows.shape[1:]), (residual, rows.shape))
         total, out = torch.empty_like(rows), torch.empty_like(rows)
@@ -216,23 +210,15 @@ class NativeOps(TorchOps):
         return total, out
 
     def silu_and_mul(self, gate_up: Tensor) -> Tensor:
-        if len(gate_up) > max_native_rows():
-            return super().silu_and_mul(gate_up)
         return _activate_and_mul(self._silu_and_mul, gate_up)
 
     def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
-        if len(gate_up) > max_native_rows():
-            return super().gelu_and_mul(gate_up)
         return _activate_and_mul(self._gelu_and_mul, gate_up)
 
     def clamped_swiglu(self, gate_up: Tensor, clamp: SwiGluClamp) -> Tensor:
-        if len(gate_up) > max_native_rows():
-            return super().clamped_swiglu(gate_up, clamp)
         return _activate_and_mul(self._clamped_swiglu, gate_up, clamp.alpha, clamp.limit)
 
     def sigmoid_gate(self, rows: Tensor, gates: Tensor) -> Tensor:
-        if len(rows) > max_native_rows():
-            return super().sigmoid_gate(rows, gates)
         rows, gates = rows.contiguous(), gates.contiguous()
         check_border("sigmoid_gate", rows, (gates, rows.shape))
         out = torch.empty_like(rows)
@@ -240,8 +226,6 @@ class NativeOps(TorchOps):
         return out
 
     def soft_cap(self, rows: Tensor, cap: float) -> Tensor:
-        if len(rows) > max_native_rows():
-            return super().soft_cap(rows, cap)
         rows = rows.contiguous()
         out = torch.empty_like(rows)
         self._soft_cap(rows.data_ptr(), out.data_ptr(), *rows.shape, cap)
@@ -250,7 +234,7 @@ class NativeOps(TorchOps):
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
         states, sizes, mask = inputs.qkv.contiguous(), self.dimensions, batch.masks[window]
         count = len(states)
-        if count > max_native_rows() or batch.kv_location is None:
+        if batch.kv_location is None:
             return super().attention(inputs, batch, layer, window)
         location = batch.kv_location(layer)
         self._check_attention(inputs, states, mask, location)
@@ -267,28 +251,14 @@ class NativeOps(TorchOps):
             self.norm_offset,
         )  # fmt: skip
         scores = sizes.scores
-        if not self.has_attention_kernel(count, kv_length, batch):
-            rows = queries.view(1, sizes.kv_heads, -1, sizes.head_size)
-            additive = mask.additive if mask is not None else None
-            keys, values = (visible_rows(each, kv_length, skipped) for each in (keys, values))
-            if keys.dtype == torch.int8:
-                keys, values = (dequantize_rows(each, queries.dtype) for each in (keys, values))
-            result = sdpa(rows, keys, values, additive, scores, inputs.sinks)
-            return result.view(sizes.heads, count, sizes.head_size).transpose(0, 1).reshape(count, -1)
         out = states.new_empty(count, sizes.heads * sizes.head_size)
-        row_length = -(-kv_length // self._lanes) * self._lanes
-        scratch = torch.empty(sizes.heads * count * (row_length + sizes.head_size))
         kernels.attention(
             queries.data_ptr(), keys.data_ptr(), values.data_ptr(), data_pointer(mask.allowed if mask else None),
             out.data_ptr(), count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, kv_length,
-            skipped.start, len(skipped), scratch.data_ptr(), torch.get_num_threads(), scores.scale, scores.cap or 0.0,
+            skipped.start, len(skipped), torch.get_num_threads(), scores.scale, scores.cap or 0.0,
             data_pointer(inputs.sinks),
         )  # fmt: skip
         return out
-
-    def has_attention_kernel(self, count: int, kv_length: int, batch: ForwardBatch) -> bool:
-        """Whether a kernel, and not torch, computes the attention of so many rows."""
-        return batch.is_batch_invariant or self.dimensions.heads * count * kv_length <= NATIVE_MAX_SCORES
 
     def check_cache(self, keys: Tensor, values: Tensor) -> None:
         """NativeBorderError where these are not the rows of a layer as kernels read them."""
@@ -349,11 +319,6 @@ def _activate_and_mul(kernel: Kernel, gate_up: Tensor, *settings: float) -> Tens
     out = gate_up.new_empty(count, inner)
     kernel(gate_up.data_ptr(), out.data_ptr(), count, inner, *settings)
     return out
-
-
-def max_native_rows() -> int:
-    """The number of rows up to which one thread is faster than starting all of them and sharing the rows out."""
-    return max(NATIVE_MAX_ROWS_SINGLE_THREAD // torch.get_num_threads(), NATIVE_MIN_ROWS)
 
 
 def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:

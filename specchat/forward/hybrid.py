@@ -107,7 +107,7 @@ class HybridModel(LlamaModel):
             self._add_checkpoint(text, 1 if is_due else MIN_TURN_TOKENS)
         next_states = None if is_tree else self._spare
         recurrent = RecurrentPass.over(nodes.parents, text.states, next_states, self._kernel)
-        output = self._run(nodes, cache, depth, is_tree=is_tree, recurrent=recurrent)
+        output = self._run(nodes, cache, depth, recurrent=recurrent)
         if next_states is not None:
             text.states, self._spare = next_states, text.states
             text.length += len(nodes.depths)

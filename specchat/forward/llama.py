@@ -211,7 +211,7 @@ class LlamaModel:
     @torch.inference_mode()
     def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
         depth = ForwardDepth(len(self.weights.layers))
-        states = self._run(chain_nodes(tokens), cache, depth, skipped, is_tree=False)
+        states = self._run(chain_nodes(tokens), cache, depth, skipped)
         return self._scaled_logits(states.final[-1:])
 
     @torch.inference_mode()
@@ -269,7 +269,8 @@ class LlamaModel:
         return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
 
     def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
-        return self._run(nodes, cache, depth, is_tree=is_tree)
+        """A row is computed alike in a tree and in a prompt; only what recurrent layers keep of it differs."""
+        return self._run(nodes, cache, depth)
 
     def _run(
         self,
@@ -277,12 +278,10 @@ class LlamaModel:
         cache: KVCache,
         depth: ForwardDepth,
         skipped: range = NO_ROWS,
-        *,
-        is_tree: bool,
         recurrent: RecurrentPass | None = None,
     ) -> HiddenStates:
         batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache, skipped), cache)
-        batch = replace(batch, is_batch_invariant=is_tree, recurrent=recurrent)
+        batch = replace(batch, recurrent=recurrent)
         return self._stack.forward(self._embed_nodes(nodes.tokens), batch, depth)
 
     @torch.inference_mode()

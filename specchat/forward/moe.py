@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specchat.forward.decoder_layer import SwiGluMlp
 from specchat.forward.expert_linear import ExpertLinear, RowsByExpert
-from specchat.forward.fused_ops import NATIVE_MIN_ROWS, TorchOps
+from specchat.forward.fused_ops import TorchOps
 from specchat.forward.linear import Linear
 from specchat.forward.scaling import SwiGluClamp
 
@@ -88,17 +88,13 @@ class MixtureOfExperts:
         selection = self.router(rows)
         by_expert = RowsByExpert.sort(selection.experts)
         gate_up = self.gate_up_proj(by_expert.gather(rows), by_expert)
-        # a tree of few nodes has many choices, and with too many rows at once torch would compute them
-        inner = torch.cat([self._activate(part, ops) for part in gate_up.split(NATIVE_MIN_ROWS)])
+        inner = ops.silu_and_mul(gate_up) if self.clamp is None else ops.clamped_swiglu(gate_up, self.clamp)
         parts = by_expert.scatter(self.down_proj(inner, by_expert)).float() * selection.weights[:, :, None]
         output = parts[:, 0]  # in the order of its choices: a sum over a dimension may depend on the rows
         for choice in range(1, by_expert.choices):
             output = output + parts[:, choice]
         output = output.to(rows.dtype)
         return output if self.shared is None else output + self.shared(rows, ops)
-
-    def _activate(self, gate_up: Tensor, ops: TorchOps) -> Tensor:
-        return ops.silu_and_mul(gate_up) if self.clamp is None else ops.clamped_swiglu(gate_up, self.clamp)
 
 
 def select_experts(scores: Tensor, routing: Routing, correction: Tensor | None) -> ExpertSelection:

@@ -1,4 +1,4 @@
-// Softmax attention of a few rows over a KV cache: RoPE and the writing of keys and values, scores, softmax, values.
+// Softmax attention over a KV cache: RoPE and the writing of keys and values, scores, softmax, values.
 //
 // The result of a row has the same bits whatever other rows are in the pass, whether the row is in a chain or in a tree,
 // and for every number of threads: its sums go over the keys that it sees in the order of their positions, and a key
@@ -15,6 +15,7 @@ constexpr int MAX_HEAD_SIZE = 512;
 constexpr int64_t MIN_PARALLEL_PRODUCTS = 1 << 15;  // with fewer, waking a thread takes longer than the work
 constexpr int64_t KEY_BLOCKS = 8;                   // blocks of LANES keys that are transposed at once
 constexpr int64_t PREFETCH_ROWS = 32;               // of keys or values
+constexpr int64_t MIN_BLOCK_ROWS = 8, MAX_BLOCK_ROWS = 64;  // whose scores are in memory together in a long pass
 
 // The numbers between two rows of a head in the cache.
 template <class Stored>
@@ -248,8 +249,9 @@ void compute_scores(const T* queries, const Stored* keys, float* scores, int64_t
 }
 
 // Softmax over the keys that a row sees, in place; the others get 0. Lanes are summed by position, so that a path
-// through a tree sums the lanes of a chain. Loops run over whole vectors: `row_length` is a multiple of LANES. A sink
-// is a score that takes its share of the softmax and has no value; -INFINITY is none.
+// through a tree sums the lanes of a chain, and added up from the row's own position on: where a sliding window hides
+// the first new keys, those after them are counted from the committed ones. Loops run over whole vectors: `row_length`
+// is a multiple of LANES. A sink is a score that takes its share of the softmax and has no value; -INFINITY is none.
 void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t kv_length, int64_t row_length,
              float scale, float cap, float sink) {
     float largest = -INFINITY, total = 0;
@@ -273,7 +275,9 @@ void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t k
     for (; position < committed; position++) lanes[position % LANES] += scores[position];
     for (int64_t column = committed; column < kv_length; column++)
         if (!allowed || allowed[column]) lanes[position++ % LANES] += scores[column];
-    for (int lane = 0; lane < LANES; lane++) total += lanes[lane];
+    if (position == committed)  // padded passes: the row itself is not among the last
+        while (position > 0 && allowed && !allowed[position - 1]) position--;
+    for (int lane = 0; lane < LANES; lane++) total += lanes[(position + lane) % LANES];
     if (sink > -INFINITY) total += exponential(sink - largest * scale);
     const float inverse = 1.0f / total;
 #pragma omp simd
@@ -285,7 +289,7 @@ template <int ROWS, int VECTORS, class Stored>
 void sum_values(const float* weights, int64_t row_length, const Stored* values, int64_t kv_length, SkippedRows skipped,
                 int size, int first, float* sums) {
     Floats totals[ROWS][VECTORS] = {};
-    const int tail = size - first < LANES ? size - first : LANES;
+    const int tail = VECTORS > 1 || size - first > LANES ? LANES : size - first;  // more than one vector are whole ones
     for (int64_t key = 0; key < kv_length; key++) {
         Floats numbers[VECTORS];
         if (key == skipped.first) values += skipped.count * row_stride<Stored>(size);
@@ -300,8 +304,10 @@ void sum_values(const float* weights, int64_t row_length, const Stored* values, 
         }
     }
     for (int row = 0; row < ROWS; row++)
-        for (int i = 0; i < VECTORS; i++)
-            std::memcpy(sums + row * size + first + i * LANES, &totals[row][i], 4 * tail);
+        for (int i = 0; i < VECTORS; i++) {
+            const Floats total = totals[row][i];  // a copy: of numbers with an address, compilers store each sum
+            std::memcpy(sums + row * size + first + i * LANES, &total, 4 * tail);
+        }
 }
 
 // Values of all rows, for one slice of two vectors (or less, at the end of a head).
@@ -320,53 +326,122 @@ void sum_slice(const float* weights, int64_t rows, int64_t row_length, const Sto
                     sum_values<ROWS, 1>(from, row_length, values, kv_length, skipped, size, part, sums + row * size);
         }
     };
+    if (LANES == 16) group(std::integral_constant<int, 8>());
     group(std::integral_constant<int, 4>());
     group(std::integral_constant<int, 3>());
     group(std::integral_constant<int, 2>());
     group(std::integral_constant<int, 1>());
 }
 
+// What attention reads and writes. Query heads that share a key head are rows of it, one head after the other.
+template <class T, class Stored>
+struct AttentionPass {
+    const T* queries;
+    const Stored *keys, *values;
+    const uint8_t* allowed;
+    T* out;
+    int64_t count;
+    int heads, kv_heads, size;
+    int64_t stride, kv_length;
+    SkippedRows skipped;
+    float scale, cap;
+    const T* sinks;
+
+    int64_t rows() const { return heads / kv_heads * count; }  // of a key head
+    int64_t key_blocks() const { return (kv_length + LANES - 1) / LANES; }
+    int64_t row_length() const { return (key_blocks() | 1) * LANES; }  // an odd number: rows fall into different sets of a cache
+    int64_t slices() const { return (size + 2 * LANES - 1) / (2 * LANES); }
+
+    // The steps for `number` rows of all key heads, from `row` of the first on: their scores for some blocks of keys,
+    // the softmax, a slice of the sums over values, and what is stored.
+    void score(int64_t row, int64_t number, int64_t first, int64_t last, float* scores) const {
+        compute_scores(queries + row * size, keys + row / rows() * stride, scores, number, size, kv_length, skipped,
+                       row_length(), first, last);
+    }
+
+    void normalize(int64_t row, int64_t number, float* scores) const {
+        for (int64_t i = row; i < row + number; i++, scores += row_length())
+            softmax(scores, allowed ? allowed + i % count * kv_length : nullptr, kv_length - count, kv_length,
+                    row_length(), scale, cap, sinks ? to_float(sinks[i / count]) : -INFINITY);
+    }
+
+    void sum(int64_t row, int64_t number, int64_t slice, const float* weights, float* sums) const {
+        sum_slice(weights, number, row_length(), values + row / rows() * stride, kv_length, skipped, size,
+                  int(slice) * 2 * LANES, sums);
+    }
+
+    void store(int64_t row, int64_t number, const float* sums) const {
+        for (int64_t i = row; i < row + number; i++, sums += size)
+            for (int j = 0; j < size; j++) out[(i % count * heads + i / count) * size + j] = from_float<T>(sums[j]);
+    }
+
+    // Threads share the keys, then the rows, then the numbers of a head: few rows leave nothing else to share.
+    void run_together(int64_t threads) const {
+        thread_local std::vector<float> buffer;
+        const int64_t of_head = rows(), all = kv_heads * of_head;
+        float *scores = sized(buffer, all * (row_length() + size)), *sums = scores + all * row_length();
+        const int64_t workers = all * kv_length * size < MIN_PARALLEL_PRODUCTS ? 1 : threads;
+        share_tasks(workers, kv_heads * key_blocks(), key_blocks(), [&](int64_t head, int64_t first, int64_t last) {
+            score(head * of_head, of_head, first, last, scores + head * of_head * row_length());
+        });
+        share_tasks(workers, all, all, [&](int64_t, int64_t first, int64_t last) {
+            normalize(first, last - first, scores + first * row_length());
+        });
+        share_tasks(workers, kv_heads * slices(), slices(), [&](int64_t head, int64_t first, int64_t last) {
+            for (int64_t slice = first; slice < last; slice++)
+                sum(head * of_head, of_head, slice, scores + head * of_head * row_length(), sums + head * of_head * size);
+        });
+        store(0, all, sums);
+    }
+
+    // Threads share blocks of rows, whose scores stay in the cache of a core.
+    void run_in_blocks(int64_t block_rows, int64_t threads) const {
+        const int64_t of_head = rows(), blocks = (of_head + block_rows - 1) / block_rows;
+        share_tasks(threads, kv_heads * blocks, blocks, [&](int64_t head, int64_t first, int64_t last) {
+            thread_local std::vector<float> buffer;
+            float *scores = sized(buffer, block_rows * (row_length() + size)), *sums = scores + block_rows * row_length();
+            for (int64_t block = first; block < last; block++) {
+                const int64_t start = block * block_rows, row = head * of_head + start;
+                const int64_t number = of_head - start < block_rows ? of_head - start : block_rows;
+                score(row, number, 0, key_blocks(), scores);
+                normalize(row, number, scores);
+                for (int64_t slice = 0; slice < slices(); slice++) sum(row, number, slice, scores, sums);
+                store(row, number, sums);
+            }
+        });
+    }
+
+    // Calls work(group, first, last) for ranges of the tasks of each group, in each thread for consecutive ones.
+    template <class Work>
+    static void share_tasks(int64_t threads, int64_t tasks, int64_t group_tasks, const Work& work) {
+        in_parallel(threads, [&](int64_t part, int64_t parts) {
+            const int64_t end = tasks * (part + 1) / parts;
+            for (int64_t task = tasks * part / parts; task < end;) {
+                const int64_t first = task % group_tasks;
+                const int64_t last = end - task < group_tasks - first ? first + end - task : group_tasks;
+                work(task / group_tasks, first, last);
+                task += last - first;
+            }
+        });
+    }
+};
+
 // queries [heads, count, size]; keys, values [kv_heads, .., size], their first `kv_length` rows without those skipped, of
 // which the last `count` are those of the pass; `allowed` [count, kv_length] says which a row sees, and null is all -> out
-// [count, heads, size]. `scratch` holds heads * count * (kv_length rounded up to whole vectors + size) floats. Scores are
-// products times `scale`; with a `cap` above 0 they become cap * tanh(score / cap). `sinks` [heads] may be null.
+// [count, heads, size]. Scores are products times `scale`; with a `cap` above 0 they become cap * tanh(score / cap).
+// `sinks` [heads] may be null.
 template <class T, class Stored>
 void attention(const T* queries, const Stored* keys, const Stored* values, const uint8_t* allowed, T* out, int64_t count,
                int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, int64_t first_skipped,
-               int64_t skipped_count, float* scratch, int64_t threads, float scale, float cap, const T* sinks) {
-    const SkippedRows skipped{first_skipped, skipped_count};
-    const int64_t blocks = (kv_length + LANES - 1) / LANES, row_length = blocks * LANES;
-    const int64_t rows = heads / kv_heads * count;  // query heads that share a key head are rows of it
-    float *scores = scratch, *sums = scratch + heads * count * row_length;
-    const int64_t products = heads * count * kv_length * size;
-    const int64_t workers = products < MIN_PARALLEL_PRODUCTS ? 1 : threads;
-    in_parallel(workers, [&](int64_t part, int64_t parts) {
-        const int64_t all = kv_heads * blocks, end = all * (part + 1) / parts;
-        for (int64_t task = all * part / parts; task < end;) {
-            const int64_t head = task / blocks, first = task % blocks;
-            const int64_t last = end - task < blocks - first ? first + end - task : blocks;
-            compute_scores(queries + head * rows * size, keys + head * stride, scores + head * rows * row_length, rows,
-                           size, kv_length, skipped, row_length, first, last);
-            task += last - first;
-        }
-    });
-    in_parallel(workers, [&](int64_t part, int64_t parts) {
-        for (int64_t row = heads * count * part / parts; row < heads * count * (part + 1) / parts; row++)
-            softmax(scores + row * row_length, allowed ? allowed + row % count * kv_length : nullptr, kv_length - count,
-                    kv_length, row_length, scale, cap, sinks ? to_float(sinks[row / count]) : -INFINITY);
-    });
-    const int64_t slices = (size + 2 * LANES - 1) / (2 * LANES);
-    in_parallel(workers, [&](int64_t part, int64_t parts) {
-        for (int64_t task = kv_heads * slices * part / parts; task < kv_heads * slices * (part + 1) / parts; task++) {
-            const int64_t head = task / slices;
-            sum_slice(scores + head * rows * row_length, rows, row_length, values + head * stride, kv_length, skipped,
-                      size, int(task % slices) * 2 * LANES, sums + head * rows * size);
-        }
-    });
-    for (int64_t head = 0; head < heads; head++)
-        for (int64_t row = 0; row < count; row++)
-            for (int i = 0; i < size; i++)
-                out[(row * heads + head) * size + i] = from_float<T>(sums[(head * count + row) * size + i]);
+               int64_t skipped_count, int64_t threads, float scale, float cap, const T* sinks) {
+    const AttentionPass<T, Stored> pass{queries, keys,   values,    allowed, out, count, heads, kv_heads, size,
+                                        stride,  kv_length, {first_skipped, skipped_count}, scale, cap, sinks};
+    const int64_t shared = kv_heads * pass.rows() / (2 * threads);
+    const int64_t block_rows = shared < MIN_BLOCK_ROWS ? MIN_BLOCK_ROWS : shared < MAX_BLOCK_ROWS ? shared : MAX_BLOCK_ROWS;
+    if (pass.rows() <= block_rows)
+        pass.run_together(threads);
+    else
+        pass.run_in_blocks(block_rows, threads);
 }
 
 }  // namespace

@@ -2,7 +2,16 @@
 
 #pragma once
 
+#include <vector>
+
 #include "native_lanes.h"
+
+// The memory of a buffer, which only grows.
+template <class N>
+N* sized(std::vector<N>& buffer, int64_t size) {
+    if (int64_t(buffer.size()) < size) buffer.resize(size_t(size));
+    return buffer.data();
+}
 
 // Outputs of a linear layer whose weights have one format (packed_linear.py), with an offset of the codes.
 struct PackedPart {
@@ -43,8 +52,8 @@ using QkNormRope = void(const T* states, const T* q_norm, const T* k_norm, const
 template <class T, class Stored = T>
 using Attention = void(const T* queries, const Stored* keys, const Stored* values, const uint8_t* allowed, T* out,
                        int64_t count, int heads, int kv_heads, int size, int64_t stride, int64_t kv_length,
-                       int64_t first_skipped, int64_t skipped_count, float* scratch, int64_t threads, float scale,
-                       float cap, const T* sinks);
+                       int64_t first_skipped, int64_t skipped_count, int64_t threads, float scale, float cap,
+                       const T* sinks);
 
 template <class T>
 using RankRows = void(const T* logits, const Rules* rules, const uint32_t* keys, const int64_t* tokens,

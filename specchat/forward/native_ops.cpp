@@ -1,8 +1,8 @@
-// The operations between two matmuls of a layer, for the few rows of a decoding pass: RMS norm, SwiGLU, GeGLU, soft caps.
+// The operations between two matmuls of a layer: RMS norm, SwiGLU, GeGLU, soft caps.
 //
 // Each function is one loop over rows that computes in float32 and rounds once, when it stores. A row has the same bits
-// for every number of rows. One thread computes everything: the work takes microseconds, waking more threads takes
-// longer. The functions know addresses and counts; the caller has checked them. native_ops.py compiles this file.
+// for every number of rows. One thread computes everything: for the few rows of a decoding pass the work takes
+// microseconds, waking more threads takes longer. The functions know addresses and counts; the caller has checked them. native_ops.py compiles this file.
 
 #include "native_kernels.h"
 

@@ -11,7 +11,6 @@ namespace {
 template <class T>
 struct Workspace {
     std::vector<T> hidden, normed, padded, qkv, queries, attended, output, gate_up, activated;
-    std::vector<float> scratch;
 };
 
 template <class T>
@@ -115,10 +114,8 @@ class StackPass {
                      static_cast<const T*>(pass.sin[layer.kind]), space.queries.data(), keys + new_rows,
                      values + new_rows, pass.count, heads, layer.writes_kv ? kv_heads : 0, size, int(pass.rotary[layer.kind]),
                      stride, float(kind.epsilon), float(kind.norm_offset));
-        const int64_t row_length = (pass.kv_length + LANES - 1) / LANES * LANES;
-        float* scratch = sized(space.scratch, kind.heads * pass.count * (row_length + size));
         attention(space.queries.data(), keys, values, pass.masks[layer.window], space.attended.data(), pass.count,
-                  heads, kv_heads, size, stride, pass.kv_length, pass.first_skipped, pass.skipped_count, scratch,
+                  heads, kv_heads, size, stride, pass.kv_length, pass.first_skipped, pass.skipped_count,
                   pass.threads, float(kind.scale), float(kind.cap), static_cast<const T*>(layer.sinks));
     }
 

@@ -72,12 +72,6 @@ struct Kernels {
 #undef PICK
 };
 
-template <class N>
-N* sized(std::vector<N>& buffer, int64_t size) {
-    if (int64_t(buffer.size()) < size) buffer.resize(size_t(size));
-    return buffer.data();
-}
-
 // rows [count, inputs] times a layer -> buffer [count, outputs]
 template <class T>
 T* multiply(const LinearLayer& linear, const T* rows, int64_t count, int64_t threads, std::vector<T>& padded,

@@ -2,7 +2,7 @@
 
 `native_stack.cpp` calls the kernels in the order of `decoder_layer.py`, so it computes the same bits. In a small
 network the calls from Python take nearly as long as the kernels. Layers with other parts (experts, recurrences, gates,
-linear layers of torch) and passes over many rows are left to `DecoderStack`. Knows tensors; knows no file.
+linear layers of torch) are left to `DecoderStack`. Knows tensors; knows no file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from specchat.forward.decoder_layer import (
     RopeAngles,
     SwiGluMlp,
 )
-from specchat.forward.fused_ops import NativeOps, TorchOps, max_native_rows
+from specchat.forward.fused_ops import NativeOps, TorchOps
 from specchat.forward.linear import Linear, NativeLinear
 from specchat.forward.native_ops import Kernel, NativeBorderError, check_border, data_pointer, native_kernels
 from specchat.forward.packed_linear import PackedLinear
@@ -127,13 +127,6 @@ class NativeProgram:
         """Of the `Stack` for kernels."""
         return ctypes.addressof(self._stack)
 
-    def can_compute(self, rows: Tensor, batch: ForwardBatch) -> bool:
-        """Whether all operations of this pass are native kernels: torch has those over many rows and scores."""
-        if batch.kv_slot is None or batch.kv_location is None or len(rows) > max_native_rows():
-            return False
-        kv_length = batch.kv_location(0).kv_length
-        return all(each.has_attention_kernel(len(rows), kv_length, batch) for each in self._kinds)
-
     def run(
         self,
         rows: Tensor,
@@ -142,8 +135,8 @@ class NativeProgram:
         angles: Sequence[RopeAngles],
         attention_input: Tensor | None,
     ) -> HiddenStates:
-        """What `DecoderStack.forward` computes, after `can_compute`."""
-        assert batch.kv_slot is not None and batch.kv_location is not None, "`can_compute` would have said no"
+        """What `DecoderStack.forward` computes over rows of a slot."""
+        assert batch.kv_slot is not None and batch.kv_location is not None, "a pass over keys without an address"
         addresses, location = self.cache_addresses(batch.kv_slot), batch.kv_location(0)
         masks = [batch.masks[window] for window in self._windows]
         rows = rows.contiguous()
@@ -233,7 +226,7 @@ class NativeProgram:
 
 @dataclass(frozen=True)
 class NativeStack(DecoderStack):
-    """A stack whose passes over few rows are one call."""
+    """A stack whose passes over the rows of a slot are one call."""
 
     program: NativeProgram = field(kw_only=True)
 
@@ -241,7 +234,7 @@ class NativeStack(DecoderStack):
     def forward(
         self, hidden_states: Tensor, batch: ForwardBatch, depth: ForwardDepth, attention_input: Tensor | None = None
     ) -> HiddenStates:
-        if not self.program.can_compute(hidden_states, batch):
+        if batch.kv_slot is None or batch.kv_location is None:
             return super().forward(hidden_states, batch, depth, attention_input)
         angles = [kind.rope(batch.positions) for kind in self.attention_kinds]
         return self.program.run(hidden_states, batch, depth, angles, attention_input)

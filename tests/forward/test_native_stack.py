@@ -11,6 +11,7 @@ from specchat.drafters.eagle import native_tree
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import BatchLimits, ForwardDepth
+from specchat.forward.decoder_layer import DecoderStack
 from specchat.forward.llama import LlamaModel
 from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
 from specchat.forward.native_stack import STRUCTURES, NativeProgram, NativeStack
@@ -51,7 +52,7 @@ def results(model: LlamaModel) -> list[torch.Tensor]:
 
 def operations_one_by_one(monkeypatch: pytest.MonkeyPatch, model: LlamaModel) -> list[torch.Tensor]:
     with monkeypatch.context() as patch:
-        patch.setattr(NativeProgram, "can_compute", lambda *_arguments: False)
+        patch.setattr(NativeStack, "forward", DecoderStack.forward)
         return results(model)
 
 
@@ -113,7 +114,7 @@ def test_a_growing_cache_is_read_where_it_lies_now(monkeypatch):
         return output
 
     ours = logits()
-    monkeypatch.setattr(NativeProgram, "can_compute", lambda *_arguments: False)
+    monkeypatch.setattr(NativeStack, "forward", DecoderStack.forward)
 
     assert torch.equal(ours, logits())
 
@@ -133,7 +134,7 @@ def test_the_layers_of_a_head_are_one_call(monkeypatch, kind):
             return head.forward(fused, embedded, limits.batch_for_nodes(nodes, cache), cache).logits
 
     ours, calls = output(), len(counts)
-    monkeypatch.setattr(NativeProgram, "can_compute", lambda *_arguments: False)
+    monkeypatch.setattr(NativeStack, "forward", DecoderStack.forward)
 
     assert calls == 1
     assert torch.equal(ours, output())
