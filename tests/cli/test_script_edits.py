@@ -7,7 +7,6 @@ import os
 
 import pytest
 
-from specchat.cli.options import PROFILE_OPTIONS
 from specchat.cli.script import InputLoop, JsonLinesWriter, _edit_runner
 from specchat.edit.undo_store import user_undo_store
 from specchat.host.client import Conversation, SessionRequest
@@ -15,7 +14,6 @@ from tests.cli.test_script import lines_of
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 
-PROFILE = {"profile": "chat", "exact": None} | {option.parameter_name: None for option in PROFILE_OPTIONS}
 EDIT = "/edit a.txt replace total amount"
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -110,9 +108,9 @@ class Program:
             self._to_script.close()
 
     def run(self):
-        writer = JsonLinesWriter(edit_runner=_edit_runner("ask", PROFILE))
-        writer.write = self.write
         with self._from, Conversation(SessionRequest()) as conversation:
+            writer = JsonLinesWriter(edit_runner=_edit_runner("ask", conversation))
+            writer.write = self.write
             InputLoop(conversation, writer).run(self._from)
         return self.lines
 

@@ -10,10 +10,10 @@ from specchat.chat.events import Finished, Routed
 from specchat.chat.request import Request
 from specchat.cli.options import ProfileLayers
 from specchat.errors import ProfileError
-from specchat.host.wiring import default_components
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile, load_profile
 from specchat.profile.profile_files import read_profile_chain, read_settings_file
+from specchat.profile.settings import Settings, read_settings
 from tests.tiny import speaking
 
 ROUTES = """extends = "chat"
@@ -62,19 +62,19 @@ def test_a_route_with_a_drafter_that_can_run_is_accepted(engine, profile_with, v
     assert routed.variant == next(name for name in json.loads(variants) if name != "medusa")
 
 
-def test_a_stored_conversation_keeps_the_place_of_its_routes(engine, profile_with):
-    callbacks = default_components().session_callbacks
-    stored = callbacks.profile_to_json(profile_with('["medusa"]'))
+def test_a_stored_conversation_keeps_the_place_of_its_routes(engine, profile_with, tmp_path):
+    profile_with('["medusa"]')
+    stored = json.loads(json.dumps(read_settings(str(tmp_path / "mine.toml")).to_json()))
 
     with pytest.raises(ProfileError, match=r"mine\.toml:6: the route"):
-        engine.create_session(profile=callbacks.profile_from_json(stored, {}))
+        engine.create_session(profile=Settings.from_json(stored).profile)
 
 
 def test_a_route_of_a_project_file_keeps_its_place_on_the_way_to_the_engine(engine, tmp_path):
     path = tmp_path / ".specchat.toml"
     path.write_text('[[routes]]\nkind = "chat"\nvariants = ["medusa"]\n')
     source = read_settings_file(path, path.read_bytes()).source("project file")
-    layers = ProfileLayers(read_profile_chain("chat"), (source,))
+    layers = ProfileLayers("chat", read_profile_chain("chat"), (source,))
 
     with pytest.raises(ProfileError, match=r"specchat\.toml:3: the route for chat names medusa"):
-        engine.create_session(profile=load_profile("chat", layers.overrides()))
+        engine.create_session(profile=Settings.from_json(layers.settings().to_json()).profile)

@@ -66,7 +66,7 @@ def test_the_command_line_names_the_servers_of_its_process_and_starts_none(own_f
 
     assert ("git", "web") == front_end_servers().names
     assert 2 == front_end_servers().overview().count(": not started")
-    assert {} == requests[0].overrides
+    assert {} == requests[0].settings.options
 
 
 def test_specchat_mcp_lists_the_servers_and_fails_for_one_that_does_not_start(own_folder, capsys):  # noqa: F811

@@ -103,9 +103,9 @@ def test_a_program_with_a_folder_is_relative_to_the_project_file(tmp_path):
 
 def test_servers_are_not_sent_to_the_engine_process(tmp_path):
     (tmp_path / ".specchat.toml").write_text(GIT + "[limits]\nanswer = 5\n")
-    layers = ProfileLayers(read_profile_chain("chat"), (find_project_file(tmp_path).source(),))
+    layers = ProfileLayers("chat", read_profile_chain("chat"), (find_project_file(tmp_path).source(),))
 
-    assert {"limits.answer": 5} == layers.overrides()
+    assert {"limits.answer": 5} == layers.settings().options
     assert ["git"] == [each.name for each in layers.resolve().value.mcp_servers]
 
 
