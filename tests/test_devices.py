@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from specchat import devices
-from specchat.cli import doctor
-from specchat.cli.doctor import OK, WARN, CheckContext, Finding
+from specchat.bench import health_checks
+from specchat.bench.health_checks import OK, WARN, CheckContext, Finding
 from specchat.devices import CPU, CUDA, KINDS, MPS, XPU, DeviceMemory, check_available, gpu_memory, kind_of
 from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.drafters.eagle.head import EagleHead
@@ -22,6 +22,7 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.llama import LlamaModel
+from specchat.hub.machine import Machine, main_memory, probed_gpus
 from specchat.hub.memory_plan import GIB, PYTHON_BYTES, QuantizedModel, plan_memory, workspace_bytes
 from specchat.hub.package_probes import PROBES
 from specchat.hub.safetensors_headers import read_architecture
@@ -203,8 +204,8 @@ def findings(gpus: list[dict[str, object]], kernels: dict[str, object]) -> dict[
     context = CheckContext()
     torch_probe = {"version": "2.13", "platform": "", "threads": 2, "computes": True, "gpus": gpus}
     context.__dict__["package_probes"] = {"torch": torch_probe, "triton_kernels": kernels}
-    context.__dict__["machine"] = doctor.Machine((*doctor.probed_gpus(torch_probe), doctor.main_memory()))
-    found = [*doctor.CHECKS["torch"](context), *doctor.CHECKS["devices"](context)]
+    context.__dict__["machine"] = Machine((*probed_gpus(torch_probe), main_memory()))
+    found = [*health_checks.CHECKS["torch"](context), *health_checks.CHECKS["devices"](context)]
     return {each.check: each for each in found}
 
 
@@ -221,7 +222,7 @@ def test_doctor_says_what_is_used_on_a_device_and_what_was_never_tried():
 
 
 def test_doctor_warns_of_a_driver_without_a_gpu_in_torch(monkeypatch):
-    monkeypatch.setattr(doctor, "drivers", lambda: ("AMD",))
+    monkeypatch.setattr(health_checks, "drivers", lambda: ("AMD",))
     found = findings([], {})["gpus"]
 
     assert WARN == found.status
@@ -229,6 +230,6 @@ def test_doctor_warns_of_a_driver_without_a_gpu_in_torch(monkeypatch):
 
 
 def test_a_quick_doctor_says_that_it_looks_for_no_gpu():
-    [found] = doctor.CHECKS["devices"](CheckContext(skips_measurements=True))
+    [found] = health_checks.CHECKS["devices"](CheckContext(skips_measurements=True))
 
     assert (OK, "gpus") == (found.status, found.check)

@@ -8,7 +8,7 @@ import pytest
 
 from specchat.chat.events import Finished, Routed, StepDone, Totals
 from specchat.chat.turn_summary import explanation, speedup_to_json, summary_line
-from specchat.cli.stats import AnswerTotals
+from specchat.host.answer_sums import AnswerTotals
 from specchat.host.metrics import HostMetrics, openmetrics_text
 from specchat.serve.answer import Answer
 from specchat.tui.live_stats import LiveStats

@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from specchat.cli.options import profile_options, read_profile_layers
-from specchat.cli.project_trust import project_trust, summarize_project, validated_tables
+from specchat.cli.project_trust import summarize_project, validated_tables
 from specchat.errors import InputError
+from specchat.host.spawn import project_trust
 from specchat.paths import configuration_folder
 from specchat.profile import Profile
 from specchat.profile.profile_files import profile_names, user_config_file

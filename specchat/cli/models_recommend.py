@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from specchat.cli.notes import print_note
-from specchat.cli.save_profile import pull_command, save_profile
 from specchat.cli.size_options import Gigabytes, TokenCount
 from specchat.hub.machine import (
     Device,
@@ -20,9 +19,9 @@ from specchat.hub.machine import (
     memory_bandwidth,
     simulated_gpu,
 )
-from specchat.hub.measured_passes import measured_passes
-from specchat.hub.memory_plan import GIB
-from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, PairRequirements, profile_text, reasons, recommend
+from specchat.hub.pair_text import describe_device, describe_pair, profile_text, pull_command
+from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, PairRequirements, recommend_for_device
+from specchat.profile.save_profile import save_profile
 
 if TYPE_CHECKING:
     from specchat.hub.recommend import ModelPair
@@ -69,25 +68,6 @@ def measure_machine(*, measures_again: bool = False) -> Machine:
         print_note("no GPU found; measuring the bandwidth of main memory (a second at most)")
         kept = keep_bandwidth(memory_bandwidth())
     return replace(machine, bytes_per_second=kept)
-
-
-def recommend_for_device(device: Device, requirements: PairRequirements, machine: Machine | None) -> list[ModelPair]:
-    """The pairs that fit, the best first. The bandwidth is that of main memory, so it is not used for a GPU."""
-    features = machine.cpu_features if machine else ()
-    bandwidth = machine.bytes_per_second if machine and not device.is_gpu else None
-    return recommend(device, requirements, features, bandwidth)
-
-
-def describe_device(device: Device) -> str:
-    return f"{device.name}: {device.free_bytes / GIB:.1f} of {device.total_bytes / GIB:.1f} GiB free"
-
-
-def describe_pair(pair: ModelPair) -> Iterator[str]:
-    """A pair in one line, and the reasons below it."""
-    yield f"{pair.entry.id} ({pair.quant_format}) with {pair.drafter_name}"
-    measured = measured_passes(pair.entry.id, pair.quant_format, pair.device)
-    yield from (f"    {line}" for line in reasons(pair, measured))
-    yield f"    licence: {pair.entry.licence}"
 
 
 def _lines(device: Device, pairs: list[ModelPair]) -> Iterator[str]:

@@ -10,16 +10,10 @@ import click
 
 from specchat.cli.notes import print_note
 from specchat.errors import ProfileError
+from specchat.host.spawn import project_trust
 from specchat.profile import Profile
-from specchat.profile.project_file import ProjectFile, TrustStore, find_project_file
+from specchat.profile.project_file import ProjectFile, find_project_file
 from specchat.profile.validation import merge_sources
-
-
-def project_trust() -> TrustStore:
-    """The stored decisions; the file is beside the history."""
-    from specchat.host.spawn import history_path
-
-    return TrustStore(history_path().with_name("trusted.json"))
 
 
 def trusted_project(folder: Path) -> ProjectFile | None:

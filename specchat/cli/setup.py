@@ -13,23 +13,17 @@ from dataclasses import dataclass
 
 import click
 
-from specchat.cli.models_recommend import (
-    ALTERNATIVE_COUNT,
-    NOTHING_FITS_MESSAGE,
-    describe_device,
-    describe_pair,
-    measure_machine,
-    recommend_for_device,
-)
+from specchat.cli.models_recommend import ALTERNATIVE_COUNT, NOTHING_FITS_MESSAGE, measure_machine
 from specchat.cli.notes import print_note
-from specchat.cli.save_profile import pull_command, save_profile
 from specchat.cli.size_options import Gigabytes
 from specchat.cli.starter_offer import ask_for_starter, fetch_starter
 from specchat.errors import ModelError
 from specchat.hub.local_models import cached_folder
 from specchat.hub.machine import Machine, simulated_gpu
-from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, ModelPair, PairRequirements, profile_text
+from specchat.hub.pair_text import describe_device, describe_pair, profile_text, pull_command
+from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, ModelPair, PairRequirements, recommend_for_device
 from specchat.paths import configuration_folder, starter_file
+from specchat.profile.save_profile import save_profile
 
 CONTEXT_CHOICES = {"4k": 4096, "8k": DEFAULT_CONTEXT_TOKENS, "16k": 16384, "32k": 32768}
 QUIT_ANSWER = "q"

@@ -9,37 +9,17 @@ import click
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.options import load_plan_text
 from specchat.cli.size_options import Gigabytes, TokenCount, fit_label
-from specchat.devices import CUDA, INT8_KV
 from specchat.errors import UsageError
-from specchat.hub.architecture import EMBEDDING, Architecture
 from specchat.hub.catalog import catalog, find_entry, head_architecture
 from specchat.hub.local_models import LocatedModel, locate_model
-from specchat.hub.memory_plan import (
-    BF16_BYTES,
-    GIB,
-    INT4_CHECKPOINTS,
-    SCRATCH_ROWS,
-    MemoryPlan,
-    QuantizedModel,
-    arena_rows,
-    cache_rows,
-    can_quantize,
-    has_kv_arena,
-    int8_kv_element_bytes,
-    kv_bytes_per_token,
-    kv_cache_bytes,
-    listed_formats,
-    plan_memory,
-    usable_gpu_bytes,
-)
+from specchat.hub.memory_notes import memory_notes
+from specchat.hub.memory_plan import GIB, MemoryPlan, QuantizedModel, listed_formats, plan_memory, usable_gpu_bytes
 from specchat.hub.recommend import drafter_quant_format, format_gib
 from specchat.profile import load_profile
-from specchat.weights.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
 
 MIN_GIB = 1.5  # smaller tables are in MiB
 EXTRA_CONTEXTS = (4096, 16384)  # columns beside the requested one
 FIT_COLOURS = {"fits": "green", "tight": "yellow", "no": "red"}
-FP8_METHODS, MXFP4 = ("fp8", "fbgemm_fp8"), "mxfp4"  # the names in checkpoints
 
 
 @click.command()
@@ -94,7 +74,7 @@ def vram(
     if drafter:
         click.echo(f"with {drafter.name}: {_parameter_text(drafter)}, {drafter.evidence}")
     click.echo("\n".join(_lines(contexts, table, available_bytes)))
-    click.echo("\n".join(f"- {note}" for note in _notes(target.architecture, context)))
+    click.echo("\n".join(f"- {note}" for note in memory_notes(target.architecture, context)))
 
 
 def _locate_head(name: str, target: LocatedModel) -> LocatedModel:
@@ -107,15 +87,6 @@ def _locate_head(name: str, target: LocatedModel) -> LocatedModel:
         if any(published.id == name for published in other.heads):
             raise UsageError(f"--head {name} was trained for {other.id}, not for {target.name}")
     return locate_model(name)
-
-
-def _memory_need(target: LocatedModel, drafter: LocatedModel | None, quant_format: str, tokens: int) -> MemoryPlan:
-    quantized, drafter_model = QuantizedModel(target.architecture, quant_format), None
-    if drafter:
-        is_model = drafter.architecture.layers > 1 and drafter.architecture.family not in ("dflash", "medusa")
-        drafter_format = drafter_quant_format(quant_format) if is_model else "bf16"
-        drafter_model = QuantizedModel(drafter.architecture, drafter_format)
-    return plan_memory(quantized, drafter_model, tokens, uses_sliding_windows=False)
 
 
 def _parameter_text(located: LocatedModel) -> str:
@@ -146,57 +117,6 @@ def _total_cell(total: int, available_bytes: int | None, unit: int) -> str:
     return f"{text} {click.style(label, fg=FIT_COLOURS[label])}{' ' * (5 - len(label))}"
 
 
-def _notes(architecture: Architecture, context: int) -> tuple[str, ...]:
-    return (*_kv_cache_notes(architecture, context), *_weight_notes(architecture), *architecture.notes)
-
-
-def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
-    if row := kv_bytes_per_token(architecture):
-        yield f"a token takes {row / 1024:.3g} KiB of KV cache{_int8_note(architecture, row)}"
-    rows = cache_rows(context)
-    if has_kv_arena(architecture, kind=CUDA):
-        yield (
-            f"on a GPU, {arena_rows(context)} rows of KV cache are allocated at load: a full context of {context}, "
-            "and a short text beside it"
-        )
-    elif rows > context + SCRATCH_ROWS:
-        yield (
-            f"KV cache rows are allocated in powers of two: a full context of {context} takes {rows}, "
-            f"one of {(rows - SCRATCH_ROWS) // 2} takes {(rows + SCRATCH_ROWS) // 2}"
-        )
-    if any(layer.sliding_window for layer in architecture.kv_layers):
-        all_rows = kv_cache_bytes(architecture, context, uses_sliding_windows=False)
-        extra = format_gib(all_rows - kv_cache_bytes(architecture, context))
-        yield f"layers with a sliding window keep all rows for rollback: {extra} more than they attend to"
-    if architecture.recurrent_elements:
-        yield f"recurrent layers hold {format_gib(kv_cache_bytes(architecture, 0))}, whatever the length of the text"
-    if architecture.max_position_embeddings and context > architecture.max_position_embeddings:
-        yield f"its context window is {architecture.max_position_embeddings} tokens"
-
-
-def _int8_note(architecture: Architecture, row_bytes: int) -> str:
-    if architecture.family not in LLAMA_LIKE_FAMILIES or not architecture.head_size:
-        return ""
-    small = row_bytes / BF16_BYTES * int8_kv_element_bytes(architecture)
-    return f', on a CPU {small / 1024:.3g} KiB with models.kv_cache = "{INT8_KV}"'
-
-
-def _weight_notes(architecture: Architecture) -> Iterator[str]:
-    if architecture.stored_format in FP8_METHODS and architecture.family in LLAMA_LIKE_FAMILIES:
-        yield 'its weights are stored in 8 bits: models.weights = "float" converts them to bf16, "fp8" keeps them'
-    elif architecture.stored_format in INT4_CHECKPOINTS and architecture.family in LLAMA_LIKE_FAMILIES:
-        yield 'its weights are stored in 4 bits: with models.weights = "float" a CUDA GPU keeps them, a CPU makes bf16'
-    elif architecture.stored_format == MXFP4 and architecture.family in LLAMA_LIKE_FAMILIES:
-        yield 'its experts are stored in 4 bits: models.weights = "float" converts them to bf16, "nf4" keeps 4 bits'
-    embeddings = format_gib(BF16_BYTES * architecture.parameters_of_kind(EMBEDDING))
-    if not can_quantize(architecture):
-        yield f"its checkpoint is in {architecture.stored_format}: models.weights has no choice of another format"
-    elif architecture.is_tied:
-        yield f"its embeddings are also its output matrix: quantized, {embeddings} of embeddings stay beside it"
-    elif architecture.family in GPU_FAMILIES:
-        yield f'models.embedding_device = "cpu" keeps {embeddings} of embeddings in main memory'
-
-
 def _as_json(
     target: LocatedModel,
     drafter: LocatedModel | None,
@@ -217,5 +137,14 @@ def _as_json(
             for quant_format, needs in table.items()
             for context, each in zip(contexts, needs, strict=True)
         ],
-        "notes": _notes(target.architecture, contexts[-1]),
+        "notes": memory_notes(target.architecture, contexts[-1]),
     }
+
+
+def _memory_need(target: LocatedModel, drafter: LocatedModel | None, quant_format: str, tokens: int) -> MemoryPlan:
+    quantized, drafter_model = QuantizedModel(target.architecture, quant_format), None
+    if drafter:
+        is_model = drafter.architecture.layers > 1 and drafter.architecture.family not in ("dflash", "medusa")
+        drafter_format = drafter_quant_format(quant_format) if is_model else "bf16"
+        drafter_model = QuantizedModel(drafter.architecture, drafter_format)
+    return plan_memory(quantized, drafter_model, tokens, uses_sliding_windows=False)

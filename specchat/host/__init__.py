@@ -18,6 +18,7 @@ loaded_engines.py       the engines in memory, and which one goes when another o
 allocator.py            gives free memory back to the system when it is quiet
 engine_interface.py     what the host expects of an engine
 event_feed.py           the event log of a session, batched and replayable
+answer_sums.py          what each drafter brought, summed over the stored answers
 metrics.py              counters, and the OpenMetrics page
 metrics_server.py       serves that page over HTTP
 """

@@ -23,7 +23,7 @@ from collections.abc import Generator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from threading import Thread
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from specchat.errors import HostError
 from specchat.file_lock import try_lock
@@ -43,6 +43,9 @@ from specchat.paths import (
 )
 from specchat.plugins.discovery import PLUGINS_VARIABLE, entry_point_files
 from specchat.python_child import PACKAGE_FOLDER, python_command
+
+if TYPE_CHECKING:
+    from specchat.profile.project_file import TrustStore
 
 HOST_COMMAND: tuple[str, ...] = python_command("specchat.host")
 START_TIMEOUT_SECONDS = 60.0
@@ -103,6 +106,13 @@ def history_path() -> Path:
             return folder / "history.db"
     except OSError:
         return fallback_history_path()
+
+
+def project_trust() -> TrustStore:
+    """Which project files the user trusts; stored beside the history."""
+    from specchat.profile.project_file import TrustStore
+
+    return TrustStore(history_path().with_name("trusted.json"))
 
 
 def history_place_warning(path: Path) -> str:

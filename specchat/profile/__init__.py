@@ -10,6 +10,7 @@
     model_advice.py       what suits the target: the sampling that its authors advise, and model_advice.toml
     shipped_drafters.py   the default target, and the drafters that are part of specchat for a target
     settings.py           the settings of a conversation: one value from all of these sources
+    save_profile.py       writes a profile that a command made
     json_schema.py        the JSON schema of a profile, for editors
 
 Precedence, the strongest first: what was changed in the conversation, option, environment, project file, profile, user

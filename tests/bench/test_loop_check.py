@@ -8,8 +8,8 @@ import pytest
 
 from specchat.bench import loop_check
 from specchat.bench.loop_check import FILES, LONG_LOOP_TURNS, AgentLoop, LoopTurn, make_loops, play, verify_loops
+from specchat.bench.verify_report import loops_as_text
 from specchat.chat.tools import NO_TOOL
-from specchat.cli.verify import loops_as_text
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from tests.tiny import speaking

@@ -11,8 +11,8 @@ import pytest
 from specchat.chat.events import Notice
 from specchat.cli.main import run
 from specchat.cli.options import PROFILE_OPTIONS, read_profile_layers
-from specchat.cli.project_trust import project_trust
 from specchat.cli.session_options import session_request
+from specchat.host.spawn import project_trust
 from specchat.profile import DRAFTERS, Profile, load_profile
 from specchat.profile.json_schema import profile_schema
 from tests.front import command

@@ -9,8 +9,9 @@ from datetime import date
 
 import pytest
 
-from specchat.cli import doctor
-from specchat.cli.doctor import BROKEN_EXIT_CODE, FAIL, OK, WARN, catalog_age
+from specchat.bench import health_checks
+from specchat.bench.health_checks import FAIL, OK, WARN, catalog_age
+from specchat.cli.doctor import BROKEN_EXIT_CODE
 from specchat.forward.native_build import COMPILERS
 from specchat.host.client import Conversation, HostConnection
 from specchat.hub import machine, probe
@@ -217,7 +218,7 @@ def test_a_broken_torch_is_a_fault_and_what_can_be_done_without_is_not(monkeypat
         "native_ops": {"error": "no C++ compiler; install one"},
     }
     monkeypatch.setattr(probe, "probe", troubles.get)
-    monkeypatch.setattr(doctor, "memory_bandwidth", lambda: 10e9)
+    monkeypatch.setattr(health_checks, "memory_bandwidth", lambda: 10e9)
     code, found = looked(monkeypatch)
 
     assert BROKEN_EXIT_CODE == code

@@ -9,9 +9,9 @@ from dataclasses import asdict
 import pytest
 
 from specchat.chat.events import Totals
-from specchat.cli.stats import GROUPINGS
 from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
+from specchat.host.answer_sums import GROUPINGS
 from specchat.host.spawn import history_path
 from tests.front import command
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.cli import doctor
+from specchat.bench import health_checks
 from specchat.host.client import connect
 from specchat.host.environment import differing_variables, host_environment, variable_digests
 
@@ -53,5 +53,5 @@ def test_a_running_engine_tells_which_variables_differ(runtime, monkeypatch):
     assert [] == differing_variables(host_info["environment"])
     monkeypatch.setenv("HF_TOKEN", "two")
     assert ["HF_TOKEN"] == differing_variables(host_info["environment"])
-    [finding] = doctor.engine_variables(host_info)
+    [finding] = health_checks.engine_variables(host_info)
     assert finding.message.startswith("HF_TOKEN differs from this terminal; 'specchat host stop'")

@@ -28,6 +28,7 @@ from specchat.hub.memory_plan import (
     usable_gpu_bytes,
     weight_bytes,
 )
+from specchat.hub.pair_text import profile_text, reasons, speed_lines
 from specchat.hub.pairing import PairMember, pair_member, pair_warnings
 from specchat.hub.recommend import (
     FORMAT_QUALITY,
@@ -37,10 +38,7 @@ from specchat.hub.recommend import (
     PairRequirements,
     drafter_quant_format,
     fitting_gpu_sizes,
-    profile_text,
-    reasons,
     recommend,
-    speed_lines,
 )
 from specchat.profile import load_profile
 from tests.processes import modules_after

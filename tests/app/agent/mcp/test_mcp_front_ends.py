@@ -11,10 +11,10 @@ from specchat.app.mcp import mcp_servers
 from specchat.app.mcp.mcp_commands import ServerPrompt, ServerResource
 from specchat.app.mcp.mcp_servers import McpServers, front_end_servers
 from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat.bench.health_checks import OK, WARN, CheckContext, run_checks
 from specchat.chat.events import Finished, Totals
 from specchat.cli import session_options
 from specchat.cli.ask import ask
-from specchat.cli.doctor import OK, WARN, CheckContext, run_checks
 from specchat.cli.mcp import mcp
 from specchat.cli.options import profile_options
 from specchat.cli.session_options import session_request

@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from specchat.errors import InputError, ProfileError
 from specchat.paths import configuration_folder
-from specchat.profile import load_profile
-
-if TYPE_CHECKING:
-    from specchat.hub.recommend import ModelPair
+from specchat.profile.profile_files import load_profile
 
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
@@ -36,8 +32,3 @@ def save_profile(name: str, text: str, *, overwrites: bool = False) -> Path:
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
     return path
-
-
-def pull_command(pair: ModelPair) -> str:
-    drafter = f" --draft {pair.separate_drafter_id}" if pair.separate_drafter_id else ""
-    return f"specchat models pull {pair.entry.id}{drafter}"

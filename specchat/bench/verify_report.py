@@ -1,0 +1,54 @@
+"""The reports of `specchat verify` as text: identical answers by variant, and tool calls of agent loops."""
+
+from __future__ import annotations
+
+from specchat.bench.loop_check import LoopReport
+from specchat.bench.lossless_check import Difference, VerifyReport
+
+MAX_LISTED_DIFFERENCES = 5  # of one variant
+
+
+def as_text(report: VerifyReport) -> str:
+    exact = ", exact" if report.exact else ""
+    lines = [f"{report.model} in {report.dtype}{exact}", "", f"{'variant':<12}{'T':>5}  identical"]
+    for result in report.results:
+        identical = result.skip_reason or f"{result.identical_answers} of {result.answers}"
+        ties = f", {len(result.near_ties)} decided a near tie the other way" if result.near_ties else ""
+        lines.append(f"{result.variant:<12}{result.temperature:>5g}  {identical}{ties}")
+        lines += [f"{'':19}{_difference_text(difference)}" for difference in result.mismatches[:MAX_LISTED_DIFFERENCES]]
+    share = f"{report.near_tie_tokens} of {report.sampled_tokens} sampled tokens of plain decoding were near ties"
+    lines += ["", share]
+    for fit in report.distribution_tests:
+        outcome = "do not fit" if fit.is_failure else "fit"
+        samples = f"{fit.rule}, {fit.token_position}: {fit.draws} samples {outcome}"
+        lines.append(f"{samples} the probabilities of a plain pass (p = {fit.p_value:.2g})")
+    last_line = "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"
+    return "\n".join([*lines, "", last_line])
+
+
+def loops_as_text(report: LoopReport) -> str:
+    """A Markdown table: how many turns and calls of each drafter are those of plain decoding."""
+    exact = "" if report.is_exact else "; near ties may be decided differently here"
+    lines = [f"{report.model}: tool calls and texts of agent loops beside plain decoding{exact}", ""]
+    lines += [
+        "| variant | T | loops equal | turns equal | tool calls equal | first difference |",
+        "|---|---|---|---|---|---|",
+    ]
+    for result in report.results:
+        cells = (
+            [result.skip_reason, "", "", ""]
+            if result.skip_reason
+            else [
+                f"{result.equal_loops} of {result.loops}", f"{result.equal_turns} of {result.turns}",
+                f"{result.equal_calls} of {result.calls}", result.first_difference,
+            ]
+        )  # fmt: skip
+        lines.append(f"| {result.variant} | {result.temperature:g} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _difference_text(difference: Difference) -> str:
+    return (
+        f"token {difference.position + 1}: {difference.drafted_token} instead of {difference.plain_token}, "
+        f"which had a higher logit in plain decoding, by {difference.logit_margin:.3g}"
+    )

@@ -1,0 +1,73 @@
+"""What is special about the memory of a model: its KV cache, its weights, and the settings that change them."""
+
+from collections.abc import Iterator
+
+from specchat.devices import CUDA, INT8_KV
+from specchat.hub.architecture import EMBEDDING, Architecture
+from specchat.hub.memory_plan import (
+    BF16_BYTES,
+    INT4_CHECKPOINTS,
+    SCRATCH_ROWS,
+    arena_rows,
+    cache_rows,
+    can_quantize,
+    has_kv_arena,
+    int8_kv_element_bytes,
+    kv_bytes_per_token,
+    kv_cache_bytes,
+)
+from specchat.hub.recommend import format_gib
+from specchat.weights.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
+
+FP8_METHODS, MXFP4 = ("fp8", "fbgemm_fp8"), "mxfp4"  # the names in checkpoints
+
+
+def memory_notes(architecture: Architecture, context: int) -> tuple[str, ...]:
+    return (*_kv_cache_notes(architecture, context), *_weight_notes(architecture), *architecture.notes)
+
+
+def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
+    if row := kv_bytes_per_token(architecture):
+        yield f"a token takes {row / 1024:.3g} KiB of KV cache{_int8_note(architecture, row)}"
+    rows = cache_rows(context)
+    if has_kv_arena(architecture, kind=CUDA):
+        yield (
+            f"on a GPU, {arena_rows(context)} rows of KV cache are allocated at load: a full context of {context}, "
+            "and a short text beside it"
+        )
+    elif rows > context + SCRATCH_ROWS:
+        yield (
+            f"KV cache rows are allocated in powers of two: a full context of {context} takes {rows}, "
+            f"one of {(rows - SCRATCH_ROWS) // 2} takes {(rows + SCRATCH_ROWS) // 2}"
+        )
+    if any(layer.sliding_window for layer in architecture.kv_layers):
+        all_rows = kv_cache_bytes(architecture, context, uses_sliding_windows=False)
+        extra = format_gib(all_rows - kv_cache_bytes(architecture, context))
+        yield f"layers with a sliding window keep all rows for rollback: {extra} more than they attend to"
+    if architecture.recurrent_elements:
+        yield f"recurrent layers hold {format_gib(kv_cache_bytes(architecture, 0))}, whatever the length of the text"
+    if architecture.max_position_embeddings and context > architecture.max_position_embeddings:
+        yield f"its context window is {architecture.max_position_embeddings} tokens"
+
+
+def _int8_note(architecture: Architecture, row_bytes: int) -> str:
+    if architecture.family not in LLAMA_LIKE_FAMILIES or not architecture.head_size:
+        return ""
+    small = row_bytes / BF16_BYTES * int8_kv_element_bytes(architecture)
+    return f', on a CPU {small / 1024:.3g} KiB with models.kv_cache = "{INT8_KV}"'
+
+
+def _weight_notes(architecture: Architecture) -> Iterator[str]:
+    if architecture.stored_format in FP8_METHODS and architecture.family in LLAMA_LIKE_FAMILIES:
+        yield 'its weights are stored in 8 bits: models.weights = "float" converts them to bf16, "fp8" keeps them'
+    elif architecture.stored_format in INT4_CHECKPOINTS and architecture.family in LLAMA_LIKE_FAMILIES:
+        yield 'its weights are stored in 4 bits: with models.weights = "float" a CUDA GPU keeps them, a CPU makes bf16'
+    elif architecture.stored_format == MXFP4 and architecture.family in LLAMA_LIKE_FAMILIES:
+        yield 'its experts are stored in 4 bits: models.weights = "float" converts them to bf16, "nf4" keeps 4 bits'
+    embeddings = format_gib(BF16_BYTES * architecture.parameters_of_kind(EMBEDDING))
+    if not can_quantize(architecture):
+        yield f"its checkpoint is in {architecture.stored_format}: models.weights has no choice of another format"
+    elif architecture.is_tied:
+        yield f"its embeddings are also its output matrix: quantized, {embeddings} of embeddings stay beside it"
+    elif architecture.family in GPU_FAMILIES:
+        yield f'models.embedding_device = "cpu" keeps {embeddings} of embeddings in main memory'
