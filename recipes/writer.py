@@ -1,7 +1,7 @@
 """Greedy answers of a trained target, decoded by the engine with suffix decoding.
 
 An edit repeats most of its input, so suffix decoding makes the evaluation several times faster. It does not change the
-text (tests/recipes/test_writer.py compares it with transformers).
+text (recipes/tests/test_writer.py compares it with transformers).
 """
 
 from __future__ import annotations
