@@ -13,13 +13,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.drafters.assistant import Assistant
+from specchat.drafters.assistant import Assistant, AssistantHead
 from specchat.drafters.dflash import DFlashDrafter
 from specchat.drafters.eagle.dynamic_tree import TreeConfig
 from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.early_exit import EarlyExit
-from specchat.drafters.heads.assistant_head import AssistantHead
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.draft_head import DraftHead

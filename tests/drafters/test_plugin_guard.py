@@ -212,12 +212,14 @@ def test_a_selected_drafter_hears_of_each_answer_and_is_closed_once_in_its_threa
 
     for task in tasks:
         drafter.start_answer(task)
+    asked(drafter)
     thread = drafter._thread
     drafter.close()
     drafter.close()
     thread.join(10)
 
-    assert tasks[:1] == drafter.drafter.calls
+    assert [AnswerTask, DraftContext] == [type(call) for call in drafter.drafter.calls]
+    assert tasks[0] == drafter.drafter.calls[0]
     assert [thread] == threads
 
 

@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Gemma4AssistantConfig, Gemma4AssistantForCausalLM, Gemma4TextConfig
 
-from specchat.drafters.assistant import Assistant
-from specchat.drafters.heads.assistant_head import AssistantHead
+from specchat.drafters.assistant import Assistant, AssistantHead
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import self_test

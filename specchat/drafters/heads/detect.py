@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from specchat.drafters.assistant import detect_assistant
 from specchat.drafters.eagle.eagle1_format import detect_eagle1
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
 from specchat.drafters.eagle.mtp_format import detect_mtp
-from specchat.drafters.heads.assistant_format import detect_assistant
 from specchat.drafters.heads.dflash_format import detect_dflash
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
 from specchat.drafters.heads.spec import HeadSpec, TargetDimensions
