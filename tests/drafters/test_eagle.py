@@ -323,6 +323,16 @@ def test_without_memory_for_its_kv_cache_it_drafts_nothing():
     assert len(drafted(writing, drafter)) == 1
 
 
+def test_a_limited_width_narrows_the_tree_in_every_kernel():
+    writing, drafter = made()
+    assert not drafted(writing, drafter).is_chain
+    drafter.limit_width(1)
+
+    for kernel in drafter.kernels:
+        drafter.kernels = [kernel]
+        assert drafted(writing, drafter).is_chain
+
+
 def test_a_target_that_takes_chains_only_gets_chains():
     drafter = drafter_of("eagle3", target("llama", exact=True))
 

@@ -1,4 +1,4 @@
-"""P-EAGLE, from speculators, SpecForge and for vLLM: the tensors of EAGLE-3, with the state of a mask besides."""
+"""P-EAGLE, from speculators, SpecForge and for vLLM: the tensors of EAGLE-3, and `mask_state`, before fc, of all masks."""
 
 from __future__ import annotations
 

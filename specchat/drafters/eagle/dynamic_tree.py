@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import DrawnToken, LogitRows, Ranking
 from specchat.engine.tree import ROOT, DraftSample, DraftTree
@@ -139,8 +140,10 @@ def draft_children(
     def rank(logits: Tensor, depth: int, paths: Tensor) -> Ranking:
         return rank_rows(logits, sampler, rows(len(logits), depth, paths), seen, count=SHORTLIST)
 
-    limit = torch.tensor(budget, device=root.logits.device)
+    limit = copy_to_device([budget], root.logits.device)[0]
     levels = grow_tree(config, limit, root, rank, read, waits=waits)
+    if not waits:
+        return unpack_children(config, pack_levels(levels).tolist())
     return children_of([(each.flatten().tolist() for each in level) for level in levels])
 
 

@@ -7,10 +7,8 @@ Knows no publisher's tensor names and computes nothing. The names:
     embedding_norm          norm of the embedding in a pair       norm          before the LM head
     feature_norm            norm of the state in a pair, or       lm_head       else the target's
                             of the output of fc (DFlash)
-    mask_state              state of all masks, before fc (P-EAGLE)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
-    blocks.{k}.{l}.*        residual blocks of Medusa, Hydra      heads.{k}     their LM heads, else the target's
-    shortcuts.{k}           in place of the residual connection of a first block that also reads embeddings (Hydra)
+    blocks.{k}.{l}.*        residual blocks of Medusa     heads.{k}     their LM heads, else the target's
     markov.embeddings       rows of a token, and projection, which makes a bias of them; gate or joint (DSpark)
     confidence              state of a slot -> probability that its token is accepted (DSpark)
     selector.predecessors   rows of the token before, successors of a candidate, and projection of the state (DFlash-2)
