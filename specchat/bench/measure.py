@@ -28,7 +28,7 @@ from specchat.chat.request import Request
 from specchat.chat.router import check_available, choose_route
 from specchat.chat.session import Session
 from specchat.chooser.chooser import Chooser
-from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.grammar import GRAMMAR_SOURCE
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.errors import InputError, ProfileError, SpecchatError
@@ -69,9 +69,7 @@ def session_for(engine: Engine, combination: Combination) -> Session:
     session.generation.close()  # and not its drafters
     drafter = session.drafters[combination.drafter]
     limited = WidthLimitedDrafter(drafter, combination.width) if combination.width else drafter
-    # the second name makes the session close the drafter itself
-    drafters = {combination.drafter: limited, f"{combination.drafter} without limit": drafter}
-    return Session(session.models, drafters, Chooser({}, session.models.costs))
+    return Session(session.models, {combination.drafter: limited}, Chooser({}, session.models.costs))
 
 
 def run_bench(
@@ -232,6 +230,9 @@ class WidthLimitedDrafter(Drafter):
         self.name, self.is_instant = drafter.name, drafter.is_instant
         self.hidden_state_layers = drafter.hidden_state_layers
 
+    def start_answer(self, task: AnswerTask) -> None:
+        self.drafter.start_answer(task)
+
     def propose(self, context: DraftContext) -> DraftTree:
         """The first nodes of each depth whose parents are kept."""
         tree, count_at_depth, kept = self.drafter.propose(context), Counter[int](), {ROOT}
@@ -246,6 +247,9 @@ class WidthLimitedDrafter(Drafter):
 
     def forget(self, length: int) -> None:
         self.drafter.forget(length)
+
+    def close(self) -> None:
+        self.drafter.close()
 
 
 def split_by_availability(engine: Engine, names: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:

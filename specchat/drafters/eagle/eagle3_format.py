@@ -69,7 +69,7 @@ def eagle3_spec(checkpoint: HeadCheckpoint, more_names: Mapping[str, str] = NO_N
     q_proj = f"{layer}.self_attn.q_proj.weight"
     if f"{layer}.hidden_norm.weight" not in checkpoint.tensors or q_proj not in checkpoint.tensors:
         return None
-    tensors = checkpoint.with_canonical_names(TENSOR_NAMES | more_names)
+    tensors = checkpoint.with_canonical_names({**TENSOR_NAMES, **more_names})
     name = f"{_publisher(checkpoint, layer)} EAGLE-3"
     recognized_by = f"{layer}.hidden_norm and {checkpoint.describe_shape(q_proj)}: a layer over pairs"
     if reason := _unsupported_reason(checkpoint):
