@@ -8,6 +8,6 @@ graph.py            a kernel: the tree on a GPU, as one CUDA graph
 native_tree.py      a kernel: the tree on a CPU, in one native call
 head.py             heads over pairs
 mla.py              multi-head latent attention, which some heads have
-eagle1_format.py eagle3_format.py mtp_format.py     published formats, with
-  mla_format.py moe_format.py     the sizes of MLA and of a mixture of experts
+eagle1_format.py eagle3_format.py mtp_format.py     published formats
+mtp_layer.py        the sizes of MLA and of a mixture of experts in an MTP head
 """

@@ -64,10 +64,11 @@ class TorchTrees:
     def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
         passes = CachePasses(self.head, end)
         root = passes.read_pairs()
+        committed_pairs = end.cache.length
         try:
             return draft_children(self.config, context, budget, root, self.head.draft_to_target_ids, passes.read_level)
         finally:
-            passes.close()
+            end.cache.rollback(committed_pairs)
 
 
 class EagleDrafter(PairDrafter["EagleHead"]):

@@ -7,13 +7,15 @@ and `mtp_layers.0` in vLLM's speculators. The last two have the same tensor name
 from dataclasses import dataclass, replace
 
 from specchat.drafters.eagle.head import EagleHead
-from specchat.drafters.eagle.mla_format import (
+from specchat.drafters.eagle.mtp_layer import (
     is_mla,
+    is_moe,
     is_rope_layout_known,
     mla_dimensions_from_tensors,
     mla_projections,
+    routing_from_config,
+    scoring_func_of,
 )
-from specchat.drafters.eagle.moe_format import is_moe, routing_from_config, scoring_func_of
 from specchat.drafters.heads.head_checkpoint import (
     ATTENTION_PROJECTIONS,
     HeadCheckpoint,

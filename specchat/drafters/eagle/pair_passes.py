@@ -43,7 +43,7 @@ def text_batch(cache: KVCache, first_position: int, count: int, window: int) -> 
 
 
 class CachePasses:
-    """Passes over the slot of a cache. The pairs are committed; `close` drops the nodes."""
+    """Passes over the slot of a cache. Pairs and nodes are committed; the caller rolls the nodes back."""
 
     def __init__(self, head: PairHead, end: TextEnd) -> None:
         self.head, self.end, self.cache, self.device = head, end, end.cache, head.pool.layout.device
@@ -68,9 +68,6 @@ class CachePasses:
         output = self.head.forward(hidden_states, self.head.embed(tokens), batch, self.cache)
         self.cache.commit(list(range(count)))  # for the next levels
         return output
-
-    def close(self) -> None:
-        self.cache.rollback(min(self._pairs, self.cache.length))
 
 
 @dataclass(frozen=True)
