@@ -4,8 +4,6 @@ Each level computes the best nodes of the level before that are in the tree so f
 acceptance is too improbable. All numbers stay on the device. In a CUDA graph all shapes are fixed, so a level that no
 longer counts is computed all the same, with probability 0; elsewhere a level `waits` for the host, which stops there.
 `forward/native_draft.cpp` does the same in one call, and a test compares the two.
-
-With rejection sampling the head samples a chain, whose length does not depend on the samples.
 """
 
 from __future__ import annotations
@@ -109,7 +107,7 @@ def _best_of_last_level(levels: Sequence[Level], budget: Tensor, width: int) -> 
 
 
 def grow_chain(depth: int, root: HeadOutput, draw: Draw, read: ReadLevel) -> list[DrawnToken]:
-    """A chain of samples, each drawn after the one before."""
+    """With rejection sampling: a chain of samples, whose length does not depend on them."""
     drawn, output, device = list[DrawnToken](), root, root.logits.device
     for index in range(depth):
         path = torch.stack([each.token for each in drawn], dim=1) if drawn else torch.zeros(1, 0, device=device)

@@ -46,7 +46,7 @@ class TreeKernel(Protocol):
         ...
 
     def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
-        """The children, parents before children. Other rows than those of the pairs are not committed."""
+        """The children, parents first. Of the rows, only those of the pairs stay committed."""
         ...
 
 

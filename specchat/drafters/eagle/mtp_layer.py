@@ -1,7 +1,4 @@
-"""What the layer of an MTP head may have that Llama's has not: the sizes of MLA, and the routing of its experts.
-
-The sizes of multi-head latent attention (DeepSeek's MLA) follow from the shapes of its tensors.
-"""
+"""What only layers of MTP heads have: the sizes of MLA (DeepSeek), from its tensors, and the routing of experts."""
 
 import re
 from collections.abc import Mapping

@@ -17,8 +17,8 @@ def detect_hydra(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     """Hydra, whose format and network are a plugin's."""
     if "hydra_num_heads" not in checkpoint.config and not checkpoint.first_match("hydra_"):
         return None
-    evidence, reason = ("its name",), "Hydra, which the plugin specchat-heads computes"
-    return HeadSpec("hydra", "Hydra", checkpoint.tensors, evidence, unsupported_reason=reason)
+    reason = "Hydra, which the plugin specchat-heads computes"
+    return HeadSpec("hydra", "Hydra", checkpoint.tensors, ("its name",), unsupported_reason=reason)
 
 
 def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
