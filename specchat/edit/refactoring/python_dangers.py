@@ -37,12 +37,13 @@ PLAIN_DECORATORS = frozenset(
 LOCAL_LOOKUPS = re.compile(r"\b(?:locals|vars|eval|exec)\s*\(|\bf_locals\b")
 MODULE_LOOKUPS = re.compile(r"\b(?:globals|vars|eval|exec)\s*\(|\bsys\.modules\b|\bimport_module\b|__getattr__")
 MEMBER_LOOKUPS = re.compile(
-    r"__dict__|__slots__|__match_args__|__getattr|__setattr__|\b(?:vars|attrgetter|methodcaller|getmembers|dir|asdict|"
-    r"astuple|eval|exec|TypedDict|NamedTuple|namedtuple|fields)\b"
+    r"__dict__|__slots__|__match_args__|__getattr|__setattr__|"
+    r"\b(?:vars|attrgetter|methodcaller|getmembers|dir|asdict|astuple|eval|exec|fields)\s*\("
 )
 ATTRIBUTE_CALL = re.compile(r"\b(?:get|set|has|del)attr\s*\(")
 LITERAL_ATTRIBUTE = re.compile(r"\s*[\w.]+(?:\(\))?\s*,\s*(?P<quote>[\"'])\w+(?P=quote)\s*[,)]")
 OWN_NAMES = re.compile(r"\.__name__\b|__qualname__|\.co_name\b")
+CLASS_NAMES = re.compile(r"(?:__class__|\bcls|\btype\([\w.]+\))\.__name__\b")  # of no function
 # `X = f("X")`: these take the name of what they make.
 NAMING_FUNCTIONS = re.compile(r"(?:\w+\.)*(?:TypeVar|ParamSpec|TypeVarTuple|NewType)\Z")
 ANNOTATED = ("annassign", "tfpdef", "funcdef")
@@ -65,7 +66,8 @@ def check_decorators(definitions: Sequence[Token], kind: NameKind, old: str, new
         function = node.name.value
         if function.startswith("test_") and (kind is NameKind.PARAMETER or not new.startswith("test_")):
             raise RefusedError(f"a test tool finds `{function}` and its parameters by their names")
-        if kind in (NameKind.CLASS, NameKind.FUNCTION, NameKind.METHOD) and OWN_NAMES.search(each.file.text):
+        text = each.file.text if kind is NameKind.CLASS else CLASS_NAMES.sub("", each.file.text)
+        if kind in (NameKind.CLASS, NameKind.FUNCTION, NameKind.METHOD) and OWN_NAMES.search(text):
             raise RefusedError("the program reads names of functions or classes")
         if kind is NameKind.CLASS and re.search(rf"\b_{re.escape(old.lstrip('_'))}__\w", each.file.text):
             raise RefusedError(f"a private attribute of `{old}` is named with the class")
