@@ -18,14 +18,13 @@ from typing import Any
 
 from specchat.edit.refactoring.operations import Remove
 from specchat.edit.refactoring.project_mentions import python_files
+from specchat.edit.refactoring.python_dangers import DOCTEST, TYPE_COMMENT
 from specchat.edit.refactoring.python_text import check_parses, is_saved, one_of, project_root
 from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text, whole_area
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 TIMEOUT_SECONDS = 20.0
 DYNAMIC_NAMES = re.compile(r"\b(?:globals|locals|vars|eval|exec)\s*\(")
-DOCTEST_LINE = re.compile(r"^\s*(?:>>>|\.\.\.) (?P<code>.*)$", re.MULTILINE)
-TYPE_COMMENT = re.compile(r"#\s*type:\s*(?!ignore\b)(?P<type>.*)")
 ISORT_FILES = (".isort.cfg",)
 
 
@@ -91,9 +90,7 @@ def _check_unused(new_text: str, file_name: str, name: str) -> None:
         if name in named:
             raise RefusedError(f"`{name}` in line {getattr(node, 'lineno', 0)} may need the import")
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            is_named = node.value == name or any(
-                mention.search(each["code"]) for each in DOCTEST_LINE.finditer(node.value)
-            )
+            is_named = node.value == name or any(mention.search(each["code"]) for each in DOCTEST.finditer(node.value))
             if is_named:
                 raise RefusedError(f"a string in line {node.lineno} names `{name}`")
     if any(mention.search(each["type"]) for each in TYPE_COMMENT.finditer(new_text)):
