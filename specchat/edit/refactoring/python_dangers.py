@@ -34,11 +34,13 @@ PLAIN_DECORATORS = frozenset(
      "cache", "lru_cache", "wraps", "contextmanager", "asynccontextmanager", "dataclass", "total_ordering", "setter",
      "getter", "deleter", "no_grad", "runtime_checkable")
 )  # fmt: skip
-LOCAL_LOOKUPS = re.compile(r"\b(?:locals|vars|eval|exec)\s*\(|\bf_locals\b")
-MODULE_LOOKUPS = re.compile(r"\b(?:globals|vars|eval|exec)\s*\(|\bsys\.modules\b|\bimport_module\b|__getattr__")
+LOCAL_LOOKUPS = re.compile(r"(?<![.\w])(?:locals|vars|eval|exec)\s*\(|\bf_locals\b")
+MODULE_LOOKUPS = re.compile(
+    r"(?<![.\w])(?:globals|vars|eval|exec)\s*\(|\bsys\.modules\b|^def __getattr__", re.MULTILINE
+)
 MEMBER_LOOKUPS = re.compile(
     r"__dict__|__slots__|__match_args__|__getattr|__setattr__|"
-    r"\b(?:vars|attrgetter|methodcaller|getmembers|dir|asdict|astuple|eval|exec|fields)\s*\("
+    r"\b(?:attrgetter|methodcaller|getmembers|asdict|astuple|fields)\s*\(|(?<![.\w])(?:vars|dir|eval|exec)\s*\("
 )
 ATTRIBUTE_CALL = re.compile(r"\b(?:get|set|has|del)attr\s*\(")
 LITERAL_ATTRIBUTE = re.compile(r"\s*[\w.]+(?:\(\))?\s*,\s*(?P<quote>[\"'])\w+(?P=quote)\s*[,)]")

@@ -24,7 +24,7 @@ from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, 
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 TIMEOUT_SECONDS = 20.0
-DYNAMIC_NAMES = re.compile(r"\b(?:globals|locals|vars|eval|exec)\s*\(")
+DYNAMIC_NAMES = re.compile(r"(?<![.\w])(?:globals|locals|vars|eval|exec)\s*\(")
 ISORT_FILES = (".isort.cfg",)
 
 

@@ -153,11 +153,15 @@ def _bound_values(text: str, node: ast.AST, name: str) -> Iterator[Place]:
         if node.value is not None:
             yield _place(text, node.value, kind)
     elif isinstance(node, ast.Assign):
-        targets = [each for target in node.targets for each in ast.walk(target)]
+        targets = [each for target in node.targets for each in ast.walk(target) if _is_stored(each)]
         yield from (Place(0, 0, NameKind.CONSTANT) for each in targets if _name_of(each) == name)
     elif isinstance(node, ast.AugAssign | ast.For | ast.NamedExpr | ast.comprehension):
         found = [each for each in ast.walk(node.target) if _name_of(each) == name]
         yield from (Place(0, 0, NameKind.CONSTANT) for _each in found)
+
+
+def _is_stored(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Store)
 
 
 def _name_of(node: ast.AST | None) -> str:
