@@ -2,6 +2,8 @@
 
 token_bytes        a vocabulary piece → bytes
 chat_template      messages → prompt text, by the model's Jinja template
+template_sandbox   what a chat template may call, each operator, filter and method with its charge
+template_budget    memory and time of a chat template, as units that are spent
 tokenizer          text → token ids and back; control tokens in user text are escaped
 vocabulary         whether a draft model has the target's tokens
 detokenize         streamed token ids → text, with stop strings

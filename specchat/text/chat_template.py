@@ -1,29 +1,27 @@
 """Renders the Jinja chat template of a model as transformers renders it.
 
-Templates are untrusted code, so they run in a sandbox, get plain values only, and end after a time limit.
+Templates are untrusted code, so they run in a sandbox (template_sandbox.py), get plain values only, and have a budget.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from time import monotonic
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from specchat.text.template_budget import TemplateLimitError, template_budget
 
-# For base models, which have no template: the texts, one after the other.
-TEMPLATE_FILE = "<template>"  # how jinja names the code of a template
-RENDER_SECONDS = 3.0  # a conversation takes milliseconds
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+MAX_TEMPLATE_CHARACTERS = 2**18  # published ones have up to 30,000
+MAX_DATE_FORM = 256
 TEMPLATE_FAULTS = (
-    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, TimeoutError, RecursionError, MemoryError
+    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, SyntaxError, RecursionError, MemoryError,
+    TemplateLimitError,
 )  # fmt: skip
+# For base models, which have no template: the texts, one after the other.
 PLAIN_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
 
 
@@ -36,25 +34,17 @@ class TemplateError(Exception):
 
 class ChatTemplate:
     def __init__(self, source: str | None, special_tokens: Mapping[str, str]) -> None:
-        from jinja2 import TemplateError as JinjaError
-
         self.special_tokens = dict(special_tokens)
         self.is_plain = source is None  # a base model: texts, and no roles
         self.source = PLAIN_TEMPLATE if source is None else source
-        try:
-            self._template = _environment().from_string(
-                self.source,
-                globals={"raise_exception": _raise_exception, "strftime_now": _strftime_now},
-            )
-        except JinjaError as error:
-            raise TemplateError(_first_line(error)) from error
+        self._template = _compile(self.source)
 
     @cached_property
     def variables(self) -> frozenset[str]:
         """The names that the template reads without defining them, such as "messages" and "enable_thinking"."""
         from jinja2.meta import find_undeclared_variables
 
-        return frozenset(find_undeclared_variables(_environment().parse(self.source)))
+        return frozenset(find_undeclared_variables(self._template.environment.parse(self.source)))
 
     def render(
         self,
@@ -70,8 +60,9 @@ class ChatTemplate:
         from jinja2 import TemplateError as JinjaError
 
         plain = [dict(message) for message in messages]
+        characters = sum(len(message["content"]) for message in plain if isinstance(message.get("content"), str))
         try:
-            with _time_limit(RENDER_SECONDS):
+            with template_budget(characters):
                 return self._template.render(
                     self.special_tokens,
                     messages=plain,
@@ -84,67 +75,29 @@ class ChatTemplate:
             raise TemplateError(_first_line(error)) from error
 
 
-@contextmanager
-def _time_limit(seconds: float) -> Generator[None]:
-    """End a template that loops: a trace function sees each line of it, and no line of other code."""
-    deadline = monotonic() + seconds
+def _compile(source: str) -> Template:
+    from jinja2 import TemplateError as JinjaError
 
-    def on_call(frame: FrameType, _event: str, _argument: Any) -> Any:
-        return on_line if frame.f_code.co_filename == TEMPLATE_FILE else None
+    from specchat.text.template_sandbox import TemplateEnvironment
 
-    def on_line(_frame: FrameType, _event: str, _argument: Any) -> Any:
-        if monotonic() > deadline:
-            raise TimeoutError(f"it runs for more than {seconds:.0f} seconds")
-        return on_line
-
-    previous = sys.gettrace()
-    sys.settrace(on_call)
+    if len(source) > MAX_TEMPLATE_CHARACTERS:
+        raise TemplateError(f"it has {len(source)} characters, and at most {MAX_TEMPLATE_CHARACTERS} are read")
+    functions = {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     try:
-        yield
-    finally:
-        sys.settrace(previous)
-
-
-def _environment() -> Environment:
-    from jinja2.ext import loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _generation_tag()]
-    )
-    environment.filters["tojson"] = _to_json
-    return environment
-
-
-def _generation_tag() -> type:
-    """`{% generation %}` marks answers for training; here its content is rendered as it is."""
-    from jinja2 import nodes
-    from jinja2.ext import Extension
-    from jinja2.parser import Parser
-
-    class Generation(Extension):
-        tags = {"generation"}  # noqa: RUF012 - jinja reads it from the class
-
-        def parse(self, parser: Parser) -> list[nodes.Node]:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    return Generation
+        with template_budget():
+            return TemplateEnvironment().from_string(source, globals=functions)
+    except (JinjaError, *TEMPLATE_FAULTS) as error:
+        raise TemplateError(_first_line(error)) from error
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, RecursionError | MemoryError):  # the latter is also what Python's parser says
+        return "it is nested too deeply, or would take too much memory"
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def _to_json(
-    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
-) -> str:
-    """Jinja's own filter escapes HTML characters; transformers' does not."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
 def _strftime_now(form: str) -> str:
-    return datetime.now().astimezone().strftime(form)
+    return datetime.now().astimezone().strftime(form[:MAX_DATE_FORM])
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 import specchat
 from specchat.errors import ModelError
-from specchat.text import chat_template
 from specchat.text.tokenizer import SPLIT_MARK, Tokenizer
 from tests import tokenizers_at_hand as at_hand
 from tests.processes import modules_after
@@ -254,19 +252,3 @@ def test_the_count_in_pieces_is_never_more_than_the_tokens(family):
 
 def test_a_short_text_is_not_counted(family):
     assert list(tokenizer_of(family).count_in_pieces("a fox")) == []
-
-
-LOOPS = [
-    "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}",
-    "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
-]
-
-
-@pytest.mark.parametrize("template", LOOPS)
-def test_a_template_that_does_not_end_is_refused(monkeypatch, tmp_path, template):
-    monkeypatch.setattr(chat_template, "RENDER_SECONDS", 0.1)
-    tokenizer = Tokenizer(at_hand.byte_level(tmp_path, template))
-
-    with pytest.raises(ModelError, match="its chat template refuses this conversation"):
-        tokenizer.render(PLAIN_CHATS[0], add_generation_prompt=True)
-    assert sys.gettrace() is None

@@ -1,0 +1,377 @@
+"""The Jinja environment of chat templates: what they may call, and what each call is charged.
+
+Templates are untrusted code. Jinja's sandbox keeps them from Python's insides; here every operator, filter, method and
+loop is charged to a budget (template_budget.py), and what has no charge is missing: filters and methods are lists of
+what may be used. The tree of a template gets a guard wherever Jinja calls nothing of ours: loops, outputs, slices,
+comparisons, joined texts and literals.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from string import Formatter
+from types import BuiltinMethodType, MethodType
+from typing import Any
+
+from jinja2 import nodes, pass_context
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context, LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+from specchat.text.template_budget import (
+    CALL,
+    STEP,
+    TemplateLimitError,
+    check_number,
+    check_power,
+    counted,
+    elements,
+    measured,
+    size,
+    spend,
+    spend_on_pieces,
+    spend_on_reading,
+    spend_on_repetition,
+    spend_on_replacement,
+    spend_on_search,
+)
+
+MAX_FIELD_WIDTH, MAX_INDENT, MAX_DIGITS, MAX_BATCH = 999, 16, 99, 100_000
+PERCENT_KEY = re.compile(r"%\([^()]*\)")
+WIDE_PERCENT = re.compile(r"%\(|%[#0\- +]*(?:\d*\.)?(?:\*|\d{4,})")  # a key with parentheses is refused with the wide
+WIDE_FIELD = re.compile(r"\d{4,}|\{")  # of a format specification: a width, or one that is computed
+SCOPES = ("_loop_vars", "_block_vars")  # jinja hands them to its macros with the arguments of a call
+Function = Callable[..., Any]
+
+
+class TemplateEnvironment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
+
+    def __init__(self) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationTag])
+        rules = {"tojson": _charge_nothing, **FILTERS}
+        functions = {**self.filters, "tojson": _to_json}
+        self.filters = {name: _charged(functions[name], rule) for name, rule in rules.items()}
+        self.filters |= GUARDS
+        self.filters["join"] = _with_elements(self.filters["join"])
+        self.tests = {name: _charged(test, TESTS.get(name, _charge_nothing)) for name, test in self.tests.items()}
+        del self.globals["lipsum"]
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        return _Guards().visit(super()._parse(source, name, filename))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if operator == "*":
+            spend_on_repetition(left, right)
+        elif operator == "**":
+            check_power(left, right)
+        elif operator == "%" and isinstance(left, str):
+            _charge_percent_format(left, right)
+        return measured(self.binop_table[operator](left, right))
+
+    def call(self, context: Context, function: Any, /, *arguments: Any, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        owner = getattr(function, "__self__", None)
+        if isinstance(function, BuiltinMethodType | MethodType) and not isinstance(owner, type):
+            named = (value for name, value in options.items() if name not in SCOPES)
+            _charge_method(owner, function.__name__, (*arguments, *named))
+        if isinstance(function, LoopContext):  # a recursive loop over other items
+            arguments = (counted(arguments[0]), *arguments[1:])
+        spend(CALL)
+        return measured(super().call(context, function, *arguments, **options))
+
+    def wrap_str_format(self, value: Any) -> Function | None:
+        """`str.format` is handed out in a wrapper of the sandbox; this one looks at the fields first."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None:
+            return None
+
+        def charged(*arguments: Any, **options: Any) -> Any:
+            _charge_format(value.__self__, arguments, options)
+            return wrapped(*arguments, **options)
+
+        return charged
+
+
+class GenerationTag(Extension):
+    """`{% generation %}` marks answers for training; here its content is rendered as it is."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja reads it from the class
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _Guards(NodeTransformer):
+    """Puts guards, which are filters with names that no template can write, around what calls nothing of ours."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - jinja finds it by the name of the node
+        self.generic_visit(node)
+        node.iter = _guarded(node.iter, "counted loop")
+        return node
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.nodes = [_guarded(each, "read text") for each in node.nodes]
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.nodes = [each if isinstance(each, nodes.Const) else _guarded(each, "read text") for each in node.nodes]
+        return node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        holders: list[nodes.Compare | nodes.Operand] = [node, *node.ops]
+        for holder in holders:
+            if not isinstance(holder.expr, nodes.Const):
+                is_searched = isinstance(holder, nodes.Operand) and holder.op in ("in", "notin")
+                holder.expr = _guarded(holder.expr, "searched value" if is_searched else "compared value")
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _guarded(node, "measured value") if isinstance(node.arg, nodes.Slice) else node
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _guarded(node, "measured value") if node.ctx == "load" else node
+
+    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _guarded(node, "measured value")
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _guarded(node, "measured value")
+
+
+def _guarded(node: nodes.Node, name: str) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+# A filter that reads the context is not computed when a template is compiled.
+@pass_context
+def _counted_loop(_context: Context, items: Iterable[Any]) -> Iterator[Any]:
+    return counted(items)
+
+
+@pass_context
+def _read_text(_context: Context, value: Any) -> Any:
+    if isinstance(value, str):
+        spend(STEP + len(value))
+    else:
+        spend_on_reading(value)
+    return value
+
+
+@pass_context
+def _compared_value(_context: Context, value: Any) -> Any:
+    if isinstance(value, str):
+        spend(STEP + len(value) // 8)
+    else:
+        spend_on_reading(value)
+    return value
+
+
+@pass_context
+def _searched_value(context: Context, value: Any) -> Any:
+    return value if isinstance(value, Mapping) else _compared_value(context, value)
+
+
+@pass_context
+def _measured_value(_context: Context, value: Any) -> Any:
+    return measured(value)
+
+
+GUARDS: Mapping[str, Function] = {
+    "counted loop": _counted_loop, "read text": _read_text, "compared value": _compared_value,
+    "measured value": _measured_value, "searched value": _searched_value,
+}  # fmt: skip
+
+
+def _charged(function: Function, charge: Function) -> Function:
+    """A filter or a test whose arguments are charged before it runs, and its result afterwards."""
+    first = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+    @wraps(function)
+    def charged(*arguments: Any, **options: Any) -> Any:
+        charge(*arguments[first:], **options)
+        return measured(function(*arguments, **options))
+
+    return charged
+
+
+def _with_elements(join: Function) -> Function:
+    """The filter `join` reads a list: an iterator can be read only once, and its charge reads it."""
+
+    @wraps(join)
+    def joined(context: Any, value: Any, *arguments: Any, **options: Any) -> Any:
+        return join(context, elements(value), *arguments, **options)
+
+    return joined
+
+
+def _charge_nothing(*_arguments: Any, **_options: Any) -> None:
+    """It is charged by its result, or reads one element."""
+
+
+def _charge_reading(*arguments: Any, **options: Any) -> None:
+    spend_on_reading(*arguments, *options.values())
+
+
+def _charge_elements(value: Any, *_arguments: Any, **_options: Any) -> None:
+    spend(STEP * len(value) if isinstance(value, str) else size(value))
+
+
+def _charge_center(value: Any, width: Any = 80) -> None:
+    check_number(width, MAX_BATCH)
+    spend_on_reading(value)
+
+
+def _charge_indent(s: Any, width: Any = 4, first: Any = False, blank: Any = False) -> None:  # noqa: ARG001 - as jinja names them
+    check_number(width, MAX_FIELD_WIDTH)
+    spend_on_reading(s)
+    spend(str(s).count("\n") * (len(width) if isinstance(width, str) else max(int(width), 0)))
+
+
+def _charge_join(value: Any, d: Any = "", attribute: Any = None) -> None:  # noqa: ARG001
+    spend_on_reading(value)
+    spend(len(value) * len(str(d)))
+
+
+def _charge_replace(s: Any, old: Any, new: Any, count: Any = None) -> None:  # noqa: ARG001
+    spend_on_reading(s, old, new)
+    spend_on_replacement(str(s), str(old), str(new))
+
+
+def _charge_trim(value: Any, chars: Any = None) -> None:
+    spend_on_reading(value)
+    spend_on_search(str(value), [chars])
+
+
+def _charge_round(value: Any, precision: Any = 0, method: Any = "common") -> None:  # noqa: ARG001
+    check_number(precision, MAX_DIGITS)
+
+
+def _charge_batch(value: Any, *arguments: Any, **options: Any) -> None:
+    for each in (*arguments, *options.values()):
+        check_number(each, MAX_BATCH)
+    _charge_elements(value)
+    spend(STEP * sum(each for each in (*arguments, *options.values()) if isinstance(each, int)))
+
+
+def _charge_sum(iterable: Any, attribute: Any = None, start: Any = 0) -> None:  # noqa: ARG001
+    if not isinstance(start, int | float):
+        raise TemplateLimitError("the filter 'sum' adds numbers only")
+    _charge_elements(iterable)
+
+
+def _charge_percent_format(text: Any, *arguments: Any, **options: Any) -> None:
+    form = PERCENT_KEY.sub("%", str(text))
+    if WIDE_PERCENT.search(form.replace("%%", "")):
+        raise TemplateLimitError(f"a format has a width above {MAX_FIELD_WIDTH}, or one that is computed")
+    for _field in range(form.count("%") + 1):
+        _charge_reading(*arguments, **options)
+        spend(MAX_FIELD_WIDTH)
+    spend(len(form))
+
+
+def _charge_format(text: str, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+    for literal, _name, specification, _conversion in Formatter().parse(text):
+        if specification and WIDE_FIELD.search(specification):
+            raise TemplateLimitError(f"a format has a width above {MAX_FIELD_WIDTH}, or one that is computed")
+        spend(len(literal) + MAX_FIELD_WIDTH)
+        _charge_reading(*arguments, **options)
+
+
+# Filters that neither this table nor TemplateEnvironment names do not exist.
+FILTERS: Mapping[str, Function] = {
+    **dict.fromkeys(("attr", "count", "d", "default", "first", "items", "last", "length", "random"), _charge_nothing),
+    **dict.fromkeys(("abs", "map", "reject", "rejectattr", "select", "selectattr"), _charge_nothing),
+    **dict.fromkeys(("list", "reverse"), _charge_elements),
+    **dict.fromkeys(("capitalize", "e", "escape", "float", "forceescape", "int", "lower", "safe"), _charge_reading),
+    **dict.fromkeys(("string", "title", "truncate", "upper", "urlencode", "wordcount"), _charge_reading),
+    **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort", "unique"), _charge_reading),
+    "batch": _charge_batch, "center": _charge_center, "format": _charge_percent_format, "indent": _charge_indent,
+    "join": _charge_join, "replace": _charge_replace, "round": _charge_round, "slice": _charge_batch,
+    "sum": _charge_sum, "trim": _charge_trim,
+}  # fmt: skip
+TESTS: Mapping[str, Function] = dict.fromkeys(
+    ("!=", "<", "<=", "==", ">", ">=", "eq", "equalto", "ge", "greaterthan", "gt", "in", "le", "lessthan", "lower",
+     "lt", "ne", "upper"),
+    _charge_reading,
+)  # fmt: skip
+
+
+def _charge_method(owner: Any, name: str, arguments: tuple[Any, ...]) -> None:
+    """Charge a method of a plain value; those of Jinja's own objects read one element."""
+    for kind, methods in METHODS.items():
+        if isinstance(owner, kind):
+            if name not in methods:
+                raise TemplateLimitError(f"the method '{name}' of a {kind.__name__} cannot be called")
+            methods[name](owner, *arguments)
+            return
+    if not type(owner).__module__.startswith("jinja2."):
+        raise TemplateLimitError(f"the method '{name}' of a {type(owner).__name__} cannot be called")
+    spend_on_reading(*arguments)
+
+
+def _charge_text_search(text: str, *needles: Any) -> None:
+    spend_on_search(text, needles)
+
+
+def _charge_padding(text: str, width: Any = 0, *_fill: Any) -> None:
+    check_number(width, MAX_BATCH)
+    spend(len(text))
+
+
+def _charge_lines(text: str, *_keeps_ends: Any) -> None:
+    _charge_elements(text)
+
+
+def _charge_text_join(separator: str, items: Any = ()) -> None:
+    if isinstance(items, Iterator):
+        raise TemplateLimitError("'join' of a text reads a list; write '| list' before it")
+    spend_on_reading(items)
+    spend(len(separator) * len(items))
+
+
+METHODS: Mapping[type, Mapping[str, Function]] = {
+    str: {
+        **dict.fromkeys(("capitalize", "casefold", "endswith", "isalnum", "isalpha", "isascii"), _charge_reading),
+        **dict.fromkeys(("isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle"), _charge_reading),
+        **dict.fromkeys(("isupper", "lower", "removeprefix", "removesuffix", "startswith"), _charge_reading),
+        **dict.fromkeys(("swapcase", "title", "upper"), _charge_reading),
+        **dict.fromkeys(("count", "find", "index", "lstrip", "partition", "rfind", "rindex"), _charge_text_search),
+        **dict.fromkeys(("rpartition", "rstrip", "strip"), _charge_text_search),
+        **dict.fromkeys(("center", "ljust", "rjust", "zfill"), _charge_padding),
+        **dict.fromkeys(("rsplit", "split"), spend_on_pieces),
+        "join": _charge_text_join, "replace": spend_on_replacement, "splitlines": _charge_lines,
+    },
+    list: dict.fromkeys(("copy", "count", "index"), _charge_reading),
+    tuple: dict.fromkeys(("count", "index"), _charge_reading),
+    dict: dict.fromkeys(("copy", "get", "items", "keys", "values"), _charge_nothing),
+}  # fmt: skip
+
+
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """As transformers writes JSON; Jinja's own filter escapes HTML characters."""
+    for each in (indent, *(separators or ())):
+        check_number(each, MAX_INDENT)
+    spend_on_reading(value)
+    encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    if indent is None:
+        return encoder.encode(value)
+    pieces = list[str]()
+    for piece in encoder.iterencode(value):
+        spend(STEP + len(piece))
+        pieces.append(piece)
+    return "".join(pieces)
