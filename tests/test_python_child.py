@@ -86,6 +86,17 @@ def _search(monkeypatch, _tmp_path):
     assert "torch.py:1:open(" in tool.run({"pattern": "^open"}, threading.Event()).text
 
 
+def _schema(_monkeypatch, _tmp_path):
+    from specchat.app.agent.tool_schemas import parse_arguments
+    from specchat.chat.tools import Tool
+    from specchat.errors import UsageError
+
+    tool = Tool("t", "", '{"properties": {"x": {"pattern": "^a+$"}}}')
+    assert parse_arguments(tool, '{"x": "aa"}') == {"x": "aa"}
+    with pytest.raises(UsageError, match="does not match"):
+        parse_arguments(tool, '{"x": "b"}')
+
+
 def _burner(_monkeypatch, tmp_path):
     (tmp_path / "flag").write_bytes(b"\0")
     subprocess.run(python_command("specchat.bench.burner", str(tmp_path / "flag"), "0"), timeout=60, check=True)
@@ -97,6 +108,7 @@ CHILDREN = {
     "pip": _pull,
     "specchat.hub.package_probes": _doctor,
     "specchat.app.agent.python_search": _search,
+    "specchat.app.agent.tool_schemas": _schema,
     "specchat.bench.burner": _burner,
 }
 

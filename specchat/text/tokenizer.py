@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, cast
 
 import tokenizers
@@ -32,6 +32,9 @@ from specchat.text.tool_formats import HERMES, PROBE_ARGUMENTS, PROBE_NAME, Tool
 SPLIT_MARK = "\ufdd0"
 PIECE_CHARACTERS = 32 * 2**10  # about a tenth of a second
 MAX_VOCABULARY = 2**24
+ALWAYS_QUICK_CHARACTERS = 16  # the engine of regular expressions gives up on one place after less than a second
+ENCODE_SECONDS = 20.0
+SLOWEST_CHARACTERS_PER_SECOND = 10_000  # a core computes a million
 MAX_TOKENS_ACROSS_BORDER = 8
 MATCHES_NOTHING = re.compile(r"(?!)")
 AUTO_THINKING = "auto"  # whether the model thinks is left to its chat template
@@ -54,6 +57,7 @@ class Tokenizer:
         self._settings = _tokenizer_settings(folder)
         self._backend = _load_backend(folder / "tokenizer.json")
         self._backend_lock = Lock()  # encode_special_tokens is a state of the backend
+        self._is_stuck = False
         self.vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
         self.vocab_size = _vocabulary_size(self.vocabulary, folder)
         added_token_ids = self._backend.get_added_tokens_decoder()
@@ -264,9 +268,43 @@ class Tokenizer:
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
         with self._backend_lock:
-            self._backend.encode_special_tokens = not parse_special
+            if not self._is_stuck:
+                self._backend.encode_special_tokens = not parse_special
+            if len(text) > ALWAYS_QUICK_CHARACTERS or self._is_stuck:
+                return self._encode_in_time(text)
+            return self._encode_now(text)
+
+    def _encode_in_time(self, text: str) -> list[int]:
+        """Encode in a thread: a regular expression in a tokenizer.json may take for ever, and nothing can end it.
+
+        From then on the tokenizer is of no use, because the thread holds it.
+        """
+        results = list[list[int] | ModelError]()
+        if not self._is_stuck:
+            worker = Thread(target=lambda: results.append(self._try_to_encode(text)), name="encode", daemon=True)
+            worker.start()
+            worker.join(ENCODE_SECONDS + len(text) / SLOWEST_CHARACTERS_PER_SECOND)
+            self._is_stuck = worker.is_alive()
+        if self._is_stuck:
+            raise ModelError(f"{self.folder}: the regular expressions of its tokenizer take for ever on a text")
+        if isinstance(results[0], ModelError):
+            raise results[0]
+        return results[0]
+
+    def _try_to_encode(self, text: str) -> list[int] | ModelError:
+        try:
+            return self._encode_now(text)
+        except ModelError as error:
+            return error
+
+    def _encode_now(self, text: str) -> list[int]:
+        try:
             # `encode` keeps the interpreter lock, and a long text would stop every thread.
             return self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of Rust; it is no Exception and cannot be imported
+                raise
+            raise ModelError(f"{self.folder}: its tokenizer cannot split this text: {error}") from None
 
     def _encode_continuation(self, text: str) -> list[int]:
         """The tokens of a text that continues another: without the space that some tokenizers add at the start."""

@@ -1,15 +1,24 @@
-"""The JSON schemas of our own tools, and the check of arguments that a model wrote."""
+"""The JSON schemas of our own tools, and the check of arguments that a model wrote.
+
+A schema of another program may have regular expressions and references that take for ever, and a thread cannot be
+ended: such a schema is checked in a process of its own, which runs this file.
+"""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
 from specchat.chat.tools import Tool
-from specchat.errors import UsageError
+from specchat.errors import UsageError, last_output_line
+from specchat.python_child import PACKAGE_FOLDER, python_command
 
 MAX_MESSAGE_CHARACTERS = 300
+CHECK_SECONDS = 10.0  # of which Python takes half a second to start
+SLOW_KEYWORDS = ("pattern", "$ref", "$dynamicRef", "$recursiveRef")  # patternProperties among them
 
 
 def schema_text(properties: Mapping[str, Any], *required: str) -> str:
@@ -29,9 +38,23 @@ def parse_arguments(tool: Tool, text: str) -> Mapping[str, Any]:
         raise UsageError(f"the arguments of {tool.name} are nested too deeply; call it again") from None
     if not isinstance(arguments, dict):
         raise UsageError(f"the arguments of {tool.name} must be a JSON object; call it again")
-    if problem := _schema_problem(tool.schema, arguments):
+    is_slow = any(f'"{keyword}' in json.dumps(tool.schema) for keyword in SLOW_KEYWORDS)
+    if problem := (_problem_by_child if is_slow else _schema_problem)(tool.schema, arguments):
         raise UsageError(f"the arguments of {tool.name} do not match its schema: {problem}; call it again")
     return cast("Mapping[str, Any]", arguments)
+
+
+def _problem_by_child(schema: dict[str, Any], arguments: Any) -> str:
+    try:
+        ran = subprocess.run(
+            python_command("specchat.app.agent.tool_schemas"), input=json.dumps([schema, arguments]), cwd=PACKAGE_FOLDER,
+            capture_output=True, text=True, timeout=CHECK_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"the schema itself cannot be used: its check takes more than {CHECK_SECONDS:.0f} s"
+    if ran.returncode:
+        return f"the schema itself cannot be used: {last_output_line(ran.stderr, 'its check failed')}"
+    return json.loads(ran.stdout)
 
 
 def _schema_problem(schema: dict[str, Any], arguments: Any) -> str:
@@ -53,3 +76,7 @@ def _schema_problem(schema: dict[str, Any], arguments: Any) -> str:
     except (Unresolvable, RecursionError) as error:
         return f"the schema itself cannot be used: {type(error).__name__}"
     return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps(_schema_problem(*json.load(sys.stdin))))
