@@ -2,6 +2,8 @@
 
 A GGUF file is untrusted. Every count, length and offset is checked against the size of the file before anything is
 allocated, so that a damaged or hostile file gives one clear line at once. Knows neither architectures nor tokenizers.
+The reader of the package `gguf` trusts them: of the 21 faulty headers of the tests it reads six without a complaint,
+has not ended after 25 s on one (2^60 items), and answers the others with errors of NumPy. So only its tables are used.
 
 Layout (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), all numbers little-endian:
 
