@@ -3,10 +3,10 @@
     SPECCHAT_CONFIG, SPECCHAT_CACHE, SPECCHAT_MODELS, SPECCHAT_RUNTIME   one folder each
     SPECCHAT_HOME                                                        the root of all of them
     XDG_CONFIG_HOME, XDG_CACHE_HOME, XDG_DATA_HOME, XDG_RUNTIME_DIR      the system's own variables
-    the home folder from the user database                               else
+    the home folder from the user database                               else; on Windows, what `platformdirs` says
 
-The first one that is set decides. HOME has no effect, because the engine process does not inherit it. Imports nothing
-heavy.
+The first one that is set decides. HOME has no effect, because the engine process does not inherit it; `platformdirs`
+follows it on Linux and macOS, so there the folders, which are the same, are named here. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -93,6 +93,11 @@ def _state_folder(kind: _StateKind) -> Path:
 
 
 def _usual_folder(kind: _StateKind) -> Path:
+    if sys.platform == "win32":
+        from platformdirs.windows import Windows
+
+        folders = Windows("specchat", appauthor=False)
+        return {_CONFIG: folders.user_config_path, _CACHE: folders.user_cache_path}.get(kind, folders.user_data_path)
     return home_folder() / (kind.darwin_home_path if sys.platform == "darwin" else kind.home_path) / "specchat"
 
 

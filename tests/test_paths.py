@@ -96,3 +96,17 @@ def test_on_a_mac_they_lie_where_its_programs_keep_them(monkeypatch):
 
     assert configuration_folder() == home_folder() / "Library/Application Support/specchat"
     assert Path("Library/Caches/specchat") == cache_folder().relative_to(home_folder())
+
+
+def test_windows_has_its_own_folders_and_variables_still_decide(monkeypatch, tmp_path):
+    monkeypatch.setattr("platformdirs.windows.get_win_folder", lambda _name: str(tmp_path / "Local"))
+    monkeypatch.setattr(paths.sys, "platform", "win32")
+
+    own = {name: str(folder().relative_to(tmp_path)) for name, folder in FOLDERS.items()}
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / "home"))
+
+    assert own == {
+        "config": "Local/specchat", "cache": "Local/specchat/Cache", "models": "Local/specchat/models",
+        "data": "Local/specchat",
+    }  # fmt: skip
+    assert folders()["config"] == str(tmp_path / "home" / "config")
