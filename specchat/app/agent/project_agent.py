@@ -23,7 +23,6 @@ from specchat.chat.request import Request
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.profile import AGENT_OFF, AGENT_PLAN
 
-DEFAULT_WINDOW_TOKENS = 8192
 MIN_RESULT_CHARACTERS, MAX_RESULT_CHARACTERS = 2_000, 40_000  # about a quarter of the window, within these
 
 
