@@ -22,6 +22,7 @@ from specchat.chat.fim_request import FimRequest
 from specchat.errors import InputError
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
 from specchat.lsp.inline_completion import ENGINE_TIMEOUT_SECONDS
+from specchat.profile.settings import read_settings
 
 WORD_END = re.compile(r"\w+|[^\w\s]")
 MAX_PREFIX_CHARACTERS, MAX_SUFFIX_CHARACTERS = 6_000, 4_000
@@ -99,7 +100,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=6, help="lines to type in each file")
     parser.add_argument("--tokens", type=int, default=30, help="the limit of a completion")
     given = parser.parse_args()
-    with Conversation(SessionRequest(profile=given.profile, kind="completion")) as conversation:
+    with Conversation(SessionRequest(settings=read_settings(given.profile), kind="completion")) as conversation:
         _loaded(conversation, FimRequest("x = ", max_tokens=1))
         measured = [
             measure(conversation, cursor, given.tokens)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from tools.screen_driver import ScreenDriver
 from tools.screen_walk import CHAT, Requests, Step, Walk, steps_until_last_picture
@@ -63,7 +64,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     os.environ.pop("NO_COLOR", None)
     subprocess.run(LOAD, check=True, stdout=subprocess.DEVNULL)
-    draw_walk(folder, STARTER_REQUESTS, SessionRequest(profile="chat"))
+    draw_walk(folder, STARTER_REQUESTS, SessionRequest(settings=read_settings()))
     draw_demo(folder)
 
 

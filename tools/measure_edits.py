@@ -39,8 +39,8 @@ import click
 from textual.widgets import Static
 
 from specchat.bench.columns import markdown_table
-from specchat.cli.session_options import private_request
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.approval import Approval
 from specchat.tui.picker import GRACE_SECONDS
@@ -148,7 +148,9 @@ def edit_in_chat(case: MeasuredCase, folder: Path) -> Outcome:
 def edit_on_screen(case: MeasuredCase, folder: Path) -> Outcome:
     file = folder / _file_name(case)
     with TemporaryDirectory() as state, chdir(folder):
-        app = SpecchatApp(private_request(SessionRequest(profile="chat")), ScreenFiles(None, Path(state) / "theme"))
+        settings = read_settings("chat", {"speculation.recall": False})
+        private = SessionRequest(settings=settings, is_stored=False)
+        app = SpecchatApp(private, ScreenFiles(None, Path(state) / "theme"))
         footer = asyncio.run(asyncio.wait_for(_play_edit(app, f"/edit {file.name} {case.instruction}"), EDIT_SECONDS))
     return Outcome(file.read_text(encoding="utf-8"), "applied" not in footer, footer)
 

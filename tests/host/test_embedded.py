@@ -69,4 +69,4 @@ def test_a_profile_that_makes_no_sense_is_refused_by_its_name(real_host, tmp_pat
     profile.write_text("[models]\ntraget = 'x'\n")
 
     with pytest.raises(Exception, match=r"mine\.toml.*did you mean 'target'"):
-        Conversation(SessionRequest((profile), settings=read_settings(str)))
+        Conversation(SessionRequest(settings=read_settings(str(profile))))

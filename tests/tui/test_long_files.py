@@ -8,8 +8,6 @@ from specchat.app import part_reader
 from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 
-NARROW = SessionRequest(settings=read_settings("narrow"))  # 512 tokens
-
 
 @pytest.fixture
 def book(tmp_path, monkeypatch):
@@ -27,7 +25,7 @@ def test_the_answer_comes_from_the_notes_and_a_line_says_which_file_was_summariz
         assert ["Summarize @book.txt"] == [each.question for each in driver.turns]
         assert turn.answer
 
-    run_on_screen(scenario, session_request=NARROW)
+    run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("narrow")))
 
 
 @pytest.mark.usefixtures("book")
@@ -44,4 +42,4 @@ def test_escape_stops_the_reading_and_the_question_is_not_part_of_the_conversati
         assert "failed" not in driver.shown
         assert [None] == [turn.position for turn in driver.turns]
 
-    run_on_screen(scenario, session_request=NARROW)
+    run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("narrow")))
