@@ -20,6 +20,7 @@ from specchat.profile.settings import read_settings
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
 from tests.host.conftest import FAKE_HOST, kill_host, runtime  # noqa: F401 (a fixture)
+from tests.host.fake import write_odd_profiles
 from tools.screen_driver import ScreenDriver
 
 CHAT = SessionRequest(settings=read_settings())
@@ -50,6 +51,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pa
     if "runtime" in request.fixturenames:
         return request.getfixturevalue("runtime")
     folder = request.getfixturevalue("shared_folder")
+    write_odd_profiles()
     monkeypatch.setenv("SPECCHAT_RUNTIME", str(folder))
     monkeypatch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
     return folder
