@@ -1,7 +1,7 @@
 """The dynamic draft tree of EAGLE-2 (arXiv 2406.16858): the one algorithm for all kinds of passes.
 
 Each level computes the best nodes of the level before that are in the tree so far, and the tree ends where their
-acceptance is too improbable. All numbers stay on the device. In a CUDA graph all shapes are fixed, so a level that no
+acceptance is too improbable. In a CUDA graph nothing waits for the device and all shapes are fixed, so a level that no
 longer counts is computed all the same, with probability 0; elsewhere a level `waits` for the host, which stops there.
 `forward/native_draft.cpp` does the same in one call, and a test compares the two.
 """
@@ -91,7 +91,8 @@ def grow_tree(
         rows, tokens = parents // log_probabilities.shape[1], levels[-1].tokens.flatten()[parents]
         own = torch.eye(len(parents), dtype=torch.bool, device=device)
         ancestors, paths = torch.cat((ancestors[rows], own), dim=1), torch.cat((paths[rows], tokens[:, None]), dim=1)
-        output = read(depth + 1, output.hidden_states[rows], tokens, ancestors)
+        states = output.hidden_states
+        output = read(depth + 1, states[rows.to(states.device)], tokens, ancestors)
     return levels
 
 
@@ -136,9 +137,10 @@ def draft_children(
         return sampled_children(drawn)
 
     def rank(logits: Tensor, depth: int, paths: Tensor) -> Ranking:
-        return rank_rows(logits, sampler, rows(len(logits), depth, paths), seen, count=SHORTLIST)
+        best = rank_rows(logits, sampler, rows(len(logits), depth, paths), seen, count=SHORTLIST)
+        return Ranking(best.token_ids.cpu(), best.scores.cpu()) if waits else best  # some devices have no float64
 
-    limit = copy_to_device([budget], root.logits.device)[0]
+    limit = torch.tensor(budget) if waits else copy_to_device([budget], root.logits.device)[0]
     levels = grow_tree(config, limit, root, rank, read, waits=waits)
     if not waits:
         return unpack_children(config, pack_levels(levels).tolist())

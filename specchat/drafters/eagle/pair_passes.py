@@ -65,7 +65,7 @@ class CachePasses:
         if (outdated := position - self.head.context_window + 1 - first) > 0:
             mask[:, :outdated] = False
         batch = RowBatch(tokens, torch.full((count,), position), mask, length, first)
-        output = self.head.forward(hidden_states, self.head.embed(tokens), batch, self.cache)
+        output = self.head.forward(hidden_states, self.head.embed(tokens.to(self.device)), batch, self.cache)
         self.cache.commit(list(range(count)))  # for the next levels
         return output
 
