@@ -22,7 +22,7 @@ from specchat.bench.columns import markdown_table
 from specchat.chat.events import Event, Finished, Routed, TextDelta, Totals
 from specchat.chat.request import Request
 from specchat.edit.edit_task import EditJob, run_edit
-from specchat.edit.edit_turn import EditRun
+from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
@@ -172,7 +172,7 @@ def measure_style(style: str, cases: Sequence[EditCase]) -> StyleCounts:
         model = PerfectModel(STYLES[style](case.path, case.before, case.after))
         job = EditJob(make_source(case.before.encode(), case.path), case.instruction, WINDOW_TOKENS)
         try:
-            result = run_edit(job, EditRun(model))
+            result = result_of(run_edit(job, EditRun(model)))
             text = result.text
         except SpecchatError as error:
             counts.problems.append(f"{case.path}: {case.instruction.splitlines()[0]}: {error}")

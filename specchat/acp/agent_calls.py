@@ -20,10 +20,10 @@ from specchat.acp.client_requests import (
 from specchat.acp.editor_buffers import EditorBuffers
 from specchat.acp.turn_reporter import TurnReporter
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
-from specchat.app.agent.agent_tool import PlannedChange
+from specchat.app.agent.call_consent import ConsentQuestion
 from specchat.app.agent.call_lines import call_kind
-from specchat.app.agent.consent import Answer, ConsentQuestion
 from specchat.app.agent.project_agent import AgentUI
+from specchat.app.consent import Answer, PlannedChange
 from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, InputError
 

@@ -1,45 +1,60 @@
-"""One edit of a file: rewritten by the model, shown as a diff, permitted by the user, written once.
+"""One edit of a file: the events of the verb as updates for the editor, and its consent as a permission request.
 
 The editor writes the file if it can, so that its own review shows the change. Otherwise this process writes it, and
 `specchat undo` can undo it. The text is that of the editor's buffer, saved or not.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
 from acp.schema import FileEditToolCallContent, PromptResponse, ToolCallStart
 
 from specchat.acp.client_requests import (
-    ALLOW,
-    ALLOW_ALWAYS,
     edit_tool_call,
     prompt_response,
     text_content,
+    thought_chunk,
     tool_call_end,
     tool_call_progress,
     tool_call_start,
 )
 from specchat.acp.turn_reporter import TurnReporter, send_usage
+from specchat.app.consent import ANSWER_BY_OPTION, Answer, Decision, EditConsent
+from specchat.app.edit import drive, edit, write_files
+from specchat.app.edit_events import (
+    AcceptedEdit,
+    EditEvent,
+    EditOrder,
+    Proposed,
+    RawChange,
+    Rejected,
+    Rewriting,
+    Talk,
+    Unchanged,
+    Writing,
+    Written,
+    describe_written,
+)
+from specchat.app.edit_session import EditSession
 from specchat.chat.events import Event, Routed, TextDelta
 from specchat.chat.sum_totals import sum_totals
 from specchat.edit.edit_intent import EditIntent
+from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_target import EditTarget
-from specchat.edit.edit_task import EditJob, EditResult, run_edit
-from specchat.edit.edit_turn import EditRun
-from specchat.edit.hunks import diff_hunks
 from specchat.edit.rewrite_alignment import RewriteAlignment
-from specchat.edit.source_text import Source
 from specchat.edit.workspace_roots import WorkspaceRoots
-from specchat.errors import CancelledError, DeclinedError, SpecchatError
-from specchat.host.client import Conversation, SessionRequest
+from specchat.errors import CancelledError, SpecchatError
+from specchat.host.client import SessionRequest
 
 MIN_PERCENT_STEP = 10  # editors draw every update
+NEXT_STEPS = "next: fewer lines (/edit FILE:FIRST-LAST ...), or another model (/model NAME)"
 
 
 @dataclass
 class RewriteProgress:
+    """A tool call whose title says how much of the original is rewritten."""
+
     reporter: TurnReporter
     tool_call_id: str
     title: str
@@ -64,29 +79,6 @@ class RewriteProgress:
             self.reporter.send(tool_call_progress(self.tool_call_id, f"{self.title} ({percent} %)"))
 
 
-def rewrite_with_progress(
-    job: EditJob, conversation: Conversation, reporter: TurnReporter
-) -> tuple[EditResult, EditRun]:
-    """The new text and its run; an EditError says why there is none."""
-    tool_call_id = f"writing-{uuid4().hex[:12]}"
-    title = f"{'Writing' if job.first_request else 'Rewriting'} {job.source.name}"
-    progress = RewriteProgress(reporter, tool_call_id, title, job.source.text)
-    edit_run = EditRun(
-        conversation,
-        reporter.turn.cancelled,
-        progress.on_event,
-        lambda: conversation.switch_session(conversation.open_new_session()),
-    )
-    reporter.send(tool_call_start(tool_call_id, title, "think"))
-    is_done = False
-    try:
-        result = run_edit(job, edit_run)
-        is_done = True
-        return result, edit_run
-    finally:
-        reporter.send(tool_call_end(tool_call_id, is_done=is_done, title=title))
-
-
 @dataclass(frozen=True)
 class FileEditSettings:
     workspace: WorkspaceRoots
@@ -98,69 +90,93 @@ class FileEdit:
     def __init__(self, intent: EditIntent, settings: FileEditSettings, reporter: TurnReporter) -> None:
         self.settings, self.reporter = settings, reporter
         self.client, self.turn = reporter.client, reporter.turn
-        self.target = EditTarget(intent, settings.workspace, lambda path: self.client.read_file(self.turn, path))
-        self.allows_always = False  # the user permits this edit and all later ones
+        read_buffer = lambda path: self.client.read_file(self.turn, path)
+        self.target = EditTarget(intent.path, settings.workspace, read_buffer, self.client.can_write_files)
+        lines = parse_line_range(intent.line_range) if intent.line_range else None
+        self._order = EditOrder(intent.instruction, (self.target,), lines, next_steps=NEXT_STEPS)
+        self._consent = EditConsent(asks=settings.asks_permission)
         self.tool_call: ToolCallStart | None = None  # in its last state
         self.message = ""  # the result, for the user
+        self._progress: RewriteProgress | None = None
+
+    @property
+    def allows_always(self) -> bool:
+        """Whether the user permitted this edit and all later ones."""
+        return self.settings.asks_permission and not self._consent.asks
 
     def run(self) -> PromptResponse:
         """Run the edit; a SpecchatError says why the file is unchanged."""
-        source = self.target.read()
-        if not self.client.can_write_files:
-            self.target.check_writable()
-        with Conversation(self.settings.session_request, "acp") as conversation:
-            window = conversation.window_tokens
-            result, edit_run = rewrite_with_progress(self.target.make_job(source, window), conversation, self.reporter)
-        self.message = self._review_and_write(source, result)
+        with EditSession(self.settings.session_request, self.turn.cancelled, "acp") as session:
+            try:
+                drive(edit(self._order, session, self._consent, self._write), self._on_event, self._decide)
+            except (SpecchatError, OSError) as error:
+                self._end_progress(is_done=False)
+                self._end_call("" if isinstance(error, CancelledError) else str(error))
+                raise
+            window = session.window_tokens
+            totals = sum_totals([each for run in session.runs for each in run.finished_turns])
         self.reporter.send_text(self.message)
-        totals = sum_totals(edit_run.finished_turns)
         send_usage(self.reporter, totals, window)
         return prompt_response("end_turn", totals)
 
-    def _review_and_write(self, source: Source, result: EditResult) -> str:
-        """Show the diff, ask for permission if required, and write. Returns the message for the user."""
-        hunks = diff_hunks(source.text, result.text)
-        new = source.encode(result.text)
-        diff = FileEditToolCallContent(
-            type="diff", path=str(self.target.path), new_text=new.decode(source.codec),
-            old_text=None if self.target.is_new else source.raw.decode(source.codec),
-        )  # fmt: skip
-        tool_call = edit_tool_call(f"edit-{uuid4().hex[:12]}", self.target.title, diff, hunks[0].first + 1)
-        if result.warnings.summary:
-            tool_call.content = [diff, text_content(f"look closely: {result.warnings.summary}")]
-        with self._reported_tool_call(tool_call):
-            is_suspicious = result.warnings.worst_problem is not None
-            self._ask_permission(tool_call, asks_permission=self.settings.asks_permission or is_suspicious)
-            self.target.check_unchanged(source)
-            self.reporter.send(tool_call_progress(tool_call.tool_call_id))
-            hint = self._write(source, new)
-        return self.target.written_message(len(hunks), result, hint)
+    def _on_event(self, event: Event | EditEvent) -> None:
+        match event:
+            case Rewriting(source=source, is_new=is_new):
+                id, title = f"writing-{uuid4().hex[:12]}", f"{'Writing' if is_new else 'Rewriting'} {source.name}"
+                self._progress = RewriteProgress(self.reporter, id, title, source.text)
+                self.reporter.send(tool_call_start(id, title, "think"))
+            case Rejected(diff=diff):
+                self.reporter.send(thought_chunk(f"{diff}\n"))
+            case AcceptedEdit():
+                self._start_call(event)
+            case Written(edits=[written], undo_number=number):
+                self.message = describe_written(written, number)
+                self._end_call()
+            case Proposed() | Talk() | Unchanged() | Writing() | Written():
+                pass
+            case _:
+                if self._progress:
+                    self._progress.on_event(event)
 
-    @contextmanager
-    def _reported_tool_call(self, tool_call: ToolCallStart) -> Generator[None]:
-        self.reporter.send(tool_call)
-        self.tool_call = tool_call.model_copy(update={"status": "failed"})
-        try:
-            yield
-        except (SpecchatError, OSError) as error:
-            message = "" if isinstance(error, CancelledError) else str(error)
-            self.reporter.send(tool_call_end(tool_call.tool_call_id, is_done=False, text=message))
-            raise
-        self.tool_call = tool_call.model_copy(update={"status": "completed"})
-        self.reporter.send(tool_call_end(tool_call.tool_call_id, is_done=True))
+    def _decide(self, proposed: Proposed) -> Decision:
+        option = self.client.request_permission(self.turn, self._start_call(proposed))
+        return Decision(ANSWER_BY_OPTION.get(option, Answer.NO))
 
-    def _ask_permission(self, tool_call: ToolCallStart, *, asks_permission: bool) -> None:
-        """DeclinedError when the user declines."""
-        option = self.client.request_permission(self.turn, tool_call) if asks_permission else ALLOW
-        if option not in (ALLOW, ALLOW_ALWAYS):
-            raise DeclinedError(self.target.declined_message)
-        self.allows_always = option == ALLOW_ALWAYS
+    def _start_call(self, edit: Proposed | AcceptedEdit) -> ToolCallStart:
+        """Show the diff, and what to look at closely."""
+        self._end_progress(is_done=True)
+        if self.tool_call is None:
+            change = RawChange.of(edit)
+            diff = FileEditToolCallContent(
+                type="diff", path=str(self.target.path), new_text=change.new, old_text=change.old
+            )
+            self.tool_call = edit_tool_call(f"edit-{uuid4().hex[:12]}", self.target.title, diff, change.line)
+            if warning := edit.result.warnings.summary:
+                self.tool_call.content = [diff, text_content(f"look closely: {warning}")]
+            self.reporter.send(self.tool_call)
+        return self.tool_call
 
-    def _write(self, source: Source, new: bytes) -> str:
-        """Write the file, by the editor or directly. Returns a hint how to undo it, unless the editor wrote."""
+    def _end_progress(self, *, is_done: bool) -> None:
+        if progress := self._progress:
+            self._progress = None
+            self.reporter.send(tool_call_end(progress.tool_call_id, is_done=is_done, title=progress.title))
+
+    def _end_call(self, error: str | None = None) -> None:
+        """The end of the tool call, if it has begun; `error` says why nothing is written."""
+        if call := self.tool_call:
+            is_done = error is None
+            self.tool_call = call.model_copy(update={"status": "completed" if is_done else "failed"})
+            self.reporter.send(tool_call_end(call.tool_call_id, is_done=is_done, text=error or ""))
+
+    def _write(self, instruction: str, edits: Sequence[AcceptedEdit]) -> int:
+        """Write the file, by the editor, which has its own undo, or directly."""
+        [accepted], target = edits, self.target
+        target.check_unchanged(accepted.source)
+        if self.tool_call:
+            self.reporter.send(tool_call_progress(self.tool_call.tool_call_id))
         if self.turn.cancelled.is_set():
             raise CancelledError("stopped; nothing is written")
-        if self.client.can_write_files:
-            self.client.write_file(self.turn, self.target.path, new.decode(source.codec))
-            return ""
-        return self.target.write(source, new)
+        if not target.is_written_by_editor:
+            return write_files(instruction, edits)
+        self.client.write_file(self.turn, target.path, accepted.new_bytes.decode(accepted.source.codec))
+        return 0

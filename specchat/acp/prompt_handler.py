@@ -177,10 +177,10 @@ class PromptHandler:
             raise UsageError(f"in mode '{self.config.mode}' no file is changed; choose the mode '{EDIT_MODE}'")
         # imports the grammars, which most sessions do not need
         from specchat.acp.file_edit import FileEdit, FileEditSettings
+        from specchat.app.edit_session import edit_request
 
-        edits = self.conversation.settings.for_edits()
-        session_request = replace(self._session_request, session_id="", settings=edits, kind="edit")
-        settings = FileEditSettings(self.workspace, session_request, self.config.mode != AUTO_MODE)
+        request = edit_request(replace(self._session_request, settings=self.conversation.settings))
+        settings = FileEditSettings(self.workspace, request, self.config.mode != AUTO_MODE)
         file_edit = FileEdit(intent, settings, reporter)
         try:
             return file_edit.run()

@@ -1,6 +1,12 @@
-"""What every front end offers: slash commands, notices, file edits, export, tools that the model calls.
+"""What every front end offers: the verbs as generators of typed events, slash commands, tools that the model calls.
 
-Plugins import this package. It draws nothing and imports no torch.
+Knows no screen and no protocol, and imports no torch. Plugins import this package. A front end parses what its user
+said into an order, renders the events, and sends a decision for each proposal.
+
+    edit.py              the verb: files and an instruction in, events out, all files written or none
+    edit_events.py       its order, its events, and the one class of an accepted edit
+    edit_session.py      the conversation that rewrites files, and the profile that it has
+    consent.py           what a person decides about a change, and when one must be asked
 
     chat_state.py        the state of a conversation in a front end, and the result of a command
     command_registry.py  the table of slash commands, and what each does

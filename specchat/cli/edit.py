@@ -5,36 +5,41 @@ stdout is the diff, the JSON or the new text; messages go to stderr. Nothing is 
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from specchat.app.consent import EditConsent
+from specchat.app.edit import describe_ways, drive
+from specchat.app.edit import edit as edit_verb
+from specchat.app.edit_events import EditedFile, EditOrder
+from specchat.app.edit_session import EditSession
 from specchat.cli.completion import complete_files
-from specchat.cli.edit_conversation import (
-    context_window,
-    edit_run_for,
-    open_conversation_for,
-    resolve_edit_profile,
-    run_with_progress,
-)
-from specchat.cli.edit_files import EditFiles
+from specchat.cli.edit_files import EditPrinter
 from specchat.cli.edit_filter import STDIN, EditCommand, run_filter
-from specchat.cli.options import profile_options
-from specchat.cli.session_options import private_option
-from specchat.edit.answer_check import check_unreviewed
+from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.session_options import open_host_conversation, private_option, session_request, with_edit_profile
+from specchat.cli.starter_offer import offer_starter
 from specchat.edit.edit_plan import parse_line_range
-from specchat.edit.edit_task import EditJob, describe_way, possible_ways
-from specchat.edit.edit_task import run_edit as edit_source
-from specchat.edit.refactoring.joint_rename import joint_refactorings
-from specchat.edit.source_text import Source, make_source, read_source
-from specchat.errors import InputError, NoChangeError, UsageError
+from specchat.edit.edit_target import DiskFile, HeldText
+from specchat.edit.edit_turn import Conversation
+from specchat.edit.git_commit import check_repository
+from specchat.edit.source_text import Source, make_source
+from specchat.errors import InputError, NoChangeError, SpecchatError, UsageError
+from specchat.repl.interrupt import InterruptFlag, interruptible
 from specchat.syntax.languages import LANGUAGES, language_of
 from specchat.syntax.sniff import sniff_language
 
 USAGE = 'usage: specchat edit FILE... "INSTRUCTION", or specchat edit - "INSTRUCTION" < text'
+NEXT_STEPS = (
+    "next: fewer lines (-l FIRST-LAST), another model (-P PROFILE or --target), or --plan, which shows the ways"
+)
 
 
 @click.command(cls=EditCommand)
@@ -72,15 +77,61 @@ def edit(words: tuple[str, ...], **options: Any) -> int:
     if STDIN in words:
         return _run_as_filter([word for word in words if word != STDIN], options)
     paths, instruction = split_arguments(words)
-    if options["is_plan"]:
-        return _print_plan(paths, instruction, options)
-    command = EditFiles(instruction, options)
+    order = _make_order(instruction, tuple(map(DiskFile, paths)), options)
+    with interruptible() as stopped, _open_session(options, stopped) as session:
+        if options["is_plan"]:
+            return _print_plan(order, session)
+        try:
+            return _run(order, session, options, stopped)
+        except NoChangeError:
+            if options["allow_empty"]:
+                return 0
+            raise
+
+
+def _make_order(instruction: str, files: tuple[EditedFile, ...], options: dict[str, Any]) -> EditOrder:
+    lines = parse_line_range(options["lines"]) if options["lines"] else None
+    return EditOrder(
+        instruction, files, lines, options["checks"], options["is_together"],
+        writes=_is_interactive(options) or (options["yes"] and not options["is_diff"]), next_steps=NEXT_STEPS,
+    )  # fmt: skip
+
+
+def _is_interactive(options: dict[str, Any]) -> bool:
+    decides_itself = options["yes"] or options["is_diff"] or options["is_json"]
+    return not decides_itself and sys.stdout.isatty() and sys.stdin.isatty()
+
+
+def _open_session(options: dict[str, Any], stopped: InterruptFlag, *, offers_starter: bool = True) -> EditSession:
+    """The session with the host, or with its replacement in tests."""
+    context = click.get_current_context()
+    options = with_edit_profile(options)
+    request = session_request(options, kind="edit")
+
+    def open_conversation() -> AbstractContextManager[Conversation]:
+        if context.obj is not None:
+            return context.obj(resolve_profile(options))
+        if offers_starter:
+            offer_starter(options)
+        return open_host_conversation(request)
+
+    return EditSession(request, stopped, open_conversation=open_conversation, temperature=options["temperature"])
+
+
+def _run(order: EditOrder, session: EditSession, options: dict[str, Any], stopped: InterruptFlag) -> int:
+    printer = EditPrinter(order.instruction, options, order.writes, stopped)
+    is_asked = _is_interactive(options)
+    consent = EditConsent(asks=is_asked, can_ask=is_asked, allows_loss=options["allow_shrink"] or not order.writes)
+    if order.writes and options["is_commit"]:
+        check_repository([file.path for file in order.files])
     try:
-        return command.run(paths)
-    except NoChangeError:
-        if options["allow_empty"]:
-            return 0
-        raise
+        drive(edit_verb(order, session, consent), printer.on_event, printer.decide)
+    except SpecchatError as error:
+        if isinstance(error, NoChangeError):
+            raise
+        raise printer.report_failure(error) from None
+    printer.report_files(is_written=order.writes)
+    return 0
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[Path], str]:
@@ -103,16 +154,12 @@ def _piped_source(raw: bytes, suffix: str) -> Source:
     return replace(source, name=f"stdin{LANGUAGES[language].suffixes[0]}") if language else source
 
 
-def _print_plan(paths: Sequence[Path], instruction: str, options: dict[str, Any]) -> int:
+def _print_plan(order: EditOrder, session: EditSession) -> int:
     """Print each way to edit a file, in the order in which they are tried. No model is needed."""
-    window = resolve_edit_profile(options).limits.context
-    lines = parse_line_range(options["lines"]) if options["lines"] else None
-    sources = [read_source(path) for path in paths]
-    renamings = joint_refactorings(sources, instruction) or [None] * len(sources)
-    for path, source, renaming in zip(paths, sources, renamings, strict=True):
-        job = EditJob(source, instruction, window, lines, refactoring=renaming)
-        for number, way in enumerate(possible_ways(job), 1):
-            click.echo(f"{path}: {number}. {describe_way(way)}")
+    numbers = Counter[str]()
+    for name, way in describe_ways(order, session):
+        numbers[name] += 1
+        click.echo(f"{name}: {numbers[name]}. {way}")
     return 0
 
 
@@ -123,14 +170,16 @@ def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
         instruction = " ".join(words)
         if not instruction.strip():
             raise UsageError(f"an edit needs an instruction; {USAGE}")
-        source = _piped_source(raw, options["lang"])
-        lines = parse_line_range(options["lines"]) if options["lines"] else None
-        with open_conversation_for(source, instruction, lines, options, offers_starter=False) as conversation:
-            job = EditJob(source, instruction, context_window(options, conversation), lines)
-            run = edit_run_for(options, conversation)
-            result = run_with_progress(job, run, options["timeout"], lambda: edit_source(job, run))
-        check_unreviewed(source, result.warnings, allows_shrink=options["allow_shrink"])
-        return source.encode(result.text)
+        text = HeldText(_piped_source(raw, options["lang"]))
+        order = replace(_make_order(instruction, (text,), {**options, "checks": ()}), writes=False, next_steps="")
+        consent = EditConsent(can_ask=False, allows_loss=options["allow_shrink"])
+        with interruptible() as stopped, _open_session(options, stopped, offers_starter=False) as session:
+            printer = EditPrinter(instruction, {**options, "is_json": False}, True, stopped)
+            try:
+                drive(edit_verb(order, session, consent), printer.on_event)
+            except SpecchatError as error:
+                raise printer.report_failure(error) from None
+        return printer.accepted[0].new_bytes
 
     return run_filter(
         edit_bytes,

@@ -1,249 +1,171 @@
-"""One run of `specchat edit` over some files: edited one after the other, written at the end, all or none."""
+"""`specchat edit` on a terminal and in a pipe: renders the events of an edit, and asks about hunks."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
-from specchat.chat.sum_totals import sum_totals
-from specchat.chat.turn_summary import summary_line
-from specchat.cli.edit_conversation import (
-    LateConversation,
-    context_window,
-    edit_run_for,
-    open_conversation_for,
-    open_edit_conversation,
-    run_with_progress,
+from specchat.app.consent import Decision
+from specchat.app.edit import decide_hunks
+from specchat.app.edit_events import (
+    AcceptedEdit,
+    EditEvent,
+    Proposed,
+    Rejected,
+    Rewriting,
+    Talk,
+    Unchanged,
+    Writing,
+    Written,
 )
-from specchat.edit.answer_check import check_unreviewed
-from specchat.edit.atomic_write import Replacement, check_writable
-from specchat.edit.check_commands import run_checks, split_check_command
-from specchat.edit.edit_plan import Region, parse_line_range
-from specchat.edit.edit_task import EditJob, EditResult, multi_file_jobs, rewrite_region, run_edit
-from specchat.edit.edit_turn import EditRun
-from specchat.edit.git_commit import check_repository, commit_files, has_other_changes
-from specchat.edit.hunk_prompt import ReviewUI, review_edit
-from specchat.edit.hunks import diff_hunks
+from specchat.chat.events import Event, Notice
+from specchat.cli.print_turn import TemporaryLine
+from specchat.edit.edit_turn import ignore_event, result_of
+from specchat.edit.git_commit import commit_files, has_other_changes
+from specchat.edit.hunk_prompt import ReviewUI
 from specchat.edit.json_report import failure_report, file_report
-from specchat.edit.refactoring import Refactoring
-from specchat.edit.refactoring.joint_rename import joint_refactorings
-from specchat.edit.source_text import Source, read_source, source_diff
-from specchat.edit.syntax_check import check_syntax
+from specchat.edit.rewrite_alignment import ProgressLine
+from specchat.edit.source_text import Source, source_diff
 from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
-from specchat.edit.undo_store import apply_edit, save_candidate, user_undo_store
-from specchat.errors import BrokenEditError, DeclinedError, NoChangeError, SpecchatError, UsageError
-
-
-@dataclass(frozen=True)
-class AcceptedEdit:
-    source: Source
-    path: Path
-    text: str
-    accepted_hunks: int
-    total_hunks: int
-    result: EditResult
-    run: EditRun
-
-    @property
-    def new_bytes(self) -> bytes:
-        return self.source.encode(self.text)
-
-    @property
-    def replacement(self) -> Replacement:
-        return Replacement(self.path, self.source.raw, self.new_bytes)
+from specchat.errors import CancelledError, NoUsableEditError, SpecchatError
+from specchat.repl.interrupt import InterruptFlag, keyboard_interrupts
 
 
 @dataclass
-class EditFiles:
+class EditPrinter:
+    """What one run prints. stdout is the diff or the JSON; everything else goes to stderr."""
+
     instruction: str
     options: dict[str, Any]
-    accepted: list[AcceptedEdit] = field(default_factory=list)
-    unchanged: dict[str, NoChangeError] = field(default_factory=dict)
+    is_writing: bool
+    stopped: InterruptFlag
+    accepted: list[AcceptedEdit] = field(default_factory=list[AcceptedEdit])
+    _name: str = ""  # of the file in progress
+    _is_writing_now: bool = False
+    _changed_before: list[Path] = field(default_factory=list[Path])
+    _progress: Callable[[Event], None] = ignore_event
+    _line: TemporaryLine = field(default_factory=TemporaryLine)
+    _timer: Timer | None = None
+    _is_late: bool = False
 
-    @property
-    def is_interactive(self) -> bool:
-        options = self.options
-        decides_itself = options["yes"] or options["is_diff"] or options["is_json"]
-        return not decides_itself and sys.stdout.isatty() and sys.stdin.isatty()
+    def on_event(self, event: Event | EditEvent) -> None:
+        match event:
+            case Rewriting(source=source):
+                self._name = source.name
+                self._start_file(source)
+            case Notice(text=text):
+                self._line.erase()
+                _print_notice(text)
+            case Talk(text=text):
+                self.note(text)
+            case Rejected(diff=diff):
+                self._end_file()
+                self.show_rejected(diff)
+            case Unchanged(name=name, why=why):
+                self._end_file()
+                self._print_json(failure_report(name, why))
+            case AcceptedEdit():
+                self._end_file()
+                self._accept(event)
+            case Writing(edits=edits):
+                self._is_writing_now = True
+                paths = [each.file.path for each in edits]
+                self._changed_before = [each for each in paths if self.options["is_commit"] and has_other_changes(each)]
+            case Written():
+                self._print_written(event)
+            case Proposed():
+                pass
+            case _:
+                self._progress(event)
 
-    @property
-    def is_writing(self) -> bool:
-        return self.is_interactive or (self.options["yes"] and not self.options["is_diff"])
+    def decide(self, proposed: Proposed) -> Decision:
+        self._end_file()
+        suffix = Path(proposed.path).suffix
+        edit_text: Callable[[str], str | None] = lambda text: edit_in_editor(text, suffix, self.note)
 
-    def run(self, paths: Sequence[Path]) -> int:
-        sources = self._read_sources(paths)
-        renamings = joint_refactorings(sources, self.instruction)
-        if renamings or self.options["is_together"]:
-            self._edit_together(paths, sources, renamings)
-        else:
-            for path, source in zip(paths, sources, strict=True):
-                self._edit_or_report(source, partial(self._edit, path, source))
-        for name, no_change in self.unchanged.items():
-            self._print_json(failure_report(name, no_change))
-        if not self.accepted:
-            raise next(iter(self.unchanged.values()))
-        self._finish()
-        return 0
-
-    def _edit_or_report(self, source: Source, edit_file: Callable[[], None]) -> None:
-        """Edit one file. A file without a change is recorded; any other error is reported and ends the run."""
-        try:
-            edit_file()
-        except NoChangeError as no_change:
-            self.unchanged[source.name] = no_change
-        except SpecchatError as error:
-            self._report(is_written=False)
-            self._print_json(failure_report(source.name, error))
-            raise
-
-    def _finish(self) -> None:
-        if self.is_writing:
+        def rewrite(first: int, end: int, comment: str) -> str:
+            self._start_file(proposed.source)
             try:
-                self._write()
-            except SpecchatError as error:
-                for each in self.accepted:
-                    self._print_json(failure_report(each.source.name, error))
-                raise
-        self._report(is_written=self.is_writing)
+                return result_of(proposed.rewrite(first, end, comment), self.on_event)
+            finally:
+                self._end_file()
 
-    def _read_sources(self, paths: Sequence[Path]) -> list[Source]:
-        """Read the files and check everything that needs no model."""
-        if self.options["lines"] and len(paths) > 1:
-            raise UsageError("-l FIRST-LAST is about one file; name one")
-        if len({path.resolve() for path in paths}) < len(paths):
-            raise UsageError("two of these names are the same file; name it once")
-        for command in self.options["checks"]:
-            split_check_command(command)
-        for notice in user_undo_store().notices:  # before the files are read
-            _print_note(notice)
-        sources = [read_source(path) for path in paths]
-        if self.is_writing:
-            for path in paths:
-                check_writable(path)
-            if self.options["is_commit"]:
-                check_repository(paths)
-        return sources
+        with keyboard_interrupts():
+            return decide_hunks(proposed, ReviewUI(prompt_user, _print_hunk, self.note, edit_text, rewrite))
 
-    def _edit(self, path: Path, source: Source) -> None:
-        target = path.resolve()
+    def report_failure(self, error: SpecchatError) -> SpecchatError:
+        """Print what became of each file; returns the error for the last line."""
+        self._end_file()
+        if isinstance(error, CancelledError) and self._is_late:
+            error = NoUsableEditError(f"{self._name}: no new text within {self.options['timeout']:g} s")
+        if self._is_writing_now:
+            for each in self.accepted:
+                self._print_json(failure_report(each.source.name, error))
+        else:
+            self.report_files(is_written=False)
+            self._print_json(failure_report(self._name, error))
+        return error
 
-        def check(text: str) -> None:
-            earlier = {each.path.resolve(): each.new_bytes for each in self.accepted}
-            run_checks(self.options["checks"], target, {**earlier, target: source.encode(text)})
-
-        lines = parse_line_range(self.options["lines"]) if self.options["lines"] else None
-        with open_conversation_for(source, self.instruction, lines, self.options) as conversation:
-            job = EditJob(source, self.instruction, context_window(self.options, conversation), lines, check)
-            run = edit_run_for(self.options, conversation)
-            self._decide(path, job, self._generate(job, run), run)
-
-    def _edit_together(
-        self, paths: Sequence[Path], sources: Sequence[Source], renamings: Sequence[Refactoring]
-    ) -> None:
-        """Edit all files in one conversation, or by the tree, then decide on all, then run the checks on all."""
-        edits: list[tuple[Path, EditJob, EditResult, EditRun]] = []
-        open_now = partial(open_edit_conversation, self.options)
-        with LateConversation(open_now) if renamings else open_now() as conversation:
-
-            def generate(path: Path, job: EditJob) -> None:
-                run = EditRun(conversation, temperature=self.options["temperature"])
-                edits.append((path, job, self._generate(job, run), run))
-
-            window = context_window(self.options, conversation)
-            jobs = [EditJob(each.source, self.instruction, window, refactoring=each) for each in renamings]
-            jobs = jobs or multi_file_jobs(sources, self.instruction, window)
-            for path, job in zip(paths, jobs, strict=True):
-                self._edit_or_report(job.source, partial(generate, path, job))
-            for path, job, result, run in edits:
-                self._edit_or_report(job.source, partial(self._decide, path, job, result, run))
-        new = {each.path.resolve(): each.new_bytes for each in self.accepted}
-        for each in self.accepted:
-            self._edit_or_report(each.source, partial(run_checks, self.options["checks"], each.path.resolve(), new))
-
-    def _decide(self, path: Path, job: EditJob, result: EditResult, run: EditRun) -> None:
-        decide = self._review if self.is_interactive else self._print_or_accept_all
-        self.accepted.append(decide(path, job, result, run))
-
-    def _generate(self, job: EditJob, run: EditRun) -> EditResult:
-        """The new text. A text that fails a check is saved for the user to inspect."""
-        try:
-            return run_with_progress(job, run, self.options["timeout"], lambda: run_edit(job, run))
-        except BrokenEditError as broken:
-            if run.candidate:
-                saved_path = save_candidate(job.source.name, job.source.encode(run.candidate))
-                broken.args = (f"{broken}; it is saved in {saved_path}",)
-            raise
-
-    def _review(self, path: Path, job: EditJob, result: EditResult, run: EditRun) -> AcceptedEdit:
-        def check(text: str) -> None:
-            check_syntax(job.source, text)
-            job.check(text)
-
-        def rewrite(first: int, end: int, instruction: str) -> str | None:
-            region, timeout = Region(first + 1, end), self.options["timeout"]
-            return run_with_progress(job, run, timeout, lambda: rewrite_region(job, region, instruction, run))
-
-        suffix = Path(job.source.name).suffix
-        ui = ReviewUI(
-            prompt_user, _print_hunk, _print_note, lambda text: edit_in_editor(text, suffix, _print_note), rewrite
-        )
-        reviewed = review_edit(job.source, result.text, result.warnings, check, ui)
-        accepted_hunks, total_hunks = len(reviewed.accepted_hunks), len(reviewed.decisions)
-        return AcceptedEdit(job.source, path, reviewed.text, accepted_hunks, total_hunks, result, run)
-
-    def _print_or_accept_all(self, path: Path, job: EditJob, result: EditResult, run: EditRun) -> AcceptedEdit:
-        """Without a review: print the diff, or accept all hunks."""
-        source = job.source
-        if self.is_writing:
-            check_unreviewed(source, result.warnings, allows_shrink=self.options["allow_shrink"])
-        if not self.is_writing and not self.options["is_json"]:
-            _print_diff(source, result.text)
-            if result.warnings.summary:
-                print(f"specchat: {source.name}: {result.warnings.summary}", file=sys.stderr)
-        hunks = len(diff_hunks(source.text, result.text))
-        return AcceptedEdit(source, path, result.text, hunks, hunks, result, run)
-
-    def _report(self, *, is_written: bool) -> None:
+    def report_files(self, *, is_written: bool) -> None:
         checks = ["syntax", *self.options["checks"]]
         for each in self.accepted:
             self._print_json(file_report(each.source, each.result, each.run, checks=checks, is_applied=is_written))
+
+    def note(self, message: str) -> None:
+        self._line.erase()
+        print(message, file=sys.stderr)
+
+    def show_rejected(self, diff: str) -> None:
+        if not self.options["is_json"]:
+            self.note(colour_hunk(diff) if sys.stderr.isatty() and wants_colours() else diff)
+
+    def _start_file(self, source: Source) -> None:
+        if wants_colours():
+            self._progress = ProgressLine(source.text, self._line.show).on_event
+        if self.options["timeout"] is not None:
+            self._timer = Timer(self.options["timeout"], self._expire)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _expire(self) -> None:
+        self._is_late = True
+        self.stopped.set()
+
+    def _end_file(self) -> None:
+        self._line.erase()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _accept(self, edit: AcceptedEdit) -> None:
+        self.accepted.append(edit)
+        if not self.is_writing and not self.options["is_json"]:
+            _print_diff(edit.source, edit.text)
+            if warning := edit.result.warnings.summary:
+                print(f"specchat: {edit.source.name}: {warning}", file=sys.stderr)
+
+    def _print_written(self, event: Written) -> None:
+        for path in self._changed_before:
+            print(f"specchat: {path}: had uncommitted changes, which are committed with the edit", file=sys.stderr)
+        parts = [f"applied {event.hunks} hunks", event.summary, f"undo: specchat undo {event.undo_number}"]
+        if self.options["is_commit"]:
+            parts.append(f"commit {commit_files([each.file.path for each in event.edits], self.instruction)}")
+        print(" · ".join(part for part in parts if part), file=sys.stderr)
 
     def _print_json(self, report: Mapping[str, Any]) -> None:
         if self.options["is_json"]:
             print(json.dumps(report, ensure_ascii=False), flush=True)
 
-    def _write(self) -> None:
-        written = [each for each in self.accepted if each.text != each.source.text]
-        if not written:
-            raise DeclinedError("no hunk was accepted; nothing is written")
-        paths = [each.path for each in written]
-        changed_before = [path for path in paths if self.options["is_commit"] and has_other_changes(path)]
-        try:
-            undo_entry = apply_edit(user_undo_store(), self.instruction, [each.replacement for each in written])
-        except OSError as error:
-            raise SpecchatError(f"{error.filename or paths[0]}: cannot be written: {error.strerror}") from error
-        for path in changed_before:
-            print(f"specchat: {path}: had uncommitted changes, which are committed with the edit", file=sys.stderr)
-        accepted_count = sum(each.accepted_hunks for each in written)
-        applied = f"applied {accepted_count}/{sum(each.total_hunks for each in written)} hunks"
-        parts = [applied, self._summary(), f"undo: specchat undo {undo_entry.number}"]
-        if self.options["is_commit"]:
-            parts.append(f"commit {commit_files(paths, self.instruction)}")
-        print(" · ".join(part for part in parts if part), file=sys.stderr)
 
-    def _summary(self) -> str:
-        routed = self.accepted[-1].run.route
-        totals = sum_totals([finished for each in self.accepted for finished in each.run.finished_turns])
-        return summary_line(routed, totals) if routed else ""
-
-
-def _print_note(message: str) -> None:
-    print(message, file=sys.stderr)
+@cache
+def _print_notice(text: str) -> None:
+    """Print a notice once: every file and every retry may open a session, and each repeats it."""
+    print(f"specchat: {text}", file=sys.stderr)
 
 
 def _print_hunk(hunk: str) -> None:

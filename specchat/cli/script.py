@@ -113,11 +113,12 @@ def script(text: str, is_json: bool, input_format: str, edits: str, **options: A
 def _edit_runner(edits: str, conversation: Conversation) -> EditRunner | None:
     if edits == "none":
         return None
-    from specchat.cli.script_edits import EditRunner  # imports the grammars; most programs do not edit
+    # imports the grammars, and most programs do not edit
+    from specchat.app.edit_session import edit_request
+    from specchat.cli.script_edits import EditRunner
 
-    settings = conversation.settings.for_edits()
-    request = SessionRequest(settings=settings, kind="edit", is_stored=conversation.is_stored)
-    return EditRunner(request, requires_permission=edits == "ask")
+    request = SessionRequest(settings=conversation.settings, is_stored=conversation.is_stored)
+    return EditRunner(edit_request(request), requires_permission=edits == "ask")
 
 
 @dataclass
@@ -281,7 +282,7 @@ class InputLoop:
 
     def request_permission(self, id: str, tool_call: JsonObject, stopped: Flag) -> str:
         """Ask for permission; rejected when the input ends or the turn is stopped."""
-        from specchat.cli.script_edits import PERMISSION_OPTIONS, REJECT
+        from specchat.cli.script_edits import PERMISSION_OPTIONS
 
         answers = self.permission_queues[id] = queue.SimpleQueue()
         question = {"type": "permission", "id": id, "toolCall": tool_call, "options": PERMISSION_OPTIONS}
@@ -290,7 +291,7 @@ class InputLoop:
             while not (stopped.is_set() or self.is_input_closed.is_set()):
                 with suppress(queue.Empty):
                     return answers.get(timeout=POLL_SECONDS)
-            return answers.get_nowait() if not answers.empty() else REJECT
+            return answers.get_nowait() if not answers.empty() else "reject"
         finally:
             del self.permission_queues[id]
 

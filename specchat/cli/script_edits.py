@@ -9,35 +9,49 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event as Flag
-from typing import Any
 
+from specchat.app.consent import ANSWER_BY_OPTION, Answer, Decision, EditConsent
+from specchat.app.edit import drive, edit
+from specchat.app.edit_events import (
+    AcceptedEdit,
+    EditEvent,
+    EditOrder,
+    Proposed,
+    RawChange,
+    Rejected,
+    Rewriting,
+    Talk,
+    Unchanged,
+    Writing,
+    Written,
+    describe_written,
+)
+from specchat.app.edit_session import EditSession
 from specchat.chat.events import Event, TextDelta, Totals
 from specchat.chat.sum_totals import sum_totals
 from specchat.edit.edit_intent import intent_from_command, intent_from_text
+from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_target import EditTarget
-from specchat.edit.edit_task import EditResult, run_edit
-from specchat.edit.edit_turn import EditRun
-from specchat.edit.hunks import diff_hunks
-from specchat.edit.source_text import Source
 from specchat.edit.workspace_roots import WorkspaceRoots
-from specchat.errors import CancelledError, DeclinedError
-from specchat.host.client import Conversation, SessionRequest
+from specchat.errors import DeclinedError
+from specchat.host.client import SessionRequest
 from specchat.host.protocol import JsonObject, new_id
 
 EDIT_COMMAND = re.compile(r"/edit\b\s*(?P<argument>.*)", re.DOTALL)
-ALLOW, ALLOW_ALWAYS, REJECT = "allow", "allow-always", "reject"
-PERMISSION_OPTIONS = [
-    {"optionId": ALLOW, "name": "Write it", "kind": "allow_once"},
-    {"optionId": ALLOW_ALWAYS, "name": "Write it, and all that follow", "kind": "allow_always"},
-    {"optionId": REJECT, "name": "Leave the file as it is", "kind": "reject_once"},
-]
+OPTION_NAMES = {
+    "allow": ("Write it", "allow_once"),
+    "allow-always": ("Write it, and all that follow", "allow_always"),
+    "reject": ("Leave the file as it is", "reject_once"),
+}
+PERMISSION_OPTIONS = [{"optionId": id, "name": name, "kind": kind} for id, (name, kind) in OPTION_NAMES.items()]
+NEXT_STEPS = "next: fewer lines (/edit FILE:FIRST-LAST ...), or another model (--target)"
 
 SendUpdate = Callable[[JsonObject], None]
 RequestPermission = Callable[[str, JsonObject, Flag], str]  # id, tool call, cancel flag -> one of the options
 
 
 def always_reject(_id: str, _call: JsonObject, _stopped: Flag) -> str:
-    return REJECT
+    return "reject"
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,10 @@ class EditRunner:
     requires_permission: bool
     request_permission: RequestPermission = always_reject
     workspace_roots: WorkspaceRoots = field(default_factory=lambda: WorkspaceRoots(Path.cwd()))
-    _allows_all: bool = False
+
+    def __post_init__(self) -> None:
+        is_asked, way_out = self.requires_permission, "use '--edit ask' to decide"
+        self._consent = EditConsent(asks=is_asked, can_ask=is_asked, way_out=way_out)
 
     def is_edit_request(self, text: str) -> bool:
         return bool(EDIT_COMMAND.fullmatch(text.strip()) or intent_from_text(text, [], self.workspace_roots))
@@ -61,67 +78,69 @@ class EditRunner:
         """Do one edit. SpecchatError says why the file did not change, or that the command is incomplete."""
         command = EDIT_COMMAND.fullmatch(text.strip())
         by_words = intent_from_text(text, [], self.workspace_roots)
-        argument = command["argument"] if command else ""
-        intent = by_words or intent_from_command(argument, self.workspace_roots)
-        file = EditTarget(intent, self.workspace_roots)
-        source = file.read()
-        file.check_writable()
+        intent = by_words or intent_from_command(command["argument"] if command else "", self.workspace_roots)
+        target = EditTarget(intent.path, self.workspace_roots)
+        lines = parse_line_range(intent.line_range) if intent.line_range else None
+        order = EditOrder(intent.instruction, (target,), lines, next_steps=NEXT_STEPS)
+        updates = _Updates(target, send_update, on_event)
 
-        def forward_event(event: Event) -> None:
-            if not isinstance(event, TextDelta):  # the diff contains the text
-                on_event(event)
+        def decide(proposed: Proposed) -> Decision:
+            call = updates.start_call(proposed)
+            answer = self.request_permission(str(call["toolCallId"]), call, stopped)
+            return Decision(ANSWER_BY_OPTION.get(answer, Answer.NO))
 
-        with Conversation(self.session_request) as conversation:
-            restart = lambda: conversation.switch_session(conversation.open_new_session())
-            run = EditRun(conversation, stopped, forward_event, restart)
-            result = run_edit(file.make_job(source, conversation.window_tokens), run)
-        try:
-            message = self._propose_and_write(file, source, result, send_update, stopped)
-        except DeclinedError as error:
-            message = str(error)
-        return EditOutcome(message, sum_totals(run.finished_turns))
-
-    def _propose_and_write(
-        self, file: EditTarget, source: Source, result: EditResult, send_update: SendUpdate, stopped: Flag
-    ) -> str:
-        hunks = diff_hunks(source.text, result.text)
-        new = source.encode(result.text)
-        call = _tool_call(file, source, new.decode(source.codec), hunks[0].first + 1)
-        if result.warnings.summary:
-            warning = {"type": "text", "text": f"look closely: {result.warnings.summary}"}
-            call["content"].append({"type": "content", "content": warning})
-        send_update({"sessionUpdate": "tool_call", **call})
-        status = "failed"
-        try:
-            self._check_permission(file, result, call, stopped)
-            file.check_unchanged(source)
-            hint = file.write(source, new)
-            status = "completed"
-        finally:
-            send_update({"sessionUpdate": "tool_call_update", "toolCallId": call["toolCallId"], "status": status})
-        return file.written_message(len(hunks), result, hint)
-
-    def _check_permission(self, file: EditTarget, result: EditResult, tool_call: JsonObject, stopped: Flag) -> None:
-        """DeclinedError for a rejection. An edit that loses comments or many lines always needs a permission."""
-        is_suspicious = result.warnings.worst_problem is not None
-        if is_suspicious and not self.requires_permission:
-            raise DeclinedError(f"{file.declined_message}: {result.warnings.summary}; use '--edit ask' to decide")
-        must_ask = self.requires_permission and (is_suspicious or not self._allows_all)
-        answer = self.request_permission(str(tool_call["toolCallId"]), tool_call, stopped) if must_ask else ALLOW
-        if stopped.is_set():
-            raise CancelledError("stopped; nothing is written")
-        if answer not in (ALLOW, ALLOW_ALWAYS):
-            raise DeclinedError(file.declined_message)
-        self._allows_all = self._allows_all or answer == ALLOW_ALWAYS
+        with EditSession(self.session_request, stopped) as session:
+            try:
+                drive(edit(order, session, self._consent), updates.on_event, decide)
+            except DeclinedError as error:
+                updates.message = str(error)
+            finally:
+                updates.end_call()
+            return EditOutcome(
+                updates.message, sum_totals([each for run in session.runs for each in run.finished_turns])
+            )
 
 
-def _tool_call(file: EditTarget, source: Source, new: str, line: int) -> dict[str, Any]:
-    old = {} if file.is_new else {"oldText": source.raw.decode(source.codec)}
-    return {
-        "toolCallId": f"edit-{new_id()}",
-        "title": file.title,
-        "kind": "edit",
-        "status": "pending",
-        "locations": [{"path": str(file.path), "line": line}],
-        "content": [{"type": "diff", "path": str(file.path), **old, "newText": new}],
-    }
+@dataclass
+class _Updates:
+    """The updates of one edit: its tool call, what the model wrote in vain, and every other event."""
+
+    target: EditTarget
+    send: SendUpdate
+    forward: Callable[[Event], None]
+    message: str = ""
+    _call_id: str = ""
+    _is_written: bool = False
+
+    def on_event(self, event: Event | EditEvent) -> None:
+        match event:
+            case AcceptedEdit():
+                self.start_call(event)
+            case Written(edits=[edit], undo_number=number):
+                self._is_written, self.message = True, describe_written(edit, number)
+            case Rejected(diff=diff):
+                self.send({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": f"{diff}\n"}})
+            case Rewriting() | Talk() | Unchanged() | Writing() | Written() | Proposed() | TextDelta():
+                pass  # the diff contains the text
+            case _:
+                self.forward(event)
+
+    def start_call(self, edit: Proposed | AcceptedEdit) -> JsonObject:
+        change, path = RawChange.of(edit), str(self.target.path)
+        old = {} if change.old is None else {"oldText": change.old}
+        content: list[JsonObject] = [{"type": "diff", "path": path, **old, "newText": change.new}]
+        if warning := edit.result.warnings.summary:
+            content.append({"type": "content", "content": {"type": "text", "text": f"look closely: {warning}"}})
+        is_new_call, self._call_id = not self._call_id, self._call_id or f"edit-{new_id()}"
+        call: JsonObject = {
+            "toolCallId": self._call_id, "title": self.target.title, "kind": "edit", "status": "pending",
+            "locations": [{"path": path, "line": change.line}], "content": content,
+        }  # fmt: skip
+        if is_new_call:
+            self.send({"sessionUpdate": "tool_call", **call})
+        return call
+
+    def end_call(self) -> None:
+        if self._call_id:
+            status = "completed" if self._is_written else "failed"
+            self.send({"sessionUpdate": "tool_call_update", "toolCallId": self._call_id, "status": status})

@@ -29,6 +29,7 @@ from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import history_path
+from specchat.profile import EDIT_PROFILE
 from specchat.profile.settings import Settings
 
 PRIVATE_NOTICE = "private: nothing of this conversation is stored, and nothing is copied from others"
@@ -49,6 +50,13 @@ def session_request(options: dict[str, Any], kind: str = CHAT) -> SessionRequest
     if not options.get("is_private"):
         return SessionRequest(settings=settings, kind=kind)
     return SessionRequest(settings=settings.with_options({"speculation.recall": False}), kind=kind, is_stored=False)
+
+
+def with_edit_profile(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of an edit: with the profile `edit`, unless another one was named."""
+    context = click.get_current_context(silent=True)
+    is_default = context is None or context.get_parameter_source("profile") == ParameterSource.DEFAULT
+    return {**options, "profile": EDIT_PROFILE} if is_default else options
 
 
 def private_option(command: CommandFunction) -> CommandFunction:

@@ -20,7 +20,7 @@ check_commands.py                 --check, in a copy of the project
 hunks.py                          the differences as hunks and as a unified diff
 hunk_prompt.py                    decisions about hunks; their keys, until the accepted text passes the checks
 terminal_review.py                colours, prompt, $EDITOR
-edit_target.py                    the file of an edit, for editors and scripts
+edit_target.py                    where a text comes from and goes: a file, a buffer, a pipe
 atomic_write.py, git_commit.py    replace files, all or none; commit exactly these files
 undo_store.py                     apply and undo an edit; earlier contents by hash
 json_report.py                    the result of an edit as JSON

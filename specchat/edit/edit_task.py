@@ -9,12 +9,11 @@ file, and each answer is one whole file that sees the answers before it, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NoReturn
 
-from specchat.chat.events import Notice
+from specchat.chat.events import Event, Notice
 from specchat.chat.request import BLOCKS_TASK, EDIT_TASK, Attachment, Request
 from specchat.edit.answer_blocks import choose_text
 from specchat.edit.answer_check import (
@@ -76,8 +75,8 @@ class EditResult:
     failures: tuple[SpecchatError, ...] = ()
 
 
-def run_edit(job: EditJob, edit_run: EditRun) -> EditResult:
-    """Ask for a new text and check it; an EditError says why there is none. Of several failures the first is raised."""
+def run_edit(job: EditJob, edit_run: EditRun) -> Generator[Event, None, EditResult]:
+    """The events of an edit, and its checked text; an EditError says why there is none: the first of several."""
     return _Edit(job, edit_run).run()
 
 
@@ -121,12 +120,13 @@ def describe_way(way: Refactoring | EditPlan | ContextError) -> str:
             return EditPlan(refactoring=way.describe()).description
 
 
-def rewrite_region(job: EditJob, region: Region, comment: str, edit_run: EditRun) -> str:
+def rewrite_region(job: EditJob, region: Region, comment: str, edit_run: EditRun) -> Generator[Event, None, str]:
     """New lines for one region, following the user's comment. Only the form of the answer is checked."""
     source = region_source(job.source, region)
     request = _first_request(source, f"{job.instruction}\n\n{comment}")
     edit_run.start_new_context()
-    answer = run_turn(source.name, request, job.window_tokens, edit_run, AnswerWatch(source, request.text).feed)
+    watch = AnswerWatch(source, request.text)
+    answer = yield from run_turn(source.name, request, job.window_tokens, edit_run, watch.feed)
     return check_chosen_text(source, choose_text(source, answer), request.text)
 
 
@@ -140,18 +140,19 @@ class _Edit:
         self.repairs_left = MAX_REPAIRS
         self.checked_text = ""  # the last complete text that passed all checks
 
-    def run(self) -> EditResult:
+    def run(self) -> Generator[Event, None, EditResult]:
         for way in possible_ways(self.job):
             if isinstance(way, Refactoring):
-                return self._refactor(way)
+                return (yield from self._refactor(way))
             if isinstance(way, ContextError):
                 self.failures.append(way)
                 continue
             if way.is_answer:
-                self._answer_question()
-            self._announce(way)
+                yield from self._answer_question()
+            if self.failures:
+                yield Notice(f"{self.failures[-1]}; now trying {way.description}")
             try:
-                return self._follow(way)
+                return (yield from self._follow(way))
             except (ContextError, UnusableAnswerError, BrokenEditError) as failure:
                 self.failures.append(failure)
                 self.first_candidate = self.first_candidate or self.edit_run.candidate
@@ -160,38 +161,33 @@ class _Edit:
         self.edit_run.candidate = self.first_candidate
         raise self.failures[0]
 
-    def _refactor(self, refactoring: Refactoring) -> EditResult:
+    def _refactor(self, refactoring: Refactoring) -> Generator[Event, None, EditResult]:
         source, text = self.job.source, refactoring.apply(self.job.source.text)
         way = EditPlan(refactoring=refactoring.describe())
         if text == source.text:
             raise NoChangeError(f"{source.name}: nothing to change ({way.refactoring})")
-        self.edit_run.on_event(Notice(f"{source.name}: {way.description}"))
+        yield Notice(f"{source.name}: {way.description}")
         self.edit_run.candidate = text
         self.job.check(text)
         return EditResult(text, way, EditWarnings())
 
-    def _answer_question(self) -> NoReturn:
+    def _answer_question(self) -> Generator[Event]:
         """Say what the model answers. NoChangeError, because the instruction asks for no change."""
         job, file = self.job, Attachment(self.job.source.name, self.job.source.text)
         ignore_talk: Watch = lambda _text: None
-        answer = run_turn(
+        answer = yield from run_turn(
             job.source.name, Request(job.instruction, (file,)), job.window_tokens, self.edit_run, ignore_talk
         )
-        self.edit_run.on_event(Notice(answer.strip()))
+        yield Notice(answer.strip())
         raise NoChangeError(f"{job.source.name}: the instruction is a question and asks for no change")
 
-    def _announce(self, way: EditPlan) -> None:
-        """Name a way that follows a failed one."""
-        if self.failures:
-            self.edit_run.on_event(Notice(f"{self.failures[-1]}; now trying {way.description}"))
-
-    def _follow(self, way: EditPlan) -> EditResult:
+    def _follow(self, way: EditPlan) -> Generator[Event, None, EditResult]:
         job, text = self.job, self.job.source.text
         if not way.regions:
-            text = self._ask(way, job.source, lambda new: new, self._check_whole)
+            text = yield from self._ask(way, job.source, lambda new: new, self._check_whole)
         regions = sorted(way.regions, key=lambda each: each.first, reverse=True)
         for region in regions:  # bottom up, so that line numbers above stay valid
-            text = self._rewrite_region(way, text, region, is_last=region == regions[-1])
+            text = yield from self._rewrite_region(way, text, region, is_last=region == regions[-1])
         if text == job.source.text:
             raise NoChangeError(f"{job.source.name}: the model changed nothing")
         if text != self.checked_text:
@@ -199,14 +195,15 @@ class _Edit:
         lines = (job.region.first, job.region.last) if job.region else None
         return EditResult(text, way, find_warnings(job.source, text, job.instruction, lines), tuple(self.failures))
 
-    def _rewrite_region(self, way: EditPlan, text: str, region: Region, *, is_last: bool) -> str:
+    def _rewrite_region(
+        self, way: EditPlan, text: str, region: Region, *, is_last: bool
+    ) -> Generator[Event, None, str]:
         """The whole text with one more region rewritten. Before the last one, a name may have its old definition."""
         check = self._check_whole if is_last else lambda whole: check_parses(self.job.source, whole)
         source = region_source(self.job.source, region)
         try:
-            return replace_region(
-                text, region, self._ask(way, source, lambda new: replace_region(text, region, new), check)
-            )
+            new = yield from self._ask(way, source, lambda new: replace_region(text, region, new), check)
+            return replace_region(text, region, new)
         except NoChangeError:
             return text
 
@@ -220,7 +217,7 @@ class _Edit:
 
     def _ask(
         self, way: EditPlan, text: Source, to_whole_text: Callable[[str], str], check: Callable[[str], None]
-    ) -> str:
+    ) -> Generator[Event, None, str]:
         """A new version of this text that passes the check of the whole one; a failure goes back to the model."""
         job, last_error = self.job, None
         request = first = job.first_request or _first_request(text, job.instruction, way)
@@ -228,7 +225,7 @@ class _Edit:
         while True:
             watch = AnswerWatch(text, job.instruction)
             try:
-                answer = run_turn(text.name, request, job.window_tokens, self.edit_run, watch.feed)
+                answer = yield from run_turn(text.name, request, job.window_tokens, self.edit_run, watch.feed)
             except ContextError as error:
                 raise last_error or error from None
             try:

@@ -1,15 +1,17 @@
 """One request of an edit: streams the answer and requires that the model ended it by itself. Knows no file."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from threading import Event as Flag
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from specchat.chat.events import REPETITION, Event, Failed, Finished, PrefillProgress, Routed, TextDelta
 from specchat.chat.request import BLOCKS_TASK, Request
 from specchat.edit.answer_check import EXCERPT_CHARS, AnswerProblem, UnusableAnswerError
 from specchat.edit.edit_plan import GROWTH_FACTOR, PROMPT_OVERHEAD_TOKENS
 from specchat.errors import CancelledError, ContextError, NoUsableEditError, error_with_exit_code
+
+Result = TypeVar("Result")
 
 MIN_BYTES_PER_TOKEN = 2  # few tokenizers need more than one token for two bytes
 
@@ -25,11 +27,19 @@ def ignore_event(_event: Event) -> None:
     """For callers that need no events."""
 
 
+def result_of(events: Generator[Event, None, Result], on_event: Callable[[Event], None] = ignore_event) -> Result:
+    """What a generator of events returns, after all of them."""
+    while True:
+        try:
+            on_event(next(events))
+        except StopIteration as end:
+            return end.value
+
+
 @dataclass
 class EditRun:
     conversation: Conversation
     cancelled: Flag = field(default_factory=Flag)
-    on_event: Callable[[Event], None] = ignore_event
     restart_conversation: Callable[[], None] = lambda: None
     temperature: float | None = None  # None: greedy
     turn_count: int = 0
@@ -56,13 +66,15 @@ class _EndFlag(Flag):
         return super().is_set() or self._cancelled.is_set()
 
 
-def run_turn(name: str, request: Request, window_tokens: int, edit_run: EditRun, watch: Watch) -> str:
-    """The answer to a request. It is ended as soon as `watch` finds a problem in its text."""
+def run_turn(
+    name: str, request: Request, window_tokens: int, edit_run: EditRun, watch: Watch
+) -> Generator[Event, None, str]:
+    """The events of the answer to a request, and its text. It is ended as soon as `watch` finds a problem in it."""
     parts, finished, problem = list[str](), None, None
     edit_run.turn_count += 1
     request, ended = replace(request, temperature=edit_run.temperature), _EndFlag(edit_run.cancelled)
     for event in edit_run.conversation.ask(request, ended):
-        edit_run.on_event(event)
+        yield event
         match event:
             case TextDelta(text=text):
                 parts.append(text)

@@ -9,15 +9,28 @@ from threading import Event as Flag
 
 from lsprotocol import types
 
+from specchat.app.consent import EditConsent
+from specchat.app.edit import drive, edit
+from specchat.app.edit_events import (
+    AcceptedEdit,
+    EditEvent,
+    EditOrder,
+    Proposed,
+    Rejected,
+    Rewriting,
+    Talk,
+    Unchanged,
+    Writing,
+    Written,
+)
+from specchat.app.edit_session import EditSession, edit_request
 from specchat.chat.events import Event, Failed, Finished, TextDelta
 from specchat.chat.request import Attachment, Request
-from specchat.edit.answer_check import check_unreviewed
 from specchat.edit.edit_plan import Region
-from specchat.edit.edit_task import EditJob, run_edit
-from specchat.edit.edit_turn import EditRun
+from specchat.edit.edit_target import HeldText
 from specchat.edit.hunks import diff_lines, split_lines
 from specchat.edit.source_text import Source, make_source
-from specchat.errors import CancelledError, InputError, error_with_exit_code
+from specchat.errors import CancelledError, EditError, InputError, error_with_exit_code
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import runtime_folder
 from specchat.lsp.code_actions import EditRequest
@@ -25,7 +38,7 @@ from specchat.lsp.text_documents import Document
 from specchat.profile.settings import Settings
 
 MakeSettings = Callable[[], Settings]
-
+NEXT_STEPS = "next: fewer lines, or another profile (editProfile in the settings)"
 QUESTION = "Explain what this code does."
 PAGE_NAME = "explained.md"  # the next explanation replaces it
 
@@ -41,18 +54,28 @@ def compute_rewrite(
     document: Document, request: EditRequest, settings: MakeSettings, cancelled: Flag, on_event: Callable[[Event], None]
 ) -> list[types.TextEdit]:
     """The text edits for an instruction. SpecchatError says why there are none. Blocks until the text is complete."""
-    source = document_source(document)
-    with Conversation(SessionRequest(settings=settings(), kind="edit"), "lsp") as conversation:
-        job = EditJob(source, request.instruction, conversation.window_tokens, request.region)
-        edit_run = EditRun(
-            conversation,
-            cancelled,
-            on_event,
-            restart_conversation=lambda: conversation.switch_session(conversation.open_new_session()),
-        )
-        result = run_edit(job, edit_run)
-    check_unreviewed(source, result.warnings, "nothing is edited")  # the editor applies it without a question
-    return text_edits(document, source, result.text)
+    source, accepted, rejected = document_source(document), list[AcceptedEdit](), list[Rejected]()
+    order = EditOrder(request.instruction, (HeldText(source),), request.region, writes=False, next_steps=NEXT_STEPS)
+    consent = EditConsent(can_ask=False, way_out="nothing is edited")  # the editor applies it without a question
+
+    def on_edit_event(event: Event | EditEvent) -> None:
+        match event:
+            case AcceptedEdit():
+                accepted.append(event)
+            case Rejected():
+                rejected.append(event)
+            case Rewriting() | Proposed() | Talk() | Unchanged() | Writing() | Written():
+                pass
+            case _:
+                on_event(event)
+
+    with EditSession(edit_request(SessionRequest(settings=settings())), cancelled, "lsp") as session:
+        try:
+            drive(edit(order, session, consent), on_edit_event)
+        except EditError as error:  # a message is all that every editor shows
+            error.args = ("\n".join([str(error), *(each.diff for each in rejected)]),)
+            raise
+    return text_edits(document, source, accepted[0].text)
 
 
 def text_edits(document: Document, source: Source, text: str) -> list[types.TextEdit]:

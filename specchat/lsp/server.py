@@ -35,7 +35,8 @@ from specchat.lsp.request_guard import GuardedProtocol
 from specchat.lsp.rewrite_edits import compute_rewrite, explain_region, workspace_edit, write_page
 from specchat.lsp.text_documents import Documents
 from specchat.lsp.work_done_progress import begin_progress
-from specchat.profile.settings import DEFAULT_PROFILE, Settings
+from specchat.profile import DEFAULT_PROFILE
+from specchat.profile.settings import Settings
 
 log = logging.getLogger(__name__)
 

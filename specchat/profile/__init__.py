@@ -43,11 +43,12 @@ from specchat.profile.keys import (
     Sampling,
     Speculation,
 )
-from specchat.profile.profile_files import load_profile, profile_names
+from specchat.profile.profile_files import DEFAULT_PROFILE, EDIT_PROFILE, load_profile, profile_names
 
 __all__ = [
-    "ACCEPTANCE_TESTS", "AGENT_MODES", "AGENT_OFF", "AGENT_ON", "AGENT_PLAN", "ANSWER_FORMATS", "BUILTIN_BACKEND",
-    "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES", "FREE_ANSWER", "GRAMMAR_ANSWER", "REQUEST_KINDS",
-    "SERVER_BACKENDS", "THINKING_MODES", "WEIGHT_CHOICES", "Limits", "Models", "Profile", "Prompt", "RouteRule",
-    "Sampling", "Speculation", "all_drafters", "load_profile", "profile_names",
+    "ACCEPTANCE_TESTS", "AGENT_MODES", "AGENT_OFF", "AGENT_ON", "AGENT_PLAN", "ANSWER_FORMATS",
+    "BUILTIN_BACKEND", "DEFAULT_PROFILE", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES", "EDIT_PROFILE",
+    "FREE_ANSWER", "GRAMMAR_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "THINKING_MODES", "WEIGHT_CHOICES",
+    "Limits", "Models", "Profile", "Prompt", "RouteRule", "Sampling", "Speculation", "all_drafters",
+    "load_profile", "profile_names",
 ]  # fmt: skip

@@ -29,6 +29,7 @@ from specchat.profile.validation import MergedSettings, SettingsSource, did_you_
 MAX_EXTENDS_DEPTH = 8
 PROFILE_ONLY_KEYS = ("name", "description", "extends")
 PACKAGE = Path(__file__).parents[1]
+DEFAULT_PROFILE, EDIT_PROFILE = "chat", "edit"  # of questions, and of edits
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,16 @@ from typing import Any, cast
 
 from specchat.errors import ProfileError
 from specchat.profile.keys import DrafterOrder, Profile, RouteRule, options_source
-from specchat.profile.profile_files import ProfileChain, chain_of, read_profile_chain, resolve
+from specchat.profile.profile_files import (
+    DEFAULT_PROFILE,
+    EDIT_PROFILE,
+    ProfileChain,
+    chain_of,
+    read_profile_chain,
+    resolve,
+)
 from specchat.profile.validation import SettingsSource, merge_sources, with_locations
 
-DEFAULT_PROFILE, EDIT_PROFILE = "chat", "edit"
 EMPTY: Mapping[str, Any] = {}
 KEYS_OF_ENGINE = ("models.", "speculation.")
 

@@ -37,3 +37,16 @@ def interruptible() -> Generator[InterruptFlag]:
         yield stopped
     finally:
         restore()
+
+
+@contextmanager
+def keyboard_interrupts() -> Generator[None]:
+    """Ctrl-C interrupts as usual, for a question to the user amid work that a flag stops."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

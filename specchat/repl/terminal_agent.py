@@ -10,10 +10,11 @@ from pathlib import Path
 from threading import current_thread, main_thread
 
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
+from specchat.app.agent.call_consent import ConsentQuestion
 from specchat.app.agent.call_lines import call_line
-from specchat.app.agent.consent import Answer, ConsentQuestion
 from specchat.app.agent.project_agent import AgentUI, ProjectAgent
 from specchat.app.chat_state import ChatState
+from specchat.app.consent import Answer
 from specchat.chat.events import Event
 from specchat.edit.hunks import unified_diff
 from specchat.edit.terminal_review import colour_hunk, prompt_user, wants_colours

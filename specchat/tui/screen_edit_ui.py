@@ -3,7 +3,8 @@
 from queue import SimpleQueue
 from threading import Event as Flag
 
-from specchat.app.agent.consent import Answer, ConsentQuestion
+from specchat.app.agent.call_consent import ConsentQuestion
+from specchat.app.consent import Answer
 from specchat.app.file_edits import EditUI
 from specchat.chat.events import Event, LoadingProgress, Notice, PrefillProgress, Routed, StepDone
 from specchat.edit.hunk_prompt import HUNK_QUESTION

@@ -25,7 +25,7 @@ def opened(monkeypatch, own_runtime) -> list[SessionRequest]:
     monkeypatch.setattr(session_options, "Conversation", refuse)
     monkeypatch.setattr("specchat.cli.ask.offer_starter", lambda _options: None)
     monkeypatch.setattr("specchat.cli.chat.offer_starter", lambda _options: None)
-    monkeypatch.setattr("specchat.cli.edit_conversation.offer_starter", lambda _options: None)
+    monkeypatch.setattr("specchat.cli.edit.offer_starter", lambda _options: None)
     return requests
 
 

@@ -135,7 +135,7 @@ def test_what_loses_comments_is_not_written_unless_somebody_is_asked(monkeypatch
     edit = "/edit b.py write x = 2"
 
     lines = lines_of(command(monkeypatch, "-p", edit, "--json", "--edit", "auto"))
-    assert "comments lost" in lines[-1]["result"]
+    assert "comments lost" in lines[-1]["error"]["message"]
     assert file.read_text().endswith("y = 1\n")
 
     Program([edit], ["allow"]).run()

@@ -59,9 +59,7 @@ def test_a_yes_downloads_it_and_makes_it_the_default(monkeypatch, answer):
 
 def test_an_edit_of_files_offers_it_and_a_filter_does_not(monkeypatch, tmp_path):
     offers = list[str]()
-    monkeypatch.setattr(
-        "specchat.cli.edit_conversation.offer_starter", lambda options: offers.append(options["profile"])
-    )
+    monkeypatch.setattr("specchat.cli.edit.offer_starter", lambda options: offers.append(options["profile"]))
     monkeypatch.setattr(session_options, "Conversation", refuse)
     file = tmp_path / "a.txt"
     file.write_text("text\n")

@@ -9,7 +9,7 @@ import pytest
 from specchat.edit.answer_check import AnswerProblem
 from specchat.edit.answer_watch import AnswerWatch
 from specchat.edit.edit_task import EditJob, run_edit
-from specchat.edit.edit_turn import EditRun
+from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.source_text import make_source
 from specchat.errors import NoUsableEditError
 from tests.edit.scripted import CODE, NEW, ScriptedSession, answers
@@ -121,7 +121,7 @@ def test_what_is_ended_is_tried_another_way_that_is_named():
     session, events = ScriptedSession([*script, *answers(blocks)]), []
     job = EditJob(make_source(CODE.encode(), "a.py"), "use a list", window_tokens=10_000)
 
-    edited = run_edit(job, EditRun(session, on_event=events.append))
+    edited = result_of((run_edit(job, EditRun(session))), events.append)
 
     assert CODE.replace("sum(count(limit))", "sum([*count(limit)])") == edited.text
     assert ("blocks", ["edit", "edit-blocks"]) == (edited.plan.format, [each.task for each in session.requests])
@@ -136,6 +136,6 @@ def test_at_most_three_ways_are_tried_and_the_first_failure_counts():
     job = EditJob(make_source(CODE.encode(), "a.py"), "use a list in total()", window_tokens=10_000)
 
     with pytest.raises(NoUsableEditError, match=r"^a\.py: ended the answer"):
-        run_edit(job, EditRun(session))
+        result_of(run_edit(job, EditRun(session)))
 
     assert ["a.py", "lines 12-13 of a.py", "a.py"] == [each.files[0].name for each in session.requests]

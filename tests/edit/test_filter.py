@@ -60,7 +60,7 @@ PIPED = b"def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a
         (PIPED.decode().replace("a + b", "(a + b"), 4),
         (PIPED.decode().replace("add(a, a)", "plus(a, a)"), 4),
         ("```python\ndef other(x):\n    yield x\n```", 3),
-        ("```python\ndef double(a):\n    return 2 * a\n\n\nprint(1)\n```", 3),
+        ("```python\ndef double(a):\n    return 2 * a\n\n\nprint(1)\n```", 8),
         ("- a list\n- of words\n- that is valid YAML\n", 4),
     ],
     ids=["broken", "an undefined name", "another text", "a part", "another language"],
@@ -87,7 +87,7 @@ def test_a_text_that_lost_a_function_is_taken_only_if_that_is_allowed(monkeypatc
     refused = say(monkeypatch, answers(new, new), "-", "make it faster", stdin=PIPED)
     allowed = say(monkeypatch, answers(new, new), "-", "make it faster", "--allow-shrink", stdin=PIPED)
 
-    assert (3, PIPED) == (refused.ran.code, refused.ran.out)
+    assert (8, PIPED) == (refused.ran.code, refused.ran.out)
     assert (0, new.encode()) == (allowed.ran.code, allowed.ran.out)
 
 

@@ -280,7 +280,7 @@ def test_every_front_end_without_a_review_refuses_it_and_says_why(tmp_path, monk
         "edit -y": (["edit", "a.py", "-y", INSTRUCTION], b"", 8),
         "edit -y --json": (["edit", "a.py", "-y", "--json", INSTRUCTION], b"", 8),
         "edit -": (["edit", "-", "--lang", "py", "--stderr", INSTRUCTION], RUN.encode(), 8),
-        "script": (["-p", f"/edit a.py {INSTRUCTION}", "--json", "--edit", "auto"], b"", 0),
+        "script": (["-p", f"/edit a.py {INSTRUCTION}", "--json", "--edit", "auto"], b"", 8),
         "chat": (["chat"], f"/edit a.py {INSTRUCTION}\nn\n".encode(), None),
         "agent": (["-p", agent, "--json", "--agent", "--allow", "edit"], b"", 0),
     }

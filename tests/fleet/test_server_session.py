@@ -10,7 +10,7 @@ import pytest
 
 from specchat.app.agent.agent_loop import AgentLoop, CallFinished
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
-from specchat.app.agent.consent import Consent
+from specchat.app.agent.call_consent import Consent
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, ThinkingDelta, ToolCallDelta
 from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.chat.streamed_calls import StreamedCalls

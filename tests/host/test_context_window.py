@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from threading import Event as Flag
 
 import pytest
 
+from specchat.app.edit_session import EditSession
 from specchat.chat.events import Finished
 from specchat.chat.request import Request
-from specchat.cli.edit_conversation import context_window
 from specchat.errors import ContextError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.wiring import default_components
@@ -23,7 +24,12 @@ def test_a_conversation_knows_its_context_window_when_it_opens(runtime):
         Conversation(SessionRequest()) as unknown,
     ):
         assert (512, 0) == (narrow.context_window, unknown.context_window)
-        assert 512 == context_window({}, narrow)
+
+
+def test_an_edit_counts_with_the_window_that_the_host_reports(runtime):
+    with EditSession(SessionRequest(profile="narrow"), Flag()) as session:
+        session.open()
+        assert 512 == session.window_tokens
 
 
 def test_a_question_that_cannot_fit_is_neither_queued_nor_stored(runtime):

@@ -250,7 +250,7 @@ WRONG = {
     "/edit a.py": "an edit needs a file and an instruction",
     "/edit gone.py rename it": "gone.py: cannot be read",
     "/edit a.py @gone.py rename it": "gone.py: no such file",
-    "/edit a.py a.py rename it": "two of these paths are the same file",
+    "/edit a.py a.py rename it": "two of these names are the same file",
     "/edit a.py replace absent x": "the model changed nothing",
     "/edit a.py fail": "too long",
     f"/edit a.py write {OLD}x = (": "does not parse",

@@ -2,8 +2,8 @@
 
 In Hydra++ every second module of a head is a dropout, so its blocks have odd numbers, and `prefix_embeding_layer.*`
 (the publisher's spelling) is a decoder layer like those of the target. The config has no sizes: that of an attention
-head is in the table of the rotary embedding. The canonical names are those of Medusa, `blocks.{k}.{l}.*` and `heads.{k}`,
-with `shortcuts.{k}` in place of the residual connection of a first block that also reads embeddings.
+head is in the table of the rotary embedding. The canonical names are those of Medusa, `blocks.{k}.{l}.*` and
+`heads.{k}`, with `shortcuts.{k}` in place of the residual connection of a first block that also reads embeddings.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""P-EAGLE, from speculators, SpecForge and for vLLM: the tensors of EAGLE-3, and `mask_state`, before fc, of all masks."""
+"""P-EAGLE, of speculators, SpecForge and vLLM: the tensors of EAGLE-3, and `mask_state` of all masks before fc."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     project_agent.py  what a front end asks in the place of the chat
     instructions.py   what the model reads first: a few sentences and AGENTS.md
     call_lines.py     a call and its outcome in one line
-    consent.py        whether a call may run: rules, and the question to the user
+    call_consent.py   whether a call may run: rules, and the question to the user
     project_files.py  paths inside the project, read without surprises
     read_tools.py     read, list and search; python_search.py where ripgrep is not installed
     change_tools.py   edit and write; rewrite.py asks the model for the new text of an edit

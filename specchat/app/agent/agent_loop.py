@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from typing import Any
 
-from specchat.app.agent.agent_tool import AgentTool, ChangingTool, Effect, PlannedChange, ToolOutcome
+from specchat.app.agent.agent_tool import AgentTool, ChangingTool, Effect, ToolOutcome, WritableChange
 from specchat.app.agent.bounded_text import bounded
-from specchat.app.agent.consent import Consent, Refused
+from specchat.app.agent.call_consent import Consent, Refused
 from specchat.app.agent.tool_schemas import parse_arguments
 from specchat.chat.events import REPETITION, TOOL_CALLS, TRUNCATED_REASONS, Event, Finished, ToolCallDelta
 from specchat.chat.request import Request
@@ -50,7 +50,7 @@ class CallFinished:
     call: ToolCall
     outcome: ToolOutcome
     seconds: float = 0.0
-    change: PlannedChange | None = None
+    change: WritableChange | None = None
 
 
 @dataclass(frozen=True)
@@ -199,11 +199,11 @@ class AgentLoop:
 
     def _consented(
         self, tool: AgentTool, call: ToolCall, arguments: Mapping[str, Any], question: _Question, cancelled: Flag
-    ) -> tuple[ToolOutcome, PlannedChange | None]:
+    ) -> tuple[ToolOutcome, WritableChange | None]:
         """The outcome of a call, and the change that was written. Nothing runs before the consent."""
         if refused := self.consent.refusal(tool, arguments):
             return _refused(refused, question), None
-        planned: PlannedChange | ToolOutcome | None = None
+        planned: WritableChange | ToolOutcome | None = None
         if isinstance(tool, ChangingTool):
             planned = tool.plan(arguments, cancelled)
             if isinstance(planned, ToolOutcome):

@@ -1,6 +1,6 @@
 """The interface of a tool of the agent: what the model may call, what it does to the world, and what came of it.
 
-A tool does not ask for consent; its caller does, before it calls `run` (`consent.py`).
+A tool does not ask for consent; its caller does, before it calls `run` (`call_consent.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
+from specchat.app.consent import PlannedChange
 from specchat.chat.tools import Tool
 
 
@@ -58,22 +59,8 @@ class ScopedTool(AgentTool, Protocol):
         ...
 
 
-class PlannedChange(Protocol):
-    """A change of a file that is worked out and not yet made. `old` is None for a new file."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def old(self) -> str | None: ...
-
-    @property
-    def new(self) -> str: ...
-
-    @property
-    def warning(self) -> str:
-        """What a person should see before it is written, "" for nothing; no rule allows such a change."""
-        ...
+class WritableChange(PlannedChange, Protocol):
+    """A planned change that can be made."""
 
     def apply(self) -> ToolOutcome:
         """Write the file, if it still is as it was when the change was planned."""
@@ -84,6 +71,6 @@ class PlannedChange(Protocol):
 class ChangingTool(AgentTool, Protocol):
     """A tool whose change can be shown before the user decides; `run` plans and applies it."""
 
-    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> PlannedChange | ToolOutcome:
+    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> WritableChange | ToolOutcome:
         """The change, or why there is none."""
         ...

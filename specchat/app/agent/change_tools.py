@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specchat.app.agent.agent_tool import Effect, PlannedChange, ToolOutcome
+from specchat.app.agent.agent_tool import Effect, ToolOutcome, WritableChange
 from specchat.app.agent.project_files import ProjectFiles, subject_path
 from specchat.app.agent.tool_schemas import schema_text
 from specchat.chat.tools import Tool
@@ -97,7 +97,7 @@ def _planned(work: Callable[[], FileChange]) -> FileChange | ToolOutcome:
         return ToolOutcome(f"cannot be changed: {error.strerror}", is_error=True)
 
 
-def _applied(planned: PlannedChange | ToolOutcome) -> ToolOutcome:
+def _applied(planned: WritableChange | ToolOutcome) -> ToolOutcome:
     return planned if isinstance(planned, ToolOutcome) else planned.apply()
 
 
@@ -117,7 +117,7 @@ class WriteTool:
     def subject(self, arguments: Mapping[str, Any]) -> str:
         return subject_path(self.files, arguments["path"])
 
-    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> PlannedChange | ToolOutcome:
+    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> WritableChange | ToolOutcome:
         return _planned(lambda: self._change(arguments["path"], arguments["content"]))
 
     def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
@@ -163,7 +163,7 @@ class EditTool:
     def subject(self, arguments: Mapping[str, Any]) -> str:
         return subject_path(self.files, arguments["path"])
 
-    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> PlannedChange | ToolOutcome:
+    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> WritableChange | ToolOutcome:
         return _planned(lambda: self._change(arguments, cancelled))
 
     def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:

@@ -13,7 +13,7 @@ from typing import Any
 
 from specchat.app.agent.agent_loop import AgentEvent, AgentLoop, LoopLimits
 from specchat.app.agent.agent_tool import AgentTool
-from specchat.app.agent.consent import AskConsent, Consent, Rules
+from specchat.app.agent.call_consent import AskConsent, Consent, Rules
 from specchat.app.agent.instructions import project_instructions, with_section, without_section
 from specchat.app.agent.project_files import Buffers, ProjectFiles
 from specchat.app.chat_state import ChatState

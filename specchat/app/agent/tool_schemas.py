@@ -47,7 +47,8 @@ def parse_arguments(tool: Tool, text: str) -> Mapping[str, Any]:
 def _problem_by_child(schema: dict[str, Any], arguments: Any) -> str:
     try:
         ran = subprocess.run(
-            python_command("specchat.app.agent.tool_schemas"), input=json.dumps([schema, arguments]), cwd=PACKAGE_FOLDER,
+            python_command("specchat.app.agent.tool_schemas"),
+            input=json.dumps([schema, arguments]), cwd=PACKAGE_FOLDER,
             capture_output=True, text=True, timeout=CHECK_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

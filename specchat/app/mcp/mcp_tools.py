@@ -76,7 +76,7 @@ def agent_tools(connection: McpConnection, server_tools: Iterable[ServerTool]) -
 
 
 def allow_rules(settings: ServerSettings) -> tuple[str, ...]:
-    """The tools that the profile allows without a question, as rules of consent (`consent.py`). Starts nothing."""
+    """The tools that the profile allows without a question, as rules of consent (`call_consent.py`). Starts nothing."""
     return tuple(tool_name(settings.name, name) for name in sorted(settings.allow))
 
 

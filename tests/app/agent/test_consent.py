@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
-from specchat.app.agent.consent import Answer, Rules
+from specchat.app.agent.call_consent import Rules
+from specchat.app.consent import Answer
 from specchat.chat.tools import Tool
 from tests.app.agent.scripted import REPOSITORY, agent_tools, call, work
 

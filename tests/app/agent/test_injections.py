@@ -9,7 +9,8 @@ import pytest
 
 from specchat.app.agent.agent_loop import CallFinished
 from specchat.app.agent.agent_tool import Effect
-from specchat.app.agent.consent import Answer, Rules
+from specchat.app.agent.call_consent import Rules
+from specchat.app.consent import Answer
 from specchat.chat.request import Request
 from tests.app.agent.scripted import call, work
 

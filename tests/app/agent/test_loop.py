@@ -18,7 +18,8 @@ from specchat.app.agent.agent_loop import (
     RoundStarted,
 )
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
-from specchat.app.agent.consent import Answer, Rules
+from specchat.app.agent.call_consent import Rules
+from specchat.app.consent import Answer
 from specchat.chat.events import Failed, Finished, TextDelta, ToolCallDelta, Totals
 from specchat.chat.request import Request
 from specchat.chat.tools import CALL_OR_ANSWER, Tool

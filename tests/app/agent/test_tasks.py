@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.app.agent.consent import Answer
+from specchat.app.consent import Answer
 from tests.app.agent.scripted import call, work
 
 TASKS = json.loads((Path(__file__).parent / "tasks" / "tasks.json").read_text(encoding="utf-8"))

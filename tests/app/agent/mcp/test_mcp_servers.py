@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from specchat.app.agent.agent_tool import Effect
-from specchat.app.agent.consent import Consent, Rules
+from specchat.app.agent.call_consent import Consent, Rules
 from specchat.app.chat_state import ChatState
 from specchat.app.command_registry import prompt_commands, run_line
 from specchat.app.mcp.mcp_servers import McpServers

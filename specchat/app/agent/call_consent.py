@@ -11,25 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any
 
-from specchat.app.agent.agent_tool import AgentTool, Effect, PlannedChange, ScopedTool
+from specchat.app.agent.agent_tool import AgentTool, Effect, ScopedTool
+from specchat.app.consent import Answer, PlannedChange
 from specchat.chat.tools import ToolCall
 
 # With one of these a command is more than one program with arguments, so "pytest*" must not cover "pytest; rm -r .".
 SHELL_CHARACTERS = re.compile(r"[;&|<>`$(){}\n\r%^\\]")
 WILDCARDS = re.compile(r"[*?\[]")
-
-
-class Answer(Enum):
-    """What the user says to a call."""
-
-    ONCE = "once"
-    ALWAYS = "always"  # in this session: this tool, and of `run` this command
-    NO = "no"  # the model is told and goes on
-    STOP = "stop"  # no, and the model does not go on
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,190 @@
+"""The order of an edit, its events, and the edit of one file that was accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from specchat.chat.events import Event
+from specchat.edit.atomic_write import Replacement
+from specchat.edit.edit_plan import Region
+from specchat.edit.edit_task import EditJob, EditResult
+from specchat.edit.edit_turn import EditRun
+from specchat.edit.hunks import diff_hunks
+from specchat.edit.source_text import Source
+from specchat.errors import NoChangeError, SpecchatError, UsageError
+
+
+class EditedFile(Protocol):
+    """Where the text of an edit comes from, and where it goes: a file, a buffer of an editor, a pipe."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def is_new(self) -> bool: ...
+
+    def read(self) -> Source: ...
+
+    def check_writable(self) -> None: ...
+
+    def make_job(self, source: Source, instruction: str, window_tokens: int, region: Region | None) -> EditJob: ...
+
+
+@dataclass(frozen=True)
+class EditOrder:
+    """What to edit and how. `writes`: False only proposes. `next_steps` names what may help after a failure."""
+
+    instruction: str
+    files: tuple[EditedFile, ...]
+    region: Region | None = None
+    checks: tuple[str, ...] = ()
+    is_together: bool = False
+    writes: bool = True
+    next_steps: str = ""
+
+    def __post_init__(self) -> None:
+        if self.region and len(self.files) > 1:
+            raise UsageError("-l FIRST-LAST is about one file; name one")
+        if len(self.files) > 1 and len({file.path.resolve() for file in self.files}) < len(self.files):
+            raise UsageError("two of these names are the same file; name it once")
+
+
+@dataclass(frozen=True)
+class AcceptedEdit:
+    """The new text of one file, after the consent; `run` has what it cost."""
+
+    file: EditedFile
+    source: Source
+    result: EditResult
+    run: EditRun
+    text: str
+    accepted_hunks: int
+    total_hunks: int
+
+    @property
+    def has_changes(self) -> bool:
+        return self.text != self.source.text
+
+    @property
+    def new_bytes(self) -> bytes:
+        return self.source.encode(self.text)
+
+    @property
+    def replacement(self) -> Replacement:
+        return Replacement(self.file.path, None if self.file.is_new else self.source.raw, self.new_bytes)
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """The text of another file is asked for."""
+
+    source: Source
+    is_new: bool = False
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A new text that waits for a `Decision`.
+
+    `check` raises for a text that must not be written; `rewrite` asks the model for new lines: the first one and the
+    end, from 0, and what should be different.
+    """
+
+    file: EditedFile
+    source: Source
+    result: EditResult
+    check: Callable[[str], None]
+    rewrite: Callable[[int, int, str], Generator[Event, None, str]]
+
+    @property
+    def path(self) -> str:
+        return self.source.name
+
+    @property
+    def old(self) -> str | None:
+        return None if self.file.is_new else self.source.text
+
+    @property
+    def new(self) -> str:
+        return self.result.text
+
+    @property
+    def warning(self) -> str:
+        return self.result.warnings.summary
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What the model said beside its new text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """What the model wrote and cannot be taken, as a diff; the error that follows says why."""
+
+    name: str
+    diff: str
+    why: SpecchatError
+    next_steps: str
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """A file that needs no change, beside others."""
+
+    name: str
+    why: NoChangeError
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Everything is decided; what follows is written, all files or none."""
+
+    edits: Sequence[AcceptedEdit]
+
+
+@dataclass(frozen=True)
+class Written:
+    """All files are written. `summary` is what the answers cost, "" without any."""
+
+    edits: Sequence[AcceptedEdit]
+    undo_number: int
+    summary: str
+
+    @property
+    def hunks(self) -> str:
+        """How many were taken, as in "2/3"."""
+        taken, total = (sum(getattr(each, name) for each in self.edits) for name in ("accepted_hunks", "total_hunks"))
+        return f"{taken}/{total}"
+
+
+EditEvent = Rewriting | Proposed | Talk | Rejected | Unchanged | AcceptedEdit | Writing | Written
+
+
+@dataclass(frozen=True)
+class RawChange:
+    """A change as protocols show it: the texts with their own line ends, and the first line that changes."""
+
+    old: str | None
+    new: str
+    line: int
+
+    @classmethod
+    def of(cls, edit: Proposed | AcceptedEdit) -> RawChange:
+        source = edit.source
+        new = source.encode(edit.new if isinstance(edit, Proposed) else edit.text).decode(source.codec)
+        first = diff_hunks(source.text, edit.result.text)[0].first + 1
+        return cls(None if edit.file.is_new else source.raw.decode(source.codec), new, first)
+
+
+def describe_written(edit: AcceptedEdit, undo_number: int) -> str:
+    """What became of one file: "a.py: 2 changes written; `specchat undo 3` undoes it."."""
+    count = f"{edit.total_hunks} change{'' if edit.total_hunks == 1 else 's'} written"
+    undo = f"`specchat undo {undo_number}` undoes it" if undo_number else ""
+    facts = ["created" if edit.file.is_new else count, edit.result.warnings.summary, undo]
+    return f"{edit.source.name}: {'; '.join(filter(None, facts))}."
