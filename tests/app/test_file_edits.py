@@ -54,14 +54,6 @@ def test_a_name_that_one_file_imports_from_another_is_renamed_in_both(file, user
     assert "applied 2/2 hunks to a.py, user.py" in ran.err
 
 
-def test_a_joint_renaming_is_written_to_all_files_or_to_none(file, user, monkeypatch):
-    ran = command(monkeypatch, "chat", stdin=b"/edit a.py user.py rename total to amount\na\nq\n")
-
-    assert "def total(a):\n    return a\n" == file.read_text()
-    assert "from a import total\n\nprint(total(1))\n" == user.read_text()
-    assert "left as it was" in ran.err
-
-
 def test_only_the_named_lines_are_edited(file, monkeypatch):
     ran = command(monkeypatch, "chat", stdin=b"/edit -l 20-25 a.py replace total amount\na\n")
 

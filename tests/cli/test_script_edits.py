@@ -129,19 +129,6 @@ def test_a_program_that_allows_it_gets_it_written(file):
     assert "amount = 1\n" == file.read_text()
 
 
-def test_what_loses_comments_is_not_written_unless_somebody_is_asked(monkeypatch, tmp_path):
-    file = tmp_path / "b.py"
-    file.write_text("# why this is so\nx = 2\n# and that\ny = 1\n")
-    edit = "/edit b.py write x = 2"
-
-    lines = lines_of(command(monkeypatch, "-p", edit, "--json", "--edit", "auto"))
-    assert "comments lost" in lines[-1]["error"]["message"]
-    assert file.read_text().endswith("y = 1\n")
-
-    Program([edit], ["allow"]).run()
-    assert "x = 2\n" == file.read_text()
-
-
 def test_a_program_that_rejects_it_goes_on(file):
     lines = Program([EDIT, "count 1"], ["reject"]).run()
 

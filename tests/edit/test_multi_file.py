@@ -53,12 +53,6 @@ def test_one_answer_that_is_no_good_leaves_all_files_alone(files, rename, broken
     assert (code, [DEFINES, USES]) == (said.ran.code, [file.read_text() for file in files])
 
 
-def test_quitting_at_the_second_file_writes_no_file(files, rename):
-    said = rename(new(DEFINES), new(USES), on_terminal=True, stdin=b"y\nq\n")
-
-    assert (8, [DEFINES, USES]) == (said.ran.code, [file.read_text() for file in files])
-
-
 def test_a_check_sees_all_new_files_at_once(files, rename):
     check = 'sh -c "! grep -l old a.py b.py"'
 
@@ -68,12 +62,6 @@ def test_a_check_sees_all_new_files_at_once(files, rename):
 
     assert (4, [DEFINES, USES]) == (failed.ran.code, before)
     assert (0, new(USES)) == (passed.ran.code, files[1].read_text())
-
-
-def test_a_file_that_needs_nothing_is_left_out(files, rename):
-    said = rename(new(DEFINES), USES, flags=("-y",))
-
-    assert (0, [new(DEFINES), USES]) == (said.ran.code, [file.read_text() for file in files])
 
 
 def test_one_file_is_not_several(files, monkeypatch):
