@@ -30,12 +30,9 @@ from specchat.app.edit_events import (
     RawChange,
     Rejected,
     Rewriting,
-    Talk,
-    Unchanged,
-    Writing,
     Written,
     describe_written,
-)
+)  # fmt: skip
 from specchat.app.edit_session import EditSession
 from specchat.chat.events import Event, Routed, TextDelta
 from specchat.chat.sum_totals import sum_totals
@@ -132,7 +129,7 @@ class FileEdit:
             case Written(edits=[written], undo_number=number):
                 self.message = describe_written(written, number)
                 self._end_call()
-            case Proposed() | Talk() | Unchanged() | Writing() | Written():
+            case EditEvent():
                 pass
             case _:
                 if self._progress:

@@ -52,8 +52,12 @@ class EditOrder:
             raise UsageError("two of these names are the same file; name it once")
 
 
+class EditEvent:
+    """What the verb yields beside the events of answers."""
+
+
 @dataclass(frozen=True)
-class AcceptedEdit:
+class AcceptedEdit(EditEvent):
     """The new text of one file, after the consent; `run` has what it cost."""
 
     file: EditedFile
@@ -78,7 +82,7 @@ class AcceptedEdit:
 
 
 @dataclass(frozen=True)
-class Rewriting:
+class Rewriting(EditEvent):
     """The text of another file is asked for."""
 
     source: Source
@@ -86,7 +90,7 @@ class Rewriting:
 
 
 @dataclass(frozen=True)
-class Proposed:
+class Proposed(EditEvent):
     """A new text that waits for a `Decision`.
 
     `check` raises for a text that must not be written; `rewrite` asks the model for new lines: the first one and the
@@ -117,14 +121,14 @@ class Proposed:
 
 
 @dataclass(frozen=True)
-class Talk:
+class Talk(EditEvent):
     """What the model said beside its new text."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Rejected:
+class Rejected(EditEvent):
     """What the model wrote and cannot be taken, as a diff; the error that follows says why."""
 
     name: str
@@ -134,7 +138,7 @@ class Rejected:
 
 
 @dataclass(frozen=True)
-class Unchanged:
+class Unchanged(EditEvent):
     """A file that needs no change, beside others."""
 
     name: str
@@ -142,14 +146,14 @@ class Unchanged:
 
 
 @dataclass(frozen=True)
-class Writing:
+class Writing(EditEvent):
     """Everything is decided; what follows is written, all files or none."""
 
     edits: Sequence[AcceptedEdit]
 
 
 @dataclass(frozen=True)
-class Written:
+class Written(EditEvent):
     """All files are written. `summary` is what the answers cost, "" without any."""
 
     edits: Sequence[AcceptedEdit]
@@ -161,9 +165,6 @@ class Written:
         """How many were taken, as in "2/3"."""
         taken, total = (sum(getattr(each, name) for each in self.edits) for name in ("accepted_hunks", "total_hunks"))
         return f"{taken}/{total}"
-
-
-EditEvent = Rewriting | Proposed | Talk | Rejected | Unchanged | AcceptedEdit | Writing | Written
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,7 @@ from specchat.app.code_blocks import CodeBlock, find_code_blocks
 from specchat.app.command_registry import COMMAND_PATTERN, ChatState
 from specchat.app.consent import Decision, EditConsent
 from specchat.app.edit import EditEvents, decide_hunks, describe_ways, display_path, drive, edit, propose_text
-from specchat.app.edit_events import (
-    AcceptedEdit,
-    EditEvent,
-    EditOrder,
-    Proposed,
-    Rejected,
-    Rewriting,
-    Talk,
-    Unchanged,
-    Writing,
-    Written,
-)
+from specchat.app.edit_events import EditEvent, EditOrder, Proposed, Rejected, Rewriting, Talk, Written
 from specchat.app.edit_session import EditSession, edit_request
 from specchat.chat.events import Event, Notice
 from specchat.edit.answer_check import find_omission
@@ -100,7 +89,7 @@ class EditRenderer:
                 self._shown_notices.add(text)  # each session may repeat what it says about the models
                 self.ui.show_message(text)
                 self.ui.on_event(event)
-            case Notice() | Unchanged() | AcceptedEdit() | Proposed() | Writing():
+            case Notice() | EditEvent():
                 pass
             case _:
                 self._on_answer(event)

@@ -23,7 +23,7 @@ from specchat.app.edit_events import (
     Unchanged,
     Writing,
     Written,
-)
+)  # fmt: skip
 from specchat.chat.events import Event, Notice
 from specchat.cli.print_turn import TemporaryLine
 from specchat.edit.edit_turn import ignore_event, result_of
@@ -79,7 +79,7 @@ class EditPrinter:
                 self._changed_before = [each for each in paths if self.options["is_commit"] and has_other_changes(each)]
             case Written():
                 self._print_written(event)
-            case Proposed():
+            case EditEvent():
                 pass
             case _:
                 self._progress(event)

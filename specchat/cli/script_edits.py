@@ -19,13 +19,9 @@ from specchat.app.edit_events import (
     Proposed,
     RawChange,
     Rejected,
-    Rewriting,
-    Talk,
-    Unchanged,
-    Writing,
     Written,
     describe_written,
-)
+)  # fmt: skip
 from specchat.app.edit_session import EditSession
 from specchat.chat.events import Event, TextDelta, Totals
 from specchat.chat.sum_totals import sum_totals
@@ -120,7 +116,7 @@ class _Updates:
                 self._is_written, self.message = True, describe_written(edit, number)
             case Rejected(diff=diff):
                 self.send({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": f"{diff}\n"}})
-            case Rewriting() | Talk() | Unchanged() | Writing() | Written() | Proposed() | TextDelta():
+            case EditEvent() | TextDelta():
                 pass  # the diff contains the text
             case _:
                 self.forward(event)

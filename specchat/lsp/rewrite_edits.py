@@ -11,18 +11,7 @@ from lsprotocol import types
 
 from specchat.app.consent import EditConsent
 from specchat.app.edit import drive, edit
-from specchat.app.edit_events import (
-    AcceptedEdit,
-    EditEvent,
-    EditOrder,
-    Proposed,
-    Rejected,
-    Rewriting,
-    Talk,
-    Unchanged,
-    Writing,
-    Written,
-)
+from specchat.app.edit_events import AcceptedEdit, EditEvent, EditOrder, Rejected
 from specchat.app.edit_session import EditSession, edit_request
 from specchat.chat.events import Event, Failed, Finished, TextDelta
 from specchat.chat.request import Attachment, Request
@@ -64,7 +53,7 @@ def compute_rewrite(
                 accepted.append(event)
             case Rejected():
                 rejected.append(event)
-            case Rewriting() | Proposed() | Talk() | Unchanged() | Writing() | Written():
+            case EditEvent():
                 pass
             case _:
                 on_event(event)

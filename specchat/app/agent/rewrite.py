@@ -9,18 +9,7 @@ from specchat.app.agent.change_tools import Rewrite
 from specchat.app.chat_state import ChatState
 from specchat.app.consent import EditConsent
 from specchat.app.edit import drive, edit
-from specchat.app.edit_events import (
-    AcceptedEdit,
-    EditEvent,
-    EditOrder,
-    Proposed,
-    Rejected,
-    Rewriting,
-    Talk,
-    Unchanged,
-    Writing,
-    Written,
-)
+from specchat.app.edit_events import AcceptedEdit, EditEvent, EditOrder, Rejected, Rewriting
 from specchat.app.file_edits import open_edit_session
 from specchat.chat.events import Event, Notice
 from specchat.edit.edit_plan import Region
@@ -49,7 +38,7 @@ def session_rewrite(chat: ChatState, show: Callable[[str], None]) -> Rewrite:
                     rewritten.append(event)
                 case Rejected():
                     rejected.append(event)
-                case Proposed() | Talk() | Unchanged() | Writing() | Written():
+                case EditEvent():
                     pass
                 case _:
                     on_answer(event)
