@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import specchat
-from specchat.python_child import python_command
 from tests.front import command
 from tests.hub.packages import CONTENT, build_wheel, offer_package
 
@@ -97,11 +96,6 @@ def _schema(_monkeypatch, _tmp_path):
         parse_arguments(tool, '{"x": "b"}')
 
 
-def _burner(_monkeypatch, tmp_path):
-    (tmp_path / "flag").write_bytes(b"\0")
-    subprocess.run(python_command("specchat.bench.burner", str(tmp_path / "flag"), "0"), timeout=60, check=True)
-
-
 CHILDREN = {
     "specchat.host": _host,
     "specchat.web.die_with_parent": _web,
@@ -109,7 +103,6 @@ CHILDREN = {
     "specchat.hub.package_probes": _doctor,
     "specchat.app.agent.python_search": _search,
     "specchat.app.agent.tool_schemas": _schema,
-    "specchat.bench.burner": _burner,
 }
 
 

@@ -15,6 +15,7 @@ from specchat.edit.source_text import make_source
 from specchat.edit.undo_store import user_undo_store
 from specchat.errors import DeclinedError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 from tests.edit.scripted import answers
 from tests.scripted_session import ScriptedSession
 
@@ -45,7 +46,9 @@ def run(order, script, consent, *decisions):
     def decide(proposed: Proposed) -> Decision:
         return left.pop(0)
 
-    with EditSession(SessionRequest(profile="edit"), Flag(), open_conversation=lambda: model) as session:
+    with EditSession(
+        SessionRequest(settings=read_settings("edit")), Flag(), open_conversation=lambda: model
+    ) as session:
         try:
             drive(edit(order, session, consent), on_event, decide)
         except SpecchatError as error:
@@ -141,7 +144,10 @@ def test_one_file_under_two_names_is_no_order(files, tmp_path):
 
 
 def test_an_edit_has_its_profile_unless_another_one_was_chosen():
-    requests = {name: edit_request(SessionRequest(session_id="1", profile=name)) for name in ("", "chat", "creative")}
+    chosen = {"": None, "chat": read_settings("chat"), "creative": read_settings("creative")}
 
-    assert {"": "edit", "chat": "edit", "creative": "creative"} == {each: requests[each].profile for each in requests}
+    requests = {name: edit_request(SessionRequest("1", settings)) for name, settings in chosen.items()}
+
+    profiles = {name: each.settings and each.settings.name for name, each in requests.items()}
+    assert {"": "edit", "chat": "edit", "creative": "creative"} == profiles
     assert {("edit", "")} == {(each.kind, each.session_id) for each in requests.values()}

@@ -12,6 +12,7 @@ from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.chooser.curve import Curve
 from specchat.engine.cache import bucket_of
+from specchat.engine.drafter import AnswerTask
 from specchat.errors import ProfileError
 from specchat.profile import Profile
 from specchat.profile.toml_lines import parse_toml
@@ -42,7 +43,7 @@ def test_a_wrong_order_and_a_wrong_cost_are_nearly_free(slower):
         measured_then = Curve({1: (once + each) / slower, 4: (once + 4 * each) / slower}, slope=1)
         player.chooser.costs.draft_curves["eagle3"] = {bucket_of(1): measured_then}
         for trace in cycle(traces):
-            player.chooser.start_answer(trace.kind, order)
+            player.chooser.start_answer(AnswerTask(trace.kind, order))
             steps += player.replay(trace)
             if len(steps) >= 500:
                 break

@@ -9,6 +9,7 @@ import pytest
 
 from specchat.edit.edit_turn import ignore_event
 from specchat.edit.lost_statements import describe_loss, lost_statements
+from specchat.profile.settings import read_settings
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 
@@ -303,7 +304,7 @@ def test_a_code_action_refuses_it_because_an_editor_applies_it_at_once():
     request = EditRequest("file:///a.py", 1, 1, 2, INSTRUCTION)
 
     with pytest.raises(SpecchatError, match=r"run\(start\)"):
-        compute_rewrite(Document("file:///a.py", RUN, 1), request, "edit", Flag(), ignore_event)
+        compute_rewrite(Document("file:///a.py", RUN, 1), request, read_settings, Flag(), ignore_event)
 
 
 def test_data_that_is_nested_without_end_is_no_trouble():

@@ -27,7 +27,7 @@ def test_a_conversation_knows_its_context_window_when_it_opens(runtime):
 
 
 def test_an_edit_counts_with_the_window_that_the_host_reports(runtime):
-    with EditSession(SessionRequest(profile="narrow"), Flag()) as session:
+    with EditSession(SessionRequest(settings=read_settings("narrow")), Flag()) as session:
         session.open()
         assert 512 == session.window_tokens
 

@@ -48,7 +48,7 @@ def test_a_failed_check_leaves_the_file_and_keeps_the_text(file, monkeypatch):
     said = say(monkeypatch, [], str(file), "rename count to total", "-y", "--check", "grep -c 'def count' {}")
 
     assert (4, CODE, []) == (said.ran.code, file.read_bytes(), said.asked)
-    assert "it is saved in" in said.ran.err
+    assert "the text is saved in" in said.ran.err
 
 
 def test_the_report_names_the_format(file, monkeypatch):

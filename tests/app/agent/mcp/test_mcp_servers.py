@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 90.0
 
 
 class Conversation:
-    session_id, profile, context_window = "s", "chat", 8192
+    session_id, profile, window_tokens = "s", "chat", 8192
 
 
 def chat_with(servers):
