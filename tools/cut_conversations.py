@@ -16,11 +16,8 @@ from pathlib import Path
 from random import Random
 from threading import Event as Flag
 
-from specchat.chat.events import Failed
 from specchat.chat.request import Request
-from specchat.chat.session import Session
-from specchat.chat.transcript import Turn
-from specchat.errors import SpecchatError
+from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.paths import remove_kv_files
 from specchat.profile import load_profile
@@ -32,42 +29,44 @@ QUESTIONS = (
     "Name three things of it.",
     "Explain it to a child.",
 )
-KV_NAME = "cut-conversations"
+CUT = TextOwner("cut-conversations", is_private=False)  # has a file
 MAX_EVENTS_BEFORE_CANCEL = 16
 
 
 class Conversation:
     def __init__(self, engine: Engine, seed: int, variants: Sequence[str], max_tokens: int) -> None:
         self.engine, self.random, self.variants, self.max_tokens = engine, Random(seed), variants, max_tokens
-        self.session = engine.create_session()
+        self.turns: Sequence[Turn] = ()
         self.words = self.random.choice(sorted(DOCS.glob("*.md"))).read_text(encoding="utf-8").split(" ")
 
     def has_the_answer_of_a_fresh_one(self) -> bool:
-        for _answer in range(2):
-            for disturb in self.random.sample((self.cancel, self.branch, self.restart), k=2):
-                disturb()
-            question, turns = self.question(), list(self.session.turns)
-            ask(self.session, self.request(question))
+        self.ask_disturbed()
+        question, turns = self.ask_disturbed()
         with self.engine.create_session(turns) as fresh:
-            ask(fresh, self.request(question, "plain"))
-        answers = [each.turns[-1].answer_ids for each in (self.session, fresh)]
-        self.session.close()
-        return answers[0] == answers[1]
+            for _event in fresh.ask(self.request(question, "plain")):
+                pass
+            expected = fresh.turns[-1].answer_ids
+        self.engine.forget(CUT.name)
+        self.engine.drop_forgotten()
+        return self.turns[-1].answer_ids == expected
+
+    def ask_disturbed(self) -> tuple[str, Sequence[Turn]]:
+        """Ask the next question after other things; it and the turns before it."""
+        for disturb in self.random.sample((self.cancel, self.branch, self.restart), k=2):
+            disturb()
+        question, turns = self.question(), self.turns
+        self.turns = ask(self.engine, turns, self.request(question))
+        return question, turns
 
     def cancel(self) -> None:
-        ask(self.session, self.request(self.question()), self.random.randrange(MAX_EVENTS_BEFORE_CANCEL))
-        self.session.rewind()
+        events = self.random.randrange(MAX_EVENTS_BEFORE_CANCEL)
+        ask(self.engine, self.turns, self.request(self.question()), events)
 
     def branch(self) -> None:
-        ask(self.session, self.request(self.question()))
-        self.session.rewind()
+        ask(self.engine, self.turns, self.request(self.question()))
 
     def restart(self) -> None:
-        turns: list[Turn] = list(self.session.turns)
-        self.session.keep_kv_as(KV_NAME)
-        self.session.close()
-        self.session = self.engine.create_session(turns)
-        self.session.keep_kv_as(KV_NAME)
+        self.engine.close()  # waits for the file
 
     def question(self) -> str:
         """With a passage of the documentation: the same question again would not need to be read."""
@@ -80,14 +79,14 @@ class Conversation:
         return Request(question, max_tokens=self.max_tokens, temperature=0.0, variant=variant)
 
 
-def ask(session: Session, request: Request, max_events: int | None = None) -> None:
-    """Answer, and cancel after so many events."""
+def ask(engine: Engine, turns: Sequence[Turn], request: Request, max_events: int | None = None) -> Sequence[Turn]:
+    """Answer, and cancel after so many events; the turns with that of the answer."""
     cancelled = Flag()
-    for number, event in enumerate(session.ask(request, cancelled)):
-        if isinstance(event, Failed):
-            raise SpecchatError(event.message)
+    answer = engine.answer(Question(request, tuple(turns), engine.models.profile, CUT), cancelled)
+    for number, _event in enumerate(answer.events()):
         if number == max_events:
             cancelled.set()
+    return answer.turns
 
 
 def main() -> None:
@@ -109,7 +108,7 @@ def main() -> None:
     finally:
         print()
         engine.close()
-        remove_kv_files(KV_NAME)
+        remove_kv_files(CUT.name)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from threading import Event
 
 from specchat.chat.events import Failed, TextDelta
 from specchat.chat.request import Request
-from specchat.chat.session import Session
-from specchat.chat.transcript import Turn
+from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.errors import SpecchatError
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.paths import kv_folder, remove_kv_files
@@ -25,7 +25,8 @@ from specchat.profile import load_profile
 
 TEXT = Path(__file__).parent.parent / "docs" / "profiles.md"
 QUESTION = "Which of these is the most important? Answer in one sentence."
-KEPT, COLD = "kv-restart", ""  # the name of its file, or none
+KEPT = TextOwner("kv-restart", is_private=False)  # has a file
+COLD, UNENDED = TextOwner("cold"), TextOwner("unended")
 MIB = 2**20
 
 
@@ -35,40 +36,40 @@ class FirstToken:
 
     seconds: float
     text: str
+    turns: Sequence[Turn]
 
 
-def ask(session: Session, question: str) -> FirstToken:
+def ask(engine: Engine, owner: TextOwner, turns: Sequence[Turn], question: str) -> FirstToken:
     started_at, seconds, pieces = time.perf_counter(), 0.0, list[str]()
-    for event in session.ask(Request(question, max_tokens=32, seed=1)):
+    asked = Question(Request(question, max_tokens=32, seed=1), tuple(turns), engine.models.profile, owner)
+    answer = engine.answer(asked, Event())
+    for event in answer.events():
         if isinstance(event, Failed):
             raise SpecchatError(event.message)
         if isinstance(event, TextDelta):
             seconds = seconds or time.perf_counter() - started_at
             pieces.append(event.text)
-    return FirstToken(seconds, "".join(pieces))
+    return FirstToken(seconds, "".join(pieces), answer.turns)
 
 
-def ask_after_restart(engine: Engine, turns: Sequence[Turn], kv_name: str) -> FirstToken:
-    """The next question in a new session, whose own rows are not kept."""
-    with engine.create_session(turns) as session:
-        session.keep_kv_as(kv_name)
-        answer = ask(session, QUESTION)
-        session.keep_kv_as("")
+def ask_after_restart(engine: Engine, turns: Sequence[Turn], owner: TextOwner) -> FirstToken:
+    """The next question with nothing in memory; its own rows are not kept."""
+    answer = ask(engine, owner, turns, QUESTION)
+    engine.forget(owner.name)
+    engine.drop_forgotten()
     return answer
 
 
 def compare(engine: Engine, tokens: int, rounds: int) -> str:
     """One row of the table for a conversation of about so many tokens."""
     text = engine.models.tokenizer.decode(engine.models.tokenizer.encode(TEXT.read_text(encoding="utf-8"))[:tokens])
-    with engine.create_session() as first:
-        first.keep_kv_as(KEPT)
-        ask(first, text)
-        turns, rows = tuple(first.turns), first.generation.cache.length
+    turns = ask(engine, KEPT, (), text).turns
+    rows = len(turns[-1].token_ids) - 1
     engine.close()  # waits for the file
-    with engine.create_session() as unended:
-        ask(unended, text)
-        expected = ask(unended, QUESTION).text
-    size = sum(path.stat().st_size for path in kv_folder().glob(f"{KEPT}.*")) / MIB
+    expected = ask(engine, UNENDED, ask(engine, UNENDED, (), text).turns, QUESTION).text
+    engine.forget(UNENDED.name)
+    engine.drop_forgotten()
+    size = sum(path.stat().st_size for path in kv_folder().glob(f"{KEPT.name}.*")) / MIB
     pairs = [[ask_after_restart(engine, turns, way) for way in (COLD, KEPT)] for _ in range(rounds)]
     cold, kept = (median(each.seconds for each in way) for way in zip(*pairs, strict=True))
     is_same = all(kept.text == expected for _cold, kept in pairs)
@@ -88,7 +89,7 @@ def main() -> None:
         try:
             print(compare(engine, tokens, arguments.rounds), flush=True)
         finally:
-            remove_kv_files(KEPT)
+            remove_kv_files(KEPT.name)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
-"""A session: requests in, events out.
+"""An answer: a question with the turns before it in, events out.
 
-It owns the turns, the generation and the drafters of one conversation. It knows no screen, no socket and no file; of
-threads it knows only a watchdog, which may use fewer of them on a busy machine.
+It goes on from a text that the prefix cache has, with the drafters that follow this text. It knows no screen, no socket
+and no file; of threads it knows only a watchdog, which may use fewer of them on a busy machine.
 """
 
 import secrets
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from threading import Event as Flag
 from time import perf_counter
+from typing import Protocol
 
 from specchat.chat.attachments import with_attachments
 from specchat.chat.call_or_answer import with_answer_tool
@@ -44,7 +45,7 @@ from specchat.chat.repetition import Repetition, RepetitionDetector
 from specchat.chat.request import EDIT_TASKS, AnswerFormat, Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.tools import ToolCall
-from specchat.chat.transcript import Turn
+from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser, ChooserState, DeviceLoad
 from specchat.chooser.costs import Costs
@@ -65,10 +66,8 @@ from specchat.text.tokenizer import AUTO_THINKING, Tokenizer
 from specchat.text.tool_calls import TOOL_CALL
 from specchat.text.tool_grammar import ThoughtThenAnswer, forced_call_grammar, free_call_grammar
 from specchat.threads import ThreadWatchdog
-from specchat.weights.kv_files import MIN_TOKENS, KVFiles
 
 SEED_BITS = 31
-GIB = 2**30
 CALL_ID_BYTES = 12
 THINKING_SHARE = 0.75  # of the tokens of an answer: a thought without a limit of its own leaves the rest for the text
 ANSWER_SHARE = 0.25  # of the context window, which an answer in work with tools may need
@@ -85,66 +84,26 @@ class LoadedModels:
     costs: Costs
     chooser_state: ChooserState
     reference_corpus: ReferenceCorpus | None = None
-    notices: tuple[str, ...] = ()  # about the loaded models, for the first answer of each session
-    kv_files: KVFiles | None = None  # None where rows and states of a text cannot be stored
+    notices: tuple[str, ...] = ()  # about the loaded models, for the first answer of each conversation
 
 
-class Session(AbstractContextManager["Session"]):
-    """One conversation. `drafters` maps each variant to its drafter; the chooser passes outcomes to its own.
+class DraftedText:
+    """One text and the drafters that follow it, by variant; the chooser passes outcomes to its own.
 
     `faults` are those of plugins; they may be added from any thread.
     """
 
     def __init__(
-        self,
-        models: LoadedModels,
-        drafters: Mapping[str, Drafter],
-        chooser: Chooser,
-        turns: Sequence[Turn] = (),
-        faults: deque[str] | None = None,
+        self, models: LoadedModels, drafters: Mapping[str, Drafter], chooser: Chooser, faults: deque[str] | None = None
     ) -> None:
         self.models, self.drafters, self.chooser = models, drafters, chooser
-        self.turns: list[Turn] = list(turns)
-        self._pending_notices, self._faults = models.notices, deque[str]() if faults is None else faults
-        self._knows_thinking = False  # whether the user was told that the model does not think
-        self._knows_tools = False  # whether the user was told that the template has no tools
-        self._kv_name = ""  # of the file that keeps the KV cache of this conversation
+        self._faults = deque[str]() if faults is None else faults
         self.generation = Generation(models.target, (chooser,))
         self.plain_baseline = PlainBaseline(self._relative_pass_cost)
 
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
-        """Answer, one event at a time. Set `cancelled` from any thread to end within a step; a partial answer stays."""
-        try:
-            request = Request(request) if isinstance(request, str) else request
-            yield from _RunningTurn(self, request, cancelled or Flag()).events()
-        except SpecchatError as error:
-            yield Failed.from_error(error)
-
-    def take_notices(self) -> tuple[str, ...]:
-        """The notices about the models and the faults of plugins, each once."""
-        notices, self._pending_notices = self._pending_notices, ()
-        faults = [self._faults.popleft() for _ in range(len(self._faults))]
-        return (*notices, *faults)
-
-    def thinking_notices(self, thinking: str) -> tuple[str, ...]:
-        """Once, that the model does not think, if it is told whether to think."""
-        if self._knows_thinking or thinking == AUTO_THINKING or self.models.tokenizer.thinking:
-            return ()
-        self._knows_thinking = True
-        name = self.models.profile.models.target
-        return (f"{name} does not think: its chat template has no thinking, so '{thinking}' changes nothing",)
-
-    def tool_notices(self, request: Request) -> tuple[str, ...]:
-        """Once, that the chat template has no tools, if the request offers some."""
-        if self._knows_tools or not request.offered_tools or self.models.tokenizer.reads_tools:
-            return ()
-        self._knows_tools = True
-        name = self.models.profile.models.target
-        how = "and a grammar makes every answer a call or a text" if request.answer_tool else "in the form of Hermes"
-        return (f"{name} has no template for tools: they are described in the system prompt, {how}",)
+    def take_faults(self) -> tuple[str, ...]:
+        """The faults of plugins, each once."""
+        return tuple(self._faults.popleft() for _ in range(len(self._faults)))
 
     def select_drafters(self, variant: str, task: AnswerTask | None = None) -> None:
         """Let a drafter observe the text from now on, as those of the chooser do; other plugins hear nothing of it."""
@@ -158,36 +117,13 @@ class Session(AbstractContextManager["Session"]):
         """Draft less while other requests wait for their next step, and nothing while `is_urgent`, for a completion."""
         self.chooser.device_load = DeviceLoad(waiting_requests, is_urgent)
 
-    def rewind(self, count: int = 1) -> list[Turn]:
-        """Remove and return the last turns, to edit a question or to sample another answer."""
-        remaining = max(len(self.turns) - count, 0)
-        removed, self.turns = self.turns[remaining:], self.turns[:remaining]
-        return removed
-
-    def keep_kv_as(self, name: str) -> None:
-        """Begin with rows on disk, and keep those of this conversation there when it closes; "" keeps none."""
-        self._kv_name = name
-
-    def restore_kv(self, tokens: Sequence[int]) -> None:
-        """Before the first answer: take the rows of these tokens from the disk, as far as a file has them."""
-        files = self.models.kv_files if self._kv_name and not self.generation.tokens else None
-        if files is not None and (rows := files.longest_prefix(tokens)):
-            self.generation.restore(rows)
-
-    def _store_kv(self) -> None:
-        """In the background, if there is enough of it to be worth a file."""
-        files, budget = self.models.kv_files, int(self.models.profile.limits.kv_disk * GIB)
-        if files is not None and self._kv_name and self.generation.cache.length >= MIN_TOKENS:
-            files.store(self._kv_name, self.generation.copy_rows(), budget)
-
     def close(self) -> None:
-        self._store_kv()
         self.generation.close()
         for drafter in self.drafters.values():
             drafter.close()
 
     def memory_bytes(self) -> dict[str, int]:
-        """The bytes that this conversation holds: its KV cache, and what its drafters keep."""
+        """The bytes that this text holds: its KV cache, and what its drafters keep."""
         own = {id(each): each for each in self.drafters.values() if each is not self.chooser}
         states = sum(drafter.memory_bytes() for drafter in own.values())
         indexes = INDEX_BYTES_PER_TOKEN * len(self.generation.tokens)
@@ -197,34 +133,108 @@ class Session(AbstractContextManager["Session"]):
         return self.models.costs.relative_pass_cost(len(self.generation.tokens), rows)
 
 
-class _RunningTurn:
-    def __init__(self, session: Session, request: Request, cancelled: Flag) -> None:
-        self.session, self.cancelled = session, cancelled
+class Texts(Protocol):
+    """Where an answer finds the text that it extends, such as `PrefixCache`."""
+
+    def use(self, tokens: list[int], owner: TextOwner, form: bool) -> AbstractContextManager[DraftedText]: ...
+
+
+class Session(DraftedText, AbstractContextManager["Session"]):
+    """A conversation of this process: it keeps its turns, and a text that it shares with no other."""
+
+    def __init__(
+        self,
+        models: LoadedModels,
+        drafters: Mapping[str, Drafter],
+        chooser: Chooser,
+        turns: Sequence[Turn] = (),
+        faults: deque[str] | None = None,
+        watchdog: ThreadWatchdog | None = None,
+    ) -> None:
+        super().__init__(models, drafters, chooser, faults)
+        self.turns, self.watchdog, self._notified = list(turns), watchdog, set[str]()
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
+        """Answer, one event at a time. Set `cancelled` from any thread to end within a step; a partial answer stays."""
+        try:
+            request = Request(request) if isinstance(request, str) else request
+            question = Question(request, tuple(self.turns), self.models.profile, notified=self._notified)
+            answer = RunningAnswer(self.models, self, question, cancelled or Flag(), self.watchdog)
+            try:
+                yield from answer.events()
+            finally:
+                self.turns = list(answer.turns)
+        except SpecchatError as error:
+            yield Failed.from_error(error)
+
+    @contextmanager
+    def use(self, tokens: list[int], owner: TextOwner, form: bool) -> Generator[DraftedText]:
+        yield self
+
+    def rewind(self, count: int = 1) -> list[Turn]:
+        """Remove and return the last turns, to edit a question or to sample another answer."""
+        remaining = max(len(self.turns) - count, 0)
+        removed, self.turns = self.turns[remaining:], self.turns[:remaining]
+        return removed
+
+
+class RunningAnswer:
+    """One answer. Afterwards `turns` are those that the model reads from now on, with that of this answer."""
+
+    def __init__(
+        self,
+        models: LoadedModels,
+        texts: Texts,
+        question: Question,
+        cancelled: Flag,
+        watchdog: ThreadWatchdog | None = None,
+    ) -> None:
+        self.models, self.texts, self.question, self.cancelled = models, texts, question, cancelled
+        self.turns, self._watchdog = question.turns, watchdog
         self.start_time = perf_counter()
-        self.profile = session.models.profile
-        request = with_edit_contract(request, session.turns, self.profile.prompt)
+        self.profile = models.profile
+        request = with_edit_contract(question.request, self.turns, self.profile.prompt)
         self.request = request = with_answer_tool(
-            request, session.turns, self.profile.agent, reads_tools=session.models.tokenizer.reads_tools
+            request, self.turns, self.profile.agent, reads_tools=models.tokenizer.reads_tools
         )
-        self.generation = session.generation
-        self.window = min(self.profile.limits.context, session.models.target.context_window)
-        self.sampler = _sampler(request, session.models)
-        self.grammar = _grammar(request.answer_format, session.models)
+        self.window = min(self.profile.limits.context, models.target.context_window)
+        self.sampler = _sampler(request, models)
+        self.grammar = _grammar(request.answer_format, models)
         self.stats, self.totals = DecodingStats(), Totals()
-        session.plain_baseline.start_answer()
         self.thinking = _thinking_of(request, self.profile.prompt)
+        self.text: DraftedText | None = None  # while it is computed
         self.text_pieces = [request.answer_prefix] if request.answer_prefix else []
         self.thinking_pieces: list[str] = []
         self.calls: list[ToolCall] = []
         self.repetition: Repetition | None = None
 
     def events(self) -> Iterator[Event]:
-        session, models = self.session, self.session.models
-        yield from map(Notice, session.take_notices())
-        yield from map(Notice, session.thinking_notices(self.request.thinking or self.profile.prompt.thinking))
-        yield from map(Notice, session.tool_notices(self.request))
-        candidates = frozenset({PLAIN, *session.chooser.drafters})
-        route = choose_route(self.request, self.profile, frozenset(session.drafters), candidates)
+        """The events; SpecchatError when there is no answer."""
+        with self._watchdog.answering() if self._watchdog else nullcontext():
+            for event in self._events():
+                if self._watchdog and isinstance(event, StepDone):
+                    kind = bucket_of(len(self._drafted.generation.tokens)), len(event.draft_tokens)
+                    self._watchdog.record_pass(kind, event.verify_seconds)
+                yield event
+
+    def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
+        """As that of its text, once there is one."""
+        if self.text is not None:
+            self.text.set_load(waiting_requests, is_urgent=is_urgent)
+
+    @property
+    def _drafted(self) -> DraftedText:
+        assert self.text is not None, "the answer has no text yet"
+        return self.text
+
+    def _events(self) -> Iterator[Event]:
+        yield from self._say_once("models", self.models.notices)
+        thinking = self.request.thinking or self.profile.prompt.thinking
+        yield from self._say_once("thinking", self._thinking_notices(thinking))
+        yield from self._say_once("tools", self._tool_notices())
         yield from self._check_length()
         if self.cancelled.is_set():
             yield Finished("cancelled", self._totals())
@@ -237,23 +247,56 @@ class _RunningTurn:
                 left_out = f"{before - len(prompt.token_ids):,} of {before:,} tokens left out"
                 yield Notice(f"the context window was full: {what} shortened; {left_out}, which the history keeps")
         limit = self._max_new_tokens(len(prompt.token_ids))
+        form = self.profile.speculation.recall
+        with self.texts.use(prompt.token_ids, self.question.owner, form) as self.text:
+            yield from self._extend(self.text, prompt, limit)
+
+    def _extend(self, text: DraftedText, prompt: NextPrompt, limit: int) -> Iterator[Event]:
+        """Make the prompt the text, and decode the answer."""
+        yield from map(Notice, text.take_faults())
+        text.plain_baseline.start_answer()
+        candidates = frozenset({PLAIN, *text.chooser.drafters})
+        route = choose_route(self.request, self.profile, frozenset(text.drafters), candidates)
         yield Routed(route.variant, route.budget, route.reason, self.sampler.seed, self.window)
         answer_start = len(prompt.token_ids) - prompt.answer_prefix_length
-        session.select_drafters(route.variant, self._task_of_drafters(route, answer_start))
-        session.restore_kv(prompt.token_ids)
-        cached = self.generation.replace_tokens(prompt.token_ids)
+        text.select_drafters(route.variant, self._task_of_drafters(route, answer_start))
+        cached = text.generation.replace_tokens(prompt.token_ids)
         turn = Turn(
             user=self.request.text, files=self.request.files, prompt_ids=tuple(prompt.token_ids),
             rendered_prompt=prompt.rendered_prompt, seed=self.sampler.seed, model=self.profile.models.target,
             tool_results=self.request.tool_results,
         )  # fmt: skip
-        with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
+        rows = text.generation.rows_needed(limit)
+        with self.models.target.pool.acquire_slot(text.generation.cache, rows):
             reason = yield from self._run_turn(turn, route, limit, cached, prompt)
-        yield from map(Notice, session.take_notices())
+        yield from map(Notice, text.take_faults())
         yield Finished(reason, self._totals(), self._explanation(reason))
 
+    def _say_once(self, about: str, notices: Sequence[str]) -> Iterator[Event]:
+        """Tell what this conversation was not told before about something."""
+        if notices and about not in self.question.notified:
+            self.question.notified.add(about)
+            yield from map(Notice, notices)
+
+    def _thinking_notices(self, thinking: str) -> tuple[str, ...]:
+        """That the model does not think, if it is told whether to think."""
+        if thinking == AUTO_THINKING or self.models.tokenizer.thinking:
+            return ()
+        name = self.profile.models.target
+        return (f"{name} does not think: its chat template has no thinking, so '{thinking}' changes nothing",)
+
+    def _tool_notices(self) -> tuple[str, ...]:
+        """That the chat template has no tools, if the request offers some."""
+        if not self.request.offered_tools or self.models.tokenizer.reads_tools:
+            return ()
+        how = (
+            "and a grammar makes every answer a call or a text" if self.request.answer_tool else "in the form of Hermes"
+        )
+        name = self.profile.models.target
+        return (f"{name} has no template for tools: they are described in the system prompt, {how}",)
+
     def _next_prompt(self) -> NextPrompt:
-        models, turns = self.session.models, as_read_by(self.profile.models.target, self.session.turns)
+        models, turns = self.models, as_read_by(self.profile.models.target, self.turns)
         system = self.profile.system_prompt(self.request.task)
         return build_next_prompt(models.tokenizer, system, turns, self.request, models.reference_corpus, self.thinking)
 
@@ -264,9 +307,9 @@ class _RunningTurn:
 
     def _make_room(self, prompt_tokens: int) -> str:
         """Shorten what the model reads of earlier rounds, and if need be the results of now; says what, if anything."""
-        session, count = self.session, lambda text: len(session.models.tokenizer.encode(text))
-        shortened = shorten_turns(session.turns, prompt_tokens - int(self.window * COMPACTED_SHARE), count)
-        session.turns = list(shortened.turns)
+        count = lambda text: len(self.models.tokenizer.encode(text))
+        shortened = shorten_turns(self.turns, prompt_tokens - int(self.window * COMPACTED_SHARE), count)
+        self.turns = shortened.turns
         counted = ("the tool results of {} earlier turn", shortened.results), ("{} earlier answer", shortened.answers)
         parts = [f"{text.format(number)}{'' if number == 1 else 's'}" for text, number in counted if number]
         if self.request.tool_results and (missing := self._excess_tokens(self._next_prompt())) > 0:
@@ -288,7 +331,7 @@ class _RunningTurn:
         results = () if self.request.compacts else self.request.tool_results  # which are shortened if need be
         texts = with_attachments(self.request.text, self.request.files), *(result.text for result in results)
         text = "".join(texts)
-        for count in self.session.models.tokenizer.count_in_pieces(text):
+        for count in self.models.tokenizer.count_in_pieces(text):
             if count > self.window:
                 raise ContextError(
                     f"the question has {len(text)} characters, which are more than {self.window} tokens, and the "
@@ -308,26 +351,25 @@ class _RunningTurn:
             if not self.cancelled.is_set():
                 if self.request.answer_prefix:
                     yield TextDelta(self.request.answer_prefix)
-                if self.session.drafters[route.variant] is self.session.chooser:
-                    self.session.models.costs.calibrate(self.generation)
+                if self._drafted.drafters[route.variant] is self._drafted.chooser:
+                    self.models.costs.calibrate(self._drafted.generation)
                 reason = yield from self._decode(route, limit, opens_thought=prompt.opens_thought)
                 self._probe_passes()
-            self.session.models.costs.save()
+            self.models.costs.save()
         finally:
-            answer = tuple(self.generation.tokens[len(turn.prompt_ids) :])
-            text, thinking = "".join(self.text_pieces), "".join(self.thinking_pieces)
-            self.session.turns.append(
-                replace(
-                    turn, answer=text, thinking=thinking, answer_ids=answer, tool_calls=tuple(self.calls),
-                    is_finished=reason in ("stop", TOOL_CALLS),
-                )
+            answered = replace(
+                turn, answer="".join(self.text_pieces), thinking="".join(self.thinking_pieces),
+                answer_ids=tuple(self._drafted.generation.tokens[len(turn.prompt_ids) :]),
+                tool_calls=tuple(self.calls), is_finished=reason in ("stop", TOOL_CALLS),
             )  # fmt: skip
+            self.turns = (*self.turns, answered)
         return reason
 
     def _prefill(self, cached: int) -> Iterator[Event]:
-        total = len(self.generation.tokens)
+        generation = self._drafted.generation
+        total = len(generation.tokens)
         self.totals = Totals(prompt_tokens=total, cached_tokens=cached)
-        for processed in self.generation.prefill():
+        for processed in generation.prefill():
             yield PrefillProgress(processed + 1, total, cached)
             if self.cancelled.is_set():
                 return
@@ -335,7 +377,8 @@ class _RunningTurn:
 
     def _decode(self, route: Route, limit: int, *, opens_thought: bool) -> Generator[Event, None, str]:
         """Yield the events; return the finish reason."""
-        models, start = self.session.models, len(self.generation.tokens)
+        models, generation = self.models, self._drafted.generation
+        start = len(generation.tokens)
         is_continuation = bool(self.request.answer_prefix)
         stream = AnswerStream(
             models.tokenizer, self.request.stop, is_continuation=is_continuation, opens_thought=opens_thought,
@@ -344,7 +387,7 @@ class _RunningTurn:
         )  # fmt: skip
         if self.grammar is None:
             self.grammar = self._thinking_and_call_grammar(limit, opens_thought=opens_thought)
-        drafter = self.session.drafters[route.variant]
+        drafter = self._drafted.drafters[route.variant]
         config = GenerationConfig(
             drafter, self.sampler, route.budget, limit, models.tokenizer.stop_token_ids, self.grammar,
             self.request.wants_probabilities,
@@ -353,7 +396,7 @@ class _RunningTurn:
         is_call = self.request.forced_schemas and not self.request.answer_tool
         repeats = 0 if is_call else self.profile.limits.repeats
         detector = RepetitionDetector(repeats, self._is_copied)
-        for step in self.generation.decode(config):
+        for step in generation.decode(config):
             if not self.stats.steps:
                 self.totals = replace(self.totals, ttft_seconds=perf_counter() - self.start_time)
             kept = self._tokens_before_repetition(step.committed_tokens, detector)
@@ -363,25 +406,25 @@ class _RunningTurn:
             yield from self._emit(piece)
             yield _step_done(step, piece.token_count, models.tokenizer, plain)
             if piece.is_stopped:
-                self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + piece.token_count)
+                generation.truncate(len(generation.tokens) - len(step.committed_tokens) + piece.token_count)
                 return TOOL_CALLS if self.calls else "stop"
             if self.repetition:
-                self.generation.truncate(len(self.generation.tokens) - len(step.committed_tokens) + len(kept))
+                generation.truncate(len(generation.tokens) - len(step.committed_tokens) + len(kept))
                 yield from self._emit(stream.flush())
                 return REPETITION
             if self.cancelled.is_set():
                 yield from self._emit(stream.flush())
                 return "cancelled"
         yield from self._emit(stream.flush())
-        is_ended = len(self.generation.tokens) > start and self.generation.tokens[-1] in models.tokenizer.stop_token_ids
+        is_ended = len(generation.tokens) > start and generation.tokens[-1] in models.tokenizer.stop_token_ids
         if not is_ended:
             return "length"
         return TOOL_CALLS if self.calls else "stop"
 
     def _thinking_and_call_grammar(self, limit: int, *, opens_thought: bool) -> Grammar | None:
         """The limit of the thought, and behind it the call that the request forces; None without either."""
-        tokenizer, schemas = self.session.models.tokenizer, self.request.forced_schemas
-        columns = max(tokenizer.vocab_size, self.session.models.target.vocab_size)
+        tokenizer, schemas = self.models.tokenizer, self.request.forced_schemas
+        columns = max(tokenizer.vocab_size, self.models.target.vocab_size)
         limit_of_thought = self.profile.prompt.thinking_tokens or int(limit * THINKING_SHARE)
         thought = make_thinking_budget(
             tokenizer, limit_of_thought, columns, is_open=opens_thought, text_follows=not schemas
@@ -407,11 +450,11 @@ class _RunningTurn:
 
     def _is_copied(self, tokens: Sequence[int]) -> bool:
         """Whether a text of the user, here or earlier in the conversation, contains these tokens."""
-        text = self.session.models.tokenizer.decode(tokens).strip("\ufffd")
+        text = self.models.tokenizer.decode(tokens).strip("\ufffd")
         asked = Turn(self.request.text, self.request.files, tool_results=self.request.tool_results)
         return any(
             text in given
-            for turn in (*self.session.turns, asked)
+            for turn in (*self.turns, asked)
             for given in (turn.user, *(file.text for file in turn.files), *(each.text for each in turn.tool_results))
         )
 
@@ -437,7 +480,7 @@ class _RunningTurn:
 
     def _new_call_id(self) -> str:
         """Another one for each call of a conversation. It follows from the seed, because templates may show it."""
-        place = f"{self.sampler.seed} {len(self.session.turns)} {len(self.calls)}"
+        place = f"{self.sampler.seed} {len(self.turns)} {len(self.calls)}"
         return f"call_{blake2b(place.encode(), digest_size=CALL_ID_BYTES).hexdigest()}"
 
     def _max_new_tokens(self, prompt_tokens: int) -> int:
@@ -448,34 +491,35 @@ class _RunningTurn:
         return min(self.request.max_tokens or self.profile.limits.answer, self.window - prompt_tokens)
 
     def _task_of_drafters(self, route: Route, answer_start: int) -> AnswerTask:
-        tokenizer, file = self.session.models.tokenizer, file_to_rewrite(self.request, self.session.turns)
+        tokenizer, file = self.models.tokenizer, file_to_rewrite(self.request, self.turns)
         original = tokenizer.escape_control_tokens(as_answer_text(file)) if file else ""
         tokens = tokenizer.encode_continuation(original)
         return AnswerTask(route.kind, route.drafter_order, tokens, answer_start)
 
     def _compare_with_plain(self, step: Step, token_count: int) -> PlainEstimate:
         """The time of plain decoding for the tokens of a step; 0 when unknown."""
-        baseline, rows = self.session.plain_baseline, len(step.tree)
+        baseline, rows = self._drafted.plain_baseline, len(step.tree)
         baseline.add_step(rows, token_count, step.verify_seconds)
         return baseline.step_estimate(rows, token_count, step.verify_seconds) or UNKNOWN_ESTIMATE
 
     def _probe_passes(self) -> None:
         """Measure passes that the comparison with plain decoding lacks; they are not committed."""
-        baseline, costs, length = self.session.plain_baseline, self.session.models.costs, len(self.generation.tokens)
+        text, costs = self._drafted, self.models.costs
+        baseline, length = text.plain_baseline, len(text.generation.tokens)
         while not self.cancelled.is_set() and (rows := baseline.rows_to_probe()) is not None:
-            seconds = self.generation.measure_pass(rows, self.sampler)
+            seconds = text.generation.measure_pass(rows, self.sampler)
             baseline.add_probe(rows, seconds)
             costs.learn_pass(length, rows, seconds)
 
     def _totals(self) -> Totals:
-        plain = self.session.plain_baseline.estimate() or UNKNOWN_ESTIMATE
+        plain = (self.text.plain_baseline.estimate() if self.text else None) or UNKNOWN_ESTIMATE
         return replace(
             with_stats(self.totals, self.stats),
             plain_decode_seconds=plain.seconds,
             plain_decode_error=plain.error,
-            is_exact=self.session.models.target.is_exact,
+            is_exact=self.models.target.is_exact,
             drafter_report=describe_drafters(self.stats.by_drafter),
-            estimates=self.session.chooser.describe_estimates(),
+            estimates=self.text.chooser.describe_estimates() if self.text else Totals().estimates,
         )
 
 
@@ -544,27 +588,3 @@ def _step_done(step: Step, token_count: int, tokenizer: Tokenizer, plain: PlainE
         draft_token_bytes=tuple(map(tokenizer.token_bytes, draft_tokens)), draft_sources=tuple(step.tree.sources[1:]),
         plain_seconds=plain.seconds, plain_error=plain.error,
     )  # fmt: skip
-
-
-class WatchdogSession(Session):
-    """A session that reports its passes to a watchdog, which may act between answers."""
-
-    def __init__(
-        self,
-        watchdog: ThreadWatchdog,
-        models: LoadedModels,
-        drafters: Mapping[str, Drafter],
-        chooser: Chooser,
-        turns: Sequence[Turn] = (),
-        faults: deque[str] | None = None,
-    ) -> None:
-        super().__init__(models, drafters, chooser, turns, faults)
-        self.watchdog = watchdog
-
-    def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
-        with self.watchdog.answering():
-            for event in super().ask(request, cancelled):
-                if isinstance(event, StepDone):
-                    kind = bucket_of(len(self.generation.tokens)), len(event.draft_tokens)
-                    self.watchdog.record_pass(kind, event.verify_seconds)
-                yield event

@@ -1,29 +1,19 @@
-"""The turns of a conversation, as text and as tokens. Knows no model."""
+"""The turns of a conversation, as text and as tokens, and what an engine is asked after them. Knows no model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from specchat.chat.request import Attachment
+from specchat.chat.request import Attachment, Request
 from specchat.chat.tools import ToolCall, ToolResult
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """A question and its answer from a client: text without tokens. `is_failed`: the engine never finished it.
-
-    After an answer with tool calls, the results stand in the place of the question, which may follow them.
-    """
-
-    user: str
-    answer: str
-    files: tuple[Attachment, ...] = ()
-    is_failed: bool = False
-    tool_results: tuple[ToolResult, ...] = ()
-    tool_calls: tuple[ToolCall, ...] = ()
+from specchat.profile import Profile
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A question and its answer. The tokens are those of the model, never encoded again from the text."""
+    """A question and its answer. The tokens are those of the model, never encoded again from the text.
+
+    A turn from a client has text only. After an answer with tool calls, the results stand in the place of the question,
+    which may follow them.
+    """
 
     user: str
     files: tuple[Attachment, ...] = ()
@@ -41,3 +31,29 @@ class Turn:
     @property
     def token_ids(self) -> tuple[int, ...]:
         return self.prompt_ids + self.answer_ids
+
+
+@dataclass(frozen=True)
+class TextOwner:
+    """A conversation, as the prefix cache of an engine knows it.
+
+    What the engine computed for it serves others with the same beginning, and is stored under its name when it has one.
+    That of a private one serves conversations of the same name only, and is never stored.
+    """
+
+    name: str = ""
+    is_private: bool = True
+
+
+@dataclass(frozen=True)
+class Question:
+    """All that an engine is told: it keeps nothing of a conversation but what its texts have computed.
+
+    `notified` is what the conversation had a notice about; the answer adds its own.
+    """
+
+    request: Request
+    turns: tuple[Turn, ...] = ()
+    profile: Profile = field(default_factory=Profile)
+    owner: TextOwner = TextOwner()
+    notified: set[str] = field(default_factory=set[str])

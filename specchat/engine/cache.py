@@ -169,12 +169,16 @@ class KVCache:
         self.last_path = path
 
     def rollback(self, length: int) -> None:
+        self.length = self.length_after_rollback(length)
+
+    def length_after_rollback(self, length: int) -> int:
+        """How many rows a rollback to so many keeps: fewer where it goes to a checkpoint."""
         floor = self.rollback_floor
         if self.rollback_rows is not None:
             floor = max(floor, self.length - self.rollback_rows)
         if length < floor:
             length = max((each for each in self.checkpoints if each <= length), default=0)
-        self.length = min(self.length, length)
+        return min(self.length, length)
 
 
 def visible_rows(stored: Tensor, kv_length: int, skipped: range) -> Tensor:
@@ -245,12 +249,12 @@ class KVPool:
         finally:
             entry.pins -= 1
 
-    def copy_rows(self, cache: KVCache) -> Stacks:
-        """The committed rows of a cache, in host memory."""
+    def copy_rows(self, cache: KVCache, length: int) -> Stacks:
+        """The first committed rows of a cache, in host memory, to read only."""
         offloaded = self._entries[cache].offloaded
         if offloaded is None:
-            return _rows_in_host_memory(cache.slot, cache.length) if cache.slot else {}
-        return {shape: stack[:, :, : cache.length] for shape, stack in offloaded.items()}
+            return _rows_in_host_memory(cache.slot, length) if cache.slot else {}
+        return {shape: stack[:, :, :length] for shape, stack in offloaded.items()}
 
     def restore_rows(self, cache: KVCache, stacks: Stacks, length: int) -> None:
         """Give an empty cache these rows of the same layout; they wait in host memory for a slot."""

@@ -4,7 +4,8 @@ A `Generation` is a text and all state about it: the target's KV cache and the d
 truncates them, so that after a stop, a cancel or an edit they all describe the same text.
 """
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 
@@ -86,20 +87,32 @@ class Generation:
 
     def replace_tokens(self, tokens: list[int]) -> int:
         """Make `tokens` the text and keep the cache of the common prefix; returns the number of cached tokens."""
-        shared = 0
-        for old, new in zip(self.tokens, tokens, strict=False):
-            if old != new:
-                break
-            shared += 1
+        shared = common_prefix_length(self.tokens, tokens)
         self.truncate(shared)
         self.tokens += tokens[shared:]
         self._truncate_caches(len(tokens) - 1)
         return self.cache.length
 
-    def copy_rows(self) -> TextRows:
-        """The text as far as the cache has it, to continue it with the same model later."""
-        states = self.target.copy_states(self.cache) if isinstance(self.target, StatefulModel) else {}
-        return TextRows(self.tokens[: self.cache.length + 1], self.target.pool.copy_rows(self.cache), states)
+    def rows_shared_with(self, tokens: Sequence[int]) -> int:
+        """How many rows of the cache `replace_tokens` would keep."""
+        return self.cache.length_after_rollback(max(common_prefix_length(self.tokens, tokens) - 1, 0))
+
+    def copy_rows(self, row_count: int | None = None) -> TextRows | None:
+        """The text as far as the cache has it, to continue it with the same model later; of `row_count`, the beginning.
+
+        With states, it ends where there is one. None for a model whose states cannot be copied, or without any row.
+        """
+        length, states = min(self.cache.length, self.cache.length if row_count is None else row_count), {}
+        if isinstance(self.target, StatefulModel):
+            states = self.target.copy_states(self.cache, length)
+            length = max(states, default=0)
+        elif not self.target.pool.layout.has_all_layers:
+            return None
+        return (
+            TextRows(self.tokens[: length + 1], self.target.pool.copy_rows(self.cache, length), states)
+            if length
+            else None
+        )
 
     def restore(self, rows: TextRows) -> None:
         """Begin with a text whose rows an earlier generation of this model computed."""
@@ -230,6 +243,11 @@ class Generation:
         outcome = Outcome(tree, list(range(len(chunk))), following, start, hidden_states)
         for drafter in self.drafters:
             drafter.observe(outcome)
+
+
+def common_prefix_length(first: Sequence[int], second: Sequence[int]) -> int:
+    shorter = range(min(len(first), len(second)) + 1)
+    return bisect_left(shorter, True, key=lambda length: first[:length] != second[:length]) - 1
 
 
 def _wait_for(samples: Tensor) -> tuple[list[int], list[int]]:

@@ -124,8 +124,8 @@ class SamplingModel(Protocol):
 class StatefulModel(Protocol):
     """A model that keeps states of a text beside the rows of its KV cache."""
 
-    def copy_states(self, cache: KVCache) -> TextStates:
-        """The state after the committed tokens, and a few earlier ones to go back to, in host memory."""
+    def copy_states(self, cache: KVCache, length: int) -> TextStates:
+        """The last few states after at most so many of the committed tokens, in host memory."""
         ...
 
     def restore_states(self, cache: KVCache, states: TextStates) -> None:

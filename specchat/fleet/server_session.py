@@ -33,7 +33,7 @@ from specchat.chat.request import LARK, SCHEMA, AnswerFormat, Attachment, Reques
 from specchat.chat.streamed_calls import StreamedCalls
 from specchat.chat.tool_prompt import answered_calls, arguments_of, result_text
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, TOOL_CHOICES, ToolCall, ToolResult
-from specchat.chat.transcript import Turn
+from specchat.chat.transcript import Question, Turn
 from specchat.errors import ModelError, SpecchatError, UsageError
 from specchat.fleet.server_client import (
     DEFAULT_TIMEOUTS,
@@ -77,8 +77,17 @@ class ServerEngine:
         """What routes may name; the server drafts as it was started."""
         return frozenset({"auto", "plain"})
 
-    def create_session(self, turns: Sequence[Turn] = (), profile: Profile | None = None) -> ServerSession:
-        return ServerSession(self.client, profile or self.profile, list(turns))
+    def answer(self, question: Question, cancelled: Flag) -> ServerAnswer:
+        return ServerAnswer(self.client, question, cancelled)
+
+    def create_session(self, turns: Sequence[Turn] = ()) -> ServerSession:
+        return ServerSession(self.client, self.profile, list(turns))
+
+    def forget(self, name: str) -> None:
+        """Nothing: the server holds the conversations."""
+
+    def drop_forgotten(self) -> None:
+        """Nothing is held here."""
 
     def memory_bytes(self) -> dict[str, int]:
         return {}
@@ -131,26 +140,23 @@ class ServerSession:
         """Yield the events of an answer. While it waits, it yields empty texts, so that other sessions can run."""
         try:
             request = Request(request) if isinstance(request, str) else request
-            yield from _ServerAnswer(self, request, cancelled or Flag()).events()
+            question = Question(request, tuple(self.turns), self.profile)
+            answer = ServerAnswer(self.client, question, cancelled or Flag())
+            try:
+                yield from answer.events()
+            finally:
+                self.turns = list(answer.turns)
         except SpecchatError as error:
             yield Failed.from_error(error)
 
-    def memory_bytes(self) -> dict[str, int]:
-        """Nothing: the server holds the conversation."""
-        return {}
 
-    def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
-        """Has no effect: the server schedules its requests."""
+class ServerAnswer:
+    """An answer of a server. While it waits, it yields empty texts, so that other answers can go on."""
 
-    def close(self) -> None:
-        """Has no effect: the session holds no memory."""
-
-
-class _ServerAnswer:
-    def __init__(self, session: ServerSession, request: Request, cancelled: Flag) -> None:
-        self.session, self.cancelled = session, cancelled
-        self.request = request = _supported_request(session.profile, session.turns, request)
-        seed = request.sampling(session.profile.sampling).seed
+    def __init__(self, client: ServerClient, question: Question, cancelled: Flag) -> None:
+        self.client, self.profile, self.turns, self.cancelled = client, question.profile, question.turns, cancelled
+        self.request = request = _supported_request(self.profile, self.turns, question.request)
+        seed = request.sampling(self.profile.sampling).seed
         self.seed = secrets.randbits(SEED_BITS) if seed is None else seed
         self.started_at = perf_counter()
         self.first_token_at = self.last_token_at = 0.0
@@ -161,13 +167,13 @@ class _ServerAnswer:
         self.call_ids: dict[int, str] = {}  # by the index of the server
 
     def events(self) -> Iterator[Event]:
-        profile = self.session.profile
-        body = chat_completion_body(profile, self.session.turns, self.request, self.seed)
+        profile = self.profile
+        body = chat_completion_body(profile, self.turns, self.request, self.seed)
         backend, url = profile.models.backend, profile.models.url
         name = "the server" if backend == "openai" else backend
         yield Routed(SERVER_DRAFTER, 0, f"{name} at {url} chooses the drafter", self.seed)
         beginning, stream_end = self.request.answer_prefix, StreamEnd("cancelled")
-        response = self.session.client.stream_chat(body)
+        response = self.client.stream_chat(body)
         try:
             while not self.cancelled.is_set():
                 match response.next_item(POLL_SECONDS):
@@ -195,6 +201,9 @@ class _ServerAnswer:
             self._store_turn(stream_end)
         yield Finished(self._finish_reason(stream_end), self._totals(stream_end))
 
+    def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
+        """Has no effect: the server schedules its requests."""
+
     def _on_call(self, chunk: CallChunk) -> Iterator[Event]:
         deltas = list[ToolCallDelta]()
         if chunk.index not in self.call_ids:
@@ -209,7 +218,7 @@ class _ServerAnswer:
 
     def _call_id(self, server_id: str) -> str:
         """The id of the server; one of ours where it gives none, or one that another call of the conversation has."""
-        used = {*self.call_ids.values(), *(call.id for turn in self.session.turns for call in turn.tool_calls)}
+        used = {*self.call_ids.values(), *(call.id for turn in self.turns for call in turn.tool_calls)}
         return server_id if server_id and server_id not in used else f"call_{secrets.token_hex(CALL_ID_BYTES)}"
 
     def _on_token(self) -> None:
@@ -225,7 +234,7 @@ class _ServerAnswer:
                 seed=self.seed, thinking="".join(self.thinking_parts), tool_results=self.request.tool_results,
                 tool_calls=tuple(self.calls),
             )  # fmt: skip
-            self.session.turns.append(turn)
+            self.turns = (*self.turns, turn)
 
     def _finish_reason(self, stream_end: StreamEnd) -> str:
         """Servers end an answer with forced calls in different ways."""

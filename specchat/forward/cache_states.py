@@ -82,9 +82,9 @@ class Checkpoints(Generic[C]):
         self._snapshots.append(snapshot)
         self.bytes += snapshot.bytes
 
-    def newest(self, count: int) -> list[C]:
-        """At most so many of the last snapshots, oldest first."""
-        return self._snapshots[-count:]
+    def newest(self, count: int, max_length: int) -> list[C]:
+        """At most so many of the last snapshots up to a length, oldest first."""
+        return [each for each in self._snapshots if each.length <= max_length][-count:]
 
     def go_back(self, length: int) -> C | None:
         """The snapshot of this length, without the later ones, whose text is gone; None for the empty text."""

@@ -82,10 +82,11 @@ class HybridModel(LlamaModel):
         hidden_states = [each.hidden_states for each in outputs if each.hidden_states is not None]
         return ModelOutput(outputs[-1].logits, torch.cat(hidden_states) if hidden_states else None)
 
-    def copy_states(self, cache: KVCache) -> TextStates:
+    @torch.inference_mode()
+    def copy_states(self, cache: KVCache, length: int) -> TextStates:
         text = self._text_at(cache)
-        kept = text.checkpoints.newest(STORED_STATES - 1)
-        states = {each.length: each.states for each in kept} | {text.length: _copy(text.states)}
+        states = {each.length: each.states for each in text.checkpoints.newest(STORED_STATES - 1, length)}
+        states |= {text.length: _copy(text.states)} if text.length <= length else {}
         return {length: _named(each) for length, each in states.items()}
 
     def restore_states(self, cache: KVCache, states: TextStates) -> None:

@@ -1,4 +1,4 @@
-"""The engine process (the host). Models, caches and sessions live here; every front end is a thin client.
+"""The engine process (the host). Models, caches and the queue live here; every front end is a thin client.
 
 environment.py          the variables that the host takes over from the client that starts it
 address.py              a Unix socket, or TCP with tokens: where the host listens, and who may connect
@@ -8,12 +8,18 @@ private_turns.py        the turns and versions of a conversation that is not sto
 protocol.py             JSON-RPC 2.0: messages to lines and back
 __main__.py             `python -m specchat.host`
 host_process.py         descriptors, lock, environment; everything before and after `serve`
-wiring.py               the components of the real host: profiles, engines, stored turns
+wiring.py               the components of the real host: settings of clients, engines
 server.py               the I/O thread: accepts, reads and writes
 connection.py           one client on the host side: its subscriptions and its send buffer
 methods.py              the methods of the protocol, one function each
-open_sessions.py        the sessions in memory, their turns and their events
+open_sessions.py        the sessions in memory: their settings and turns
+session_turns.py        what the model reads of the turns of a session
+answer_delivery.py      the events of running answers, to clients and to the history
 queue.py                the engine thread: turns wait here and run step by step
+queued_work.py          what waits for the engine thread, and the events that come back
+turn_admission.py       which waiting turns start
+completion_queue.py     completions, which come before turns
+engine_loading.py       which engines load, and what the others wait for
 loaded_engines.py       the engines in memory, and which one goes when another one needs room
 allocator.py            gives free memory back to the system when it is quiet
 engine_interface.py     what the host expects of an engine

@@ -21,9 +21,9 @@ from specchat import __version__
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
-from specchat.chat.transcript import Exchange
+from specchat.chat.transcript import Turn
 from specchat.errors import HostError, InputError, SpecchatError, UsageError
-from specchat.history.history_reader import CHAT, HistoryReader, StoredAnswer, StoredTurn
+from specchat.history.history_reader import CHAT, HistoryReader, StoredTurn
 from specchat.host.event_feed import PartialAnswer
 from specchat.host.private_turns import PrivateTurns
 from specchat.host.protocol import (
@@ -38,10 +38,11 @@ from specchat.host.protocol import (
     encode,
     events_from_json,
     new_id,
-    request_from_json,
     request_to_json,
     totals_from_json,
+    turn_to_json,
 )
+from specchat.host.session_turns import turn_of_stored
 from specchat.host.silence import SilenceWatch, no_answer_error
 from specchat.host.spawn import configuration_hash, find_host, find_or_start_host
 from specchat.profile.settings import Settings, read_settings
@@ -185,21 +186,17 @@ class SessionRequest:
     settings: Settings | None = None
     kind: str = "chat"
     folder: str = ""  # "": the current folder
-    is_stored: bool = True  # False: not in the history; lost when the host exits
+    is_stored: bool = True  # False: not in the history; only the client has its turns
+    text_scope: str = ""  # sessions that are not stored share what an engine computed for their texts within a scope
 
     def to_params(self) -> JsonObject:
         if self.session_id:
             return {"session": self.session_id, **({"settings": self.settings.to_json()} if self.settings else {})}
         folder, settings = self.folder or str(Path.cwd()), self.settings or read_settings()
-        return {"kind": self.kind, "folder": folder, "is_stored": self.is_stored, "settings": settings.to_json()}
-
-
-def _to_exchange(turn: StoredTurn) -> Exchange:
-    request = request_from_json(turn.request)
-    return Exchange(
-        request.text, turn.answer.text, request.files, turn.state in ("failed", "running"), request.tool_results,
-        turn.answer.tool_calls,
-    )  # fmt: skip
+        return {
+            "kind": self.kind, "folder": folder, "is_stored": self.is_stored, "text_scope": self.text_scope,
+            "settings": settings.to_json(),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -225,6 +222,7 @@ class Conversation(AbstractContextManager["Conversation"]):
     def __init__(self, session_request: SessionRequest = SessionRequest(), client_name: str = "specchat") -> None:
         self.client_name, self._session_request = client_name, replace(session_request, session_id="", settings=None)
         self._private_turns = PrivateTurns()  # of a session that is not stored
+        self._unsent_turns: list[Turn] | None = None  # what the model reads of them, while the host does not have it
         params = session_request.to_params()
         self._connection = self._connect()
         self.switch_session(self._connection.call("open_session", params))
@@ -237,9 +235,15 @@ class Conversation(AbstractContextManager["Conversation"]):
         """The warning of the host about its history database; "" for none."""
         return str(self._connection.host_info.get("warning", ""))
 
-    def ask(self, request: Request | str, cancelled: Flag | None = None) -> Iterator[Event]:
-        """Yield the events of an answer. Setting `cancelled` ends it within a step and keeps the partial answer."""
+    def ask(
+        self, request: Request | str, cancelled: Flag | None = None, turns: Sequence[Turn] | None = None
+    ) -> Iterator[Event]:
+        """Yield the events of an answer. Setting `cancelled` ends it within a step and keeps the partial answer.
+
+        A caller that keeps the turns itself gives them with each question, in a session that is not stored.
+        """
         pending = _PendingAnswer(Request(request) if isinstance(request, str) else request, cancelled or Flag())
+        self._unsent_turns = list(turns) if turns is not None else self._unsent_turns
         try:
             self._send_ask(pending)
         except ConnectionError:
@@ -248,7 +252,7 @@ class Conversation(AbstractContextManager["Conversation"]):
         try:
             while not pending.is_finished:
                 yield from self._receive_events(pending)
-            if not self.is_stored:
+            if not self.is_stored and turns is None:
                 self._private_turns.add(pending.to_turn())
         finally:
             if not pending.is_finished:
@@ -310,10 +314,8 @@ class Conversation(AbstractContextManager["Conversation"]):
         if self.is_stored:
             self.call("select_version", {"turn": versions[number - 1]})
             return
-        shown = len(self._private_turns.shown())
         self._private_turns.select(versions[number - 1])
-        turns = [_to_exchange(turn) for turn in self._private_turns.shown()]
-        self.call("rewind", {"count": shown, "replacement_turns": [asdict(turn) for turn in turns]})
+        self._unsent_turns = self._read_private_turns()
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> JsonObject:
         """Call a method of the host, for this session unless `params` names another one."""
@@ -323,20 +325,18 @@ class Conversation(AbstractContextManager["Conversation"]):
             self._reconnect()
             return self._connection.call(method, {"session": self.session_id, **(params or {})})
 
-    def rewind(self, count: int = 1, replacement_turns: Sequence[Exchange] = ()) -> None:
-        """Remove the last turns; in a chat they stay as a version.
-
-        A session that is not stored may continue from `replacement_turns` instead.
-        """
-        self.call("rewind", {"count": count, "replacement_turns": [asdict(each) for each in replacement_turns]})
-        replacing = [
-            StoredTurn(new_id(), None, {"text": each.user}, StoredAnswer(each.answer), "stop", {}, 0.0, None)
-            for each in replacement_turns
-        ]
+    def rewind(self, count: int = 1) -> None:
+        """Remove the last turns; in a chat they stay as a version."""
+        if self._unsent_turns is None:
+            self.call("rewind", {"count": count})
         go_back = self._private_turns.rewind if self._session_request.kind == CHAT else self._private_turns.forget
         go_back(count)
-        for turn in replacing:
-            self._private_turns.add(turn)
+        if self._unsent_turns is not None:
+            self._unsent_turns = self._read_private_turns()
+
+    def _read_private_turns(self) -> list[Turn]:
+        """What the model reads of the shown turns."""
+        return [turn for each in self._private_turns.shown() if (turn := turn_of_stored(each)) is not None]
 
     @property
     def profile(self) -> str:
@@ -376,10 +376,13 @@ class Conversation(AbstractContextManager["Conversation"]):
 
     def switch_session(self, session_info: JsonObject) -> None:
         """Continue in the session that `open_session` or `fork` returned."""
+        self._private_turns, self._unsent_turns = PrivateTurns(), None
+        self._use_session(session_info)
+
+    def _use_session(self, session_info: JsonObject) -> None:
         self.session_id, self.name = str(session_info["session"]), str(session_info["name"])
         self.settings = Settings.from_json(session_info["settings"])
         self.is_stored = bool(session_info.get("is_stored", True))
-        self._private_turns = PrivateTurns()
         self.context_window = int(session_info.get("context_window", 0))  # in tokens; 0: not known yet
         self._next_sequence_number = int(session_info["next_sequence_number"])
 
@@ -418,26 +421,25 @@ class Conversation(AbstractContextManager["Conversation"]):
     def _reconnect(self) -> None:
         self._connection.close()
         self._connection = self._connect()
-        self.switch_session(self._reopen_session())
+        self._reopen_session()
 
-    def _reopen_session(self) -> JsonObject:
-        """Open the same session again, or a new one if it had no turn and so was never stored.
-
-        HostError for a session that is not stored: its turns are lost.
-        """
+    def _reopen_session(self) -> None:
+        """Open the same session again, or a new one if it was never stored; the next question brings its turns."""
         try:
-            return self._connection.call("open_session", SessionRequest(self.session_id, self.settings).to_params())
+            params = SessionRequest(self.session_id, self.settings).to_params()
+            self._use_session(self._connection.call("open_session", params))
         except UsageError:
-            if not self._session_request.is_stored:
-                raise HostError("the engine process has exited, and this conversation with it; ask again") from None
-            return self.open_new_session()
+            self._use_session(self.open_new_session())
+            if not self.is_stored and self._unsent_turns is None:
+                self._unsent_turns = self._read_private_turns()
 
     def _send_ask(self, pending: _PendingAnswer) -> None:
         params = {
             "session": self.session_id, "turn": pending.turn_id, "request": request_to_json(pending.request),
             "settings": self.settings.to_json(),
         }  # fmt: skip
-        pending.request_id = self._connection.send("ask", params)
+        unsent = {} if self._unsent_turns is None else {"turns": list(map(turn_to_json, self._unsent_turns))}
+        pending.request_id = self._connection.send("ask", params | unsent)
 
     def _receive_events(self, pending: _PendingAnswer) -> Iterator[Event]:
         try:
@@ -463,6 +465,7 @@ class Conversation(AbstractContextManager["Conversation"]):
                     if isinstance(event, Routed):
                         self.context_window = event.context_window or self.context_window
                     pending.silence.on_event(event)
+                    self._unsent_turns = None
                     yield pending.record(event)
 
     def _on_silence(self, pending: _PendingAnswer) -> Iterator[Event]:
@@ -490,7 +493,7 @@ class Conversation(AbstractContextManager["Conversation"]):
 
     def _retry_ask(self, pending: _PendingAnswer) -> None:
         """Ask again after the host died before its first event; the old turn is removed."""
-        self.switch_session(self._reopen_session())
+        self._reopen_session()
         if any(turn.id == pending.turn_id for turn in self.turns()):
             self.rewind()
         pending.turn_id, pending.can_retry, pending.is_cancel_sent = new_id(), False, False
@@ -506,7 +509,7 @@ class Conversation(AbstractContextManager["Conversation"]):
         }  # fmt: skip
         if answer.text or answer.tool_calls:
             self._connection.call("recover_answer", params)
-        self.switch_session(self._reopen_session())
+        self._reopen_session()
 
     def _cancel(self, pending: _PendingAnswer) -> None:
         try:

@@ -1,48 +1,47 @@
 """What the host expects of an engine: models that answer in conversations and complete gaps. Imports no model."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Event as Flag
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from specchat.chat.events import Event
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.request import Request
+from specchat.chat.transcript import Question, Turn
 from specchat.errors import UsageError
+from specchat.profile import Profile
 
 
-class EngineSession(Protocol):
-    """A conversation inside the engine, such as `chat/session.py`."""
+class Answer(Protocol):
+    """An answer that an engine computes, such as `RunningAnswer` of `chat/session.py`."""
 
-    turns: list[Any]  # the queue replaces the list after a rewind, between two answers
+    @property
+    def turns(self) -> Sequence[Turn]:
+        """What the model reads from now on: those of the question, and that of this answer if it keeps one."""
+        ...
 
-    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]: ...
+    def events(self) -> Iterator[Event]:
+        """The last one is Finished or Failed. Closing it ends the answer."""
+        ...
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         """Set how many other requests wait for their next step."""
-        ...
-
-    def memory_bytes(self) -> dict[str, int]:
-        """The bytes that this conversation holds: `kv_cache`, which the engine counts, too, and others."""
-        ...
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class KVKeeper(Protocol):
-    """A conversation that can continue from files after the engine has ended."""
-
-    def keep_kv_as(self, name: str) -> None:
-        """Begin with what is stored, and store the KV cache under this name at the end; "" stores nothing."""
         ...
 
 
 class Engine(Protocol):
     """The loaded models of a profile, such as `loading/load_engine.py` returns."""
 
-    def create_session(self, turns: Sequence[Any], profile: Any) -> EngineSession:
-        """A conversation that continues these turns with this profile."""
+    def answer(self, question: Question, cancelled: Flag) -> Answer:
+        """Answer a question, with the profile there. A set `cancelled` ends it within a step."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Offer no more what was computed for a conversation, and store none of it. Thread-safe."""
+        ...
+
+    def drop_forgotten(self) -> None:
+        """Free the memory of what was forgotten."""
         ...
 
     @property
@@ -93,9 +92,9 @@ class EngineLoader:
     `memory_of` plans the memory of a profile, `free_bytes` is what a device has left, and `describe` names its models.
     """
 
-    load: Callable[[Any, Callable[[Event], None], Flag], Engine]
-    engine_key: Callable[[Any], Any]
+    load: Callable[[Profile, Callable[[Event], None], Flag], Engine]
+    engine_key: Callable[[Profile], Hashable]
     make_completer: Callable[[Any], Completer] = completion_unsupported
-    memory_of: Callable[[Any], EngineMemory] = lambda _profile: EngineMemory()
+    memory_of: Callable[[Profile], EngineMemory] = lambda _profile: EngineMemory()
     free_bytes: Callable[[str], int] = lambda _device: 0
-    describe: Callable[[Any], str] = str
+    describe: Callable[[Profile], str] = str

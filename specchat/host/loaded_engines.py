@@ -4,14 +4,16 @@ Profiles with equal keys share an engine. What an engine needs and what is free 
 no model and no device. Only the engine thread changes the engines; other threads may ask what is loaded.
 """
 
+from __future__ import annotations
+
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from specchat.host.engine_interface import Completer, Engine, EngineLoader, EngineMemory
+from specchat.profile import Profile
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +24,8 @@ GIB = 2**30
 class LoadedEngine:
     """An engine, with the completer for its models once it is needed."""
 
-    key: Any
-    profile: Any
+    key: Hashable
+    profile: Profile
     engine: Engine
     completer: Completer | None = None
     planned_memory: EngineMemory | None = None  # computed when another engine is to be loaded
@@ -32,6 +34,10 @@ class LoadedEngine:
     @property
     def held_bytes(self) -> int:
         return sum(self.engine.memory_bytes().values())
+
+    def has_free_slot(self, busy: Sequence[LoadedEngine]) -> bool:
+        """Whether another answer can run beside those of the busy engines, each of which stands there once."""
+        return busy.count(self) < self.engine.max_concurrent_turns
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Room:
 class LoadedEngines:
     def __init__(self, loader: EngineLoader) -> None:
         self.loader = loader
-        self._by_key: dict[Any, LoadedEngine] = {}
+        self._by_key: dict[Hashable, LoadedEngine] = {}
         self._active: LoadedEngine | None = None
 
     def __iter__(self) -> Iterator[LoadedEngine]:
@@ -54,11 +60,11 @@ class LoadedEngines:
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def find(self, profile: Any) -> LoadedEngine | None:
+    def find(self, profile: Profile) -> LoadedEngine | None:
         """The engine of a profile. Thread-safe."""
         return self._by_key.get(self.loader.engine_key(profile))
 
-    def add(self, profile: Any, engine: Engine) -> LoadedEngine:
+    def add(self, profile: Profile, engine: Engine) -> LoadedEngine:
         loaded = LoadedEngine(self.loader.engine_key(profile), profile, engine)
         self._by_key[loaded.key] = loaded
         return loaded
@@ -87,7 +93,7 @@ class LoadedEngines:
             total.update(loaded.engine.memory_bytes())
         return dict(total)
 
-    def room_for(self, profile: Any, busy: Collection[LoadedEngine], min_idle_seconds: float = 0.0) -> Room:
+    def room_for(self, profile: Profile, busy: Collection[LoadedEngine], min_idle_seconds: float = 0.0) -> Room:
         """What to close for the engine of this profile: as few as possible, the one used longest ago first.
 
         Busy engines stay, and so do those that were used within `min_idle_seconds`. An engine of unknown size, which is
@@ -125,7 +131,7 @@ class LoadedEngines:
             loaded.planned_memory = self.loader.memory_of(loaded.profile)
         return loaded.planned_memory
 
-    def _missing(self, memory: EngineMemory, profile: Any, kept: Sequence[LoadedEngine]) -> str:
+    def _missing(self, memory: EngineMemory, profile: Profile, kept: Sequence[LoadedEngine]) -> str:
         needed = "all memory" if memory.needed_bytes is None else f"{memory.needed_bytes / GIB:.1f} GB"
         names = " and ".join(self.loader.describe(each.profile) for each in kept)
         return (

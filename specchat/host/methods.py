@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass, field, replace
 
 from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.history.history_reader import StoredAnswer, Thread
+from specchat.host.answer_delivery import LiveCompletion, LiveTurn, OpenSession
 from specchat.host.connection import ClientConnection
 from specchat.host.environment import variable_digests
 from specchat.host.metrics import resident_bytes
 from specchat.host.metrics_server import MetricsServer
-from specchat.host.open_sessions import LiveCompletion, LiveTurn, OpenSession, OpenSessions, short_name
+from specchat.host.open_sessions import OpenSessions, short_name
 from specchat.host.protocol import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -27,11 +28,11 @@ from specchat.host.protocol import (
     RpcError,
     RpcRequest,
     RpcResponse,
-    exchange_from_json,
     fim_request_from_json,
     new_id,
     request_from_json,
     tool_calls_from_json,
+    turn_from_json,
 )
 from specchat.profile.settings import Settings
 
@@ -96,11 +97,17 @@ class RpcHandler:
 
 
 def ask(handler: RpcHandler, client: ClientConnection, rpc_request: RpcRequest) -> None:
-    """Queue a turn with the settings of the client. `turn` is an id from the client, which can cancel it at once."""
+    """Queue a turn with the settings of the client. `turn` is an id from the client, which can cancel it at once.
+
+    `turns` are those before it, as `turn_from_json` reads them, in a session that is not stored; by default those that
+    the host knows.
+    """
     _check_is_open(handler)
     settings = _settings(handler, rpc_request.params)
     session = handler.sessions.find(_required_text(rpc_request.params, "session"), settings)
     request = request_from_json(rpc_request.params["request"])
+    if "turns" in rpc_request.params:
+        handler.sessions.replace_turns(session, list(map(turn_from_json, rpc_request.params["turns"])))
     if session.thread.id not in client.subscriptions:
         client.subscribe(session.feed, session.feed.next_sequence_number)
     handler.sessions.queue_turn(session, _turn_id(rpc_request), request, LiveTurn(client, rpc_request.id))
@@ -126,8 +133,8 @@ def hello(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> 
         **asdict(handler.identity),
         "protocol": PROTOCOL_VERSION,
         "pid": os.getpid(),
-        "state": handler.sessions.queue.state,
-        "is_busy": handler.sessions.is_busy,
+        "state": handler.sessions.queue.models.state,
+        "is_busy": handler.sessions.delivery.is_busy,
         "history_path": str(history.path),
         "warning": history.warning,
     }
@@ -140,7 +147,8 @@ def open_session(handler: RpcHandler, client: ClientConnection, params: JsonObje
         session = sessions.find(_required_text(params, "session"), settings)
     else:
         thread = Thread(new_id(), "", str(params.get("kind", "chat")), str(params.get("folder", "")))
-        session = sessions.load_thread(thread, settings, is_stored=bool(params.get("is_stored", True)))
+        is_stored, text_scope = bool(params.get("is_stored", True)), str(params.get("text_scope", ""))
+        session = sessions.load_thread(thread, settings, is_stored=is_stored, text_scope=text_scope)
     client.subscribe(session.feed, session.feed.next_sequence_number)
     return {**_session_info(handler, session), "settings": session.settings.to_json()}
 
@@ -154,7 +162,8 @@ def set_settings(handler: RpcHandler, _client: ClientConnection, params: JsonObj
 def list_variants(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
     """The drafters that can run with the loaded models; `is_loaded` false: that is not known yet."""
     session = handler.sessions.find(_required_text(params, "session"))
-    variants = handler.sessions.queue.variants(session.thread.id)
+    loaded = handler.sessions.queue.models.engines.find(session.profile)
+    variants = loaded.engine.variants if loaded else None
     return {"variants": sorted(variants or ()), "is_loaded": variants is not None}
 
 
@@ -165,7 +174,7 @@ def subscribe(handler: RpcHandler, client: ClientConnection, params: JsonObject)
     if not session.feed.first_sequence_number <= start <= session.feed.next_sequence_number:
         raise HostError("the client was disconnected for too long; the answer is in the history")
     client.subscribe(session.feed, start)
-    handler.sessions.on_reconnect(session, client)
+    handler.sessions.delivery.on_reconnect(session, client)
     return _session_info(handler, session)
 
 
@@ -181,10 +190,9 @@ def cancel(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -
 
 
 def rewind(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Remove the last turns. `replacement_turns` are exchanges to continue from, as `exchange_from_json` reads them."""
+    """Remove the last turns."""
     session = handler.sessions.find(_required_text(params, "session"))
-    exchanges = [exchange_from_json(each) for each in params.get("replacement_turns") or ()]
-    handler.sessions.rewind(session, max(0, int(params.get("count", 1))), exchanges)
+    handler.sessions.rewind(session, max(0, int(params.get("count", 1))))
     return _session_info(handler, session)
 
 
@@ -259,7 +267,7 @@ def explain_routing(handler: RpcHandler, _client: ClientConnection, params: Json
 def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -> JsonObject:
     sessions = handler.sessions
     return {
-        "state": sessions.queue.state,
+        "state": sessions.queue.models.state,
         "memory_bytes": sessions.memory_bytes(),
         "resident_bytes": resident_bytes(),
         "sessions": len(sessions.by_id),
@@ -279,7 +287,8 @@ def waiting_reason(handler: RpcHandler, _client: ClientConnection, params: JsonO
 def models_state(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
     """The state of the models of a session, and what they wait for. Loads them on request, if there is room."""
     session, requests_loading = handler.sessions.find(_required_text(params, "session")), params.get("requests_loading")
-    return asdict(handler.sessions.queue.models_state(session.thread.id, requests_loading=bool(requests_loading)))
+    models = handler.sessions.queue.models
+    return asdict(models.state_of(session.profile, requests_loading=bool(requests_loading)))
 
 
 def inspect(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
@@ -289,7 +298,7 @@ def inspect(handler: RpcHandler, _client: ClientConnection, params: JsonObject) 
     For a running turn these are the steps so far.
     """
     session = handler.sessions.find(_required_text(params, "session"))
-    ids = list(session.turns_in_engine)
+    ids = session.turns.ids
     if "turn" in params:
         turn_id = _required_text(params, "turn")
         index = ids.index(turn_id) if turn_id in ids else len(ids)
@@ -311,13 +320,13 @@ def metrics_port(handler: RpcHandler, _client: ClientConnection, params: JsonObj
 
 def unload(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -> JsonObject:
     """Unload the models; the next turn loads them again."""
-    handler.sessions.queue.unload()
+    handler.sessions.queue.models.unload()
     return {}
 
 
 def shutdown(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -> JsonObject:
     handler.is_closing = True
-    handler.sessions.cancel_all()
+    handler.sessions.delivery.cancel_all()
     return {}
 
 
@@ -366,11 +375,11 @@ def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
         "session": session.thread.id,
         "name": session.thread.name,
         "profile": session.thread.profile,
-        "turn_count": len(session.turns_in_engine),
+        "turn_count": len(session.turns.ids),
         "is_stored": session.is_stored,
         "context_window": handler.sessions.callbacks.context_window(session.profile),
         "next_sequence_number": session.feed.next_sequence_number,
         "live_turns": list(session.live_turns),
-        "state": handler.sessions.queue.state,
-        "is_loaded": handler.sessions.queue.is_loaded(session.profile),
+        "state": handler.sessions.queue.models.state,
+        "is_loaded": handler.sessions.queue.models.is_loaded(session.profile),
     }

@@ -36,7 +36,7 @@ from specchat.chat.events import (
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.chat.tools import ANY_TOOL, Tool, ToolCall, ToolResult
-from specchat.chat.transcript import Exchange
+from specchat.chat.transcript import Turn
 
 PROTOCOL_VERSION = 2
 MAX_LINE_BYTES = 32 * 2**20
@@ -301,11 +301,20 @@ def tool_calls_from_json(listed: Any) -> tuple[ToolCall, ...]:
     return tuple(_values_from_json(ToolCall, listed))
 
 
-def exchange_from_json(params: JsonObject) -> Exchange:
-    """A question and its answer from `{user, answer, files, is_failed, tool_results, tool_calls}`."""
-    request = request_from_json({**params, "text": params.get("user")})
-    answer, calls = str(params.get("answer", "")), tool_calls_from_json(params.get("tool_calls"))
-    return Exchange(request.text, answer, request.files, bool(params.get("is_failed")), request.tool_results, calls)
+def turn_to_json(turn: Turn) -> JsonObject:
+    """The text of a turn, without what an engine computed for it."""
+    fields = asdict(turn)
+    return {name: fields[name] for name in ("user", "answer", "files", "thinking", "tool_results", "tool_calls")}
+
+
+def turn_from_json(params: JsonObject) -> Turn:
+    """A question and its answer from `{user, answer, files, thinking, tool_results, tool_calls}`."""
+    request = request_from_json({**params, "text": params.get("user"), "thinking": None})
+    return Turn(
+        request.text, request.files, answer=str(params.get("answer", "")), is_finished=True,
+        thinking=str(params.get("thinking", "")), tool_results=request.tool_results,
+        tool_calls=tool_calls_from_json(params.get("tool_calls")),
+    )  # fmt: skip
 
 
 REQUEST_FIELD_TYPES: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """The host's I/O thread: sockets, JSON and SQLite. The engine computes on its own thread and never waits for I/O.
 
-engine thread -> EventInbox -> OpenSessions -> EventFeed -> ClientConnection -> clients
+engine thread -> EventInbox -> AnswerDelivery -> EventFeed -> ClientConnection -> clients
 """
 
 import errno
@@ -31,7 +31,8 @@ from specchat.host.metrics import HostMetrics, MetricFamily, metric_family, open
 from specchat.host.metrics_server import MetricsServer
 from specchat.host.open_sessions import OpenSessions, SessionCallbacks
 from specchat.host.protocol import REQUEST_FAILED, RpcError, RpcRequest, decode_requests, encode
-from specchat.host.queue import TurnEvent, TurnQueue
+from specchat.host.queue import TurnQueue
+from specchat.host.queued_work import TurnEvent
 from specchat.host.spawn import check_same_user
 
 log = logging.getLogger(__name__)
@@ -109,8 +110,8 @@ class Server:
         return openmetrics_text([*self.host_metrics.families(), *self._gauges()])
 
     def _gauges(self) -> list[MetricFamily]:
-        queue, sessions, clients = self.queue, list(self.sessions.by_id.values()), self.rpc_handler.clients
-        live, waiting = sum(len(session.live_turns) for session in sessions), queue.waiting_count
+        models, sessions, clients = self.queue.models, list(self.sessions.by_id.values()), self.rpc_handler.clients
+        live, waiting = sum(len(session.live_turns) for session in sessions), self.queue.waiting_count
         memory = self.sessions.memory_bytes()
         version = {self.rpc_handler.identity.version: 1}
         return [
@@ -120,7 +121,7 @@ class Server:
             metric_family("specchat:clients", "gauge", "Connected clients.", len(clients)),
             metric_family("specchat:memory_bytes", "gauge", "Memory use, by component.", memory, "kind"),
             metric_family("process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes()),
-            metric_family("specchat:models_loaded", "gauge", "1 with loaded models.", int(queue.state == "ready")),
+            metric_family("specchat:models_loaded", "gauge", "1 with loaded models.", int(models.state == "ready")),
             metric_family("specchat:host", "info", "The version of the host.", version, "version"),
         ]
 
@@ -156,7 +157,7 @@ class Server:
 
     def _run_once(self) -> None:
         now = time.monotonic()
-        due = self.sessions.next_due_at(now)
+        due = self.sessions.delivery.next_due_at(now)
         timeout = min(max(0.0, due - now), MAX_WAIT_SECONDS) if due is not None else MAX_WAIT_SECONDS
         for key, mask in self._selector.select(timeout):
             if key.fileobj is self._listener:
@@ -169,17 +170,17 @@ class Server:
         now = time.monotonic()
         for turn_event in self.inbox.take_all():
             self._count(turn_event)
-            self.sessions.on_event(turn_event, now)
-        self.sessions.tick(now)
+            self.sessions.delivery.on_event(turn_event, now)
+        self.sessions.delivery.tick(now)
         self._restart_dead_engine(now)
         for client in list(self.rpc_handler.clients):
             self._send(client)
         if (
-            not self.sessions.is_busy
-            and self.queue.state == "ready"
-            and now - self.sessions.last_used_at > self.timeouts.idle_unload_seconds
+            not self.sessions.delivery.is_busy
+            and self.queue.models.state == "ready"
+            and now - self.sessions.delivery.last_used_at > self.timeouts.idle_unload_seconds
         ):
-            self.queue.unload()
+            self.queue.models.unload()
 
     def _count(self, turn_event: TurnEvent) -> None:
         try:
@@ -298,11 +299,11 @@ class Server:
         client.close()
         self._has_refused_clients = False
         self.rpc_handler.clients.discard(client)
-        self.sessions.on_disconnect(client, was_slow=was_slow)
+        self.sessions.delivery.on_disconnect(client, was_slow=was_slow)
 
     def _should_exit(self) -> bool:
-        is_unused = not self.rpc_handler.clients and not self.sessions.is_busy
-        is_idle = is_unused and time.monotonic() - self.sessions.last_used_at > self.timeouts.idle_exit_seconds
+        is_unused = not self.rpc_handler.clients and not self.sessions.delivery.is_busy
+        is_idle = is_unused and time.monotonic() - self.sessions.delivery.last_used_at > self.timeouts.idle_exit_seconds
         return self.rpc_handler.is_closing or is_idle
 
     def _exit_on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -315,10 +316,10 @@ class Server:
         self.rpc_handler.is_closing = True
         self._selector.unregister(self._listener)
         self._listener.close()
-        self.sessions.cancel_all()
+        self.sessions.delivery.cancel_all()
         deadline = time.monotonic() + self.timeouts.drain_seconds
         while time.monotonic() < deadline and (
-            self.sessions.is_busy or any(client.has_pending_output for client in self.rpc_handler.clients)
+            self.sessions.delivery.is_busy or any(client.has_pending_output for client in self.rpc_handler.clients)
         ):
             self._run_once()
         for unknown in list(self._unknown_clients):

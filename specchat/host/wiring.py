@@ -1,19 +1,18 @@
-"""The components of the real host: settings of clients, engines from `loading`, turns from the history."""
+"""The components of the real host: settings of clients, engines from `loading`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from threading import Event as Flag
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specchat.chat.events import TOOL_CALLS, Event
+from specchat.chat.events import Event
 from specchat.errors import UsageError
-from specchat.history.history_reader import StoredTurn, past_texts
+from specchat.history.history_reader import past_texts
 from specchat.host.engine_interface import Engine, EngineLoader, EngineMemory
 from specchat.host.host_process import HostComponents
 from specchat.host.open_sessions import SessionCallbacks
-from specchat.host.protocol import request_from_json
 from specchat.host.spawn import configuration_hash, history_path
 from specchat.permanent_objects import permanent_objects
 from specchat.profile import SERVER_BACKENDS, Profile
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def default_components() -> HostComponents:
-    callbacks = SessionCallbacks(Settings.from_json, _restore_turn, _context_window)
+    callbacks = SessionCallbacks(Settings.from_json, _context_window)
     loader = EngineLoader(_load_engine, _engine_key, _make_completer, _memory_of, _free_bytes, _describe)
     return HostComponents(callbacks, loader, configuration_hash)
 
@@ -37,7 +36,7 @@ def _context_window(profile: Profile) -> int:
     return min(profile.limits.context, trained_context_window(profile.models.target) or 0)
 
 
-def _engine_key(profile: Profile) -> Any:
+def _engine_key(profile: Profile) -> Hashable:
     return profile.models, profile.limits.context, profile.speculation.exact
 
 
@@ -77,18 +76,3 @@ def _make_completer(engine: LocalEngine) -> FimCompleter:
     if not hasattr(engine, "models"):
         raise UsageError("a server backend does not support completion; use a profile with a local model")
     return FimCompleter(engine.models, engine.create_completion_drafters())
-
-
-def _restore_turn(stored: StoredTurn) -> Any:
-    """The engine's turn of a stored one; None when the engine never finished it."""
-    if stored.state in ("failed", "running"):
-        return None
-    from specchat.chat.transcript import Turn
-
-    answer, request = stored.answer, request_from_json(stored.request)
-    return Turn(
-        user=request.text, files=request.files, prompt_ids=tuple(answer.prompt_ids),
-        rendered_prompt=answer.rendered_prompt, answer=answer.text, answer_ids=tuple(answer.token_ids),
-        thinking=answer.thinking, tool_results=request.tool_results, tool_calls=answer.tool_calls,
-        is_finished=stored.state in ("stop", TOOL_CALLS), seed=answer.seed or 0, model=answer.model,
-    )  # fmt: skip

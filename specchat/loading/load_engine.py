@@ -1,8 +1,8 @@
-"""Loads a `LoadPlan` into an `Engine`: models, tokenizers, heads, costs. An engine creates sessions."""
+"""Loads a `LoadPlan` into an `Engine`: models, tokenizers, heads, costs. An engine answers, and keeps texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -17,8 +17,8 @@ from specchat.chat.events import Event
 from specchat.chat.events import LoadingProgress as LoadingEvent
 from specchat.chat.reference_corpus import ReferenceCorpus, read_reference_corpus
 from specchat.chat.router import check_routes
-from specchat.chat.session import LoadedModels, Session, WatchdogSession
-from specchat.chat.transcript import Turn
+from specchat.chat.session import DraftedText, LoadedModels, RunningAnswer, Session
+from specchat.chat.transcript import Question, Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
 from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, device_name, kind_of
@@ -27,6 +27,7 @@ from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.selftest import load_selected_head
 from specchat.drafters.registry import (
+    BuiltDrafters,
     DraftingResources,
     TokenizerPair,
     build_auto_candidates,
@@ -36,6 +37,7 @@ from specchat.drafters.registry import (
 from specchat.drafters.suffix_decoding import PastTextIndex
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model, StatefulModel, self_drafting
+from specchat.engine.prefix_cache import PrefixCache
 from specchat.errors import ModelError
 from specchat.forward.quant_linear import BLOCKS_OF_8_BITS
 from specchat.loading.engine_memory import compute_features
@@ -58,40 +60,53 @@ Progress = Callable[[Event], None]
 Reporting = Callable[[str, str], Report]  # source and role of a model
 DEFAULT_THREADS = torch.get_num_threads()
 REPORT_SECONDS = 0.25
+GIB = 2**30
 MAX_ENCODED_TEXTS = 64  # of other conversations, as tokens
 
 
 @dataclass(frozen=True)
 class Engine:
-    """The loaded models of a profile. Sessions share the weights; each has its own text, cache and drafters."""
+    """The loaded models of a profile. Answers share the weights and what other answers have computed."""
 
     models: LoadedModels
     resources: DraftingResources
     watchdog: ThreadWatchdog
     threads: int  # of a pass, unless the watchdog may change them
     variants: frozenset[str]  # the drafters that can run
+    texts: PrefixCache[DraftedText]
+    kv_files: KVFiles | None = None  # None where rows and states of a text cannot be stored
 
     @property
     def draft_model(self) -> Model | None:
         return self.resources.draft_model
 
+    def answer(self, question: Question, cancelled: Flag) -> RunningAnswer:
+        """An answer, whose profile must use the same models."""
+        models = self._models_for(question.profile)
+        check_routes(models.profile, self.variants)
+        return RunningAnswer(models, self.texts, question, cancelled, self.watchdog)
+
+    def forget(self, name: str) -> None:
+        """Offer the texts of a conversation no more, and store none of them. Thread-safe."""
+        self.texts.forget(name)
+
+    def drop_forgotten(self) -> None:
+        self.texts.drop_forgotten()
+
     def create_session(self, turns: Sequence[Turn] = (), profile: Profile | None = None) -> Session:
-        """A new conversation, or a stored one with its turns. `profile` must use the same models."""
-        models = self.models
-        if profile is not None:
-            is_same_corpus = profile.prompt.reference_corpus == models.profile.prompt.reference_corpus
-            corpus = models.reference_corpus if is_same_corpus else _read_corpus(reference_corpus_path(profile))
-            models = replace(models, profile=profile, reference_corpus=corpus)
-        resources = self.resources
-        if not models.profile.speculation.recall:
-            resources = replace(resources, past_texts=None)
-        if resources.past_texts is not None:
-            resources.past_texts.refresh()
-        built = build_drafters(resources)
+        """A conversation for this process, which shares no text with others."""
+        models = self._models_for(profile) if profile is not None else self.models
+        built = _build_drafters(self.resources, recalls=models.profile.speculation.recall)
         check_routes(models.profile, frozenset({*built.drafters, Chooser.name}))
         chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
         drafters = {**built.drafters, chooser.name: chooser}
-        return WatchdogSession(self.watchdog, models, drafters, chooser, turns, built.faults)
+        return Session(models, drafters, chooser, turns, built.faults, self.watchdog)
+
+    def _models_for(self, profile: Profile) -> LoadedModels:
+        models = self.models
+        is_same_corpus = profile.prompt.reference_corpus == models.profile.prompt.reference_corpus
+        corpus = models.reference_corpus if is_same_corpus else _read_corpus(reference_corpus_path(profile))
+        return replace(models, profile=profile, reference_corpus=corpus)
 
     def create_completion_drafters(self) -> dict[str, Drafter]:
         """The drafters of completions. They copy from no other conversation."""
@@ -108,9 +123,10 @@ class Engine:
         torch.set_num_threads(self.watchdog.threads if may_change else self.threads)
 
     def close(self) -> None:
-        """Free the memory of unused models now, and not at the next allocation; wait for what is being written."""
-        if self.models.kv_files is not None:
-            self.models.kv_files.wait()
+        """Store what texts can be stored, and free the memory of unused models now, not at the next allocation."""
+        self.texts.close()
+        if self.kv_files is not None:
+            self.kv_files.wait()
         collect_all()
 
     def memory_bytes(self) -> dict[str, int]:
@@ -119,7 +135,8 @@ class Engine:
         heads = self.resources.heads
         weights = {name: each.bytes for name, each in (*loaded.items(), *heads.items())}
         caches = [*(model.pool.bytes for model in loaded.values()), *(head.cache_bytes() for head in heads.values())]
-        return weights | {"kv_cache": sum(caches)}
+        drafters = sum(text.memory_bytes()["drafters"] for text in self.texts)
+        return weights | {"kv_cache": sum(caches), "drafters": drafters}
 
 
 def load_engine(
@@ -161,9 +178,26 @@ def load_engine(
     corpus = _read_corpus(plan.reference_corpus)
     notices = _notices(plan, tokenizer)
     kv_files = _kv_files(profile, plan, resources.target)
-    models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus, notices, kv_files)
+    models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus, notices)
+    texts = PrefixCache(partial(_open_text, models, resources), kv_files, int(profile.limits.kv_disk * GIB))
     watchdog = _thread_watchdog(resources.target)
-    return Engine(models, resources, watchdog, torch.get_num_threads(), runnable_variants(resources))
+    return Engine(models, resources, watchdog, torch.get_num_threads(), runnable_variants(resources), texts, kv_files)
+
+
+def _open_text(models: LoadedModels, resources: DraftingResources, recalls: Hashable) -> DraftedText:
+    """An empty text with its drafters."""
+    built = _build_drafters(resources, recalls=bool(recalls))
+    chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
+    return DraftedText(models, {**built.drafters, chooser.name: chooser}, chooser, built.faults)
+
+
+def _build_drafters(resources: DraftingResources, *, recalls: bool) -> BuiltDrafters:
+    """The drafters of a text; those that recall copy from other conversations."""
+    if not recalls:
+        resources = replace(resources, past_texts=None)
+    if resources.past_texts is not None:
+        resources.past_texts.refresh()
+    return build_drafters(resources)
 
 
 def _exit_layer(models: Models, plan: LoadPlan, target: Model, tokenizer: Tokenizer) -> int:

@@ -2,9 +2,8 @@
 
 server.py              routes and sockets
 authorization.py       which requests are accepted
-session_pool.py        the host session that answers a request
+session_pool.py        the connection to the host that answers a request
 engine_request.py      what an API asks of the engine
-past_exchange.py       whether a session has what a client sends
 answer.py              the events of an answer, collected
 replies.py             an answer to a response, whole or as a stream
 json_fields.py, api_errors.py   the fields of a body, and what is wrong with them

@@ -2,16 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain
 from typing import Any, cast
 
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.tools import NO_TOOL, ToolCall, ToolResult
-from specchat.chat.transcript import Exchange
+from specchat.chat.transcript import Turn
 from specchat.serve.api_errors import RequestError
 from specchat.serve.json_fields import JsonObject
-from specchat.serve.past_exchange import PastExchange, question_text, text_of
 from specchat.serve.tool_fields import TOOLS, ToolOptions
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
@@ -33,24 +31,14 @@ class SessionSettings:
 
 @dataclass(frozen=True)
 class ConversationHistory:
-    exchanges: tuple[Exchange, ...] = ()
+    turns: tuple[Turn, ...] = ()
     settings: SessionSettings = SessionSettings()
-
-    @cached_property
-    def past(self) -> tuple[PastExchange, ...]:
-        """The exchanges, to be compared with those of a session."""
-        return tuple(map(PastExchange, self.exchanges))
 
 
 @dataclass(frozen=True)
 class EngineRequest:
     request: Request
     history: ConversationHistory = ConversationHistory()
-
-    @cached_property
-    def text(self) -> str:
-        """The whole conversation, to be compared with that of a session."""
-        return text_of(self.history.past) + question_text(self.request.text, self.request.tool_results)
 
 
 @dataclass(frozen=True)
@@ -108,19 +96,19 @@ def build_engine_request(messages: Iterable[Message], options: AnswerOptions, fi
     if begun.tool_calls:
         raise RequestError(f"{field}: the call {begun.tool_calls[0].id!r} at the end has no result", field)
     _check_sides(sides, options, begun.text, field)
-    exchanges: list[Exchange] = []
+    turns: list[Turn] = []
     calls: tuple[ToolCall, ...] = ()
     for asked, answered in zip(sides[:-1:2], sides[1::2], strict=True):
         results = _results_in_order(asked, calls, field)
         calls = answered.tool_calls
-        exchanges.append(Exchange(asked.text, answered.text, tool_results=results, tool_calls=calls))
+        turns.append(Turn(asked.text, answer=answered.text, tool_results=results, tool_calls=calls))
     request = Request(
         sides[-1].text, max_tokens=options.max_tokens, seed=options.seed, temperature=options.temperature,
         stop=options.stop, answer_format=options.answer_format, answer_prefix=begun.text, thinking=options.thinking,
         tools=options.tool_options.tools, tool_choice=options.tool_options.choice,
         tool_results=_results_in_order(sides[-1], calls, field), wants_probabilities=options.wants_probabilities,
     )  # fmt: skip
-    return EngineRequest(request, ConversationHistory(tuple(exchanges), SessionSettings(system, options.sampling)))
+    return EngineRequest(request, ConversationHistory(tuple(turns), SessionSettings(system, options.sampling)))
 
 
 def _split_sides(messages: Iterable[Message]) -> tuple[str, list[_Side]]:

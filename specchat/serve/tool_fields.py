@@ -115,18 +115,3 @@ def arguments_text(arguments: JsonObject) -> str:
             return text
         case _:
             return json.dumps(arguments, ensure_ascii=False)
-
-
-def comparable_arguments(arguments: str) -> str:
-    """The same text for all JSON texts of the same value: clients write arguments anew, in other orders and numbers."""
-    try:
-        value = json.loads(arguments if arguments.strip() else "{}", parse_float=_shortest_number)
-        return json.dumps(value, sort_keys=True, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return arguments
-
-
-def _shortest_number(text: str) -> float:
-    """JavaScript writes 1.0 as 1."""
-    number = float(text)
-    return int(number) if number.is_integer() else number

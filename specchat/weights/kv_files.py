@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.engine.decode import TextRows
+from specchat.engine.decode import TextRows, common_prefix_length
 from specchat.errors import CacheError
 from specchat.paths import KV_FILE_ENDING
 
@@ -55,19 +55,24 @@ class KVFiles:
     _pending: list[Future[None]] = field(default_factory=list[Future[None]])
 
     def store(self, name: str, rows: TextRows, budget_bytes: int) -> None:
-        """Write the file of a text, in the background; nothing if it is larger than the budget."""
-        if sum(tensor.nbytes for tensor in _named_tensors(rows).values()) <= budget_bytes:
+        """Write the file of a text, in the background; nothing if it is short, or larger than the budget."""
+        if (
+            len(rows.tokens) > MIN_TOKENS
+            and sum(tensor.nbytes for tensor in _named_tensors(rows).values()) <= budget_bytes
+        ):
             self._pending.append(self._writer.submit(self._write, name, rows, budget_bytes))
 
-    def longest_prefix(self, tokens: Sequence[int]) -> TextRows | None:
-        """The longest beginning of a text that any file has; None for fewer than `MIN_TOKENS`.
+    def longest_prefix(self, tokens: Sequence[int], known: int = 0) -> TextRows | None:
+        """The longest beginning of a text that any file has; None for fewer than `MIN_TOKENS` beyond the known ones.
 
         With recurrent layers it ends where the file has a state.
         """
+        if len(tokens) < known + MIN_TOKENS:
+            return None
         self.wait()
-        shared = {path: _shared_length(_read_tokens(path), tokens) for path in self._files()}
+        shared = {path: common_prefix_length(_read_tokens(path), tokens) for path in self._files()}
         path = max(shared, key=lambda each: shared[each], default=None)
-        if path is None or shared[path] < MIN_TOKENS:
+        if path is None or shared[path] < known + MIN_TOKENS:
             return None
         tensors = _read_tensors(path)
         return _text_rows(list(tokens[: shared[path]]), tensors) if tensors else None
@@ -122,13 +127,6 @@ def _text_rows(tokens: list[int], tensors: dict[str, Tensor]) -> TextRows | None
         return None
     length = max(shared, default=len(tokens) - 1)
     return TextRows(tokens[: length + 1], {shape: stack[:, :, :length] for shape, stack in stacks.items()}, shared)
-
-
-def _shared_length(stored: Sequence[int], tokens: Sequence[int]) -> int:
-    for index, (old, new) in enumerate(zip(stored, tokens, strict=False)):
-        if old != new:
-            return index
-    return min(len(stored), len(tokens))
 
 
 def _read_tokens(path: Path) -> list[int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
 
 from specchat.chat.events import Finished, TextDelta
 from specchat.chat.request import Request
-from specchat.chat.transcript import Turn
-from specchat.loading.load_engine import load_engine
+from specchat.chat.transcript import Question, TextOwner, Turn
+from specchat.loading.load_engine import Engine, load_engine
 from specchat.paths import kv_folder
 from specchat.profile import Profile
 from tests.tiny import HYBRIDS, speaking
@@ -35,14 +37,19 @@ def answered(turns: tuple[Turn, ...], question: str, kv_name: str = "one", **val
     shape = values.pop("models.target", "llama")
     target = str(speaking(layers=3 if shape in HYBRIDS else 2, shape=str(shape)))
     engine = load_engine(Profile().override({"models.target": target, "limits.answer": 12, **values}))
-    session = engine.create_session(turns)
-    session.keep_kv_as(kv_name)
-    events = list(session.ask(Request(question)))
-    session.close()
+    text, totals, new_turns = asked(engine, turns, question, kv_name)
     engine.close()
+    return text, totals, new_turns
+
+
+def asked(engine: Engine, turns: tuple[Turn, ...], question: str, kv_name: str):
+    """The same of a loaded engine."""
+    owner = TextOwner(kv_name, is_private=not kv_name)
+    answer = engine.answer(Question(Request(question), turns, engine.models.profile, owner), Event())
+    events = list(answer.events())
     assert isinstance(events[-1], Finished), events[-1]
     text = "".join(event.text for event in events if isinstance(event, TextDelta))
-    return text, events[-1].totals, tuple(session.turns)
+    return text, events[-1].totals, answer.turns
 
 
 def form_case(name: str):
@@ -108,12 +115,9 @@ def test_rows_of_another_form_or_model_are_not_used(other):
 def test_rows_that_wait_in_host_memory_are_kept_too():
     engine = load_engine(Profile().override({"models.target": str(speaking()), "limits.answer": 8}))
     engine.models.target.pool.slots = 1
-    first, second = engine.create_session(), engine.create_session()
-    first.keep_kv_as("first")
-    list(first.ask(LONG))
-    list(second.ask("abc"))  # takes the only slot
-    assert first.generation.cache.slot is None
-    first.close()
+    asked(engine, (), LONG, "first")
+    asked(engine, (), "abc", "second")  # takes the only slot
+    assert [None] == [text.generation.cache.slot for text in engine.texts if len(text.generation.tokens) > len(LONG)]
     engine.close()
 
     _text, totals, _turns = answered((), LONG + "more", **{"limits.answer": 8})

@@ -12,7 +12,8 @@ from specchat.chat import repetition
 from specchat.chat.events import REPETITION, Event, Finished, TextDelta
 from specchat.chat.repetition import MIN_SHORT_BLOCK_RUN, Repetition, RepetitionDetector
 from specchat.chat.request import Attachment, Request
-from specchat.chat.session import _RunningTurn
+from specchat.chat.session import RunningAnswer
+from specchat.chat.transcript import Question
 from specchat.errors import ProfileError
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
@@ -163,7 +164,8 @@ def test_the_texts_of_the_user_may_be_copied(engine):
     encode = engine.models.tokenizer.encode
     with engine.create_session() as session:
         list(session.ask(Request("rewrite", (Attachment("a.csv", "0;0\n" * 9),), max_tokens=1)))
-        turn = _RunningTurn(session, Request("and <hr><hr>"), Flag())
+        question = Question(Request("and <hr><hr>"), tuple(session.turns))
+        turn = RunningAnswer(session.models, session, question, Flag())
 
         assert turn._is_copied(encode("0;0\n" * 9))
         assert turn._is_copied(encode("<hr><hr>"))

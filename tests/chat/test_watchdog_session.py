@@ -3,7 +3,6 @@
 import pytest
 
 from specchat.chat.request import Request
-from specchat.chat.session import WatchdogSession
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat.threads import MIN_PASSES, ThreadWatchdog
@@ -30,7 +29,7 @@ class Notes(ThreadWatchdog):
 def watched():
     engine = load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""}))
     session = engine.create_session()
-    assert isinstance(session, WatchdogSession)
+    assert session.watchdog is engine.watchdog
     session.watchdog = Notes()
     with session:
         yield session

@@ -16,21 +16,21 @@ from typing import Any
 
 from specchat.chat.events import Event, PrefillProgress
 from specchat.chat.request import Request
+from specchat.chat.transcript import Question
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.host_process import HostComponents, run_host
 from specchat.host.spawn import configuration_hash
 from specchat.profile import Profile
-from tests.host.fake import LIBRARY, PATIENCE, FakeCompleter, FakeEngine, FakeSession, FakeTurn, name_of
+from tests.host.fake import LIBRARY, PATIENCE, FakeAnswer, FakeCompleter, FakeEngine, name_of
 
 
-class ScriptedSession(FakeSession):
-    def __init__(self, turns: Sequence[FakeTurn], script: Sequence[Any]) -> None:
-        super().__init__(turns)
-        self._script = script
+class ScriptedAnswer(FakeAnswer):
+    engine: ScriptedEngine
 
     def _events(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
         done = sum(bool(each.tool_results) for each in (*self.turns, request))
-        answer = self._script[min(done, len(self._script) - 1)] if request.tools else self._script[-1]
+        script = self.engine.script
+        answer = script[min(done, len(script) - 1)] if request.tools else script[-1]
         yield PrefillProgress(3, 3)
         yield from self._step(answer["text"])
         if request.tools:
@@ -40,10 +40,10 @@ class ScriptedSession(FakeSession):
 class ScriptedEngine(FakeEngine):
     def __init__(self, script: Sequence[Any]) -> None:
         super().__init__()
-        self._script = script
+        self.script = script
 
-    def create_session(self, turns: Sequence[FakeTurn], profile: Profile) -> FakeSession:
-        return ScriptedSession(turns, self._script)
+    def answer(self, question: Question, cancelled: Flag) -> FakeAnswer:
+        return ScriptedAnswer(self, question, cancelled)
 
 
 def scripted_parts(script: Sequence[Any]) -> HostComponents:

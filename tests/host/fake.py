@@ -27,7 +27,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
@@ -54,9 +54,9 @@ from specchat.chat.events import (
 )
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
-from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL, ToolResult
+from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL
+from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.errors import ContextError, ModelError
-from specchat.history.history_reader import StoredTurn
 from specchat.host.engine_interface import EngineLoader
 from specchat.host.host_process import HostComponents
 from specchat.host.open_sessions import SessionCallbacks
@@ -70,18 +70,6 @@ from specchat.text.detokenize import StopStrings
 PAUSE_SECONDS = 0.005
 
 
-@dataclass(frozen=True)
-class FakeTurn:
-    user: str
-    answer: str
-    seed: int
-    prompt_ids: tuple[int, ...] = (1, 2, 3)
-    answer_ids: tuple[int, ...] = ()
-    rendered_prompt: str = "<user>"
-    model: str = ""
-    tool_results: tuple[ToolResult, ...] = ()
-
-
 class NoMemory(dict[str, int]):
     """A mapping that nobody can copy for lack of memory."""
 
@@ -91,37 +79,25 @@ class NoMemory(dict[str, int]):
         super().__init__()
 
 
-class FakeSession:
-    def __init__(self, turns: Sequence[FakeTurn] = ()) -> None:
-        self.turns = list(turns)
+class FakeAnswer:
+    def __init__(self, engine: FakeEngine, question: Question, cancelled: Flag) -> None:
+        self.engine, self.question, self.cancelled, self.turns = engine, question, cancelled, question.turns
         self.fails_in_set_load = False
-        self.profile = Profile()
-        self.script: list[str] = []  # the answers that are left
-        self.kv_name = ""
-        self.repeats = False  # in the answer of now
-
-    def memory_bytes(self) -> dict[str, int]:
-        """A hundred bytes for every turn."""
-        return {"kv_cache": 100 * len(self.turns)}
+        self.repeats = False
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         if self.fails_in_set_load:
             raise RuntimeError("set_load")
 
-    def keep_kv_as(self, name: str) -> None:
-        self.kv_name = name
-
-    def close(self) -> None:
-        if self.kv_name:
-            kv_folder().mkdir(parents=True, exist_ok=True)
-            (kv_folder() / f"{self.kv_name}.fake{KV_FILE_ENDING}").touch()
-
-    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
-        seeds = (request.seed, self.profile.sampling.seed)
+    def events(self) -> Iterator[Event]:
+        request, cancelled, owner = self.question.request, self.cancelled, self.question.owner
+        seeds = (request.seed, self.question.profile.sampling.seed)
         seed = next((each for each in seeds if each is not None), secrets.randbits(31))
-        variant = request.variant or self.profile.speculation.variant
+        variant = request.variant or self.question.profile.speculation.variant
         yield Routed("lookup" if variant == "auto" else variant, 4, "because it is a fake", seed)
-        turn = FakeTurn(request.text, "", seed, tool_results=request.tool_results)
+        turn = Turn(
+            request.text, seed=seed, prompt_ids=(1, 2, 3), rendered_prompt="<user>", tool_results=request.tool_results
+        )
         totals, said, calls = Totals(prompt_tokens=3), list[str](), list[str]()
         try:
             for event in self._answer(request, seed, cancelled):
@@ -146,17 +122,19 @@ class FakeSession:
                     break
             reason = "cancelled" if cancelled.is_set() else TOOL_CALLS if calls else "stop"
             reason = REPETITION if self.repeats else reason
+            self.engine.keep(owner, len(self.turns) + 1)
         finally:
-            self.turns.append(replace(turn, answer="".join([*said, *calls])))
+            self.turns = (*self.turns, replace(turn, answer="".join([*said, *calls])))
         yield Finished(reason, totals)
 
     def _answer(self, request: Request, seed: int, cancelled: Flag) -> Iterator[Event]:
+        script = self.engine.scripts.setdefault(self.question.owner.name, [])
         if request.text.startswith("agent\n"):
-            self.script = request.text.split("\n")[1:]
-        if not self.script:
+            script[:] = request.text.split("\n")[1:]
+        if not script:
             yield from self._events(request, seed, cancelled)
             return
-        line = self.script.pop(0)
+        line = script.pop(0)
         if line.startswith("notice "):
             notice, _, line = line.removeprefix("notice ").partition(" | ")
             yield Notice(notice)
@@ -178,7 +156,7 @@ class FakeSession:
         elif verb in ("int64", "memory"):
             yield from self._break(verb, int(rest))
         elif verb == "recall":
-            yield from self._step("".join(f"{_results(turn)}{turn.user}={turn.answer};" for turn in self.turns))
+            yield from self._step("".join(map(_recalled, self.turns)))
         elif verb == "call":
             yield from self._step("so ")
             yield from self._call(rest.split(" & "))
@@ -189,7 +167,8 @@ class FakeSession:
             yield from self._step(_results(request))
         elif verb == "settings":
             keys = [key.split(".") for key in rest.split()]
-            yield from self._step(json.dumps([getattr(getattr(self.profile, table), key) for table, key in keys]))
+            profile = self.question.profile
+            yield from self._step(json.dumps([getattr(getattr(profile, table), key) for table, key in keys]))
         elif verb == "think":
             yield from self._think(int(rest))
         else:
@@ -269,7 +248,12 @@ class FakeSession:
         yield TextDelta(text)
 
 
-def _results(asked: FakeTurn | Request) -> str:
+def _recalled(turn: Turn) -> str:
+    calls = "".join(f"+{call.name}{call.arguments}" for call in turn.tool_calls)  # of one that was stored
+    return f"{_results(turn)}{turn.user}={turn.answer}{calls};"
+
+
+def _results(asked: Turn | Request) -> str:
     """The results of tools that were sent with a question: "[call_0_0 f: text]"."""
     return "".join(
         f"[{each.call_id} {each.name}{'!' if each.is_error else ''}: {each.text}]" for each in asked.tool_results
@@ -317,22 +301,35 @@ class FakeEngine:
 
     def __init__(self, profile: str = "") -> None:
         self.fills_gaps = profile != "no gaps"
+        self.scripts: dict[str, list[str]] = {}  # the answers that are left, by conversation
+        self.kept: dict[TextOwner, int] = {}  # turns
 
-    def create_session(self, turns: Sequence[FakeTurn], profile: Profile) -> FakeSession:
-        if profile.name == "sessionless":
+    def answer(self, question: Question, cancelled: Flag) -> FakeAnswer:
+        if question.profile.name == "sessionless":
             raise RuntimeError("no room")
-        session = FakeSession(turns)
-        session.profile = profile
-        return session
+        return FakeAnswer(self, question, cancelled)
+
+    def keep(self, owner: TextOwner, turns: int) -> None:
+        self.kept[owner] = turns
+
+    def forget(self, name: str) -> None:
+        self.kept = {owner: turns for owner, turns in self.kept.items() if owner.name != name}
+
+    def drop_forgotten(self) -> None:
+        pass
 
     def memory_bytes(self) -> dict[str, int]:
-        return {"target": 1000}
+        """A hundred bytes for every turn."""
+        return {"target": 1000, "kv_cache": 100 * sum(self.kept.values())}
 
     def activate(self) -> None:
         pass
 
     def close(self) -> None:
-        pass
+        for owner in self.kept:
+            if not owner.is_private:
+                kv_folder().mkdir(parents=True, exist_ok=True)
+                (kv_folder() / f"{owner.name}.fake{KV_FILE_ENDING}").touch()
 
 
 ODD_PROFILES = (
@@ -366,14 +363,6 @@ def fake_load(profile: Profile, progress: Callable[[Event], None], cancelled: Fl
     return FakeEngine(profile.name)
 
 
-def restore(stored: StoredTurn) -> FakeTurn | None:
-    if stored.state in ("failed", "running"):
-        return None
-    results = tuple(ToolResult(**each) for each in stored.request.get("tool_results") or ())
-    calls = "".join(f"+{call.name}{call.arguments}" for call in stored.answer.tool_calls)
-    return FakeTurn(stored.request["text"], stored.answer.text + calls, stored.answer.seed or 0, tool_results=results)
-
-
 PATIENCE = HostTimeouts()
 
 
@@ -385,7 +374,7 @@ def fake_context_window(profile: Profile) -> int:
     return {"narrow": 512, "numbers": numpy.int64(1)}.get(profile.name, 0)
 
 
-LIBRARY = SessionCallbacks(Settings.from_json, restore, fake_context_window)
+LIBRARY = SessionCallbacks(Settings.from_json, fake_context_window)
 
 
 def fake_parts(patience: HostTimeouts = PATIENCE) -> HostComponents:

@@ -12,12 +12,12 @@ from specchat.chat.request import Request
 from specchat.host import queue as queue_module
 from specchat.host.allocator import release_free_memory
 from specchat.host.engine_interface import EngineLoader
-from specchat.host.queue import QueuedTurn, TurnQueue
+from specchat.host.queue import TurnQueue
 from specchat.loading.load_engine import load_engine
 from specchat.permanent_objects import collect_all
 from specchat.profile import Profile
 from tests.faults.cancels import resident_bytes
-from tests.host.test_queue import Narrow
+from tests.host.test_queue import Narrow, open_turn
 
 PIECE_BYTES, PIECES = 60_000, 1500
 SESSIONS = 12
@@ -43,8 +43,7 @@ def test_memory_is_given_back_when_no_work_is_left_and_not_before(monkeypatch):
     ends = []
     queue = TurnQueue(EngineLoader(lambda *_: engine, str), ends.append)
     for number in range(3):
-        queue.open_session(str(number), "p", ())
-        queue.enqueue(QueuedTurn(str(number), str(number), Request("x")))
+        open_turn(queue, str(number), "p", str(number))
     thread = Thread(target=queue.run, daemon=True)
     thread.start()
 

@@ -11,11 +11,13 @@ import pytest
 
 from specchat.chat.events import Event, Finished, Notice, Routed, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.request import Request
+from specchat.chat.transcript import Question
 from specchat.errors import ModelError
-from specchat.host import queue as queue_module
+from specchat.host import engine_loading, turn_admission
 from specchat.host.engine_interface import EngineLoader, EngineMemory
-from specchat.host.queue import QueuedCompletion, QueuedTurn, TurnEvent, TurnQueue
+from specchat.host.queue import TurnQueue
+from specchat.host.queued_work import QueuedCompletion, QueuedSession, TurnEvent
+from tests.host.test_queue import open_turn
 
 GIB = 2**30
 
@@ -28,8 +30,8 @@ class Sized:
     def __init__(self, machine: Machine, profile: str) -> None:
         self.machine, self.profile = machine, profile
 
-    def create_session(self, turns, _profile):
-        return Talk(self, list(turns))
+    def answer(self, question, cancelled):
+        return Talk(question, cancelled)
 
     def memory_bytes(self):
         return {"target": size_of(self.profile)}
@@ -43,25 +45,20 @@ class Sized:
 
 
 class Talk:
-    def __init__(self, engine: Sized, turns: list) -> None:
-        self.engine, self.turns = engine, turns
+    turns = ()
 
-    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
+    def __init__(self, question: Question, cancelled: Flag) -> None:
+        self.text, self.cancelled = question.request.text, cancelled
+
+    def events(self) -> Iterator[Event]:
         yield Routed("plain", 0, "a test", 1)
-        while request.text == "until cancelled" and not cancelled.wait(0.001):
+        while self.text == "until cancelled" and not self.cancelled.wait(0.001):
             yield TextDelta(".")
         yield TextDelta("a")
-        self.turns.append(request.text)
         yield Finished("stop", Totals())
-
-    def memory_bytes(self) -> dict[str, int]:
-        return {"kv_cache": GIB * sum(turn.startswith("large") for turn in self.turns), "drafters": 7 * len(self.turns)}
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         pass
-
-    def close(self) -> None:
-        self.engine.machine.closed_talks.append(self.turns)
 
 
 class Filler:
@@ -89,7 +86,6 @@ class Machine:
         self.loaded: list[str] = []
         self.closed: list[str] = []
         self.activated: list[str] = []
-        self.closed_talks: list[list[str]] = []
         self.events: list[TurnEvent] = []
         self.changed = Condition()
         self.on_event = lambda _event: None
@@ -119,13 +115,12 @@ class Machine:
     def ask(self, profile: str, text: str = "?", session: str = "") -> str:
         self.turns += 1
         session, turn = session or f"session of {profile}", f"turn {self.turns}"
-        self.queue.open_session(session, profile, [])
-        self.queue.enqueue(QueuedTurn(turn, session, Request(text)))
+        open_turn(self.queue, session, profile, turn, text)
         return turn
 
     def complete(self, profile: str) -> str:
         self.turns += 1
-        self.queue.open_session(f"gap of {profile}", profile, [])
+        self.queue.open_session(f"gap of {profile}", QueuedSession(profile))
         self.queue.enqueue_completion(QueuedCompletion(f"gap {self.turns}", f"gap of {profile}", FimRequest("a")))
         return f"gap {self.turns}"
 
@@ -159,7 +154,7 @@ def test_two_models_that_fit_are_loaded_once_however_they_alternate(machine):
         machine.answer("fim 1")
 
     assert machine.loaded == ["chat 5", "fim 1"]
-    assert machine.queue.memory_bytes()["target"] == 6 * GIB
+    assert machine.queue.models.memory_bytes()["target"] == 6 * GIB
 
 
 def test_the_engine_that_was_used_longest_ago_goes_first_and_only_as_many_as_needed(machine):
@@ -179,7 +174,7 @@ def test_a_model_that_is_not_on_this_disk_gets_all_memory(machine):
 
 def test_the_memory_that_a_loaded_engine_may_still_take_counts(machine):
     machine.memory_of = lambda profile: EngineMemory("cpu", 6 * GIB)
-    machine.queue._engine_loader = machine.queue._engines.loader = EngineLoader(
+    machine.queue.models.engines.loader = EngineLoader(
         machine.load, str, Filler, machine.memory_of, lambda _device: 7 * GIB
     )
     machine.answer("a 1")
@@ -226,7 +221,7 @@ def test_while_two_clients_keep_a_model_busy_a_question_for_another_is_answered_
     machine.ask("a 5", session="busy 2")
     machine.wait(asked[0])
 
-    assert started.index("other") <= 2 + queue_module.MAX_OVERTAKING_TURNS
+    assert started.index("other") <= 2 + turn_admission.MAX_OVERTAKING_TURNS
     assert machine.loaded[:2] == ["a 5", "b 5"]
 
 
@@ -265,7 +260,7 @@ def test_a_completion_takes_no_memory_from_a_chat_and_says_that_it_waits(machine
 
 
 def test_a_completion_takes_the_memory_of_a_model_that_nobody_has_used_for_a_while(machine, monkeypatch):
-    monkeypatch.setattr(queue_module, "PRELOAD_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(engine_loading, "PRELOAD_IDLE_SECONDS", 0.0)
     machine.answer("chat 5")
     while machine.wait(machine.complete("fim 5")).finish_reason == "model_loading":
         time.sleep(0.001)
@@ -282,29 +277,3 @@ def test_a_model_whose_memory_cannot_be_planned_fails_its_own_question(machine):
     assert [each.event.message for each in machine.events if each.turn_id == failed] == ["config.json is damaged"]
     machine.answer("a 1")
     assert machine.loaded == ["a 1"]
-
-
-def test_idle_conversations_are_dropped_by_bytes_the_one_used_longest_ago_first(machine, monkeypatch):
-    monkeypatch.setattr(queue_module, "MAX_IDLE_SESSION_BYTES", 2 * GIB + 1000)
-    for session in ("one", "two", "three"):
-        machine.wait(machine.ask("a 1", "large", session))
-    machine.wait(machine.ask("a 1", "small", "four"))
-
-    assert machine.closed_talks == [["large"]]
-    machine.wait(machine.ask("a 1", "again", "one"))
-    assert machine.queue._sessions["one"].engine_session.turns == ["large", "again"]
-
-
-def test_a_conversation_that_is_larger_than_the_limit_is_kept_while_it_is_the_last_one_used(machine, monkeypatch):
-    monkeypatch.setattr(queue_module, "MAX_IDLE_SESSION_BYTES", GIB // 2)
-    machine.wait(machine.ask("a 1", "large", "one"))
-    machine.wait(machine.ask("a 1", "large", "one"))
-
-    assert machine.closed_talks == []
-
-
-def test_the_memory_that_is_shown_includes_what_conversations_hold(machine):
-    machine.answer("a 1")
-    machine.answer("a 1")
-
-    assert machine.queue.memory_bytes() == {"target": GIB, "drafters": 14}

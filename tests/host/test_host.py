@@ -10,11 +10,12 @@ import pytest
 
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, PrefillProgress, Routed, StepDone, TextDelta
 from specchat.chat.request import Request
+from specchat.chat.transcript import Question
 from specchat.cli.session_options import last_session_id
 from specchat.errors import HostError, ProfileError, UsageError
 from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.profile.settings import read_settings
-from tests.host.fake import FakeSession
+from tests.host.fake import FakeEngine
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -29,7 +30,8 @@ def text_of(events: list[Event]) -> str:
 
 def test_the_same_text_through_the_host_and_in_process():
     request = Request("count 40", seed=5)
-    local = list(FakeSession().ask(request, Flag()))
+    question = Question(request, profile=read_settings().profile)
+    local = list(FakeEngine().answer(question, Flag()).events())
 
     heard = [event for event in Conversation().ask(request) if not isinstance(event, LoadingProgress)]
 

@@ -1,7 +1,8 @@
-"""Sessions that are not stored: not in the history, with replacement turns, and lost with their host."""
+"""Sessions that are not stored: not in the history; their clients have the turns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import pytest
 
 from specchat.chat.events import Event, TextDelta
 from specchat.chat.request import Attachment, Request
-from specchat.chat.transcript import Exchange
-from specchat.errors import HostError, UsageError
+from specchat.chat.transcript import Turn
+from specchat.errors import UsageError
 from specchat.history.history_reader import HistoryReader
 from specchat.host.client import Conversation, SessionRequest
 from tests.host.conftest import kill_host
@@ -18,15 +19,15 @@ from tests.host.conftest import kill_host
 pytestmark = pytest.mark.usefixtures("runtime")
 
 UNKEPT = SessionRequest(is_stored=False)
-PAST = (Exchange("one?", "1"), Exchange("two?", "2"))
+PAST = (Turn("one?", answer="1"), Turn("two?", answer="2"))
 
 
 def text_of(events: list[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-def recalled(talk: Conversation) -> str:
-    return text_of(list(talk.ask(Request("recall"))))
+def recalled(talk: Conversation, turns: Sequence[Turn] | None = None) -> str:
+    return text_of(list(talk.ask(Request("recall"), turns=turns)))
 
 
 def test_it_answers_like_any_other_session_and_is_not_listed():
@@ -55,49 +56,32 @@ def test_its_client_knows_its_turns():
     assert talk.turns() == []
 
 
-def test_it_continues_from_replacement_turns():
-    talk = Conversation(UNKEPT)
-    talk.rewind(0, PAST)
-
-    assert "one?=1;two?=2;" == recalled(talk)
-
-
-def test_replacement_turns_replace_earlier_turns():
+def test_it_goes_on_after_the_turns_that_its_client_gives():
     talk = Conversation(UNKEPT)
     list(talk.ask(Request("write first")))
-    list(talk.ask(Request("write second")))
 
-    talk.rewind(1, PAST[:1])
+    assert "one?=1;two?=2;" == recalled(talk, PAST)
+    assert "one?=1;" == recalled(talk, PAST[:1])
+    assert "" == recalled(talk, ())
 
-    assert "write first=first;one?=1;" == recalled(talk)
 
-
-def test_replacement_turns_can_be_removed():
+def test_a_given_turn_without_a_question_is_an_error_and_changes_nothing():
     talk = Conversation(UNKEPT)
-    talk.rewind(0, PAST)
-    talk.rewind(1)
-    talk.rewind(1, PAST)
+    list(talk.ask(Request("write first")))
 
-    assert "one?=1;two?=2;" == recalled(talk)
-
-
-def test_a_replacement_turn_without_a_question_is_an_error_and_changes_nothing():
-    talk = Conversation(UNKEPT)
-    talk.rewind(0, PAST[:1])
-
-    with pytest.raises(UsageError, match="the prompt is empty"):
-        talk.rewind(1, [Exchange("", "2")])
-
-    assert "one?=1;" == recalled(talk)
+    [failed] = talk.ask(Request("recall"), turns=[Turn("", answer="2")])
+    assert "the prompt is empty" in failed.message
+    talk.rewind(0)
+    assert "write first=first;" == recalled(talk)
 
 
-def test_only_a_stored_session_forks_and_only_another_takes_replacement_turns():
+def test_only_a_stored_session_forks_and_only_another_takes_turns():
     kept, unkept = Conversation(), Conversation(UNKEPT)
     for talk in (kept, unkept):
         list(talk.ask(Request("hello")))
 
-    with pytest.raises(UsageError, match="not stored"):
-        kept.rewind(0, PAST)
+    [failed] = kept.ask(Request("recall"), turns=PAST)
+    assert "not stored" in failed.message
     with pytest.raises(UsageError, match="not stored"):
         unkept.call("fork")
     assert kept.call("fork")["turn_count"] == 1
@@ -115,13 +99,14 @@ def test_it_is_dropped_without_a_subscriber():
         Conversation(SessionRequest(session_id=session))
 
 
-def test_it_is_lost_with_its_host():
+def test_it_goes_on_when_its_host_has_died():
     talk = Conversation(UNKEPT)
-    list(talk.ask(Request("hello")))
+    for question in ("write first", "write second"):
+        list(talk.ask(Request(question, (Attachment("a.txt", "text"),))))
     kill_host()
 
-    with pytest.raises(HostError, match="and this conversation with it"):
-        talk.rewind(0)
+    talk.rewind()
+    assert "write first=first;" == recalled(talk)
 
 
 def test_a_replaced_question_stays_as_a_version_in_memory():
@@ -154,13 +139,9 @@ def test_the_files_of_a_version_are_read_again_when_it_is_shown():
     list(talk.ask(Request("write first", (Attachment("a.txt", "text"),))))
     talk.rewind()
     list(talk.ask(Request("write second")))
-    sent = list[object]()
-    talk.call, call = lambda method, params: sent.append(params) or call(method, params), talk.call
     talk.select_version(0, 1)
 
-    assert [{"name": "a.txt", "text": "text"}] == [
-        file for turn in sent[0]["replacement_turns"] for file in turn["files"]
-    ]
+    assert [(Attachment("a.txt", "text"),)] == [turn.files for turn in talk._unsent_turns]
 
 
 def test_a_session_of_another_kind_keeps_no_versions():

@@ -8,7 +8,9 @@ from specchat.chat.events import Event, Finished, Routed, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.host.engine_interface import EngineLoader
-from specchat.host.queue import QueuedCompletion, QueuedTurn, TurnEvent, TurnQueue
+from specchat.host.queue import TurnQueue
+from specchat.host.queued_work import QueuedCompletion, QueuedSession, QueuedTurn, TurnEvent
+from specchat.host.session_turns import SessionTurns
 
 
 class Narrow:
@@ -19,8 +21,11 @@ class Narrow:
         self.waiting: list[int] = []
         self.urgent: list[bool] = []
 
-    def create_session(self, turns, _profile):
-        return Writer(self, list(turns))
+    def answer(self, _question, _cancelled):
+        return Writer(self)
+
+    def forget(self, name):
+        pass
 
     def memory_bytes(self):
         return {}
@@ -33,10 +38,12 @@ class Narrow:
 
 
 class Writer:
-    def __init__(self, engine: Narrow, turns: list) -> None:
-        self.engine, self.turns = engine, turns
+    turns = ()
 
-    def ask(self, _request: Request, _cancelled: Flag) -> Iterator[Event]:
+    def __init__(self, engine: Narrow) -> None:
+        self.engine = engine
+
+    def events(self) -> Iterator[Event]:
         self.engine.running += 1
         self.engine.max_running = max(self.engine.max_running, self.engine.running)
         yield Routed("plain", 0, "a test", 1)
@@ -45,15 +52,18 @@ class Writer:
         self.engine.running -= 1
         yield Finished("stop", Totals())
 
-    def memory_bytes(self) -> dict[str, int]:
-        return {}
-
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         self.engine.waiting.append(waiting_requests)
         self.engine.urgent.append(is_urgent)
 
-    def close(self) -> None:
-        pass
+
+def open_turn(queue: TurnQueue, session: str, profile: str, turn: str, text: str = "?") -> None:
+    """Ask in a session, which is opened if need be."""
+    if session not in queue._sessions:
+        queue.open_session(session, QueuedSession(profile, SessionTurns()))
+    queue.set_profile(session, profile)
+    queue._sessions[session].turns.add(turn)
+    queue.enqueue(QueuedTurn(turn, session, Request(text)))
 
 
 def run_queue(slots: int, sessions: int) -> tuple[Narrow, list[TurnEvent]]:
@@ -67,8 +77,7 @@ def run_queue(slots: int, sessions: int) -> tuple[Narrow, list[TurnEvent]]:
 
     queue = TurnQueue(EngineLoader(lambda *_: engine, lambda profile: profile), emit)
     for number in range(sessions):
-        queue.open_session(str(number), "profile", [])
-        queue.enqueue(QueuedTurn(f"turn {number}", str(number), Request("?")))
+        open_turn(queue, str(number), "profile", f"turn {number}")
     thread = Thread(target=queue.run)
     thread.start()
     assert done.wait(20)
@@ -119,8 +128,7 @@ def test_a_session_knows_that_a_completion_runs():
             done.set()
 
     queue = TurnQueue(EngineLoader(lambda *_: engine, lambda profile: profile, lambda _engine: Slow()), on_event)
-    queue.open_session("0", "profile", [])
-    queue.enqueue(QueuedTurn("turn", "0", Request("?")))
+    open_turn(queue, "0", "profile", "turn")
     thread = Thread(target=queue.run)
     thread.start()
     assert done.wait(20)

@@ -5,7 +5,8 @@ import pytest
 from specchat.chat.request import Request
 from specchat.history.history_reader import Thread
 from specchat.history.history_writer import HistoryWriter
-from specchat.host.open_sessions import LiveTurn, OpenSessions
+from specchat.host.answer_delivery import LiveTurn
+from specchat.host.open_sessions import OpenSessions
 from specchat.host.wiring import default_components
 from specchat.profile.settings import read_settings
 
@@ -16,7 +17,10 @@ class Queue:
     def __init__(self):
         self.opened = []
 
-    def open_session(self, _session, profile, _turns, kv_name=""):
+    def open_session(self, _session, queued):
+        self.opened.append(queued.profile)
+
+    def set_profile(self, _session, profile):
         self.opened.append(profile)
 
     def enqueue(self, turn): ...

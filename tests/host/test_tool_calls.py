@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import replace
 
 import pytest
 
 from specchat.chat.events import Finished, TextDelta, ToolCallDelta, Totals
 from specchat.chat.request import Request
 from specchat.chat.tools import ToolCall, ToolResult
-from specchat.chat.transcript import Exchange
+from specchat.chat.transcript import Turn
 from specchat.errors import UsageError
-from specchat.history.history_reader import HistoryReader, StoredAnswer, StoredTurn, Thread
+from specchat.history.history_reader import HistoryReader, StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.event_feed import EventBatcher, PartialAnswer
-from specchat.host.open_sessions import _to_stored_turn
-from specchat.host.protocol import events_from_json, exchange_from_json, request_to_json
-from specchat.host.wiring import _restore_turn
+from specchat.host.protocol import events_from_json, request_to_json, turn_from_json, turn_to_json
+from specchat.host.session_turns import turn_of_stored
 
 CALLS = (ToolCall("call_1", "weather", '{"city": "Ulm"}'), ToolCall("call_2", "time", "{}"))
 RESULTS = (ToolResult("call_1", "weather", "dry"), ToolResult("call_2", "time", "late", is_error=True))
@@ -57,31 +56,19 @@ def test_the_history_gives_calls_and_results_back(tmp_path):
         writer.finish_turn("b", StoredAnswer("Dry."), "stop", {})
 
     with closing(HistoryReader(tmp_path / "history.sqlite")) as reader:
-        first, second = map(_restore_turn, reader.turns("b"))
+        first, second = map(turn_of_stored, reader.turns("b"))
 
     assert first.tool_calls == CALLS and first.is_finished
     assert second.tool_results == RESULTS and second.user == ""
 
 
 @pytest.mark.parametrize(
-    "exchange",
-    [Exchange("Rain?", "Let me see.", tool_calls=CALLS), Exchange("", "Dry.", tool_results=RESULTS),
-     Exchange("Rain?", "", is_failed=True)],
-)  # fmt: skip
-def test_an_exchange_of_a_client_becomes_a_turn(exchange):
-    stored = _to_stored_turn(exchange_from_json(asdict(exchange)))
-    assert isinstance(stored, StoredTurn)
-
-    turn = _restore_turn(stored)
-
-    if exchange.is_failed:
-        assert turn is None
-    else:
-        assert (turn.user, turn.answer, turn.tool_results, turn.tool_calls) == (
-            exchange.user, exchange.answer, exchange.tool_results, exchange.tool_calls,
-        )  # fmt: skip
+    "turn", [Turn("Rain?", answer="Let me see.", tool_calls=CALLS), Turn("", answer="Dry.", tool_results=RESULTS)]
+)
+def test_a_turn_of_a_client_arrives_as_it_was_sent(turn):
+    assert turn_from_json(turn_to_json(turn)) == replace(turn, is_finished=True)
 
 
 def test_calls_with_other_fields_are_refused():
     with pytest.raises(UsageError, match="other fields for a ToolCall"):
-        exchange_from_json({"user": "Rain?", "answer": "", "tool_calls": [{"name": "x"}]})
+        turn_from_json({"user": "Rain?", "answer": "", "tool_calls": [{"name": "x"}]})

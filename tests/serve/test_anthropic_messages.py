@@ -9,7 +9,7 @@ import pytest
 
 from specchat.chat.events import CommittedToken, Event, Finished, PrefillProgress, StepDone, TextDelta, Totals
 from specchat.chat.request import AnswerFormat, Request
-from specchat.chat.transcript import Exchange
+from specchat.chat.transcript import Turn
 from specchat.host.client import SessionRequest
 from specchat.serve.answer import Answer
 from specchat.serve.anthropic_messages import MessageReply, translate_count, translate_message
@@ -135,7 +135,7 @@ def test_fields_become_a_request():
     )  # fmt: skip
 
     assert Request("hello", max_tokens=5, temperature=0.5, stop=("END",)) == asked.request
-    assert ((Exchange("one", "1"),), "be brief") == (asked.history.exchanges, asked.history.settings.system_prompt)
+    assert ((Turn("one", answer="1"),), "be brief") == (asked.history.turns, asked.history.settings.system_prompt)
     assert (("top_p", 0.9), ("top_k", 4)) == asked.history.settings.sampling
 
 

@@ -14,7 +14,7 @@ import pytest
 from specchat.chat.events import Finished, LoadingProgress, Routed, Totals
 from specchat.chat.fim_request import MAX_FIM_TOKENS
 from specchat.chat.request import AnswerFormat, Request
-from specchat.chat.transcript import Exchange
+from specchat.chat.transcript import Turn
 from specchat.host.client import SessionRequest
 from specchat.serve.api_errors import RequestError
 from specchat.serve.authorization import AccessPolicy
@@ -206,9 +206,9 @@ def test_a_system_prompt_and_a_begun_answer():
 
     assert ("be brief", "oh, ") == (asked.history.settings.system_prompt, asked.request.answer_prefix)
     assert "be brief" == generate(system="be brief").history.settings.system_prompt
-    assert (Exchange("one", "1"),) == chat(
+    assert (Turn("one", answer="1"),) == chat(
         messages=[{"role": "user", "content": "one"}, {"role": "assistant", "content": "1"}, HELLO]
-    ).history.exchanges
+    ).history.turns
 
 
 def test_values_without_effect_and_unknown_fields_are_ignored():

@@ -57,7 +57,9 @@ def test_a_stream_has_all_calls_in_the_line_before_the_last(served):
 
 def test_a_result_without_an_id_answers_the_call_of_its_name(served):
     told = chat(served, BOTH)["message"]
-    first, second = (call.pop("id") for call in told["tool_calls"])
+    for call in told["tool_calls"]:
+        del call["id"]
+    first, second = (f"messages[1].tool_calls[{number}]" for number in range(2))
 
     answer = chat(served, BOTH, told, result("done", tool_name="write"), result("five", tool_name="read"))
 

@@ -17,7 +17,7 @@ from specchat.chat.events import (
     Totals,
 )
 from specchat.chat.request import AnswerFormat, Request
-from specchat.chat.transcript import Exchange
+from specchat.chat.transcript import Turn
 from specchat.errors import ContextError, HostError, UsageError
 from specchat.serve.api_errors import RequestError, to_api_error
 from specchat.serve.engine_request import GREETING, ConversationHistory, EngineRequest, SessionSettings
@@ -48,13 +48,13 @@ def test_the_smallest_request():
 def test_an_answer_that_the_client_began_is_continued():
     asked = read(chat(("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2 is ")))
 
-    assert (Request("two", answer_prefix="2 is "), (Exchange("one", "1"),)) == (asked.request, asked.history.exchanges)
+    assert (Request("two", answer_prefix="2 is "), (Turn("one", answer="1"),)) == (asked.request, asked.history.turns)
 
 
 def test_before_the_first_words_of_the_assistant_stands_a_greeting():
     asked = read(chat(("assistant", "How can I help?"), ("user", "hello")))
 
-    assert (Exchange(GREETING, "How can I help?"),) == asked.history.exchanges
+    assert (Turn(GREETING, answer="How can I help?"),) == asked.history.turns
 
 
 def test_every_name_of_the_model_is_its_name():
@@ -98,7 +98,7 @@ def test_messages_become_exchanges_and_a_question():
     )
 
     assert (
-        ConversationHistory((Exchange("one", "1"), Exchange("two", "")), SessionSettings("be brief\n\nbe kind"))
+        ConversationHistory((Turn("one", answer="1"), Turn("two", answer="")), SessionSettings("be brief\n\nbe kind"))
         == asked.history
     )
     assert "3" == asked.request.text
@@ -109,7 +109,7 @@ def test_messages_of_one_side_in_a_row_are_one_and_a_late_system_is_the_users():
         chat(("user", "a"), ("user", "b"), ("assistant", "1"), ("assistant", "2"), ("user", "c"), ("system", "d"))
     )
 
-    assert (Exchange("a\n\nb", "1\n\n2"),) == asked.history.exchanges
+    assert (Turn("a\n\nb", answer="1\n\n2"),) == asked.history.turns
     assert "c\n\nd" == asked.request.text
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from specchat.chat.events import Finished, Totals
 from specchat.chat.request import AnswerFormat, Request
-from specchat.chat.transcript import Exchange
+from specchat.chat.transcript import Turn
 from specchat.host.client import SessionRequest
 from specchat.serve.api_errors import RequestError
 from specchat.serve.authorization import AccessPolicy
@@ -109,7 +109,7 @@ def test_items_of_reasoning_are_left_out():
     said = [item("developer", "be brief"), item("user", "1"), thought, item("assistant", "2"), item("user", "3")]
     asked = read(input=said)
 
-    assert ((Exchange("1", "2"),), "be brief") == (asked.history.exchanges, asked.history.settings.system_prompt)
+    assert ((Turn("1", answer="2"),), "be brief") == (asked.history.turns, asked.history.settings.system_prompt)
 
 
 @pytest.mark.parametrize("form", [{"type": "json_schema", "name": "x", "schema": SCHEMA}, {"type": "json_object"}])

@@ -97,16 +97,16 @@ def test_a_result_continues_the_session_of_its_call(served, host):
     assert before == settled_session_count(host)
 
 
-def test_a_call_with_another_id_and_other_json_is_that_of_the_session(served, host):
+def test_the_model_reads_a_call_as_the_client_sends_it_in_the_same_session(served, host):
     asked = {"role": "user", "content": 'call read {"path":"a.py", "lines": [1, 2.0]}'}
     message = ask(served, asked).choices[0].message
-    before, engine_id = settled_session_count(host), message.tool_calls[0].id
+    before = settled_session_count(host)
     message.tool_calls[0].id = "theirs"
     message.tool_calls[0].function.arguments = json.dumps({"lines": [1, 2], "path": "a.py"}, indent=1)
 
     answer = ask(served, asked, *results(message, "five")).choices[0].message.content
 
-    assert f"[{engine_id} read: five]" == answer
+    assert "[theirs read: five]" == answer
     assert before == settled_session_count(host)
 
 
@@ -125,16 +125,15 @@ def test_calls_and_results_that_the_engine_does_not_know_are_sent_to_it(served):
     assert 'look=so+read{"a": 1};[x read: five]=done;' == told
 
 
-def test_a_changed_answer_after_a_result_keeps_the_id_that_the_engine_gave(served):
+def test_a_changed_answer_after_a_result_has_the_ids_of_the_client(served):
     asked = {"role": "user", "content": "call read {} & write {}"}
     message = ask(served, asked).choices[0].message
-    first, second = (call.id for call in message.tool_calls)
     message.tool_calls[0].id, message.tool_calls[1].id = "x", "y"
 
     said = [asked, *results(message, "one", "two"), {"role": "assistant", "content": "made up"}]
     told = ask(served, *said, {"role": "user", "content": "recall"}).choices[0].message.content
 
-    assert told.endswith(f"[{first} read: one][{second} write: two]=made up;")
+    assert told.endswith("[x read: one][y write: two]=made up;")
 
 
 def test_a_question_may_follow_the_result(served):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specchat.chat.tools import Tool, ToolCall, ToolResult
-from specchat.chat.transcript import Exchange
+from specchat.chat.transcript import Turn
 from specchat.serve.api_errors import RequestError
 from specchat.serve.openai_responses import translate_response
 from tests.serve.conftest import MODEL, Served
@@ -85,7 +85,7 @@ def test_one_call_is_sent_where_the_client_wants_no_parallel_ones(served):
 def test_items_become_calls_and_results():
     asked = read(LOOK, {"type": "reasoning", "id": "rs_1", "summary": []}, CALL, OUTPUT)
 
-    assert (Exchange("look", "", tool_calls=(ToolCall("1", "read", "{}"),)),) == asked.history.exchanges
+    assert (Turn("look", answer="", tool_calls=(ToolCall("1", "read", "{}"),)),) == asked.history.turns
     assert ("", (ToolResult("1", "read", "five"),)) == (asked.request.text, asked.request.tool_results)
     assert (Tool("read", "Read.", '{"type": "object"}'), Tool("write")) == asked.request.tools
 

@@ -9,13 +9,13 @@ import pytest
 
 from specchat.chat.events import ToolCallDelta
 from specchat.chat.tools import Tool, ToolCall, ToolResult
-from specchat.chat.transcript import Exchange
+from specchat.chat.transcript import Turn
 from specchat.serve.anthropic_messages import translate_message
 from specchat.serve.api_errors import RequestError
 from specchat.serve.engine_request import EngineRequest
 from specchat.serve.openai_chat import translate_chat
 from specchat.serve.openai_responses import translate_response
-from specchat.serve.tool_fields import arguments_object, arguments_text, comparable_arguments
+from specchat.serve.tool_fields import arguments_object, arguments_text
 
 READ = {"type": "function", "function": {"name": "read", "description": "Read.", "parameters": {"type": "object"}}}
 WRITE = {"type": "function", "function": {"name": "write"}}
@@ -69,8 +69,8 @@ def test_calls_stand_in_the_answer_and_results_before_the_next_one():
     calls = (ToolCall("1", "read", "{}"), ToolCall("2", "write", '{"a": 1}'))
     results = (ToolResult("1", "read", "5"), ToolResult("2", "write", "written"))
     assert (
-        Exchange("look", "so", tool_calls=calls), Exchange("", "done", tool_results=results)
-    ) == asked.history.exchanges  # fmt: skip
+        Turn("look", answer="so", tool_calls=calls), Turn("", answer="done", tool_results=results)
+    ) == asked.history.turns  # fmt: skip
     assert ("and now?", ()) == (asked.request.text, asked.request.tool_results)
 
 
@@ -99,7 +99,7 @@ def test_an_answer_after_a_result_can_be_begun():
 def test_an_id_may_come_again_in_a_later_answer():
     asked = read(ASKED, calling(call()), result(), calling(call()), result("1", "6"))
 
-    assert ("5", "6") == (asked.history.exchanges[1].tool_results[0].text, asked.request.tool_results[0].text)
+    assert ("5", "6") == (asked.history.turns[1].tool_results[0].text, asked.request.tool_results[0].text)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_arguments_are_an_object_and_return_as_they_were(arguments):
     made = arguments_object(arguments)
 
     assert isinstance(made, dict)
-    assert comparable_arguments(arguments) == comparable_arguments(arguments_text(made))
+    assert arguments_object(arguments_text(made)) == made
 
 
 def test_each_piece_of_arguments_is_a_chunk():

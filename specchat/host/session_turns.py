@@ -1,0 +1,65 @@
+"""The turns of an open session: what the model reads of each of them, by id.
+
+One list for both threads: the I/O thread changes it while nothing runs, and the engine thread adds the answers.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from specchat.chat.events import TOOL_CALLS
+from specchat.chat.transcript import Turn
+from specchat.history.history_reader import StoredTurn
+from specchat.host.protocol import request_from_json
+
+
+class SessionTurns:
+    """In order. The model reads nothing of a turn that has no answer yet, or that failed."""
+
+    def __init__(self, turns: Iterable[tuple[str, Turn | None]] = ()) -> None:
+        self._turns: dict[str, Turn | None] = dict(turns)
+
+    def __contains__(self, turn_id: str) -> bool:
+        return turn_id in self._turns
+
+    @property
+    def ids(self) -> list[str]:
+        return list(self._turns)
+
+    @property
+    def last_id(self) -> str | None:
+        return next(reversed(self._turns), None)
+
+    def add(self, turn_id: str) -> None:
+        """A question without an answer."""
+        self._turns[turn_id] = None
+
+    def before(self, turn_id: str) -> tuple[Turn, ...]:
+        """What the model reads before it answers this turn."""
+        ids = self.ids
+        earlier = (self._turns[id] for id in ids[: ids.index(turn_id)])
+        return tuple(turn for turn in earlier if turn is not None)
+
+    def set_read(self, turn_id: str, turns: Sequence[Turn]) -> None:
+        """What the model reads from now on: that of the earlier turns, which may be shorter now, and of this one."""
+        ids = self.ids[: self.ids.index(turn_id)]
+        read = [id for id in ids if self._turns[id] is not None]
+        self._turns |= dict(zip((*read, turn_id), turns, strict=True))
+
+    def remove_last(self, count: int) -> None:
+        for id in self.ids[max(0, len(self._turns) - count) :]:
+            del self._turns[id]
+
+    def replace(self, turns: Iterable[tuple[str, Turn | None]]) -> None:
+        self._turns = dict(turns)
+
+
+def turn_of_stored(stored: StoredTurn) -> Turn | None:
+    """What the model reads of a stored turn; None of one that failed, or that has no answer yet."""
+    if stored.state in ("failed", "running"):
+        return None
+    answer, request = stored.answer, request_from_json(stored.request)
+    return Turn(
+        user=request.text, files=request.files, prompt_ids=tuple(answer.prompt_ids),
+        rendered_prompt=answer.rendered_prompt, answer=answer.text, answer_ids=tuple(answer.token_ids),
+        thinking=answer.thinking, tool_results=request.tool_results, tool_calls=answer.tool_calls,
+        is_finished=stored.state in ("stop", TOOL_CALLS), seed=answer.seed or 0, model=answer.model,
+    )  # fmt: skip
