@@ -17,7 +17,7 @@ from specchat.errors import ModelError, SpecchatError
 MAX_TEXTS = 16
 MAX_IDLE_BYTES = 512 * 2**20  # what idle texts may hold; a dropped one is prefilled again
 MIN_COPIED_ROWS = 32  # fewer are computed again as fast
-MAX_LOST_ROWS = 16  # of the text of another conversation that is extended and not copied
+MAX_LOST_ROWS = 16  # of a text that another conversation extends without a copy, and of a prompt that goes on
 
 
 class CachedText(Protocol):
@@ -64,6 +64,7 @@ class _Entry(Generic[T]):
     text: T
     form: Hashable
     owner: Owner
+    prompt_rows: int  # of the last answer
     is_busy: bool = True
 
     def is_visible_to(self, owner: Owner) -> bool:
@@ -72,9 +73,11 @@ class _Entry(Generic[T]):
 
     def can_be_taken(self, owner: Owner, form: Hashable, shared: int) -> bool:
         """Whether a conversation may extend this text itself, which loses the rows that are not shared."""
-        is_own, lost = self.owner.name == owner.name, self.text.generation.cache.length - shared
-        is_continued = lost <= (max(shared, MAX_LOST_ROWS) if is_own else MAX_LOST_ROWS)
-        return not self.is_busy and self.form == form and self.owner.is_private == owner.is_private and is_continued
+        lost = self.text.generation.cache.length - shared
+        is_same_form = self.form == form and self.owner.is_private == owner.is_private
+        # A conversation goes on behind its last prompt, also where a template drops the thought of the answer.
+        is_own = self.owner.name == owner.name and (lost <= shared or shared >= self.prompt_rows - MAX_LOST_ROWS)
+        return not self.is_busy and is_same_form and (is_own or lost <= MAX_LOST_ROWS)
 
 
 class PrefixCache(Generic[T]):
@@ -120,12 +123,12 @@ class PrefixCache(Generic[T]):
         rows = self._stored_rows(tokens, owner, known)
         if best is not None and rows is None and best.can_be_taken(owner, form, known):
             self._entries.remove(best)
-            best.owner, best.is_busy = owner, True
+            best.owner, best.prompt_rows, best.is_busy = owner, len(tokens), True
             self._entries.append(best)
             return best
         if best is not None and rows is None and known >= MIN_COPIED_ROWS:
             rows = best.text.generation.copy_rows(known)
-        entry = _Entry(self._open_text(form), form, owner)
+        entry = _Entry(self._open_text(form), form, owner, len(tokens))
         if rows is not None:
             entry.text.generation.restore(rows)
         self._entries.append(entry)

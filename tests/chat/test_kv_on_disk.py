@@ -123,3 +123,16 @@ def test_rows_that_wait_in_host_memory_are_kept_too():
     _text, totals, _turns = answered((), LONG + "more", **{"limits.answer": 8})
 
     assert totals.cached_tokens >= len(LONG)
+
+
+@pytest.mark.parametrize("form", [form_case(each) for each in ("float32", "int8")])
+def test_two_conversations_share_a_beginning_while_the_engine_lives(form):
+    engine = load_engine(Profile().override({"models.target": str(speaking()), "limits.answer": 12, **form}))
+    _text, first, _turns = asked(engine, (), LONG + "why?", "one")
+    text, second, turns = asked(engine, (), LONG + "how?", "other")
+    _text, third, _turns = asked(engine, turns, "and now?", "other")
+    alone, _totals, _turns = answered((), LONG + "how?", kv_name="", **form)
+
+    assert first.prompt_tokens - 20 < second.cached_tokens < first.prompt_tokens
+    assert text == alone
+    assert third.cached_tokens >= second.prompt_tokens + second.completion_tokens - 1

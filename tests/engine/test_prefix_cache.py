@@ -93,6 +93,15 @@ def test_a_conversation_goes_on_in_its_own_text():
     assert [text] == list(cache)
 
 
+def test_a_conversation_goes_on_when_its_template_drops_a_thought_that_was_longer_than_the_prompt():
+    cache = cache_of()
+    answered(cache, QUESTION + FILE[:38], new_tokens=60)
+    [text] = cache
+    _said, cached = answered(cache, QUESTION + FILE[:38] + OTHER_QUESTION)
+
+    assert ([text], cached) == (list(cache), 39)
+
+
 @pytest.mark.parametrize("count", [1, 0])
 def test_with_states_a_copy_begins_at_a_checkpoint_and_says_the_same(count):
     long = (FILE * 10)[: 256 + 60 * count]
