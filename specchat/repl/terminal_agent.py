@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from threading import current_thread, main_thread
 
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
 from specchat.app.agent.call_consent import ConsentQuestion
@@ -19,6 +16,7 @@ from specchat.chat.events import Event
 from specchat.edit.hunks import unified_diff
 from specchat.edit.terminal_review import colour_hunk, prompt_user, wants_colours
 from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.repl.interrupt import keyboard_interrupts
 from specchat.terminal import write_line
 
 ANSWERS = {"y": Answer.ONCE, "a": Answer.ALWAYS, "n": Answer.NO, "s": Answer.STOP, "q": Answer.STOP}
@@ -38,7 +36,7 @@ def ask_consent(question: ConsentQuestion) -> Answer:
     if change := question.change:
         diff = unified_diff(change.path, change.old, change.new)
         write_line(colour_hunk(diff) if wants_colours() and sys.stderr.isatty() else diff, sys.stderr)
-    with default_interrupt():
+    with keyboard_interrupts():
         while True:
             try:
                 typed = prompt_user(f"allow it? {KEYS.format(always=question.always)} [y,a,n,s] ")
@@ -53,24 +51,11 @@ def ask_consent(question: ConsentQuestion) -> Answer:
 def confirm(question: str) -> bool:
     title, _, text = question.partition("\n")
     write_line(text, sys.stderr)
-    with default_interrupt():
+    with keyboard_interrupts():
         try:
             return prompt_user(f"{title} [y/N] ").strip().lower().startswith("y")
         except KeyboardInterrupt:
             return False
-
-
-@contextmanager
-def default_interrupt() -> Generator[None]:
-    """Ctrl-C interrupts the question that is asked now, whatever it does during an answer."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class CallPrinter:
