@@ -75,7 +75,7 @@ class Reader:
         cache = self.generation.cache
         with self.model.pool.acquire_slot(cache, ROWS):
             logits = self.model.forward(DraftTree(self.text[-1]), cache).logits
-            stacks = self.model.pool.copy_rows(cache)
+            stacks = self.model.pool.copy_rows(cache, cache.length)
         return {"logits": logits} | {str(shape): stack.clone() for shape, stack in stacks.items()}
 
     def read(self, text: list[int] | None = None) -> None:
@@ -124,7 +124,8 @@ class Reader:
     def resume(self) -> None:
         """From a file of another text with the same beginning."""
         self.generation.tokens = self.text[: self.generation.cache.length + 1]
-        self.files.store("text", self.generation.copy_rows(), 2**30)
+        if rows := self.generation.copy_rows():  # states have none before the first checkpoint
+            self.files.store("text", rows, 2**30)
         known = self.files.longest_prefix(self.text[: self.random.randint(1, TEXT_TOKENS)])
         self.generation.close()
         self.generation = Generation(self.model)
