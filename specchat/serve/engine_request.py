@@ -10,7 +10,7 @@ from specchat.chat.tools import NO_TOOL, ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.serve.api_errors import RequestError
 from specchat.serve.json_fields import JsonObject
-from specchat.serve.tool_fields import TOOLS, ToolOptions
+from specchat.serve.tool_fields import TOOLS, ToolOptions, with_keys_in_order
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
 MESSAGE_SEPARATOR = "\n\n"  # between merged messages
@@ -100,7 +100,7 @@ def build_engine_request(messages: Iterable[Message], options: AnswerOptions, fi
     calls: tuple[ToolCall, ...] = ()
     for asked, answered in zip(sides[:-1:2], sides[1::2], strict=True):
         results = _results_in_order(asked, calls, field)
-        calls = answered.tool_calls
+        calls = tuple(with_keys_in_order(call, options.tool_options.tools) for call in answered.tool_calls)
         turns.append(Turn(asked.text, answer=answered.text, tool_results=results, tool_calls=calls))
     request = Request(
         sides[-1].text, max_tokens=options.max_tokens, seed=options.seed, temperature=options.temperature,

@@ -7,10 +7,10 @@ place: broken arguments are a text in it, under the key that Anthropic advises.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from specchat.chat.tools import ANY_TOOL, NO_TOOL, TOOL_CHOICES, Tool
+from specchat.chat.tools import ANY_TOOL, NO_TOOL, TOOL_CHOICES, Tool, ToolCall
 from specchat.errors import UsageError
 from specchat.serve.api_errors import RequestError
 from specchat.serve.json_fields import JsonObject, optional_flag
@@ -115,3 +115,30 @@ def arguments_text(arguments: JsonObject) -> str:
             return text
         case _:
             return json.dumps(arguments, ensure_ascii=False)
+
+
+def with_keys_in_order(call: ToolCall, tools: Iterable[Tool]) -> ToolCall:
+    """The call with the keys of its arguments as the model wrote them: grammars hold them to the order of the schema.
+
+    Many clients sort them. In another order they are another text, and what follows would be computed again.
+    """
+    tool = next((each for each in tools if each.name == call.name), None)
+    if tool is None:
+        return call
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return call
+    return replace(call, arguments=json.dumps(_in_order_of(tool.schema, arguments), ensure_ascii=False))
+
+
+def _in_order_of(schema: Any, value: Any) -> Any:
+    match schema, value:
+        case {"properties": dict() as properties}, dict():
+            properties, value = cast("JsonObject", properties), cast("JsonObject", value)
+            keys = [*(key for key in properties if key in value), *(key for key in value if key not in properties)]
+            return {key: _in_order_of(properties.get(key), value[key]) for key in keys}
+        case {"items": items}, list():
+            return [_in_order_of(items, each) for each in cast("list[Any]", value)]
+        case _:
+            return value

@@ -96,6 +96,22 @@ def test_an_answer_after_a_result_can_be_begun():
     assert ("It is ", 1) == (asked.answer_prefix, len(asked.tool_results))
 
 
+def test_the_keys_of_arguments_have_the_order_of_the_schema_whatever_the_client_does_to_them():
+    place = {"type": "object", "properties": {"line": {}, "column": {}}}
+    schema = {"type": "object", "properties": {"path": {}, "at": {"type": "array", "items": place}, "text": {}}}
+    move = {"type": "function", "function": {"name": "move", "parameters": schema}}
+    written = {"path": "a", "at": [{"line": 1, "column": 2}], "text": "é", "else": 3}
+    sorted_keys = json.dumps(written, indent=1, sort_keys=True)
+
+    def call_in_prompt(arguments: str, name: str = "move") -> str:
+        said = read(ASKED, calling(call(name=name, arguments=arguments)), result(), tools=[move])
+        return said.history.turns[0].tool_calls[0].arguments
+
+    assert json.dumps(written, ensure_ascii=False) == call_in_prompt(sorted_keys)
+    as_they_are = [("move", "{broken"), ("unknown", sorted_keys)]
+    assert [given for _, given in as_they_are] == [call_in_prompt(given, name) for name, given in as_they_are]
+
+
 def test_an_id_may_come_again_in_a_later_answer():
     asked = read(ASKED, calling(call()), result(), calling(call()), result("1", "6"))
 
