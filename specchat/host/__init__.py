@@ -25,6 +25,7 @@ allocator.py            gives free memory back to the system when it is quiet
 engine_interface.py     what the host expects of an engine
 event_feed.py           the event log of a session, batched and replayable
 answer_sums.py          what each drafter brought, summed over the stored answers
-metrics.py              counters, and the OpenMetrics page
+metrics.py              counts what has happened
+metrics_page.py         renders the counts as an OpenMetrics page
 metrics_server.py       serves that page over HTTP
 """
