@@ -25,11 +25,11 @@ from specchat.host.address import (
     UnknownClient,
 )
 from specchat.host.connection import ClientConnection
-from specchat.host.engine_interface import EngineLoader
+from specchat.host.engine_loader import EngineLoader
 from specchat.host.methods import HostIdentity, RpcHandler
 from specchat.host.metrics import AnswerCounts, resident_bytes
 from specchat.host.metrics_server import MetricsServer
-from specchat.host.open_sessions import OpenSessions, SessionCallbacks
+from specchat.host.open_sessions import OpenSessions
 from specchat.host.protocol import REQUEST_FAILED, RpcError, RpcRequest, decode_requests, encode
 from specchat.host.queue import TurnQueue
 from specchat.host.queued_work import TurnEvent
@@ -85,8 +85,8 @@ class Server:
     """Serves connections until a shutdown, a signal, or the idle timeout."""
 
     def __init__(
-        self, listener: Listener, identity: HostIdentity, session_callbacks: SessionCallbacks,
-        engine_loader: EngineLoader, history: HistoryWriter, timeouts: HostTimeouts, port_file: Path,
+        self, listener: Listener, identity: HostIdentity, loader: EngineLoader, history: HistoryWriter,
+        timeouts: HostTimeouts, port_file: Path,
     ) -> None:  # fmt: skip
         self.timeouts = timeouts
         self.answer_counts = AnswerCounts()
@@ -95,8 +95,8 @@ class Server:
         self._engine_thread = Thread(target=self._run_engine, name="engine", daemon=True)
         self._engine_started_at = 0.0
         self._has_refused_clients = False  # since the last one left
-        self.queue = TurnQueue(engine_loader, self.inbox.put)
-        self.sessions = OpenSessions(session_callbacks, history, self.queue)
+        self.queue = TurnQueue(loader, self.inbox.put)
+        self.sessions = OpenSessions(history, self.queue)
         self.rpc_handler = RpcHandler(identity, self.sessions, MetricsServer(self.metrics_page, port_file))
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.inbox.wake_receiver, selectors.EVENT_READ)
