@@ -263,20 +263,34 @@ class Conversation(AbstractContextManager["Conversation"]):
 
         Setting `cancelled` returns at once. HostError when the engine fails. The conversation does not change.
         """
-        try:
-            return _result_of(self._receive_completion(fim_request, cancelled or Flag()))
-        except ConnectionError:
-            self._reconnect()
-        try:
-            return _result_of(self._receive_completion(fim_request, cancelled or Flag()))
-        except ConnectionError as error:
-            raise HostError(f"the engine process is gone: {error}") from None
+        return _result_of(self._complete(fim_request, cancelled or Flag(), is_streamed=False))
 
     def stream_completion(
         self, fim_request: FimRequest, cancelled: Flag
     ) -> Generator[TextDelta, None, CompletionResult]:
-        """The same, with the text in pieces as it is generated. ConnectionError when the engine process is gone."""
-        return self._receive_completion(fim_request, cancelled, is_streamed=True)
+        """The same, with the text in pieces as it is generated."""
+        return self._complete(fim_request, cancelled, is_streamed=True)
+
+    def _complete(
+        self, fim_request: FimRequest, cancelled: Flag, *, is_streamed: bool
+    ) -> Generator[TextDelta, None, CompletionResult]:
+        """Ask once more when the engine process has died before it sent any text."""
+        has_begun = False
+        work = self._receive_completion(fim_request, cancelled, is_streamed=is_streamed)
+        try:
+            while True:
+                yield next(work)
+                has_begun = True
+        except StopIteration as end:
+            return end.value
+        except ConnectionError as error:
+            if has_begun:
+                raise HostError(f"the engine process is gone: {error}") from None
+        self._reconnect()
+        try:
+            return (yield from self._receive_completion(fim_request, cancelled, is_streamed=is_streamed))
+        except ConnectionError as error:
+            raise HostError(f"the engine process is gone: {error}") from None
 
     def turns(self) -> list[StoredTurn]:
         """The turns of this conversation, from the history database, or from memory if it is not stored."""

@@ -48,11 +48,10 @@ def reject_unsupported_fields(body: JsonObject, fields: UnsupportedFields) -> No
             raise RequestError(f"{name}: {reason}", name, code="unsupported_parameter")
 
 
-def parse_sampling(body: JsonObject, names: Mapping[str, str] = SAMPLING_FIELDS) -> tuple[tuple[str, float], ...]:
+def parse_sampling(body: JsonObject, names: Mapping[str, str] = SAMPLING_FIELDS) -> dict[str, float]:
     """The sampling settings, by the keys of the profile."""
-    return tuple(
-        (key, value) for name, key in names.items() if (value := optional_number(body, name)) is not None
-    )  # fmt: skip
+    numbers = {key: optional_number(body, name) for name, key in names.items()}
+    return {f"sampling.{key}": number for key, number in numbers.items() if number is not None}
 
 
 def parse_stop(body: JsonObject, name: str = "stop") -> tuple[str, ...]:
