@@ -121,7 +121,7 @@ def memory_bytes(pid: int) -> int:
 
 def test_a_slow_reader_costs_little_memory_and_misses_nothing(runtime):
     talk = Conversation()
-    pid = talk._connection.host_info["pid"]
+    pid = talk.connection.host_info["pid"]
     quick = Conversation()
     list(quick.ask(Request("count 2")))
     before = memory_bytes(pid)
