@@ -35,7 +35,7 @@ from specchat.hub.memory_plan import (
 )
 from specchat.hub.safetensors_headers import read_architecture, read_config
 from specchat.weights.load_options import EMBEDDED
-from tests.heads.published import published
+from tests.drafters.published import published
 from tests.processes import modules_after
 
 SIZES = {

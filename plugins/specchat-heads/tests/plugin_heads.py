@@ -15,8 +15,8 @@ from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.forward.batch import RowBatch
 from tests import tiny_heads
-from tests.heads import published as published_heads
-from tests.heads.published import CPU, Published
+from tests.drafters import published as published_heads
+from tests.drafters.published import CPU, Published
 from tests.tiny import SIZES, VOCABULARY
 from tests.tiny_heads import WIDTH, layer_shapes, random_tensors
 

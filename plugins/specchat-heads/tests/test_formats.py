@@ -9,9 +9,9 @@ from plugin_heads import NAMES, published
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.spec import BlockConfig
 from specchat.errors import ModelError
-from tests.heads.published import inspected
-from tests.heads.published import published as published_elsewhere
-from tests.heads.test_detect import SMALL, stored
+from tests.drafters.published import inspected
+from tests.drafters.published import published as published_elsewhere
+from tests.drafters.test_detect import SMALL, stored
 
 DETECTED = {
     "hydra": ("hydra", "Hydra"),

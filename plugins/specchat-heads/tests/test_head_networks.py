@@ -12,8 +12,8 @@ from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.hub.config_architecture import architecture_from_config, head_architecture_from_config
-from tests.heads.published import inspected
-from tests.heads.test_networks import (
+from tests.drafters.published import inspected
+from tests.drafters.test_networks import (
     BLOCKS,
     CLOSE,
     FAR,

@@ -14,7 +14,7 @@ from specchat.drafters.heads.detect import inspect_head, target_dimensions
 from specchat.drafters.heads.spec import BlockConfig, MlaDimensions, TargetDimensions, mismatches
 from specchat.errors import ModelError
 from specchat.weights.load_options import EMBEDDED, find_head
-from tests.heads.published import inspected, published
+from tests.drafters.published import inspected, published
 from tests.tiny import saved
 
 DETECTED = {

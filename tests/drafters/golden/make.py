@@ -4,7 +4,7 @@ Not part of the tests: it needs the publishers' packages, which pin conflicting 
 environment (`pip install --no-deps speculators eagle-llm medusa-llm specforge angelslim`, then the packages that their
 imports need), with the repository on the path:
 
-    python tests/heads/golden/make.py [SOURCE OF SafeAILab/EAGLE, OF deepseek-ai/DeepSpec, OF zankner/Hydra]
+    python tests/drafters/golden/make.py [SOURCE OF SafeAILab/EAGLE, OF deepseek-ai/DeepSpec, OF zankner/Hydra]
 
 where a source is a folder with the files of the repository and its commit in a file COMMIT, and once more with
 speculators 0.1.0, the last version that computes EAGLE-1.

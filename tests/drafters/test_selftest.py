@@ -29,7 +29,7 @@ from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.weights.load import load_model
 from specchat.weights.load_options import EMBEDDED, LoadOptions
-from tests.heads.test_networks import with_mla, with_wiring, without, without_softmax_mscale
+from tests.drafters.test_networks import with_mla, with_wiring, without, without_softmax_mscale
 from tests.tiny import VOCABULARY
 from tests.tiny import target as tiny
 from tests.tiny_heads import saved_head, tiny_head
