@@ -18,7 +18,7 @@ assistant.py         Gemma 4's assistants, which read the keys and values of the
 eagle/               EAGLE and MTP, with their head, formats and tree
 heads/               what all trained heads share
 block_chain.py       the chain of a block whose positions were predicted in one pass
-dflash.py            DFlash, DFlash-2 and DSpark heads, which fill a block of masks
+dflash.py            DFlash heads, which fill a block of masks
 combined.py          several drafters as one
 plugin_guard.py      checks the drafters of plugins
 """
