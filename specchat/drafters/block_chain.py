@@ -15,7 +15,7 @@ from torch import Tensor
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
-from specchat.forward.native_sampling import rank_rows
+from specchat.forward.native.native_sampling import rank_rows
 
 SHORTLIST = 16  # best tokens of a position that get a probability
 MIN_LOG_PROBABILITY = log(0.02)  # of a chain: draft tokens below are not worth a row of a pass

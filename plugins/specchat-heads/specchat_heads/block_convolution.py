@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from specchat.drafters.heads.backbone import HeadBackbone
 from specchat.drafters.heads.spec import HeadSpec
-from specchat.forward.decoder_layer import AttentionModule, DecoderLayer, LayerContext, RopeAngles
 from specchat.forward.fused_ops import QKV, TorchOps
+from specchat.forward.llama.decoder_layer import AttentionModule, DecoderLayer, LayerContext, RopeAngles
 from specchat.weights.tensor_files import WeightLoader
 
 

@@ -19,7 +19,7 @@ from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.device import copy_to_device
 from specchat.engine.model import Model
-from specchat.forward.linear import Linear
+from specchat.forward.linear.linear import Linear
 from specchat.weights.tensor_files import WeightLoader
 
 

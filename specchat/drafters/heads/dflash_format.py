@@ -29,7 +29,7 @@ from specchat.drafters.heads.spec import (
 )
 from specchat.engine.model import Model
 from specchat.errors import ModelError
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import WeightLoader
 
 TENSOR_NAMES = {"hidden_norm.": "feature_norm."} | {
