@@ -30,8 +30,8 @@ DEVICES = ("auto", *KINDS)
 WEIGHT_CHOICES = ("auto", *WEIGHT_FORMATS)
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
 AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
-EXIT_OFF, EXIT_MEASURED = "off", "measure"
-EXIT_MODES = (AUTO, EXIT_OFF, EXIT_MEASURED)
+EXIT_OFF = "off"
+EXIT_MODES = (AUTO, EXIT_OFF)
 BUILTIN_BACKEND = "builtin"
 SERVER_BACKENDS = ("vllm", "sglang", "openai")  # backends that run on a server
 BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
@@ -100,9 +100,9 @@ class Models:
     )  # fmt: skip
     early_exit: str = key(
         AUTO,
-        "How many of the target's first layers draft (LayerSkip), for the drafter exit: a number; measure, found by a "
-        "self-test once; auto, the number in its config.json, and measured where its name has layerskip; off. Only for "
-        "models in our own passes, and of use where the target was trained for it.",
+        "How many of the target's first layers draft (LayerSkip), for the drafter exit: a number; auto, the number in "
+        "its config.json, if any; off. Only for models in our own passes, and of use where the target was trained for "
+        "it.",
     )
     backend: str = key(
         BUILTIN_BACKEND,
