@@ -57,6 +57,7 @@ from specchat.errors import (
     BrokenEditError,
     CancelledError,
     DeclinedError,
+    EditError,
     NoChangeError,
     NoUsableEditError,
     SpecchatError,
@@ -130,6 +131,32 @@ def edit(order: EditOrder, session: EditSession, consent: EditConsent, write: Wr
     _check_together(order, accepted if is_joint else ())
     if order.writes:
         yield from _write_all(order.instruction, accepted, session, write)
+
+
+def rewrite_text(
+    order: EditOrder,
+    session: EditSession,
+    consent: EditConsent,
+    on_event: Callable[[Event | EditEvent], None],
+    *,
+    shows_rejected: bool = False,
+) -> AcceptedEdit:
+    """The edit of a text that the caller holds and takes back. What is rejected is shown by `on_event`, or the error."""
+    seen = list[AcceptedEdit | Rejected]()
+
+    def on_edit_event(event: Event | EditEvent) -> None:
+        if isinstance(event, AcceptedEdit | Rejected):
+            seen.append(event)
+        on_event(event)
+
+    try:
+        drive(edit(order, session, consent), on_edit_event)
+    except EditError as error:
+        diffs = [each.diff for each in seen if isinstance(each, Rejected) and not shows_rejected]
+        error.args = ("\n".join([str(error), *diffs]),)
+        raise
+    [accepted] = (each for each in seen if isinstance(each, AcceptedEdit))
+    return accepted
 
 
 def propose_text(file: EditedFile, source: Source, text: str, instruction: str, session: EditSession) -> EditEvents:

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
 
-from specchat.chat.events import Event, LoadingProgress, PrefillProgress, Routed, StepDone, TextDelta
+from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, Routed, StepDone, TextDelta
 
 LOOKAHEAD_LINES = 400  # a block that moved farther is not found
 FENCE = ("```", "~~~")  # the first line of an answer may be the fence around the text
@@ -82,9 +82,9 @@ class ProgressLine:
         self._original, self._alignment, self._show = original, RewriteAlignment(original), show
         self._tokens, self._started_at, self._shown_at = 0, 0.0, 0.0
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: object) -> None:
         match event:
-            case LoadingProgress(text=text):
+            case LoadingProgress(text=text) | Notice(text=text):
                 self._show(text)
             case Routed():  # another answer begins
                 self._alignment, self._tokens, self._started_at = RewriteAlignment(self._original), 0, 0.0

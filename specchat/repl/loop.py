@@ -98,7 +98,10 @@ def run_file_edit(chat: ChatState, line: str) -> None:
 
     with interruptible() as stopped:
         ui = terminal_edit_ui(stopped)
-        report = run_file_command(chat, line, ui)
+        try:
+            report = run_file_command(chat, line, ui)
+        except KeyboardInterrupt:  # at the prompt of a hunk
+            report = "stopped; nothing is written"
     ui.show_message(report)
 
 
