@@ -141,7 +141,7 @@ def rewrite_text(
     *,
     shows_rejected: bool = False,
 ) -> AcceptedEdit:
-    """The edit of a text that the caller holds and takes back. What is rejected is shown by `on_event`, or the error."""
+    """The edit of a text that the caller holds and takes back. What is rejected is shown by `on_event` or the error."""
     seen = list[AcceptedEdit | Rejected]()
 
     def on_edit_event(event: Event | EditEvent) -> None:
