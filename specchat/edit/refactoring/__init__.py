@@ -7,7 +7,8 @@ splices.py                           changes by position; all else stays byte fo
 python_text.py                       Python files as jedi sees them: what each place of a name refers to
 python_rename.py, docstring_names.py    renaming in Python, in one or several files (joint_rename.py)
 python_dangers.py, project_mentions.py  by what other means a program, and other files, may reach a name
-identifier_rename.py, language_rules.py    renaming in other languages
+identifier_rename.py                 renaming in other languages
+language_rules.py, .toml             what is known about each language, as data
 python_imports.py                    imports, sorted or removed by Ruff
 removals.py                          prints, logging calls, comments, docstrings
 values.py, literals.py               constants, defaults, new parameters

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tree_sitter import Node
 
-from specchat.edit.refactoring.language_rules import ANY_FIELD, RULES, Declares, LanguageRules
+from specchat.edit.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rules_of
 from specchat.edit.refactoring.operations import NameKind, Rename
 from specchat.edit.refactoring.project_mentions import check_other_languages
 from specchat.edit.refactoring.removals import find_area
@@ -76,8 +76,8 @@ class NameUse:
 
 def rename_identifier(text: str, language: str, rename: Rename, area: Area, path: Path | None = None) -> Step:
     """The renaming as changes of the text. RefusedError says why it is not certain."""
-    rules, root = RULES.get(language), syntax_tree(text, language)
-    if rules is None or root is None:
+    rules, root = rules_of(language), syntax_tree(text, language)
+    if not rules.name_types or root is None:
         raise UnknownLanguageError(f"names of {language or 'plain text'} are not known")
     _check_text(text, root, language, rules, rename)
     found = find_uses(root, language, rules, rename.old)
