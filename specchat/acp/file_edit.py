@@ -18,10 +18,10 @@ from specchat.app.edit_call import EditCall
 from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rewriting
 from specchat.app.edit_session import EditSession
 from specchat.chat.events import Event, Routed, TextDelta
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import EditIntent
 from specchat.edit.edit_target import EditTarget
 from specchat.edit.rewrite_alignment import RewriteAlignment
-from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import JsonObject

@@ -49,8 +49,8 @@ from specchat.app.model_loading import pending_models
 from specchat.chat.events import Event
 from specchat.chat.request import Attachment, Request
 from specchat.context.retrieve import ContextBudget
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
-from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.profile import SERVER_BACKENDS

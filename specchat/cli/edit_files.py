@@ -14,8 +14,8 @@ from specchat.app.consent import Decision
 from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rejected, Rewriting, Unchanged, Writing, Written
 from specchat.app.edit_ui import EditRenderer
 from specchat.chat.events import Event
+from specchat.cli.edit_report import failure_report, file_report
 from specchat.edit.git_commit import commit_files, has_other_changes
-from specchat.edit.json_report import failure_report, file_report
 from specchat.edit.source_text import Source, source_diff
 from specchat.errors import CancelledError, NoUsableEditError, SpecchatError
 from specchat.repl.interrupt import InterruptFlag
@@ -82,7 +82,7 @@ class EditPrinter:
     def report_files(self, *, is_written: bool) -> None:
         checks = ["syntax", *self.options["checks"]]
         for each in self.accepted:
-            self._print_json(file_report(each.source, each.result, each.run, checks=checks, is_applied=is_written))
+            self._print_json(file_report(each, checks, is_applied=is_written))
 
     def _start_timer(self) -> None:
         if self.options["timeout"] is not None:

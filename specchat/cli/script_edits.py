@@ -15,9 +15,9 @@ from specchat.app.edit_call import EditCall
 from specchat.app.edit_events import EditEvent
 from specchat.app.edit_session import EditSession
 from specchat.chat.events import Event, TextDelta, Totals
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import intent_from_command, intent_from_text
 from specchat.edit.edit_target import EditTarget
-from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import DeclinedError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import JsonObject

@@ -2,7 +2,6 @@
 
 source_text.py                    a file as text, and its encoding
 edit_intent.py                    "/edit" and plain sentences -> file, instruction
-workspace_roots.py                the folders that an editor session may change
 edit_plan.py                      the ways: the whole file, regions, search/replace blocks
 edit_task.py                      prompts, ways, retries: EditJob -> EditResult
 edit_turn.py                      one request to the model and its events
@@ -19,9 +18,7 @@ refactoring/                      edits that a syntax tree does without a model
 check_commands.py                 --check, in a copy of the project
 hunks.py                          the differences as hunks and as a unified diff
 hunk_prompt.py                    decisions about hunks; their keys, until the accepted text passes the checks
-terminal_review.py                colours, prompt, $EDITOR
 edit_target.py                    where a text comes from and goes: a file, a buffer, a pipe
 atomic_write.py, git_commit.py    replace files, all or none; commit exactly these files
 undo_store.py                     apply and undo an edit; earlier contents by hash
-json_report.py                    the result of an edit as JSON
 """

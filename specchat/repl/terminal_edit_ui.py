@@ -3,8 +3,8 @@
 import sys
 
 from specchat.app.edit_ui import EditUI
-from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
 from specchat.repl.interrupt import InterruptFlag, keyboard_interrupts
+from specchat.repl.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
 from specchat.terminal import Styled, printable_with_tabs
 
 ERASE_LINE = "\r\x1b[K"
