@@ -42,6 +42,7 @@ from specchat.edit.edit_task import (
     multi_file_jobs,
     needs_model,
     possible_ways,
+    refactorings,
     rewrite_region,
     run_edit,
 )
@@ -49,7 +50,6 @@ from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunk_prompt import ReviewUI, review_edit
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.refactoring import Refactoring
-from specchat.edit.refactoring.joint_rename import joint_refactorings
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
 from specchat.edit.undo_store import apply_edit, save_candidate, user_undo_store
@@ -186,7 +186,7 @@ def _make_jobs(
     order: EditOrder, sources: Sequence[Source], session: EditSession, *, opens: bool = False
 ) -> list[EditJob]:
     """One job for each file. The engine process starts only if a model is needed, and `opens` asks for it."""
-    renamings = joint_refactorings(sources, order.instruction)
+    renamings = refactorings(sources, order.instruction) if len(sources) > 1 else []
     is_asked = order.is_together or any(needs_model(source, order.instruction, order.region) for source in sources)
     if opens and not renamings and is_asked:
         session.open()
