@@ -12,8 +12,7 @@ answer_patches.py                 an answer that is a diff or search/replace blo
 excerpt.py                        an answer with some functions only: they take the place of the old ones
 answer_check.py                   refusals, omissions, prose, loops, lost functions and comments
 lost_statements.py                statements that the new text has no more; removal_request.py: those that may go
-syntax_check.py                   whether the new text still parses
-undefined_names.py                names that the new text uses and nothing defines
+syntax_check.py                   whether the new text still parses, and defines what it uses
 refactoring/                      edits that a syntax tree does without a model
 check_commands.py                 --check, in a copy of the project
 hunks.py                          the differences as hunks and as a unified diff

@@ -77,7 +77,7 @@ def plan_refactorings(
                 return []
             case _ if len(sources) == 1:
                 return [make_refactoring(sources[0], operations, lines)]
-            case (Rename() as rename,) if all(language_of(each.name, each.text) == PYTHON for each in sources):
+            case (Rename() as rename,) if all(each.language == PYTHON for each in sources):
                 steps = rename_in_python({each.name: each.text for each in sources}, rename)
                 return [_checked(Refactoring(each, (steps[each.name],))) for each in sources]
             case _:
