@@ -183,7 +183,7 @@ ALLOWED = {
     "cli/print_turn.py": "a line that is erased",
     "repl/terminal_edit_ui.py": "a line that is erased",
     "repl/thinking_printer.py": "a dimmed text, made printable before",
-    "edit/terminal_review.py": "the colours of a hunk",
+    "repl/terminal_review.py": "the colours of a hunk",
     "app/inspect_text.py": "the colours of tokens",
     "cli/pull.py": "a progress bar",
 }

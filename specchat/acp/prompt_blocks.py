@@ -14,7 +14,7 @@ from acp.schema import EmbeddedResourceContentBlock, ResourceContentBlock, TextC
 from specchat.chat.attachments import decode_text, display_name
 from specchat.chat.request import AnswerFormat, Attachment
 from specchat.context.retrieve import ContextBudget, gather_context
-from specchat.edit.workspace_roots import WorkspaceRoots, path_of_uri
+from specchat.context.workspace_roots import WorkspaceRoots, path_of_uri
 from specchat.errors import InputError, SpecchatError, UsageError
 
 META_KEY = "specchat"  # our key in `_meta` of a text block

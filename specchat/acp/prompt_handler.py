@@ -49,8 +49,8 @@ from specchat.app.model_loading import pending_models
 from specchat.chat.events import Event
 from specchat.chat.request import Attachment, Request
 from specchat.context.retrieve import ContextBudget
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
-from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.profile import SERVER_BACKENDS
@@ -185,7 +185,7 @@ class PromptHandler:
         try:
             return file_edit.run()
         except SpecchatError as error:
-            file_edit.message = f"specchat: {error}"
+            file_edit.call.message = f"specchat: {error}"
             raise
         finally:
             self._log_edit(prompt_text, file_edit, reporter)
@@ -195,14 +195,14 @@ class PromptHandler:
 
     def _log_edit(self, prompt_text: str, file_edit: FileEdit, reporter: TurnReporter) -> None:
         """Store the edit for the replay. A failure here does not affect the edit."""
-        tool_call = file_edit.tool_call
-        logged = tool_call.model_dump(mode="json", by_alias=True, exclude_none=True) if tool_call else None
+        call = file_edit.call
+        logged = {"sessionUpdate": "tool_call", **call.call} if call.call else None
         try:
             turns = self.conversation.turns()
             if not turns:
                 self.conversation.call("store_session", {"name": prompt_text})
             last = turns[-1].id if turns else ""
-            log_edit(self.conversation.session_id, LoggedEdit(last, prompt_text, file_edit.message, logged))
+            log_edit(self.conversation.session_id, LoggedEdit(last, prompt_text, call.message, logged))
             self._send_title(reporter)
         except (SpecchatError, ConnectionError):
             log.warning("an edit is missing in the log", exc_info=True)

@@ -28,6 +28,7 @@ import click
 
 from specchat import __version__
 from specchat.app.agent.agent_loop import AgentEvent, RoundStarted
+from specchat.app.consent import PERMISSION_OPTIONS
 from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.sum_totals import sum_totals
@@ -282,8 +283,6 @@ class InputLoop:
 
     def request_permission(self, id: str, tool_call: JsonObject, stopped: Flag) -> str:
         """Ask for permission; rejected when the input ends or the turn is stopped."""
-        from specchat.cli.script_edits import PERMISSION_OPTIONS
-
         answers = self.permission_queues[id] = queue.SimpleQueue()
         question = {"type": "permission", "id": id, "toolCall": tool_call, "options": PERMISSION_OPTIONS}
         self.writer.write(question)
@@ -328,8 +327,6 @@ class InputLoop:
 
 
 def _check_permission_option(option_id: str) -> str:
-    from specchat.cli.script_edits import PERMISSION_OPTIONS
-
     known = [str(each["optionId"]) for each in PERMISSION_OPTIONS]
     if option_id not in known:
         raise UsageError(f"there is no option {option_id!r}; known are {', '.join(known)}")

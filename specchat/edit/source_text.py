@@ -10,12 +10,14 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from specchat.chat.attachments import MEBIBYTE
 from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.errors import InputError, NoUsableEditError
+from specchat.syntax.languages import language_of
 
 CRLF = "\r\n"
 CODING_DECLARATION = re.compile(rb"coding[:=]\s*([-\w.]+)")  # PEP 263, and what Vim and Emacs read
@@ -32,6 +34,10 @@ class Source:
     text: str
     newline: str
     codec: str
+
+    @cached_property
+    def language(self) -> str:
+        return language_of(self.name, self.text)
 
     @property
     def indent(self) -> str:

@@ -6,4 +6,5 @@ thinking_printer.py  what a model thinks, dimmed, on stderr
 terminal_agent.py    questions of consent and lines about calls of tools
 interrupt.py         Ctrl-C and SIGTERM as a flag that stops an answer
 terminal_edit_ui.py  review file edits line by line
+terminal_review.py   its colours, its prompt, and $EDITOR
 """

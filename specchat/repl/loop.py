@@ -83,7 +83,7 @@ def show_result(chat: ChatState, result: CommandResult, agent: ProjectAgent | No
 def confirm_load(models: Models) -> bool:
     """Ask the user at this terminal before other models are loaded; Ctrl-C means no."""
     from specchat.app.model_loading import confirm_models
-    from specchat.edit.terminal_review import prompt_user
+    from specchat.repl.terminal_review import prompt_user
 
     try:
         return confirm_models(models, prompt_user)
@@ -98,7 +98,10 @@ def run_file_edit(chat: ChatState, line: str) -> None:
 
     with interruptible() as stopped:
         ui = terminal_edit_ui(stopped)
-        report = run_file_command(chat, line, ui)
+        try:
+            report = run_file_command(chat, line, ui)
+        except KeyboardInterrupt:  # at the prompt of a hunk
+            report = "stopped; nothing is written"
     ui.show_message(report)
 
 

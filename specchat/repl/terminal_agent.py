@@ -13,10 +13,10 @@ from specchat.app.agent.project_agent import AgentUI, ProjectAgent
 from specchat.app.chat_state import ChatState
 from specchat.app.consent import Answer
 from specchat.chat.events import Event
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.hunks import unified_diff
-from specchat.edit.terminal_review import colour_hunk, prompt_user, wants_colours
-from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.repl.interrupt import keyboard_interrupts
+from specchat.repl.terminal_review import colour_hunk, prompt_user, wants_colours
 from specchat.terminal import write_line
 
 ANSWERS = {"y": Answer.ONCE, "a": Answer.ALWAYS, "n": Answer.NO, "s": Answer.STOP, "q": Answer.STOP}

@@ -21,7 +21,7 @@ from specchat.app.command_registry import COMMAND_PATTERN, run_line
 from specchat.app.mcp.mcp_servers import front_end_servers
 from specchat.chat.events import Failed
 from specchat.chat.request import Request
-from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, DeclinedError, HostError, SpecchatError, UsageError
 from specchat.history.history_reader import StoredTurn
 from specchat.host.client import Conversation, SessionRequest
