@@ -25,7 +25,6 @@ from specchat.app.edit_events import (
     Written,
 )  # fmt: skip
 from specchat.chat.events import Event, Notice
-from specchat.cli.print_turn import TemporaryLine
 from specchat.edit.edit_turn import ignore_event, result_of
 from specchat.edit.git_commit import commit_files, has_other_changes
 from specchat.edit.hunk_prompt import ReviewUI
@@ -34,6 +33,7 @@ from specchat.edit.rewrite_alignment import ProgressLine
 from specchat.edit.source_text import Source, source_diff
 from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
 from specchat.errors import CancelledError, NoUsableEditError, SpecchatError
+from specchat.repl.answer_printer import TemporaryLine
 from specchat.repl.interrupt import InterruptFlag, keyboard_interrupts
 
 

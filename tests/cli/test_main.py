@@ -53,9 +53,8 @@ def in_process(code: str, **streams) -> subprocess.Popen[bytes]:
         "import itertools, sys, time\n"
         "from specchat.chat.events import *\n"
         "from specchat.cli.main import run\n"
-        "class Endless:\n"
-        "    def __enter__(self): return self\n"
-        "    def __exit__(self, *error): pass\n"
+        "from tests.scripted_session import ScriptedSession\n"
+        "class Endless(ScriptedSession):\n"
         "    def ask(self, request, cancelled):\n"
         "        yield Routed('plain', 0, 'pinned', 1)\n"
         "        while not cancelled.is_set():\n"
@@ -298,7 +297,7 @@ def test_an_interrupt_keeps_what_was_said():
 
     assert process.returncode == 130
     assert printed.replace(b"a line\n", b"") == b""
-    assert said.startswith(b"3 tokens")
+    assert said.startswith(b"(stopped) 3 tokens")
     assert said.count(b"\n") == 1
 
 
