@@ -30,8 +30,8 @@ DEVICES = ("auto", *KINDS)
 WEIGHT_CHOICES = ("auto", *WEIGHT_FORMATS)
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
 AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
-EXIT_OFF, EXIT_MEASURED = "off", "measure"
-EXIT_MODES = (AUTO, EXIT_OFF, EXIT_MEASURED)
+EXIT_OFF = "off"
+EXIT_MODES = (AUTO, EXIT_OFF)
 BUILTIN_BACKEND = "builtin"
 SERVER_BACKENDS = ("vllm", "sglang", "openai")  # backends that run on a server
 BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
@@ -113,9 +113,8 @@ class Models:
     )  # fmt: skip
     early_exit: str = key(
         AUTO,
-        'How many first layers of the target draft (early exit, LayerSkip): "8"; "measure": a self-test finds it once; '
-        '"off"; or "auto": as its config.json says, and measured for a checkpoint named LayerSkip. Only for models in '
-        "our own passes, and of use where the target was trained for it.",
+        'How many first layers of the target draft (early exit, LayerSkip): "8"; "auto": the number in its config.json '
+        '(none: off); or "off". Only for models in our own passes, and of use where the target was trained for it.',
     )
     backend: str = key(
         BUILTIN_BACKEND,
