@@ -18,7 +18,7 @@ from specchat.host.protocol import INVALID_REQUEST, MAX_LINE_BYTES
 from tests.faults.generated import damaged
 
 METHODS = [
-    "hello", "open_session", "unsubscribe", "fork", "list_sessions", "rename", "delete", "restore", "subscribe",
+    "hello", "open_session", "fork", "list_sessions", "rename", "delete", "restore", "subscribe",
     "cancel", "rewind", "recover_answer", "set_settings", "explain_routing",
     "stats", "unload", "ask", "sing", "", None, 7,
 ]  # fmt: skip
