@@ -16,6 +16,7 @@ import pytest
 
 Test = Callable[..., None]
 MOST_OF_A_ROW = 300  # characters of it in a report
+PARAM = type(pytest.param())
 
 
 def each_row(names: str, rows: Iterable[Any] | Callable[[], Iterable[Any]]) -> Callable[[Test], Test]:
@@ -31,6 +32,7 @@ def each_row(names: str, rows: Iterable[Any] | Callable[[], Iterable[Any]]) -> C
         def try_each(**fixtures: Any) -> None:
             all_rows = list(table() if callable(table) else table)
             assert all_rows, "a table without rows proves nothing"
+            assert PARAM not in map(type, all_rows), "the marks of pytest.param would be lost"
             failures = list[Exception]()
             for number, row in enumerate(all_rows):
                 values = dict(zip(arguments, row if len(arguments) > 1 else [row], strict=True))

@@ -7,6 +7,7 @@ from specchat.cli.main import run
 from specchat.errors import InputError
 from specchat.host.client import Conversation
 from specchat.repl import loop
+from tests.each_row import each_row
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession, scripted_answer
@@ -54,7 +55,7 @@ def test_a_glob_is_attached_to_a_question_from_stdin(folder, monkeypatch):
     assert ("gate?", ["src/gate.py"]) == (request.text, [file.name for file in request.files])
 
 
-@pytest.mark.parametrize("name", ["*.rs", "gone", "@repo"])
+@each_row("name", ["*.rs", "gone", "@repo"])
 def test_a_name_without_files_sends_no_request(folder, capsys, name):
     assert (2, None) == asked("why?", "-f", name)
     assert 1 == len(capsys.readouterr().err.splitlines())

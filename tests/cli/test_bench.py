@@ -7,6 +7,7 @@ import pytest
 
 from specchat.bench import measure
 from specchat.cli.main import run
+from tests.each_row import each_row
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.tiny import speaking
 
@@ -63,8 +64,8 @@ def test_an_interrupted_sweep_says_what_it_has_and_goes_on_from_there(prompts, m
     assert "edit T=0 1/1 plain" not in resumed.err
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
+@each_row(
+    "words, said",
     [
         (["nowhere.jsonl"], "nowhere.jsonl: no such file or folder"),
         (["--drafters", "egle3"], "unknown drafter 'egle3'; did you mean 'eagle3'?"),

@@ -5,7 +5,6 @@ import torch
 
 from specchat.forward.expert_linear import ExpertLinear, RowsByExpert
 from specchat.forward.linear import WeightSource
-from specchat.forward.native_ops import native_kernels
 from specchat.forward.quant_linear import supports_nf4_packed
 
 EXPERTS, OUTPUTS, INPUTS = 6, 48, 64
@@ -47,7 +46,7 @@ def test_quantized_experts_are_near_their_floats(weights, quant_format):
 
 
 @pytest.mark.parametrize("quant_format", ["float", "int8", "nf4"])
-@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.usefixtures("native_library")
 def test_a_row_of_experts_is_the_same_in_every_batch(weights, quant_format):
     linear = quantized(weights, quant_format)
     if quant_format == "nf4" and not supports_nf4_packed():
