@@ -38,7 +38,7 @@ DEFAULT_CASES = 8  # of one test function in a default run; `pytest -m full` run
 @pytest.fixture(scope="session")
 def native_library() -> Path:
     """The native kernels of this CPU, compiled for the first test that asks; without a compiler, it is skipped."""
-    from specchat.forward.native_ops import native_kernels
+    from specchat.forward.native.native_ops import native_kernels
 
     library = native_kernels().library
     if library is None:
@@ -48,7 +48,7 @@ def native_library() -> Path:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Load the native kernels before a test chooses an empty cache, for which they would be compiled again."""
-    native_ops = sys.modules.get("specchat.forward.native_ops")  # not there unless torch is needed anyway
+    native_ops = sys.modules.get("specchat.forward.native.native_ops")  # not there unless torch is needed anyway
     if native_ops is not None and not session.config.option.collectonly:
         native_ops.native_kernels()
 

@@ -130,7 +130,7 @@ def target(
 
     `dense-llama` is the network of `llama` in our own passes, `graphs-llama` in passes laid out for recordings.
     """
-    from specchat.forward.transformers_model import TransformersModel
+    from specchat.forward.transformers.transformers_model import TransformersModel
 
     passes = BatchLimits(prefill_chunk=16, max_rows=32, exact=exact)
     if shape.startswith(("dense-", "graphs-")):
@@ -140,7 +140,7 @@ def target(
             return load_llama(
                 saved(family), dtype, torch.device(device), context_window, passes, has_int8_kv=has_int8_kv
             )
-        with patch("specchat.forward.linear.linear_kernel", return_value=None):  # what cannot be recorded
+        with patch("specchat.forward.linear.linear.linear_kernel", return_value=None):  # what cannot be recorded
             return load_llama(saved(family), dtype, torch.device(device), context_window, passes, recorded)
     return TransformersModel(network(shape, dtype=dtype, device=device), limits=passes)
 
@@ -155,7 +155,7 @@ def saved(shape: str) -> Path:
 
 def small(shape: str = "llama") -> Model:
     """A smaller network with the same vocabulary, which rarely agrees with the target."""
-    from specchat.forward.transformers_model import TransformersModel
+    from specchat.forward.transformers.transformers_model import TransformersModel
 
     family = shape.rsplit("-", maxsplit=1)[-1]
     family = "llama" if family in HYBRIDS else family  # one layer cannot be of both kinds

@@ -31,7 +31,7 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from tests.tiny import SIZES, VOCABULARY, target
 
 WIDTH, INNER, CPU = int(SIZES["hidden_size"]), int(SIZES["intermediate_size"]), torch.device("cpu")

@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
-from specchat.forward.native_sampling import rank_rows
+from specchat.forward.native.native_sampling import rank_rows
 
 if TYPE_CHECKING:
     from specchat.drafters.heads.block_correction import DraftedBlocks

@@ -4,6 +4,7 @@ One list for both threads: the I/O thread changes it while nothing runs, and the
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from specchat.chat.events import TOOL_CALLS
 from specchat.chat.transcript import Turn
@@ -57,9 +58,9 @@ def turn_of_stored(stored: StoredTurn) -> Turn | None:
     if stored.state in ("failed", "running"):
         return None
     answer, request = stored.answer, request_from_json(stored.request)
-    return Turn(
-        user=request.text, files=request.files, prompt_ids=tuple(answer.prompt_ids),
+    return replace(
+        Turn.of_request(request), prompt_ids=tuple(answer.prompt_ids),
         rendered_prompt=answer.rendered_prompt, answer=answer.text, answer_ids=tuple(answer.token_ids),
-        thinking=answer.thinking, tool_results=request.tool_results, tool_calls=answer.tool_calls,
+        thinking=answer.thinking, tool_calls=answer.tool_calls,
         is_finished=stored.state in ("stop", TOOL_CALLS), seed=answer.seed or 0, model=answer.model,
     )  # fmt: skip

@@ -39,7 +39,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model, StatefulModel, self_drafting
 from specchat.engine.prefix_cache import PrefixCache
 from specchat.errors import ModelError
-from specchat.forward.quant_linear import BLOCKS_OF_8_BITS
+from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.paths import kv_folder
@@ -342,7 +342,8 @@ def _kv_form(target: Model) -> str:
 def _digest_of_passes() -> str:
     """Of the code that computes rows: other code may round differently."""
     digest = blake2b(digest_size=8)
-    for path in sorted(Path(forward.__file__).parent.glob("*.*")):
+    code = Path(forward.__file__).parent.rglob("*.*")
+    for path in sorted(each for each in code if each.suffix in (".py", ".cpp", ".h")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -11,7 +11,7 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from tests.tiny import target, write
 from tests.tiny_heads import writing_of
 

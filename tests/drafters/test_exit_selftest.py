@@ -15,7 +15,7 @@ from specchat.chat.request import Request
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.exit_selftest import acceptance_by_layer, find_exit_layer
 from specchat.errors import ModelError
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat.weights.load import load_model

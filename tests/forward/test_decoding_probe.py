@@ -10,8 +10,8 @@ import torch
 from specchat.engine.decode import Generation
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
-from specchat.forward.decoding_form import CHAINS, OWN_CACHE, RECURRENT, STEPWISE, TREES
-from specchat.forward.decoding_probe import build_model, find_form
+from specchat.forward.transformers.decoding_form import CHAINS, OWN_CACHE, RECURRENT, STEPWISE, TREES
+from specchat.forward.transformers.decoding_probe import build_model, find_form
 from specchat.weights import decoding_forms
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
@@ -76,7 +76,7 @@ def test_two_texts_of_a_recurrent_network_are_those_of_transformers(family):
 
 
 def test_a_window_of_thousands_of_tokens_is_probed_with_a_short_text(monkeypatch):
-    from specchat.forward.transformers_model import TransformersModel
+    from specchat.forward.transformers.transformers_model import TransformersModel
 
     reference = tiny_network("mistral", sliding_window=4096)
     monkeypatch.setattr(

@@ -15,8 +15,8 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.llama import LlamaModel
-from specchat.forward.rope import Rope
+from specchat.forward.llama.llama import LlamaModel
+from specchat.forward.llama.rope import Rope
 from specchat.weights.llama_families import FAMILIES, network_config, rope_config, sliding_window
 from specchat.weights.llama_manifest import read_dimensions
 from specchat.weights.llama_weights import load_llama

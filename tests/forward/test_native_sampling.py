@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from specchat.engine.sampling import LogitRows, Sampler, pack_samples
-from specchat.forward import native_sampling
-from specchat.forward.native_ops import NativeBorderError, NativeKernels
-from specchat.forward.native_sampling import can_sample, sample_rows
+from specchat.forward.native import native_sampling
+from specchat.forward.native.native_ops import NativeBorderError, NativeKernels
+from specchat.forward.native.native_sampling import can_sample, sample_rows
 from tests.each_row import each_row
 
 pytestmark = pytest.mark.usefixtures("native_library")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specchat.forward.rope import ROPE_TYPES, Rope, cos_sin
+from specchat.forward.llama.rope import ROPE_TYPES, Rope, cos_sin
 from tests.each_row import each_row
 
 ORIGINAL = {"factor": 8.0, "original_max_position_embeddings": 64}

@@ -18,7 +18,7 @@ from specchat.forward.recurrences import (
     step_delta_rule,
     step_scan,
 )
-from specchat.forward.recurrent import RecurrentModel
+from specchat.forward.transformers.recurrent import RecurrentModel
 from tests.each_row import each_row
 from tools.zoo_networks import tiny_network
 

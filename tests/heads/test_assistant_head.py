@@ -16,7 +16,7 @@ from specchat.drafters.heads.selftest import self_test
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from tests.tiny import saved, target
 from tests.tiny_heads import CONFIGS, CPU, drafter_of, read, saved_head, tiny_head, writing_of
 

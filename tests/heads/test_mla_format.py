@@ -21,9 +21,9 @@ from specchat.drafters.eagle.mla import MlaAttention
 from specchat.drafters.heads.spec import MlaDimensions
 from specchat.forward.attention import AttentionMask, apply_rope
 from specchat.forward.batch import ForwardBatch
-from specchat.forward.decoder_layer import LayerContext, RopeAngles
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps
-from specchat.forward.rope import Rope, cos_sin
+from specchat.forward.llama.decoder_layer import LayerContext, RopeAngles
+from specchat.forward.llama.rope import Rope, cos_sin
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
 CPU, COUNT, HIDDEN_SIZE = torch.device("cpu"), 7, 24

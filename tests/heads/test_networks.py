@@ -8,7 +8,7 @@ import torch
 from specchat.drafters.heads.load_head import load_head
 from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
-from specchat.forward.moe import SOFTMAX
+from specchat.forward.llama.moe import SOFTMAX
 from tests.heads.published import CPU, NAMES, greedy_slots, inspected, logits_of, published
 
 CLOSE, FAR = 1e-4, 1e-2  # the rounding of float32 depends on the instructions of the CPU

@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 
 from specchat.devices import CPU, CUDA, DeviceKind
 from specchat.errors import ModelError
-from specchat.forward import cache_states, recurrent
+from specchat.forward import cache_states
+from specchat.forward.transformers import recurrent
 from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OUTPUT
 from specchat.hub.config_architecture import architecture_from_config, head_architecture_from_config, mtp_architecture
 from specchat.hub.memory_plan import (
@@ -102,7 +103,7 @@ def test_a_published_config_of_gemma_4_gives_parameters_and_kv_rows_of_the_netwo
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-    from specchat.forward.transformers_model import cache_name_of
+    from specchat.forward.transformers.transformers_model import cache_name_of
 
     published = SIZES | GEMMA4 | extra
     network = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **published))
@@ -220,7 +221,7 @@ def test_a_recurrent_state_has_the_size_of_that_in_transformers():
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-    from specchat.forward.transformers_model import cache_name_of
+    from specchat.forward.transformers.transformers_model import cache_name_of
 
     network = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_5_text", **(SIZES | RECURRENT))).eval()
     past = DynamicCache(config=network.config)

@@ -9,11 +9,11 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
-from specchat.forward.embedding_rows import EmbeddingRows
-from specchat.forward.llama import LlamaModel
-from specchat.forward.native_ops import native_kernels
-from specchat.forward.packed_linear import PackedLinear
-from specchat.forward.quant_linear import hardware_warning
+from specchat.forward.linear.packed_linear import PackedLinear
+from specchat.forward.linear.quant_linear import hardware_warning
+from specchat.forward.llama.embedding_rows import EmbeddingRows
+from specchat.forward.llama.llama import LlamaModel
+from specchat.forward.native.native_ops import native_kernels
 from specchat.weights import load as load_module
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_file import read_gguf
@@ -202,7 +202,7 @@ def long_rope_gguf(path):
 
 
 def test_a_family_that_transformers_computes_is_converted_when_it_is_loaded(tmp_path):
-    from specchat.forward.transformers_model import TransformersModel
+    from specchat.forward.transformers.transformers_model import TransformersModel
 
     folder, reports = prepared_gguf(long_rope_gguf(tmp_path / "model.gguf")), []
 

@@ -11,9 +11,9 @@ import torch
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
-from specchat.forward import quant_linear
 from specchat.forward.batch import BatchLimits
-from specchat.forward.llama import LlamaModel
+from specchat.forward.linear import quant_linear
+from specchat.forward.llama.llama import LlamaModel
 from specchat.profile import load_profile
 from specchat.weights import load
 from specchat.weights.context_window import trained_context_window
@@ -33,7 +33,7 @@ def test_a_llama_like_model_runs_in_forward_llama():
 
 
 def test_another_architecture_runs_in_transformers():
-    from specchat.forward.transformers_model import TransformersModel
+    from specchat.forward.transformers.transformers_model import TransformersModel
 
     assert isinstance(load_model(saved("cohere"), LoadOptions(dtype="float32")), TransformersModel)
 
@@ -212,7 +212,7 @@ def in_four_bits(folder):
 
 @pytest.mark.skipif(not find_spec("accelerate"), reason="transformers needs accelerate for such checkpoints")
 def test_a_4_bit_checkpoint_runs_in_transformers_with_the_same_text(tmp_path):
-    from specchat.forward.transformers_model import TransformersModel
+    from specchat.forward.transformers.transformers_model import TransformersModel
 
     network = in_four_bits(tmp_path)
     prompt = [5, 6, 7, 8, 5, 6, 7]

@@ -26,8 +26,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch
-from specchat.forward.linear import WeightSource
-from specchat.forward.quant_linear import quant_linear
+from specchat.forward.linear.linear import WeightSource
+from specchat.forward.linear.quant_linear import quant_linear
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 
@@ -52,8 +52,8 @@ from pathlib import Path
 from threading import Event, Thread
 import torch
 from transformers.models.gpt_neox import modeling_gpt_neox
-from specchat.forward.linear import WeightSource
-from specchat.forward.quant_linear import quant_linear
+from specchat.forward.linear.linear import WeightSource
+from specchat.forward.linear.quant_linear import quant_linear
 from specchat.weights import transformers_files
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions

@@ -1,6 +1,6 @@
 """What heads with decoder layers share: embeddings, layers over a KV cache of their own, and the LM head.
 
-The layers are those of `forward/decoder_layer.py`; a head may have MLA, gated attention, a mixture of experts or
+The layers are those of `forward/llama/decoder_layer.py`; a head may have MLA, gated attention, a mixture of experts or
 convolutions in them. The inputs of the layers and the use of their outputs differ from head to head and are not here.
 """
 
@@ -19,7 +19,8 @@ from specchat.engine.cache import SCRATCH_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, RowBatch
-from specchat.forward.decoder_layer import (
+from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.llama.decoder_layer import (
     Attention,
     AttentionKind,
     AttentionModule,
@@ -27,10 +28,9 @@ from specchat.forward.decoder_layer import (
     RopeAngles,
     SwiGluMlp,
 )
-from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.moe import MixtureOfExperts
-from specchat.forward.native_stack import decoder_stack
-from specchat.forward.rope import cos_sin
+from specchat.forward.llama.moe import MixtureOfExperts
+from specchat.forward.llama.rope import cos_sin
+from specchat.forward.native.native_stack import decoder_stack
 from specchat.weights.llama_families import ExpertNames
 from specchat.weights.moe_weights import load_moe
 from specchat.weights.tensor_files import WeightLoader

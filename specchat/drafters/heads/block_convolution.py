@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.drafters.heads.spec import HeadSpec
-from specchat.forward.decoder_layer import AttentionModule, LayerContext, RopeAngles
 from specchat.forward.fused_ops import QKV, TorchOps
+from specchat.forward.llama.decoder_layer import AttentionModule, LayerContext, RopeAngles
 from specchat.weights.tensor_files import WeightLoader
 
 

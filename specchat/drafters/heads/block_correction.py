@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.device import copy_to_device
-from specchat.forward.linear import Linear
+from specchat.forward.linear.linear import Linear
 from specchat.weights.tensor_files import WeightLoader
 
 

@@ -28,7 +28,7 @@ from specchat.drafters.heads.spec import (
     HeadSpec,
 )
 from specchat.errors import ModelError
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
 
 MARKOV_PARTS = {

@@ -23,7 +23,7 @@ from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import RowBatch
-from specchat.forward.decoder_layer import AttentionModule
+from specchat.forward.llama.decoder_layer import AttentionModule
 from specchat.weights.tensor_files import WeightLoader
 
 CORRECTIONS = {"dspark": BlockCorrection, "dflash2": CandidateSelector}

@@ -8,7 +8,7 @@ from typing import Any
 
 from specchat.drafters.heads.spec import HeadDimensions
 from specchat.errors import ModelError
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
 
 ATTENTION_PROJECTIONS = tuple(f"{part}_proj" for part in "qkvo")

@@ -31,8 +31,8 @@ from torch import Tensor
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.errors import ModelError
-from specchat.forward.moe import Routing
-from specchat.forward.rope import Rope
+from specchat.forward.llama.moe import Routing
+from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
 EAGLE, EAGLE3, MTP, MEDUSA, DFLASH, ASSISTANT = "eagle", "eagle3", "mtp", "medusa", "dflash", "assistant"

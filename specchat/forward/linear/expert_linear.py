@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.forward.linear import QuantLinear, WeightSource
-from specchat.forward.quant_linear import quant_linear
+from specchat.forward.linear.linear import QuantLinear, WeightSource
+from specchat.forward.linear.quant_linear import quant_linear
 
 
 @dataclass(frozen=True)

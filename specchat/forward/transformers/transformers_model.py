@@ -17,8 +17,8 @@ from specchat.engine.device import copy_to_device
 from specchat.engine.model import FINAL_NORM, CaptureProgress, ModelOutput, limit_context_window
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits, RowBatch, chain_nodes
-from specchat.forward.decoding_form import DecodingForm
-from specchat.forward.quant_weight import quant_weights
+from specchat.forward.transformers.decoding_form import DecodingForm
+from specchat.forward.transformers.quant_weight import quant_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -102,7 +102,9 @@ class TransformersModel:
 
     @torch.inference_mode()
     def _forward(self, batch: RowBatch, cache: KVCache, last_only: bool = False) -> ModelOutput:
-        from specchat.forward.transformers_cache import TransformersCache  # importing transformers takes seconds
+        from specchat.forward.transformers.transformers_cache import (
+            TransformersCache,  # importing transformers takes seconds
+        )
 
         device = self.network.device
         out = self.network(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specchat.forward.fused_ops import TorchOps
-from specchat.forward.linear import Linear
+from specchat.forward.linear.linear import Linear
 
 
 @dataclass(frozen=True)

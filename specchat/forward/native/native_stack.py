@@ -18,7 +18,10 @@ from torch import Tensor
 from specchat.engine.cache import KVLocation, Slot
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates
-from specchat.forward.decoder_layer import (
+from specchat.forward.fused_ops import NativeOps, TorchOps
+from specchat.forward.linear.linear import Linear, NativeLinear
+from specchat.forward.linear.packed_linear import PackedLinear
+from specchat.forward.llama.decoder_layer import (
     Attention,
     AttentionKind,
     DecoderLayer,
@@ -27,11 +30,8 @@ from specchat.forward.decoder_layer import (
     RopeAngles,
     SwiGluMlp,
 )
-from specchat.forward.fused_ops import NativeOps, TorchOps
-from specchat.forward.linear import Linear, NativeLinear
-from specchat.forward.native_ops import Kernel, NativeBorderError, check_border, data_pointer, native_kernels
-from specchat.forward.packed_linear import PackedLinear
-from specchat.forward.per_layer_input import PerLayerInput
+from specchat.forward.llama.per_layer_input import PerLayerInput
+from specchat.forward.native.native_ops import Kernel, NativeBorderError, check_border, data_pointer, native_kernels
 
 _POINTER, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.sampling import LogitRows, Ranking, Sampler, SeenTokens
-from specchat.forward.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
+from specchat.forward.native.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
 
 
 class SamplingRules(ctypes.Structure):

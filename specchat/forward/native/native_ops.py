@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from specchat.errors import last_output_line
-from specchat.forward.native_build import (
+from specchat.forward.native.native_build import (
     InstructionSet,
     compile_library,
     find_compiler,

@@ -26,9 +26,9 @@ from torch.nn import functional
 
 from specchat.devices import GGUF_FORMAT, kind_of
 from specchat.errors import ModelError
-from specchat.forward.linear import ONEDNN_PACK_ROWS, TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
-from specchat.forward.native_ops import native_kernels
-from specchat.forward.packed_linear import GROUP, blocks_of_8_bits, multiplies_blocks, packed_linear
+from specchat.forward.linear.linear import ONEDNN_PACK_ROWS, TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
+from specchat.forward.linear.packed_linear import GROUP, blocks_of_8_bits, multiplies_blocks, packed_linear
+from specchat.forward.native.native_ops import native_kernels
 
 BLOCKS_OF_8_BITS = "q8_0"
 ScaledMatmul = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # [N, in], [out, in], [N, 1], [1, out] -> [N, out]

@@ -40,8 +40,8 @@ from specchat.forward.cache_states import (
     copy_state,
     keep_within,
 )
-from specchat.forward.row_steps import RecordedRows, SteppedNetwork
-from specchat.forward.transformers_model import TransformersModel
+from specchat.forward.transformers.row_steps import RecordedRows, SteppedNetwork
+from specchat.forward.transformers.transformers_model import TransformersModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

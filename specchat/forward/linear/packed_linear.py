@@ -31,8 +31,8 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 from torch import Tensor
 
-from specchat.forward.linear import QuantLinear, WeightSource, tensor_bytes
-from specchat.forward.native_ops import (
+from specchat.forward.linear.linear import QuantLinear, WeightSource, tensor_bytes
+from specchat.forward.native.native_ops import (
     DTYPE_NAMES,
     Kernel,
     NativeBorderError,

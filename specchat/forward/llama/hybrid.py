@@ -28,8 +28,8 @@ from specchat.forward.cache_states import (
     Checkpoints,
     keep_within,
 )
-from specchat.forward.gated_delta_net import GatedDeltaNet, LayerRows, LayerState, RecurrentPass
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.gated_delta_net import GatedDeltaNet, LayerRows, LayerState, RecurrentPass
+from specchat.forward.llama.llama import LlamaModel
 
 STORED_STATES = 3  # with a file of a text: the last ones; a state is as large as the rows of about a thousand tokens
 States = dict[int, LayerState]  # by layer

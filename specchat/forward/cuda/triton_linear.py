@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.forward.int4_linear import BLOCK_WORDS, NUMBERS_IN_WORD, Int4Weight
+from specchat.forward.linear.int4_linear import BLOCK_WORDS, NUMBERS_IN_WORD, Int4Weight
 
 FEW_ROWS = 64
 TILE_ROWS, PREFILL_TILE_ROWS = 16, 64

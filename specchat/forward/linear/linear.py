@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.devices import kind_of
-from specchat.forward.native_ops import Kernel, NativeBorderError, NativeKernels, data_pointer, native_kernels
+from specchat.forward.native.native_ops import Kernel, NativeBorderError, NativeKernels, data_pointer, native_kernels
 
 Linear = Callable[[Tensor], Tensor]  # [N, in] -> [N, out]
 ONEDNN_PACK_ROWS = 8  # the row count that packed weights are laid out for; measured to be good from 1 to 128

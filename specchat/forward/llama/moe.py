@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.forward.decoder_layer import SwiGluMlp
-from specchat.forward.expert_linear import ExpertLinear, RowsByExpert
 from specchat.forward.fused_ops import TorchOps
-from specchat.forward.linear import Linear
-from specchat.forward.scaling import SwiGluClamp
+from specchat.forward.linear.expert_linear import ExpertLinear, RowsByExpert
+from specchat.forward.linear.linear import Linear
+from specchat.forward.llama.decoder_layer import SwiGluMlp
+from specchat.forward.llama.scaling import SwiGluClamp
 
 SIGMOID, SOFTMAX = "sigmoid", "softmax"
 

@@ -19,10 +19,10 @@ from torch import Tensor
 from specchat.engine.cache import KVCache
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
-from specchat.forward.decoding_form import FORMS, OWN_CACHE, RECURRENT, STEPWISE, TREES, DecodingForm
-from specchat.forward.quant_weight import quant_weights
-from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
-from specchat.forward.transformers_model import TransformersModel
+from specchat.forward.transformers.decoding_form import FORMS, OWN_CACHE, RECURRENT, STEPWISE, TREES, DecodingForm
+from specchat.forward.transformers.quant_weight import quant_weights
+from specchat.forward.transformers.recurrent import RecurrentModel, has_recurrent_layers
+from specchat.forward.transformers.transformers_model import TransformersModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -17,8 +17,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from specchat.forward.expert_linear import ExpertLinear
-from specchat.forward.linear import QuantLinear
+from specchat.forward.linear.expert_linear import ExpertLinear
+from specchat.forward.linear.linear import QuantLinear
 
 FLOAT, TRANSPOSED = "float", "transposed"  # other uses than of a weight [out, in]
 IDENTITY_ROWS = 256  # that are multiplied together to dequantize a weight

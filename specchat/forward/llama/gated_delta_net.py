@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from specchat.forward.linear import Linear
+from specchat.forward.linear.linear import Linear
 from specchat.forward.recurrences import (
     Convolution,
     DeltaGates,
@@ -27,7 +27,7 @@ from specchat.forward.recurrences import (
 )
 
 if TYPE_CHECKING:
-    from specchat.forward.decoder_layer import LayerContext
+    from specchat.forward.llama.decoder_layer import LayerContext
 
 
 @dataclass(frozen=True)

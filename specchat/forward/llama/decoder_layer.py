@@ -16,8 +16,8 @@ from torch import Tensor
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates
 from specchat.forward.fused_ops import QKV, AttentionDimensions, QKVInputs, TorchOps
-from specchat.forward.linear import Linear
-from specchat.forward.per_layer_input import PerLayerGate, PerLayerInput
+from specchat.forward.linear.linear import Linear
+from specchat.forward.llama.per_layer_input import PerLayerGate, PerLayerInput
 
 
 @dataclass(frozen=True)

@@ -28,19 +28,19 @@ from specchat.forward.batch import (
     RowBatch,
     chain_nodes,
 )
-from specchat.forward.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput
-from specchat.forward.decoder_layer import AttentionKind, DecoderLayer, RopeAngles
-from specchat.forward.embedding_rows import EmbeddingTable
-from specchat.forward.expert_linear import ExpertLinear
+from specchat.forward.cuda.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput
 from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.gated_delta_net import DeltaNetSizes, RecurrentPass
-from specchat.forward.layer_shape import LayerShape
-from specchat.forward.linear import Linear, QuantLinear
-from specchat.forward.moe import ExpertSizes
-from specchat.forward.native_sampling import can_sample, sample_rows
-from specchat.forward.native_stack import decoder_stack
-from specchat.forward.per_layer_input import PerLayerInput
-from specchat.forward.scaling import Scaling
+from specchat.forward.linear.expert_linear import ExpertLinear
+from specchat.forward.linear.linear import Linear, QuantLinear
+from specchat.forward.llama.decoder_layer import AttentionKind, DecoderLayer, RopeAngles
+from specchat.forward.llama.embedding_rows import EmbeddingTable
+from specchat.forward.llama.gated_delta_net import DeltaNetSizes, RecurrentPass
+from specchat.forward.llama.layer_shape import LayerShape
+from specchat.forward.llama.moe import ExpertSizes
+from specchat.forward.llama.per_layer_input import PerLayerInput
+from specchat.forward.llama.scaling import Scaling
+from specchat.forward.native.native_sampling import can_sample, sample_rows
+from specchat.forward.native.native_stack import decoder_stack
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.devices import kind_of
-from specchat.forward.linear import TOLERANCE, QuantLinear, sample_tensor, tensor_bytes
-from specchat.forward.native_ops import DISABLED, ENVIRONMENT_VARIABLE
+from specchat.forward.linear.linear import TOLERANCE, QuantLinear, sample_tensor, tensor_bytes
+from specchat.forward.native.native_ops import DISABLED, ENVIRONMENT_VARIABLE
 
 BLOCK_INPUTS, BLOCK_WORDS, NUMBERS_IN_WORD = 128, 16, 8
 GROUP_SIZES = (16, 32, 64)  # and all multiples of BLOCK_INPUTS
@@ -106,7 +106,7 @@ def int4_matmul(device: torch.device, dtype: torch.dtype) -> Int4Matmul | None:
         return None
     try:
         import_module("triton")  # the module below may be loaded already
-        from specchat.forward.triton_linear import int4_product
+        from specchat.forward.cuda.triton_linear import int4_product
     except ImportError:
         return None
     try:

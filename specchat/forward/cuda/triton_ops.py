@@ -15,10 +15,10 @@ import torch
 import triton
 from torch import Tensor
 
-from specchat.forward import triton_attention, triton_rows
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
+from specchat.forward.cuda import triton_attention, triton_rows
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps, matches_torch
-from specchat.forward.linear import TOLERANCE, sample_tensor
+from specchat.forward.linear.linear import TOLERANCE, sample_tensor
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_SIZE = 256  # keys and values of a block lie in the memory of a multiprocessor
