@@ -4,7 +4,9 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -28,6 +30,7 @@ os.environ["SPECCHAT_HOME"] = tempfile.mkdtemp(prefix="specchat-home-")
 _models = Path(os.environ["SPECCHAT_HOME"], "data", "models")
 _models.mkdir(parents=True)
 (_models / "starter-declined").touch()
+ENVIRONMENT = dict(os.environ)  # before a test changes it
 # Examples have no time limit: on a busy machine, it fails by chance.
 settings.register_profile("no time limit", deadline=None)
 settings.load_profile("no time limit")
@@ -44,6 +47,18 @@ def native_library() -> Path:
     if library is None:
         pytest.skip("no C++ compiler here")
     return Path(library._name)  # noqa: SLF001 (a CDLL tells its path in no other way)
+
+
+@pytest.fixture
+def kernels_anew() -> Iterator[None]:
+    """A process without loaded kernels. Afterwards it has those of the shared cache, which take seconds to compile."""
+    from specchat.forward.native.native_ops import native_kernels
+
+    native_kernels.cache_clear()
+    yield
+    native_kernels.cache_clear()
+    with patch.dict(os.environ, ENVIRONMENT, clear=True):
+        native_kernels()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

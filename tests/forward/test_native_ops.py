@@ -18,13 +18,11 @@ SIZES = AttentionDimensions(heads=4, kv_heads=2, head_size=12, epsilon=1e-6)
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def cache(kernels_anew, tmp_path, monkeypatch):
     """An empty cache folder, and a process without loaded kernels."""
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(native_ops.ENVIRONMENT_VARIABLE, raising=False)
-    native_kernels.cache_clear()
-    yield tmp_path / "cache" / "kernels"
-    native_kernels.cache_clear()
+    return tmp_path / "cache" / "kernels"
 
 
 @pytest.fixture

@@ -115,9 +115,9 @@ def test_a_transcript_cut_at_every_character_parses_as_the_whole(name, before, a
     assert text_in(whole) == before + after.strip()
 
 
+@EVERY_FORMAT
 @given(text=PIECES, cuts=st.sets(st.integers(0, 80)))
 @settings(max_examples=50)
-@EVERY_FORMAT
 def test_no_cut_changes_the_parts(name, text, cuts):
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     pieces = [text[start:end] for start, end in pairwise(edges)]
@@ -125,9 +125,9 @@ def test_no_cut_changes_the_parts(name, text, cuts):
     assert parts_of(name, pieces) == parts_of(name, [text])
 
 
+@EVERY_FORMAT
 @given(text=st.text(st.characters(exclude_characters="<[{")))
 @settings(max_examples=20)
-@EVERY_FORMAT
 def test_text_without_a_marker_is_text(name, text):
     if name != "harmony":
         assert parts_of(name, [text]) == ([AnswerPart(TEXT, text)] if text else [])

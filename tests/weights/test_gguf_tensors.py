@@ -13,7 +13,6 @@ from specchat.forward.linear.packed_linear import PackedLinear
 from specchat.forward.linear.quant_linear import hardware_warning
 from specchat.forward.llama.embedding_rows import EmbeddingRows
 from specchat.forward.llama.llama import LlamaModel
-from specchat.forward.native.native_ops import native_kernels
 from specchat.weights import load as load_module
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_file import read_gguf
@@ -81,17 +80,14 @@ def test_blocks_without_a_kernel_are_dequantized(tmp_path):
     assert torch.equal(logits(model), logits(load(folder, "float")))
 
 
-def test_without_native_kernels_they_are_dequantized_and_a_warning_says_so(tmp_path, monkeypatch):
-    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen3", storage="Q4_0"))
+def test_without_native_kernels_they_are_dequantized_and_a_warning_says_so(kernels_anew, tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_KERNELS", "none")
-    native_kernels.cache_clear()
-    try:
-        assert answer(load(folder, "gguf"), Drafter(), [7, 3, 9], Sampler())
-        assert "dequantized to bf16 when they are loaded: SPECCHAT_KERNELS=none" in hardware_warning(
-            "gguf", torch.device("cpu")
-        )
-    finally:
-        native_kernels.cache_clear()
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen3", storage="Q4_0"))
+
+    assert answer(load(folder, "gguf"), Drafter(), [7, 3, 9], Sampler())
+    assert "dequantized to bf16 when they are loaded: SPECCHAT_KERNELS=none" in hardware_warning(
+        "gguf", torch.device("cpu")
+    )
 
 
 def test_a_folder_that_was_not_made_from_a_file_is_refused(tmp_path):
