@@ -36,8 +36,8 @@ from specchat.hub.memory_plan import (
 )
 from specchat.hub.safetensors_headers import read_architecture, read_config
 from specchat.weights.load_options import EMBEDDED
+from tests.drafters.published import published
 from tests.each_row import each_row
-from tests.heads.published import published
 from tests.processes import modules_after
 
 SIZES = {
@@ -167,9 +167,7 @@ SMALL = {
 }  # fmt: skip
 HEADS = (
     "eagle3", "eagle3-narrow", "specforge-norms", "deepspec", "speculators-plain", "speculators-gpt", "speculators-31",
-    "dflash", "speculators-dflash", "speculators-dflash-anchor", "dspark", "dspark-gated", "dspark-rnn",
-    "speculators-dspark", "speculators-dspark-mask",
-    "speculators-dflash2", "speculators-dflash2-window",
+    "dflash", "speculators-dflash", "speculators-dflash-anchor",
 )  # fmt: skip
 UNUSED = ("d2t", "t2d", "prefix_embeding_layer.embed_tokens.weight")
 

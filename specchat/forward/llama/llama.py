@@ -214,10 +214,6 @@ class LlamaModel:
         states = self._run(chain_nodes(tokens), cache, depth, skipped)
         return self._scaled_logits(states.final[-1:])
 
-    @torch.inference_mode()
-    def exit_logits(self, hidden_states: Tensor) -> Tensor:
-        return self._scaled_logits(self.ops.rms_norm(hidden_states, self.weights.norm))
-
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         count, nodes = len(tree), self.limits.nodes(tree)
         if (output := self._replay(nodes, cache, self._full_depth)) is not None:

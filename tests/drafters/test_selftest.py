@@ -16,8 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
+from specchat.drafters.block_chain import DraftedBlocks
 from specchat.drafters.heads import selftest
-from specchat.drafters.heads.block_correction import DraftedBlocks
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head
@@ -29,7 +29,7 @@ from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.weights.load import load_model
 from specchat.weights.load_options import EMBEDDED, LoadOptions
-from tests.heads.test_networks import with_mla, with_wiring, without, without_softmax_mscale
+from tests.drafters.test_networks import with_mla, with_wiring, without, without_softmax_mscale
 from tests.tiny import VOCABULARY
 from tests.tiny import target as tiny
 from tests.tiny_heads import saved_head, tiny_head
@@ -125,7 +125,7 @@ class OracleHead(DFlashHead):
     def draft_block(self, tokens, positions, cache, first_position=0, tokens_ahead=None):
         last = len(self.logits) - 1
         rows = torch.tensor([[min(position + step, last) for step in range(tokens_ahead)] for position in positions])
-        return DraftedBlocks(self.logits[rows], rows, None)
+        return DraftedBlocks(self.logits[rows])
 
 
 def test_a_block_is_compared_with_the_tokens_after_its_anchor():
@@ -329,7 +329,7 @@ class TestTheCachedVariant:
 def test_a_head_whose_draft_is_one_pass_is_tested_at_every_depth():
     model = tiny("dense-llama")
 
-    result = self_test(tiny_head("dflash2", model), model)
+    result = self_test(tiny_head("dflash", model), model)
 
     assert len(result.greedy_by_depth) == 3
     assert result.positions == 120

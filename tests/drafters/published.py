@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.drafters.block_chain import DraftedBlocks, SlotOutput
 from specchat.drafters.eagle.head import EagleHead
-from specchat.drafters.heads.block_correction import DraftedBlocks, SlotOutput
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head

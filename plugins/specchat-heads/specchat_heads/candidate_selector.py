@@ -11,18 +11,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.drafters.heads.block_correction import SlotOutput
+from specchat.drafters.block_chain import DraftedBlocks, SlotOutput
+from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.spec import HeadSpec
+from specchat.engine.model import Model
 from specchat.weights.tensor_files import WeightLoader
+from specchat_heads.block_convolution import ConvolvedBackbone
+from specchat_heads.block_correction import CorrectedBlocks
 
 
 class CandidateSelector:
-    def __init__(self, spec: HeadSpec, loader: WeightLoader) -> None:
-        assert spec.block_config is not None, "inspection accepted a block head without a block"
+    def __init__(self, loader: WeightLoader, candidates: int) -> None:
         self._predecessors, self._successors = (
             loader.tensor(f"selector.{name}") for name in ("predecessors", "successors")
         )
-        self._projection, self._candidates = loader.linear("selector.projection"), spec.block_config.candidates
+        self._projection, self._candidates = loader.linear("selector.projection"), candidates
 
     def correct(
         self, logits: Tensor, states: Tensor, tokens: Tensor, _memory: Tensor | None
@@ -36,3 +39,15 @@ class CandidateSelector:
         fits = (context[:, None] * functional.embedding(candidates, self._successors)).sum(-1)
         scored = torch.full_like(logits, -torch.inf).scatter_(1, candidates, best + fits)
         return SlotOutput(scored, None), None
+
+
+class DFlash2Head(DFlashHead):
+    backbone = ConvolvedBackbone
+
+    def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model, candidates: int) -> None:
+        super().__init__(spec, loader, target)
+        self._selector = CandidateSelector(loader, min(candidates, spec.target_vocab_size))
+        self.bytes = loader.loaded_bytes
+
+    def blocks(self, logits: Tensor, states: Tensor) -> DraftedBlocks:
+        return CorrectedBlocks(logits, states, self._selector)

@@ -4,7 +4,7 @@ Not part of the tests: it needs the publishers' packages, which pin conflicting 
 environment (`pip install --no-deps speculators eagle-llm medusa-llm specforge angelslim`, then the packages that their
 imports need), with the repository on the path:
 
-    python tests/heads/golden/make.py [SOURCE OF SafeAILab/EAGLE, OF deepseek-ai/DeepSpec, OF zankner/Hydra]
+    python tests/drafters/golden/make.py [SOURCE OF SafeAILab/EAGLE, OF deepseek-ai/DeepSpec, OF zankner/Hydra]
 
 where a source is a folder with the files of the repository and its commit in a file COMMIT, and once more with
 speculators 0.1.0, the last version that computes EAGLE-1.
@@ -31,7 +31,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 HERE = Path(__file__).parent
-OF_PLUGIN = HERE.parents[2] / "plugins" / "specchat-heads" / "tests" / "golden"  # Hydra and P-EAGLE
+OF_PLUGIN = HERE.parents[2] / "plugins" / "specchat-heads" / "tests" / "golden"
+KINDS_OF_PLUGIN = ("hydra", "speculators-peagle", "dspark", "speculators-dspark", "speculators-dflash2")
 LENGTH, WIDTH, VOCABULARY, DRAFTED = 6, 16, 40, 24
 LLAMA = {
     "hidden_size": WIDTH, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
@@ -696,7 +697,7 @@ class Given:
         tensors |= {"target.embedding": self.embedding, "target.output": self.output}
         metadata = {"oracle": oracle, "config": json.dumps(config), "file": file, "second_is_alone": str(alone)}
         content = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
-        folder = OF_PLUGIN if name.startswith(("hydra", "speculators-peagle")) else HERE
+        folder = OF_PLUGIN if name.startswith(KINDS_OF_PLUGIN) else HERE
         save_file(content, folder / f"{name}.safetensors", metadata=metadata)
         print(name, oracle, tuple(first.shape), tuple(second.shape))
 

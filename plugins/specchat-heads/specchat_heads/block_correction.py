@@ -8,23 +8,19 @@ the slot will be accepted. So the slots are read in order. Knows neither the hea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.drafters.block_chain import DraftedBlocks, SlotOutput
+from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.device import copy_to_device
+from specchat.engine.model import Model
 from specchat.forward.linear.linear import Linear
 from specchat.weights.tensor_files import WeightLoader
-
-
-class SlotOutput(NamedTuple):
-    """One slot of every block."""
-
-    logits: Tensor  # [n, Vd]
-    log_confidence: Tensor | None  # of the slot's token being accepted; None without a confidence head [n]
 
 
 class SlotCorrection(Protocol):
@@ -80,28 +76,29 @@ class BlockCorrection:
         return output.tanh(), keep * memory + (1.0 - keep) * candidate.tanh()
 
 
-class DraftedBlocks:
-    """The output of a block head for n blocks, read slot by slot where a slot depends on the token before it."""
+class CorrectedBlocks(DraftedBlocks):
+    """The slots of n blocks, read one by one: each depends on the token before it."""
 
-    def __init__(self, logits: Tensor, states: Tensor | None = None, correction: SlotCorrection | None = None) -> None:
-        self.logits = logits  # before any correction [n, slots, Vd]
-        self._states, self._correction = states, correction
-        self._slot, self._memory = 0, None
+    is_sequential = True
 
-    @property
-    def is_sequential(self) -> bool:
-        """Whether the slots must be read one by one."""
-        return self._correction is not None
+    def __init__(self, logits: Tensor, states: Tensor, correction: SlotCorrection) -> None:
+        super().__init__(logits)  # before any correction
+        self._states, self._correction, self._memory = states, correction, None
 
     @torch.inference_mode()
     def next_slot(self, tokens: Sequence[int] | Tensor) -> SlotOutput:
         """The next slot of every block, after these tokens of the target. [n]"""
-        slot, self._slot = self._slot, self._slot + 1
-        if self._correction is None:
-            return SlotOutput(self.logits[:, slot], None)
-        assert self._states is not None, "a correction without the states of the slots"
-        before = copy_to_device(tokens, self.logits.device)
-        output, self._memory = self._correction.correct(
-            self.logits[:, slot], self._states[:, slot], before, self._memory
-        )
+        slot, before = self._slot, copy_to_device(tokens, self.logits.device)
+        logits = super().next_slot(tokens).logits
+        output, self._memory = self._correction.correct(logits, self._states[:, slot], before, self._memory)
         return output
+
+
+class DSparkHead(DFlashHead):
+    def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
+        super().__init__(spec, loader, target)
+        self._correction = BlockCorrection(spec, loader)
+        self.bytes = loader.loaded_bytes
+
+    def blocks(self, logits: Tensor, states: Tensor) -> DraftedBlocks:
+        return CorrectedBlocks(logits, states, self._correction)

@@ -1,25 +1,36 @@
 """Checks that drafting changes no tool call: agent loops, played with plain decoding and with every drafter.
 
+    python -m tools.loop_check [MODEL] --count 50
+
 A loop is a conversation in which the model must call a tool, gets its result, and goes on, for up to twenty turns. Its
 tools work on a few files in memory, so a result follows from the calls alone, and two plays with equal calls read equal
 conversations. Some answers are cut, as a user does who stops them, and some turns are taken back and asked in another
-way. Knows no screen; `lossless_check.py` compares texts without tools.
+way. `specchat verify` compares texts without tools.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import click
 
 from specchat.bench.lossless_check import SAMPLING_TEMPERATURE, SEED
 from specchat.chat.events import Failed, TextDelta
 from specchat.chat.request import Request
 from specchat.chat.tools import NO_TOOL, SOME_TOOL, Tool, ToolCall, ToolResult
-from specchat.errors import error_with_exit_code
+from specchat.cli.bench import ALL, parse_names
+from specchat.cli.loaded_engine import load_engine_here
+from specchat.cli.options import profile_options, resolve_profile
+from specchat.errors import NotLosslessError, error_with_exit_code
 from specchat.loading.load_engine import Engine
+from specchat.profile import DRAFTERS
+from specchat.repl.answer_printer import TemporaryLine
+from tools.instrument import run_instrument
 
 LONG_LOOP_TURNS, SHORT_LOOP_TURNS = 20, (2, 5)
 LONG_LOOPS, CUT_LOOPS, REPEATED_LOOPS = 10, 3, 4  # every tenth loop is long, in every third an answer is cut, and so on
@@ -227,3 +238,45 @@ def _run_tool(call: ToolCall, files: dict[str, str]) -> tuple[str, bool]:
             return f"$ {command}\n{' '.join(sorted(files))}\n2 passed, 1 failed", False
         case _:
             return f"{call.name}: the arguments do not match", True
+
+
+def as_text(report: LoopReport) -> str:
+    """A Markdown table: how many turns and calls of each drafter are those of plain decoding."""
+    exact = "" if report.is_exact else "; near ties may be decided differently here"
+    lines = [f"{report.model}: tool calls and texts of agent loops beside plain decoding{exact}", ""]
+    lines += [
+        "| variant | T | loops equal | turns equal | tool calls equal | first difference |",
+        "|---|---|---|---|---|---|",
+    ]
+    for result in report.results:
+        cells = (
+            [result.skip_reason, "", "", ""]
+            if result.skip_reason
+            else [
+                f"{result.equal_loops} of {result.loops}", f"{result.equal_turns} of {result.turns}",
+                f"{result.equal_calls} of {result.calls}", result.first_difference,
+            ]
+        )  # fmt: skip
+        lines.append(f"| {result.variant} | {result.temperature:g} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+@click.command("loop_check")
+@click.argument("model", required=False)
+@click.option("--variants", "names", default=ALL, show_default=True, help="Drafters, separated by commas.")
+@click.option("--count", default=6, show_default=True, help="Number of loops.")
+@profile_options
+def loops(model: str | None, names: str, count: int, **options: Any) -> None:
+    """Compare tool calls in agent loops with and without drafts. Exit code 10: drafting changed a call or a text."""
+    options["target"] = model or options["target"]
+    variants = parse_names("variant", names, [name for name in DRAFTERS if name != "plain"])
+    engine, progress_line = load_engine_here(resolve_profile(options)), TemporaryLine()
+    report = verify_loops(engine, variants, count, progress_line.show)
+    progress_line.erase()
+    click.echo(as_text(report))
+    if not report.is_lossless:
+        raise NotLosslessError("decoding is not lossless here: drafting changed a tool call or a text of a loop")
+
+
+if __name__ == "__main__":
+    sys.exit(run_instrument(loops))

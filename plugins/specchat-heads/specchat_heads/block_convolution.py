@@ -8,14 +8,15 @@ weights of the mix depend on the slot. The text before the block is not convolve
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 from torch.nn import functional
 
+from specchat.drafters.heads.backbone import HeadBackbone
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.forward.fused_ops import QKV, TorchOps
-from specchat.forward.llama.decoder_layer import AttentionModule, LayerContext, RopeAngles
+from specchat.forward.llama.decoder_layer import AttentionModule, DecoderLayer, LayerContext, RopeAngles
 from specchat.weights.tensor_files import WeightLoader
 
 
@@ -54,6 +55,19 @@ class ConvolvedMlp:
 
     def __call__(self, rows: Tensor, ops: TorchOps) -> Tensor:
         return self.convolution.around(lambda convolved: self.mlp(convolved, ops), rows)
+
+
+class ConvolvedBackbone(HeadBackbone):
+    """The network of a head whose layers have convolutions around both modules."""
+
+    def load_layer(self, index: int) -> DecoderLayer:
+        layer, name = super().load_layer(index), f"layers.{index}"
+        around_attention, around_mlp = (
+            BlockConvolution(self.spec, self.loader, f"{name}.{part}_conv") for part in ("attention", "mlp")
+        )
+        assert isinstance(layer.self_attn, AttentionModule)
+        attention = ConvolvedAttention(around_attention, layer.self_attn)
+        return replace(layer, self_attn=attention, mlp=ConvolvedMlp(around_mlp, layer.mlp))
 
 
 def _convolve(rows: Tensor, base: Tensor, varying: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""`specchat verify --loops`: loops are the same everywhere, have all that they promise, and show a planted fault."""
+"""`python -m tools.loop_check`: loops are the same everywhere, have all that they promise, and show a planted fault."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from specchat.bench import loop_check
-from specchat.bench.loop_check import FILES, LONG_LOOP_TURNS, AgentLoop, LoopTurn, make_loops, play, verify_loops
-from specchat.bench.verify_report import loops_as_text
 from specchat.chat.tools import NO_TOOL
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from tests.tiny import speaking
+from tools import loop_check
+from tools.loop_check import FILES, LONG_LOOP_TURNS, AgentLoop, LoopTurn, as_text, make_loops, play, verify_loops
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +66,6 @@ def test_a_changed_call_is_reported_with_its_place(engine, monkeypatch):
     report = verify_loops(engine, ("suffix", "lookup", "eagle3"), 1)
 
     assert not report.is_lossless
-    assert "| suffix | 0 | 0 of 1 | 1 of 2 | 1 of 1 | loop 1, turn 2 |" in loops_as_text(report)
-    assert "| lookup | 0 | 1 of 1 | 2 of 2 | 1 of 1 |  |" in loops_as_text(report)
-    assert "| eagle3 | 0.8 | not with these models |" in loops_as_text(report)
+    assert "| suffix | 0 | 0 of 1 | 1 of 2 | 1 of 1 | loop 1, turn 2 |" in as_text(report)
+    assert "| lookup | 0 | 1 of 1 | 2 of 2 | 1 of 1 |  |" in as_text(report)
+    assert "| eagle3 | 0.8 | not with these models |" in as_text(report)
