@@ -145,12 +145,13 @@ def test_the_space_before_a_sentence_piece_answer_is_no_change(tmp_path):
     )
 
 
-def test_files_precede_the_question_with_their_names_and_in_fences_and_follow_the_instruction_of_an_edit():
+def test_files_precede_a_question_with_their_names_and_in_fences_and_follow_an_instruction():
     files = (Attachment("a.py", "x = 1\n"), Attachment("b\n.txt", "text"))
 
     shown = "File `a.py`:\n```python\nx = 1\n```\n\nFile `b .txt`:\n```\ntext\n```"
     assert f"{shown}\n\nWhy?" == with_attachments("Why?", files)
     assert [f"Why?\n\n{shown}"] * 2 == [with_attachments("Why?", files, task) for task in EDIT_TASKS]
+    assert f"Write it again.\n\n{shown}" == with_attachments("Write it again.", files)
 
 
 def test_a_fence_is_longer_than_any_in_the_file():
