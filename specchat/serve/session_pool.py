@@ -8,20 +8,20 @@ The event loop takes a connection with the settings of the request; each answer 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from threading import Thread
 
-from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, LoadingProgress, TextDelta
+from specchat.app.complete import Completer
+from specchat.chat.events import Event, Failed, LoadingProgress, TextDelta
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.request import Request
-from specchat.errors import HostError, SpecchatError, UsageError, error_with_exit_code
-from specchat.host.client import CompletionResult, Conversation, SessionRequest
+from specchat.errors import HostError, SpecchatError
+from specchat.host.client import Conversation, SessionRequest
 from specchat.host.protocol import new_id
 from specchat.profile.settings import read_settings
-from specchat.serve.engine_request import GREETING, EngineRequest, SessionSettings
+from specchat.serve.engine_request import EngineRequest, SessionSettings
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +29,6 @@ CLIENT_NAME = "serve"
 SESSION_KIND = "serve"
 MAX_SESSIONS = 8  # concurrent answers; the host interleaves as many as the engine has slots
 ENGINE_READY = "ready"
-MODEL_LOADING = "model_loading"  # the finish reason of a completion without a loaded model
-FILLED_REASONS = ("stop", "lines", "block", "inside_line")  # of a completion that is not cut
-LOADING_ATTEMPTS = 3
-GAP_PROBE = FimRequest("x", "x", max_tokens=1)
-NO_GAPS = "suffix: the model has no fill-in-the-middle tokens; leave the suffix out, or serve a model that has them"
 
 
 class PooledSession:
@@ -41,7 +36,7 @@ class PooledSession:
 
     def __init__(self, session_request: SessionRequest, settings: SessionSettings) -> None:
         self.settings, self._session_request = settings, session_request
-        self._fills_gaps: bool | None = None  # None: not known yet
+        self._completer: Completer | None = None
         self._conversation: Conversation | None = None
 
     def stream_events(self, request: EngineRequest | FimRequest, cancelled: Flag) -> Iterator[Event]:
@@ -50,56 +45,21 @@ class PooledSession:
         return self.stream_completion(request, cancelled)
 
     def stream_completion(self, fim_request: FimRequest, cancelled: Flag) -> Iterator[Event]:
-        """Complete a text. UsageError for a gap that the model cannot fill."""
+        """Complete a text, once more with a host that has replaced another one."""
         has_begun = False
         try:
-            for event in self._stream_completion(fim_request, cancelled):
+            for event in self._complete(fim_request, cancelled):
                 has_begun = has_begun or isinstance(event, TextDelta)
                 yield event
         except (HostError, ConnectionError):  # a new host does not have this session
             self.close()
             if has_begun:
                 raise
-            yield from self._stream_completion(fim_request, cancelled)
+            yield from self._complete(fim_request, cancelled)
 
-    def _stream_completion(self, fim_request: FimRequest, cancelled: Flag) -> Iterator[Event]:
-        conversation = self.open_conversation()
-        for _ in range(LOADING_ATTEMPTS):
-            result = yield from self._complete(conversation, fim_request, cancelled)
-            if result.finish_reason != MODEL_LOADING or cancelled.is_set():
-                break
-            yield from self._wait_for_models(conversation, cancelled)
-        else:
-            raise HostError("the engine process unloads the models again and again; see 'specchat host status'")
-        is_cancelled = result.finish_reason == "cancelled"
-        is_filled = result.finish_reason in FILLED_REASONS
-        reason = "stop" if is_filled else "cancelled" if is_cancelled else TRUNCATED_REASONS[0]
-        yield Finished(reason, result.totals, result.explanation)
-
-    def _complete(
-        self, conversation: Conversation, fim_request: FimRequest, cancelled: Flag
-    ) -> Generator[Event, None, CompletionResult]:
-        """Ask once whether the model can fill gaps, with one that costs nothing; it says so with every completion."""
-        if fim_request.suffix and self._fills_gaps is None:
-            probe = conversation.complete(GAP_PROBE, cancelled)
-            if probe.finish_reason in (MODEL_LOADING, "cancelled"):
-                return probe
-            self._fills_gaps = not probe.explanation
-        if fim_request.suffix and not self._fills_gaps:
-            raise UsageError(NO_GAPS)
-        return (yield from conversation.stream_completion(fim_request, cancelled))
-
-    @staticmethod
-    def _wait_for_models(conversation: Conversation, cancelled: Flag) -> Iterator[Event]:
-        """Ask for one token: an answer waits for the models, and says why they cannot be loaded."""
-        for event in conversation.ask(Request(GREETING, max_tokens=1), cancelled, ()):
-            match event:
-                case LoadingProgress():
-                    yield event
-                case Failed(message=message, exit_code=code):
-                    raise error_with_exit_code(message, code)
-                case _:
-                    pass
+    def _complete(self, fim_request: FimRequest, cancelled: Flag) -> Iterator[Event]:
+        self._completer = self._completer or Completer(self.open_conversation())
+        return self._completer.complete(fim_request, cancelled)
 
     def open_conversation(self) -> Conversation:
         """The conversation, opened if necessary. The host then loads the models in the background."""
@@ -111,7 +71,7 @@ class PooledSession:
     def close(self) -> None:
         if self._conversation is not None:
             self._conversation.close()
-        self._conversation = None
+        self._conversation = self._completer = None
 
 
 @dataclass(eq=False)
