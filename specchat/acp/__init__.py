@@ -8,8 +8,7 @@ prompt_handler.py    one prompt: a question, a slash command or an edit
 prompt_blocks.py     content blocks -> question and attachments
 turn_reporter.py     engine events -> session updates
 file_edit.py         an edit: rewrite with its progress, diff, permission, write
-agent_calls.py        calls of tools as updates, and the permission for them
-editor_buffers.py    unsaved texts, as tools read and write them
+agent_calls.py       calls of tools as updates, the permission for them, and unsaved texts as tools see them
 session_config.py    commands, modes and options of a session
 stored_sessions.py   list, replay and delete stored conversations and their edits
 stored_calls.py      calls of tools for the replay

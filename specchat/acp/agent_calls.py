@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,12 +14,13 @@ from specchat.acp.client_requests import (
     ALLOW_ALWAYS,
     NOT_ASKED,
     REJECT,
+    EditorClient,
+    PromptTurn,
     text_content,
     thought_chunk,
     tool_call_end,
     tool_call_start,
 )
-from specchat.acp.editor_buffers import EditorBuffers
 from specchat.acp.turn_reporter import TurnReporter
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
 from specchat.app.agent.call_consent import ConsentQuestion
@@ -33,6 +36,24 @@ CONFIRM_OPTIONS = [
     schema.PermissionOption(option_id=ALLOW, name="Yes", kind="allow_once"),
     schema.PermissionOption(option_id=REJECT, name="No", kind="reject_once"),
 ]
+
+
+@dataclass(frozen=True)
+class EditorBuffers:
+    """The texts of an editor as the tools see them during one prompt: what is in its buffers, saved or not."""
+
+    client: EditorClient
+    turn: PromptTurn
+
+    @property
+    def can_write(self) -> bool:
+        return self.client.can_write_files
+
+    def read(self, path: Path) -> str | None:
+        return self.client.read_file(self.turn, path)
+
+    def write(self, path: Path, text: str) -> None:
+        self.client.write_file(self.turn, path, text)
 
 
 class ToolCallReporter:

@@ -48,7 +48,6 @@ from specchat.app.command_registry import ChatState
 from specchat.app.model_loading import pending_models
 from specchat.app.question import Question
 from specchat.chat.request import Attachment, Request
-from specchat.context.retrieve import ContextBudget
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
@@ -220,8 +219,8 @@ class PromptHandler:
         """The edits that the conversation does not hold yet."""
         edits = logged_edits(self.conversation.session_id)
         turns = self.conversation.turns() if edits else ()
-        budget = ContextBudget.of_window(self.conversation.window_tokens).total_characters // 2
-        return attached_edits(edits, turns[-1].id if turns else "", budget)
+        max_characters = self.conversation.window_tokens  # about a third of the window
+        return attached_edits(edits, turns[-1].id if turns else "", max_characters)
 
     def _run_question(self, question: Question | Request, reporter: TurnReporter) -> PromptResponse:
         calls = ToolCallReporter(reporter, self.workspace)

@@ -16,10 +16,15 @@ from specchat.app.mcp.mcp_servers import front_end_servers
 from specchat.app.question import Question
 from specchat.chat.attachments import decode_text
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
-from specchat.cli.agent_options import agent_options, command_agent, take_agent_mode
-from specchat.cli.completion import complete_files
-from specchat.cli.format_options import answer_format_from_options, answer_format_options
-from specchat.cli.options import CommandFunction, profile_options
+from specchat.cli.options import profile_options
+from specchat.cli.question_options import (
+    agent_options,
+    answer_format_from_options,
+    answer_format_options,
+    command_agent,
+    file_option,
+    take_agent_mode,
+)
 from specchat.cli.session_options import conversation_opener, private_option
 from specchat.cli.starter_offer import offer_starter
 from specchat.errors import InputError, UsageError
@@ -29,13 +34,6 @@ from specchat.repl.interrupt import interruptible
 
 STDIN = "-"
 ENDED_EARLY_EXIT_CODE = 1  # of work with tools that a limit ended
-
-
-def file_option(command: CommandFunction) -> CommandFunction:
-    return click.option(
-        "-f", "--file", "files", multiple=True, shell_complete=complete_files,
-        help="Attach a file, folder, glob, @repo or a resource @SERVER:URI; may be given again.",
-    )(command)  # fmt: skip
 
 
 @click.command()

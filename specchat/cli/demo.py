@@ -9,9 +9,9 @@ import click
 
 from specchat.app.ask import Answered
 from specchat.chat.request import Attachment, Request
-from specchat.cli.agent_options import command_agent
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.question_options import command_agent
 from specchat.cli.session_options import open_conversation
 from specchat.cli.starter_offer import offer_starter
 from specchat.profile import AGENT_OFF

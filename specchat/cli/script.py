@@ -28,19 +28,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
-from specchat.app.agent.agent_loop import CallFinished, CallStarted, LoopEnded, RoundStarted
+from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
+from specchat.app.agent.call_lines import call_kind
 from specchat.app.agent.project_agent import ProjectAgent
 from specchat.app.ask import Answered, Asked, AskEvent, ask
 from specchat.app.consent import PERMISSION_OPTIONS
 from specchat.app.question import Question
 from specchat.chat.events import Event, Failed, Finished, Notice, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat
-from specchat.cli.agent_options import agent_options, command_agent, take_agent_mode
-from specchat.cli.ask import ENDED_EARLY_EXIT_CODE, STDIN, answer_once, check_utf8, file_option, read_stdin
-from specchat.cli.format_options import answer_format_from_options, answer_format_options
+from specchat.cli.ask import ENDED_EARLY_EXIT_CODE, STDIN, answer_once, check_utf8, read_stdin
 from specchat.cli.main import CONNECTION_CLOSED, INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options
-from specchat.cli.script_calls import line_of_agent_event
+from specchat.cli.question_options import (
+    agent_options,
+    answer_format_from_options,
+    answer_format_options,
+    command_agent,
+    file_option,
+    take_agent_mode,
+)
 from specchat.cli.session_options import (
     open_host_conversation,
     private_option,
@@ -180,7 +186,7 @@ class JsonLinesWriter:
                 for notice in notices:
                     self.write(_event_line(Notice(notice)))
             case CallStarted() | CallFinished() | RoundStarted() | LoopEnded():
-                if line := line_of_agent_event(event):
+                if line := _line_of_agent_event(event):
                     self.write(line)
                 if text := calls.on_event(event):
                     print_notice(text)
@@ -254,6 +260,31 @@ def _event_line(event: Event) -> dict[str, Any]:
 
 
 CHUNK_NAMES = {TextDelta: "agent_message_chunk", ThinkingDelta: "agent_thought_chunk"}
+
+
+def _line_of_agent_event(event: AgentEvent) -> JsonObject | None:
+    """The line for an event of the agent; None for one that the next answer shows."""
+    match event:
+        case CallStarted(call=call, summary=summary, path=path):
+            start = {"title": summary, "kind": call_kind(call), "status": "in_progress"}
+            locations = [{"path": str(Path.cwd() / path)}] if path else []
+            return _call_line("tool_call", call.id, {**start, "locations": locations})
+        case CallFinished(call=call, outcome=outcome, change=change):
+            content: list[JsonObject] = []
+            if change:
+                old = {} if change.old is None else {"oldText": change.old}
+                content.append({"type": "diff", "path": str(Path.cwd() / change.path), **old, "newText": change.new})
+            content.append({"type": "content", "content": {"type": "text", "text": outcome.text}})
+            status = "failed" if outcome.is_error else "completed"
+            return _call_line("tool_call_update", call.id, {"status": status, "content": content})
+        case LoopEnded(reason=reason):
+            return {"type": "event", "event": "ended_early", "reason": reason}
+        case _:
+            return None
+
+
+def _call_line(kind: str, call_id: str, fields: JsonObject) -> JsonObject:
+    return _update_line({"sessionUpdate": kind, "toolCallId": call_id, **fields})
 
 
 def _usage_numbers(totals: Totals) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Event as Flag
@@ -64,7 +63,7 @@ class CompletionResult:
     explanation: str = ""
 
 
-class HostSession(AbstractContextManager["HostSession"]):
+class HostSession:
     def __init__(self, session_request: SessionRequest = SessionRequest(), client_name: str = "specchat") -> None:
         self.client_name, self._session_request = client_name, replace(session_request, session_id="", settings=None)
         self.private_turns = PrivateTurns()  # of a session that is not stored

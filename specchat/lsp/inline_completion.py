@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from lsprotocol import types
 
+from specchat.app.complete import ANSWERED_REASONS, MODEL_LOADING
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
@@ -30,7 +31,6 @@ Result = TypeVar("Result")
 MIN_DEBOUNCE_SECONDS, MAX_DEBOUNCE_SECONDS = 0.15, 0.4  # of the automatic delay
 ENGINE_TIMEOUT_SECONDS, ANSWER_TIMEOUT_SECONDS = 1.7, 2.0
 AUTOMATIC_MAX_TOKENS, INVOKED_MAX_TOKENS = 64, 256
-ANSWERED_REASONS = ("stop", "lines", "block", "inside_line", "length", "timeout")
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Suggester:
     def _make_suggestion(self, context: CursorContext, result: CompletionResult, lines: int) -> Suggestion | None:
         if result.finish_reason in ANSWERED_REASONS:
             self.kind_explanation = result.explanation
-        self.is_waiting_for_models = result.finish_reason in ("model_loading", UNREACHABLE)
+        self.is_waiting_for_models = result.finish_reason in (MODEL_LOADING, UNREACHABLE)
         text = trim_completion(result.text, result.finish_reason, context, lines)
         if not text:
             return None

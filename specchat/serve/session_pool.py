@@ -6,21 +6,21 @@ beginning is found there. The history never stores these conversations, because 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Event as Flag
 from threading import Thread
 
-from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, LoadingProgress
+from specchat.app.complete import Completer
+from specchat.chat.events import Event, Failed, LoadingProgress
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.request import Request
-from specchat.errors import HostError, SpecchatError, UsageError, error_with_exit_code
-from specchat.host.client import CompletionResult, Conversation, SessionRequest
+from specchat.errors import HostError, SpecchatError
+from specchat.host.client import Conversation, SessionRequest
 from specchat.host.protocol import new_id
 from specchat.profile.settings import Settings, read_settings
-from specchat.serve.engine_request import GREETING, EngineRequest
+from specchat.serve.engine_request import EngineRequest
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +28,6 @@ CLIENT_NAME = "serve"
 SESSION_KIND = "serve"
 MAX_SESSIONS = 8  # concurrent answers; the host interleaves as many as the engine has slots
 ENGINE_READY = "ready"
-MODEL_LOADING = "model_loading"  # the finish reason of a completion without a loaded model
-FILLED_REASONS = ("stop", "lines", "block", "inside_line")  # of a completion that is not cut
-LOADING_ATTEMPTS = 3
-GAP_PROBE = FimRequest("x", "x", max_tokens=1)
-NO_GAPS = "suffix: the model has no fill-in-the-middle tokens; leave the suffix out, or serve a model that has them"
 
 
 class PooledSession:
@@ -40,56 +35,16 @@ class PooledSession:
 
     def __init__(self, session_request: SessionRequest) -> None:
         self._session_request = session_request
-        self._fills_gaps: bool | None = None  # None: not known yet
+        self._completer: Completer | None = None
         self._conversation: Conversation | None = None
 
     def stream_events(self, request: EngineRequest | FimRequest, cancelled: Flag) -> Iterator[Event]:
         conversation = self.open_conversation()
         if isinstance(request, FimRequest):
-            return self._stream_completion(conversation, request, cancelled)
+            self._completer = self._completer or Completer(conversation)
+            return self._completer.complete(request, cancelled)
         conversation.settings = self._settings.changed(request.changes)
         return conversation.ask(request.request, cancelled, request.turns)
-
-    def _stream_completion(
-        self, conversation: Conversation, fim_request: FimRequest, cancelled: Flag
-    ) -> Iterator[Event]:
-        """Complete a text. UsageError for a gap that the model cannot fill."""
-        for _ in range(LOADING_ATTEMPTS):
-            result = yield from self._complete(conversation, fim_request, cancelled)
-            if result.finish_reason != MODEL_LOADING or cancelled.is_set():
-                break
-            yield from self._wait_for_models(conversation, cancelled)
-        else:
-            raise HostError("the engine process unloads the models again and again; see 'specchat host status'")
-        is_cancelled = result.finish_reason == "cancelled"
-        is_filled = result.finish_reason in FILLED_REASONS
-        reason = "stop" if is_filled else "cancelled" if is_cancelled else TRUNCATED_REASONS[0]
-        yield Finished(reason, result.totals, result.explanation)
-
-    def _complete(
-        self, conversation: Conversation, fim_request: FimRequest, cancelled: Flag
-    ) -> Generator[Event, None, CompletionResult]:
-        """Ask once whether the model can fill gaps, with one that costs nothing; it says so with every completion."""
-        if fim_request.suffix and self._fills_gaps is None:
-            probe = conversation.complete(GAP_PROBE, cancelled)
-            if probe.finish_reason in (MODEL_LOADING, "cancelled"):
-                return probe
-            self._fills_gaps = not probe.explanation
-        if fim_request.suffix and not self._fills_gaps:
-            raise UsageError(NO_GAPS)
-        return (yield from conversation.stream_completion(fim_request, cancelled))
-
-    @staticmethod
-    def _wait_for_models(conversation: Conversation, cancelled: Flag) -> Iterator[Event]:
-        """Ask for one token: an answer waits for the models, and says why they cannot be loaded."""
-        for event in conversation.ask(Request(GREETING, max_tokens=1), cancelled, ()):
-            match event:
-                case LoadingProgress():
-                    yield event
-                case Failed(message=message, exit_code=code):
-                    raise error_with_exit_code(message, code)
-                case _:
-                    pass
 
     def open_conversation(self) -> Conversation:
         """The conversation, opened if necessary. The host then loads the models in the background."""
@@ -105,7 +60,7 @@ class PooledSession:
     def close(self) -> None:
         if self._conversation is not None:
             self._conversation.close()
-        self._conversation = None
+        self._conversation = self._completer = None
 
 
 @dataclass(eq=False)

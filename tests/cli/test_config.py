@@ -343,4 +343,4 @@ def test_a_notice_goes_to_stderr_and_leaves_the_answer_alone(capsys):
 
     printed = capsys.readouterr()
     assert "yes\n" == printed.out
-    assert "specchat: draft left out" == printed.err.splitlines()[0]
+    assert "draft left out" == printed.err.splitlines()[0]

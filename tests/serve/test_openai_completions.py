@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+from specchat.app.complete import NO_GAPS
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
@@ -16,7 +17,6 @@ from specchat.serve.api_errors import RequestError
 from specchat.serve.authorization import AccessPolicy
 from specchat.serve.openai_completions import DEFAULT_MAX_TOKENS, translate_completion
 from specchat.serve.server import ServeConfig
-from specchat.serve.session_pool import NO_GAPS
 from tests.each_row import each_row
 from tests.host.conftest import kill_host
 from tests.serve.conftest import MODEL, Served, asking, becomes, raw, until

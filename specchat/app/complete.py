@@ -1,0 +1,68 @@
+"""The verb `complete`: a gap in a text becomes events, and the models are waited for.
+
+A front end that suggests while the user types waits for nothing: it asks `Conversation.complete`, and reads the same
+reasons. Knows no screen, no protocol and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from threading import Event as Flag
+
+from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, LoadingProgress
+from specchat.chat.fim_request import FimRequest
+from specchat.chat.request import Request
+from specchat.errors import HostError, UsageError, error_with_exit_code
+from specchat.host.client import CompletionResult, Conversation
+
+MODEL_LOADING = "model_loading"  # the finish reason of a completion without a loaded model
+FILLED_REASONS = ("stop", "lines", "block", "inside_line")  # of a completion that is not cut
+ANSWERED_REASONS = (*FILLED_REASONS, "length", "timeout")  # of one that a model has written
+LOADING_ATTEMPTS = 3
+GREETING = Request("Hello", max_tokens=1)  # an answer waits for the models
+GAP_PROBE = FimRequest("x", "x", max_tokens=1)
+NO_GAPS = "suffix: the model has no fill-in-the-middle tokens; leave the suffix out, or serve a model that has them"
+
+
+class Completer:
+    """Completes texts with the models of one conversation, which does not change."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._fills_gaps: bool | None = None  # None: not known yet
+
+    def complete(self, gap: FimRequest, cancelled: Flag) -> Iterator[Event]:
+        """The text in pieces, and its end. UsageError for a gap that the model cannot fill."""
+        for _ in range(LOADING_ATTEMPTS):
+            result = yield from self._complete(gap, cancelled)
+            if result.finish_reason != MODEL_LOADING or cancelled.is_set():
+                break
+            yield from self._wait_for_models(cancelled)
+        else:
+            raise HostError("the engine process unloads the models again and again; see 'specchat host status'")
+        is_cancelled = result.finish_reason == "cancelled"
+        is_filled = result.finish_reason in FILLED_REASONS
+        reason = "stop" if is_filled else "cancelled" if is_cancelled else TRUNCATED_REASONS[0]
+        yield Finished(reason, result.totals, result.explanation)
+
+    def _complete(self, gap: FimRequest, cancelled: Flag) -> Generator[Event, None, CompletionResult]:
+        """Ask once whether the model can fill gaps, with one that costs nothing; it says so with every completion."""
+        if gap.suffix and self._fills_gaps is None:
+            probe = self._conversation.complete(GAP_PROBE, cancelled)
+            if probe.finish_reason in (MODEL_LOADING, "cancelled"):
+                return probe
+            self._fills_gaps = not probe.explanation
+        if gap.suffix and not self._fills_gaps:
+            raise UsageError(NO_GAPS)
+        return (yield from self._conversation.stream_completion(gap, cancelled))
+
+    def _wait_for_models(self, cancelled: Flag) -> Iterator[Event]:
+        """Ask for one token: an answer waits for the models, and says why they cannot be loaded."""
+        for event in self._conversation.ask(GREETING, cancelled, ()):
+            match event:
+                case LoadingProgress():
+                    yield event
+                case Failed(message=message, exit_code=code):
+                    raise error_with_exit_code(message, code)
+                case _:
+                    pass
