@@ -32,7 +32,7 @@ import click
 from ruff import find_ruff_bin
 
 from specchat.bench.columns import markdown_table
-from specchat.edit.refactoring import Refactoring, plan_refactoring
+from specchat.edit.refactoring import RefusedError, plan_refactorings
 from specchat.edit.source_text import make_source
 
 MAX_CHARACTERS = 60_000
@@ -529,14 +529,16 @@ def measure(texts: Sequence[tuple[str, str]], seed: int, report: Callable[[str],
         for case in (case for make in MAKERS for case in make(text, tree, rng)):
             tally, problem = tallies[case.kind], ""
             tally.asked += 1
-            found = plan_refactoring(make_source(case.text.encode(), Path(path).name), case.instruction)
-            if isinstance(found, Refactoring):
+            try:
+                found = plan_refactorings([make_source(case.text.encode(), Path(path).name)], case.instruction)
+                problem = "" if found else "not recognized"
+            except RefusedError as refused:
+                found, problem = [], f"refused: {refused}"
+            if found:
                 tally.taken += 1
-                problem = case.problem(found.apply(case.text))
+                problem = case.problem(found[0].apply(case.text))
                 tally.right += not problem
                 problem = problem and f"WRONG: {problem}"
-            else:
-                problem = "not recognized" if found is None else f"refused: {found.reason}"
             key = f"{case.kind} {problem[:5]}"
             shown[key] += 1
             if problem and (shown[key] <= MAX_SHOWN or problem.startswith("WRONG")):

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from specchat.bench.columns import markdown_table
-from specchat.edit.refactoring.find_refactoring import Refactoring, make_refactoring
+from specchat.edit.refactoring.find_refactoring import make_refactoring
 from specchat.edit.refactoring.operations import (
     AddParameter,
     NameKind,
@@ -119,10 +119,9 @@ def by_us(case: Case, folder: Path) -> Texts | None:
         return {name: steps[names[name]].apply(text) for name, text in case.files.items()}
     name, text = next(iter(case.files.items()))
     try:
-        found = make_refactoring(make_source(text.encode(), names[name]), [case.operation])
+        return {name: make_refactoring(make_source(text.encode(), names[name]), [case.operation]).apply(text)}
     except RefusedError:
         return None
-    return {name: found.apply(text)} if isinstance(found, Refactoring) else None
 
 
 def by_jedi(case: Case, folder: Path) -> Texts | None:

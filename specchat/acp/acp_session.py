@@ -22,7 +22,7 @@ from specchat.acp.stored_sessions import ReplayUpdate
 from specchat.app.command_registry import ChatState
 from specchat.app.mcp.mcp_servers import McpServers
 from specchat.app.mcp.mcp_settings import ServerSettings
-from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.host.client import Conversation, SessionRequest
 from specchat.hub.runnable_models import RunnableModel
 

@@ -21,7 +21,7 @@ from specchat.acp.message_guard import LineStream, MessageGuard, RequestId
 from specchat.acp.session_config import commands_update
 from specchat.app.mcp.mcp_acp import servers_from_acp
 from specchat.app.mcp.mcp_settings import ServerSettings
-from specchat.edit.workspace_roots import checked_roots
+from specchat.context.workspace_roots import checked_roots
 from specchat.editors.stdio import ExitStatus, stop_on_signals
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest

@@ -24,7 +24,7 @@ from specchat.app.agent.call_consent import ConsentQuestion
 from specchat.app.agent.call_lines import call_kind
 from specchat.app.agent.project_agent import AgentUI
 from specchat.app.consent import Answer, PlannedChange
-from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, InputError
 
 STOP = "stop"

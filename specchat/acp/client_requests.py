@@ -25,11 +25,6 @@ from specchat.errors import CancelledError, SpecchatError
 MAX_CHUNK_CHARS = 4096
 ALLOW, ALLOW_ALWAYS, REJECT = "allow", "allow-always", "reject"
 NOT_ASKED = ""  # in the place of an option: the editor cannot ask the user, so there is no permission
-PERMISSION_OPTIONS = [
-    schema.PermissionOption(option_id=ALLOW, name="Write the file", kind="allow_once"),
-    schema.PermissionOption(option_id=ALLOW_ALWAYS, name="Write it and allow all later edits", kind="allow_always"),
-    schema.PermissionOption(option_id=REJECT, name="Do not change the file", kind="reject_once"),
-]
 
 ToolKind = Literal["edit", "execute", "other", "read", "search", "think"]
 StopReason = Literal["end_turn", "max_tokens", "cancelled"]
@@ -84,14 +79,6 @@ def tool_call_end(id: str, *, is_done: bool, text: str = "", title: str | None =
     if text:
         update.content = [text_content(text)]
     return update
-
-
-def edit_tool_call(id: str, title: str, diff: schema.FileEditToolCallContent, line: int) -> schema.ToolCallStart:
-    """A proposed edit. Editors look for the diff first."""
-    return schema.ToolCallStart(
-        session_update="tool_call", tool_call_id=id, title=title, kind="edit", status="pending",
-        content=[diff], locations=[schema.ToolCallLocation(path=diff.path, line=line)],
-    )  # fmt: skip
 
 
 def permission_tool_call(tool_call: schema.ToolCallStart) -> schema.ToolCallUpdate:
@@ -202,7 +189,7 @@ class EditorClient:
             pass
 
     def request_permission(
-        self, turn: PromptTurn, tool_call: ToolCallStart, options: list[schema.PermissionOption] = PERMISSION_OPTIONS
+        self, turn: PromptTurn, tool_call: ToolCallStart, options: list[schema.PermissionOption]
     ) -> str:
         """The id of the option that the user chose, or NOT_ASKED; CancelledError if the request was cancelled."""
         update = permission_tool_call(tool_call)

@@ -1,4 +1,4 @@
-"""One edit of a file: the events of the verb as updates for the editor, and its consent as a permission request.
+"""One edit of a file: its tool call is that of `app/edit_call.py`, and this adds the progress and the editor's write.
 
 The editor writes the file if it can, so that its own review shows the change. Otherwise this process writes it, and
 `specchat undo` can undo it. The text is that of the editor's buffer, saved or not.
@@ -8,44 +8,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from acp.schema import FileEditToolCallContent, PromptResponse, ToolCallStart
+from acp import schema
 
-from specchat.acp.client_requests import (
-    edit_tool_call,
-    prompt_response,
-    text_content,
-    thought_chunk,
-    tool_call_end,
-    tool_call_progress,
-    tool_call_start,
-)
+from specchat.acp.client_requests import prompt_response, tool_call_end, tool_call_progress, tool_call_start
 from specchat.acp.turn_reporter import TurnReporter, send_usage
-from specchat.app.consent import ANSWER_BY_OPTION, Answer, Decision, EditConsent
-from specchat.app.edit import drive, edit, write_files
-from specchat.app.edit_events import (
-    AcceptedEdit,
-    EditEvent,
-    EditOrder,
-    Proposed,
-    RawChange,
-    Rejected,
-    Rewriting,
-    Written,
-    describe_written,
-)  # fmt: skip
+from specchat.app.consent import PERMISSION_OPTIONS, EditConsent
+from specchat.app.edit import write_files
+from specchat.app.edit_call import EditCall
+from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rewriting
 from specchat.app.edit_session import EditSession
 from specchat.chat.events import Event, Routed, TextDelta
-from specchat.chat.sum_totals import sum_totals
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import EditIntent
-from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_target import EditTarget
 from specchat.edit.rewrite_alignment import RewriteAlignment
-from specchat.edit.workspace_roots import WorkspaceRoots
-from specchat.errors import CancelledError, SpecchatError
+from specchat.errors import CancelledError
 from specchat.host.client import SessionRequest
+from specchat.host.protocol import JsonObject
 
 MIN_PERCENT_STEP = 10  # editors draw every update
 NEXT_STEPS = "next: fewer lines (/edit FILE:FIRST-LAST ...), or another model (/model NAME)"
+OPTIONS = [schema.PermissionOption.model_validate(each) for each in PERMISSION_OPTIONS]
 
 
 @dataclass
@@ -89,11 +72,8 @@ class FileEdit:
         self.client, self.turn = reporter.client, reporter.turn
         read_buffer = lambda path: self.client.read_file(self.turn, path)
         self.target = EditTarget(intent.path, settings.workspace, read_buffer, self.client.can_write_files)
-        lines = parse_line_range(intent.line_range) if intent.line_range else None
-        self._order = EditOrder(intent.instruction, (self.target,), lines, next_steps=NEXT_STEPS)
+        self.call = EditCall(intent, self.target, NEXT_STEPS, self._send, self._ask_permission, self._observe)
         self._consent = EditConsent(asks=settings.asks_permission)
-        self.tool_call: ToolCallStart | None = None  # in its last state
-        self.message = ""  # the result, for the user
         self._progress: RewriteProgress | None = None
 
     @property
@@ -101,76 +81,50 @@ class FileEdit:
         """Whether the user permitted this edit and all later ones."""
         return self.settings.asks_permission and not self._consent.asks
 
-    def run(self) -> PromptResponse:
+    def run(self) -> schema.PromptResponse:
         """Run the edit; a SpecchatError says why the file is unchanged."""
         with EditSession(self.settings.session_request, self.turn.cancelled, "acp") as session:
             try:
-                drive(edit(self._order, session, self._consent, self._write), self._on_event, self._decide)
-            except (SpecchatError, OSError) as error:
+                self.call.run(session, self._consent, self._write)
+            finally:
                 self._end_progress(is_done=False)
-                self._end_call("" if isinstance(error, CancelledError) else str(error))
-                raise
-            window = session.window_tokens
-            totals = sum_totals([each for run in session.runs for each in run.finished_turns])
-        self.reporter.send_text(self.message)
+            window, totals = session.window_tokens, session.totals
+        self.reporter.send_text(self.call.message)
         send_usage(self.reporter, totals, window)
         return prompt_response("end_turn", totals)
 
-    def _on_event(self, event: Event | EditEvent) -> None:
+    def _observe(self, event: Event | EditEvent) -> None:
         match event:
             case Rewriting(source=source, is_new=is_new):
                 id, title = f"writing-{uuid4().hex[:12]}", f"{'Writing' if is_new else 'Rewriting'} {source.name}"
                 self._progress = RewriteProgress(self.reporter, id, title, source.text)
                 self.reporter.send(tool_call_start(id, title, "think"))
-            case Rejected(diff=diff):
-                self.reporter.send(thought_chunk(f"{diff}\n"))
-            case AcceptedEdit():
-                self._start_call(event)
-            case Written(edits=[written], undo_number=number):
-                self.message = describe_written(written, number)
-                self._end_call()
+            case Proposed() | AcceptedEdit():
+                self._end_progress(is_done=True)
             case EditEvent():
                 pass
             case _:
                 if self._progress:
                     self._progress.on_event(event)
 
-    def _decide(self, proposed: Proposed) -> Decision:
-        option = self.client.request_permission(self.turn, self._start_call(proposed))
-        return Decision(ANSWER_BY_OPTION.get(option, Answer.NO))
+    def _send(self, update: JsonObject) -> None:
+        self.reporter.send(schema.SessionNotification.model_validate({"sessionId": "", "update": update}).update)
 
-    def _start_call(self, edit: Proposed | AcceptedEdit) -> ToolCallStart:
-        """Show the diff, and what to look at closely."""
-        self._end_progress(is_done=True)
-        if self.tool_call is None:
-            change = RawChange.of(edit)
-            diff = FileEditToolCallContent(
-                type="diff", path=str(self.target.path), new_text=change.new, old_text=change.old
-            )
-            self.tool_call = edit_tool_call(f"edit-{uuid4().hex[:12]}", self.target.title, diff, change.line)
-            if warning := edit.result.warnings.summary:
-                self.tool_call.content = [diff, text_content(f"look closely: {warning}")]
-            self.reporter.send(self.tool_call)
-        return self.tool_call
+    def _ask_permission(self, call: JsonObject) -> str:
+        shown = schema.ToolCallStart.model_validate({"sessionUpdate": "tool_call", **call})
+        return self.client.request_permission(self.turn, shown, OPTIONS)
 
     def _end_progress(self, *, is_done: bool) -> None:
         if progress := self._progress:
             self._progress = None
             self.reporter.send(tool_call_end(progress.tool_call_id, is_done=is_done, title=progress.title))
 
-    def _end_call(self, error: str | None = None) -> None:
-        """The end of the tool call, if it has begun; `error` says why nothing is written."""
-        if call := self.tool_call:
-            is_done = error is None
-            self.tool_call = call.model_copy(update={"status": "completed" if is_done else "failed"})
-            self.reporter.send(tool_call_end(call.tool_call_id, is_done=is_done, text=error or ""))
-
     def _write(self, instruction: str, edits: Sequence[AcceptedEdit]) -> int:
         """Write the file, by the editor, which has its own undo, or directly."""
         [accepted], target = edits, self.target
         target.check_unchanged(accepted.source)
-        if self.tool_call:
-            self.reporter.send(tool_call_progress(self.tool_call.tool_call_id))
+        if self.call.call:
+            self.reporter.send(tool_call_progress(str(self.call.call["toolCallId"])))
         if self.turn.cancelled.is_set():
             raise CancelledError("stopped; nothing is written")
         if not target.is_written_by_editor:

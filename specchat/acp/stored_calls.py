@@ -16,7 +16,7 @@ from specchat.acp.client_requests import text_content, tool_call_start
 from specchat.acp.session_log import SessionLog
 from specchat.app.agent.call_lines import call_kind, short
 from specchat.chat.tools import ToolCall
-from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.history.history_reader import StoredTurn
 
 MAX_CALL_BYTES = 2**20  # a larger call is stored without its diff

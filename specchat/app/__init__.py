@@ -3,8 +3,12 @@
 Knows no screen and no protocol, and imports no torch. Plugins import this package. A front end parses what its user
 said into an order, renders the events, and sends a decision for each proposal.
 
+    ask.py               the verb: a question with its files in, events out, the sum of all answers last
+    question.py          what a person asks, and the one reading of the files that are named
     edit.py              the verb: files and an instruction in, events out, all files written or none
     edit_events.py       its order, its events, and the one class of an accepted edit
+    edit_ui.py           its events and the review of its hunks, by the callbacks of a front end
+    edit_call.py         the edit of one file as protocols show it: diff, permission, end
     edit_session.py      the conversation that rewrites files, and the profile that it has
     consent.py           what a person decides about a change, and when one must be asked
 

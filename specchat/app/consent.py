@@ -24,7 +24,13 @@ class Answer(Enum):
     STOP = "stop"  # no, and the model does not go on
 
 
-# the ids of the options that protocols offer
+# the options that protocols offer for an edit: their ids, names and kinds
+OPTIONS = (
+    ("allow", "Write the file", "allow_once"),
+    ("allow-always", "Write it and allow all later edits", "allow_always"),
+    ("reject", "Do not change the file", "reject_once"),
+)
+PERMISSION_OPTIONS = [{"optionId": id, "name": name, "kind": kind} for id, name, kind in OPTIONS]
 ANSWER_BY_OPTION: Mapping[str, Answer] = {"allow": Answer.ONCE, "allow-always": Answer.ALWAYS, "reject": Answer.NO}
 
 

@@ -42,6 +42,7 @@ from specchat.edit.edit_task import (
     multi_file_jobs,
     needs_model,
     possible_ways,
+    refactorings,
     rewrite_region,
     run_edit,
 )
@@ -49,7 +50,6 @@ from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunk_prompt import ReviewUI, review_edit
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.refactoring import Refactoring
-from specchat.edit.refactoring.joint_rename import joint_refactorings
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
 from specchat.edit.undo_store import apply_edit, save_candidate, user_undo_store
@@ -57,6 +57,7 @@ from specchat.errors import (
     BrokenEditError,
     CancelledError,
     DeclinedError,
+    EditError,
     NoChangeError,
     NoUsableEditError,
     SpecchatError,
@@ -132,6 +133,32 @@ def edit(order: EditOrder, session: EditSession, consent: EditConsent, write: Wr
         yield from _write_all(order.instruction, accepted, session, write)
 
 
+def rewrite_text(
+    order: EditOrder,
+    session: EditSession,
+    consent: EditConsent,
+    on_event: Callable[[Event | EditEvent], None],
+    *,
+    shows_rejected: bool = False,
+) -> AcceptedEdit:
+    """The edit of a text that the caller holds and takes back. What is rejected is shown by `on_event` or the error."""
+    seen = list[AcceptedEdit | Rejected]()
+
+    def on_edit_event(event: Event | EditEvent) -> None:
+        if isinstance(event, AcceptedEdit | Rejected):
+            seen.append(event)
+        on_event(event)
+
+    try:
+        drive(edit(order, session, consent), on_edit_event)
+    except EditError as error:
+        diffs = [each.diff for each in seen if isinstance(each, Rejected) and not shows_rejected]
+        error.args = ("\n".join([str(error), *diffs]),)
+        raise
+    [accepted] = (each for each in seen if isinstance(each, AcceptedEdit))
+    return accepted
+
+
 def propose_text(file: EditedFile, source: Source, text: str, instruction: str, session: EditSession) -> EditEvents:
     """A text that is there already, such as a code block of an answer, goes the way of an edit: review and write."""
     order, job = EditOrder(instruction, (file,)), EditJob(source, instruction, session.window_tokens)
@@ -159,7 +186,7 @@ def _make_jobs(
     order: EditOrder, sources: Sequence[Source], session: EditSession, *, opens: bool = False
 ) -> list[EditJob]:
     """One job for each file. The engine process starts only if a model is needed, and `opens` asks for it."""
-    renamings = joint_refactorings(sources, order.instruction)
+    renamings = refactorings(sources, order.instruction) if len(sources) > 1 else []
     is_asked = order.is_together or any(needs_model(source, order.instruction, order.region) for source in sources)
     if opens and not renamings and is_asked:
         session.open()

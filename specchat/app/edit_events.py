@@ -12,7 +12,6 @@ from specchat.edit.atomic_write import Replacement
 from specchat.edit.edit_plan import Region
 from specchat.edit.edit_task import EditJob, EditResult
 from specchat.edit.edit_turn import EditRun
-from specchat.edit.hunks import diff_hunks
 from specchat.edit.source_text import Source
 from specchat.errors import NoChangeError, SpecchatError, UsageError
 
@@ -165,27 +164,3 @@ class Written(EditEvent):
         """How many were taken, as in "2/3"."""
         taken, total = (sum(getattr(each, name) for each in self.edits) for name in ("accepted_hunks", "total_hunks"))
         return f"{taken}/{total}"
-
-
-@dataclass(frozen=True)
-class RawChange:
-    """A change as protocols show it: the texts with their own line ends, and the first line that changes."""
-
-    old: str | None
-    new: str
-    line: int
-
-    @classmethod
-    def of(cls, edit: Proposed | AcceptedEdit) -> RawChange:
-        source = edit.source
-        new = source.encode(edit.new if isinstance(edit, Proposed) else edit.text).decode(source.codec)
-        first = diff_hunks(source.text, edit.result.text)[0].first + 1
-        return cls(None if edit.file.is_new else source.raw.decode(source.codec), new, first)
-
-
-def describe_written(edit: AcceptedEdit, undo_number: int) -> str:
-    """What became of one file: "a.py: 2 changes written; `specchat undo 3` undoes it."."""
-    count = f"{edit.total_hunks} change{'' if edit.total_hunks == 1 else 's'} written"
-    undo = f"`specchat undo {undo_number}` undoes it" if undo_number else ""
-    facts = ["created" if edit.file.is_new else count, edit.result.warnings.summary, undo]
-    return f"{edit.source.name}: {'; '.join(filter(None, facts))}."

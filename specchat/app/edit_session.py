@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from threading import Event as Flag
 
-from specchat.chat.events import Event
+from specchat.chat.events import Event, Totals
 from specchat.chat.request import Request
 from specchat.chat.sum_totals import sum_totals
 from specchat.chat.turn_summary import summary_line
@@ -56,9 +56,13 @@ class EditSession(AbstractContextManager["EditSession"]):
     @property
     def summary(self) -> str:
         """What the answers cost, "" without answers."""
-        finished = [each for run in self.runs for each in run.finished_turns]
         route = next((run.route for run in reversed(self.runs) if run.route), None)
-        return summary_line(route, sum_totals(finished)) if route else ""
+        return summary_line(route, self.totals) if route else ""
+
+    @property
+    def totals(self) -> Totals:
+        """What the answers of all runs took."""
+        return sum_totals([each for run in self.runs for each in run.finished_turns])
 
     def open(self) -> Conversation:
         """Open the conversation, which knows the window of the model."""

@@ -1,30 +1,27 @@
 """`/edit`, `/apply` and `/undo`: change files from inside a conversation, with the task and the review of `specchat
 edit`.
 
-A front end passes an `EditUI`: how it shows a hunk, reads a key and shows progress. An edit runs in a session of its
-own in the same engine process, so that it does not become part of the conversation. This module imports no torch.
+An edit runs in a session of its own in the same engine process, so that it does not become part of the conversation.
+This module imports no torch.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from dataclasses import dataclass
+from pathlib import Path
 from threading import Event as Flag
 
 from specchat.app.code_blocks import CodeBlock, find_code_blocks
 from specchat.app.command_registry import COMMAND_PATTERN, ChatState
-from specchat.app.consent import Decision, EditConsent
-from specchat.app.edit import EditEvents, decide_hunks, describe_ways, display_path, drive, edit, propose_text
-from specchat.app.edit_events import EditEvent, EditOrder, Proposed, Rejected, Rewriting, Talk, Written
+from specchat.app.consent import EditConsent
+from specchat.app.edit import describe_ways, display_path, edit, propose_text
+from specchat.app.edit_events import EditOrder
 from specchat.app.edit_session import EditSession, edit_request
-from specchat.chat.events import Event, Notice
+from specchat.app.edit_ui import EditRenderer, EditUI
 from specchat.edit.answer_check import find_omission
 from specchat.edit.atomic_write import check_writable
 from specchat.edit.edit_plan import Region, parse_line_range
 from specchat.edit.edit_target import DiskFile
-from specchat.edit.edit_turn import ignore_event, result_of
-from specchat.edit.hunk_prompt import ReviewUI
-from specchat.edit.rewrite_alignment import ProgressLine
 from specchat.edit.source_text import make_source, read_source
 from specchat.edit.undo_store import find_edit, undo_edit, user_undo_store
 from specchat.errors import InputError, NoChangeError, NoUsableEditError, SpecchatError, UsageError
@@ -37,71 +34,6 @@ NEXT_STEPS = (
     "shows the ways it can be tried"
 )
 WORD_PATTERN = re.compile(r"""\s*(?:@?"([^"]+)"|@?'([^']+)'|(\S+))""")
-
-
-@dataclass(frozen=True)
-class EditUI:
-    """The callbacks of a front end during an edit.
-
-    `read_input` returns a key or a line, "" when there is no input; `edit_text` takes a text and a file suffix and
-    returns the changed text, None when the user cancels; `show_progress` gets progress lines; `on_event` gets the
-    events of answers.
-    """
-
-    read_input: Callable[[str], str]
-    show_hunk: Callable[[str], None]
-    show_message: Callable[[str], None]
-    edit_text: Callable[[str, str], str | None]
-    show_progress: Callable[[str], None]
-    on_event: Callable[[Event], None] = ignore_event
-    cancelled: Flag = field(default_factory=Flag)
-    show_rejected: Callable[[str], None] = lambda _diff: None  # what the model wrote and cannot be taken, as a diff
-
-
-@dataclass
-class EditRenderer:
-    """The events of an edit, and the review of its hunks, by the callbacks of a front end."""
-
-    ui: EditUI
-    report: str = ""
-    _shown_notices: set[str] = field(default_factory=set[str])
-    _on_answer: Callable[[Event], None] = ignore_event
-
-    def run(self, events: EditEvents) -> str:
-        """The line that reports what was written."""
-        drive(events, self.on_event, self.decide)
-        return self.report
-
-    def on_event(self, event: Event | EditEvent) -> None:
-        match event:
-            case Rewriting(source=source):
-                self._on_answer = ProgressLine(source.text, self.ui.show_progress).on_event
-            case Talk(text=text):
-                self.ui.show_message(text)
-            case Rejected(diff=diff):
-                self.ui.show_rejected(diff)
-            case Written(edits=edits):
-                names = ", ".join(display_path(each.file.path) for each in edits)
-                what = f"created {names}" if edits[0].file.is_new else f"applied {event.hunks} hunks to {names}"
-                undo = f"/undo {event.undo_number} undoes it"
-                self.report = " · ".join(filter(None, [what, event.summary, undo]))
-            case Notice(text=text) if text not in self._shown_notices:
-                self._shown_notices.add(text)  # each session may repeat what it says about the models
-                self.ui.show_message(text)
-                self.ui.on_event(event)
-            case Notice() | EditEvent():
-                pass
-            case _:
-                self._on_answer(event)
-                self.ui.on_event(event)
-
-    def decide(self, proposed: Proposed) -> Decision:
-        ui, suffix = self.ui, PurePath(proposed.path).suffix
-        edit_text: Callable[[str], str | None] = lambda text: ui.edit_text(text, suffix)
-        rewrite: Callable[[int, int, str], str] = lambda first, end, comment: result_of(
-            proposed.rewrite(first, end, comment), self.on_event
-        )
-        return decide_hunks(proposed, ReviewUI(ui.read_input, ui.show_hunk, ui.show_message, edit_text, rewrite))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from specchat.app.consent import EditConsent
-from specchat.app.edit import describe_ways, drive
+from specchat.app.edit import describe_ways, drive, rewrite_text
 from specchat.app.edit import edit as edit_verb
 from specchat.app.edit_events import EditedFile, EditOrder
 from specchat.app.edit_session import EditSession
@@ -176,10 +176,9 @@ def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
         with interruptible() as stopped, _open_session(options, stopped, offers_starter=False) as session:
             printer = EditPrinter(instruction, {**options, "is_json": False}, True, stopped)
             try:
-                drive(edit_verb(order, session, consent), printer.on_event)
+                return rewrite_text(order, session, consent, printer.on_event, shows_rejected=True).new_bytes
             except SpecchatError as error:
                 raise printer.report_failure(error) from None
-        return printer.accepted[0].new_bytes
 
     return run_filter(
         edit_bytes,

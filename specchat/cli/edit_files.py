@@ -1,40 +1,25 @@
-"""`specchat edit` on a terminal and in a pipe: renders the events of an edit, and asks about hunks."""
+"""`specchat edit` on a terminal and in a pipe: what it prints beside the review, and when it gives up."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from threading import Timer
 from typing import Any
 
 from specchat.app.consent import Decision
-from specchat.app.edit import decide_hunks
-from specchat.app.edit_events import (
-    AcceptedEdit,
-    EditEvent,
-    Proposed,
-    Rejected,
-    Rewriting,
-    Talk,
-    Unchanged,
-    Writing,
-    Written,
-)  # fmt: skip
-from specchat.chat.events import Event, Notice
-from specchat.cli.print_turn import TemporaryLine
-from specchat.edit.edit_turn import ignore_event, result_of
+from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rejected, Rewriting, Unchanged, Writing, Written
+from specchat.app.edit_ui import EditRenderer
+from specchat.chat.events import Event
+from specchat.cli.edit_report import failure_report, file_report
 from specchat.edit.git_commit import commit_files, has_other_changes
-from specchat.edit.hunk_prompt import ReviewUI
-from specchat.edit.json_report import failure_report, file_report
-from specchat.edit.rewrite_alignment import ProgressLine
 from specchat.edit.source_text import Source, source_diff
-from specchat.edit.terminal_review import colour_hunk, edit_in_editor, prompt_user, wants_colours
 from specchat.errors import CancelledError, NoUsableEditError, SpecchatError
-from specchat.repl.interrupt import InterruptFlag, keyboard_interrupts
+from specchat.repl.interrupt import InterruptFlag
+from specchat.repl.terminal_edit_ui import erase_line, terminal_edit_ui
 
 
 @dataclass
@@ -48,60 +33,42 @@ class EditPrinter:
     accepted: list[AcceptedEdit] = field(default_factory=list[AcceptedEdit])
     _name: str = ""  # of the file in progress
     _is_writing_now: bool = False
-    _changed_before: list[Path] = field(default_factory=list[Path])
-    _progress: Callable[[Event], None] = ignore_event
-    _line: TemporaryLine = field(default_factory=TemporaryLine)
     _timer: Timer | None = None
     _is_late: bool = False
 
+    def __post_init__(self) -> None:
+        self._renderer = EditRenderer(terminal_edit_ui(self.stopped), "specchat undo")
+
     def on_event(self, event: Event | EditEvent) -> None:
+        if isinstance(event, EditEvent):
+            self._stop_timer()
+        if not (isinstance(event, Rejected) and self.options["is_json"]):
+            self._renderer.on_event(event)
         match event:
             case Rewriting(source=source):
                 self._name = source.name
-                self._start_file(source)
-            case Notice(text=text):
-                self._line.erase()
-                _print_notice(text)
-            case Talk(text=text):
-                self.note(text)
-            case Rejected(diff=diff):
-                self._end_file()
-                self.show_rejected(diff)
+                self._start_timer()
             case Unchanged(name=name, why=why):
-                self._end_file()
                 self._print_json(failure_report(name, why))
             case AcceptedEdit():
-                self._end_file()
                 self._accept(event)
             case Writing(edits=edits):
                 self._is_writing_now = True
+                self._warn_of_other_changes([each.file.path for each in edits])
+            case Written(edits=edits):
                 paths = [each.file.path for each in edits]
-                self._changed_before = [each for each in paths if self.options["is_commit"] and has_other_changes(each)]
-            case Written():
-                self._print_written(event)
-            case EditEvent():
-                pass
+                commit = f" · commit {commit_files(paths, self.instruction)}" if self.options["is_commit"] else ""
+                print(f"{self._renderer.report}{commit}", file=sys.stderr)
             case _:
-                self._progress(event)
+                pass
 
     def decide(self, proposed: Proposed) -> Decision:
-        self._end_file()
-        suffix = Path(proposed.path).suffix
-        edit_text: Callable[[str], str | None] = lambda text: edit_in_editor(text, suffix, self.note)
-
-        def rewrite(first: int, end: int, comment: str) -> str:
-            self._start_file(proposed.source)
-            try:
-                return result_of(proposed.rewrite(first, end, comment), self.on_event)
-            finally:
-                self._end_file()
-
-        with keyboard_interrupts():
-            return decide_hunks(proposed, ReviewUI(prompt_user, _print_hunk, self.note, edit_text, rewrite))
+        self._stop_timer()
+        return self._renderer.decide(proposed)
 
     def report_failure(self, error: SpecchatError) -> SpecchatError:
         """Print what became of each file; returns the error for the last line."""
-        self._end_file()
+        self._stop_timer()
         if isinstance(error, CancelledError) and self._is_late:
             error = NoUsableEditError(f"{self._name}: no new text within {self.options['timeout']:g} s")
         if self._is_writing_now:
@@ -115,19 +82,9 @@ class EditPrinter:
     def report_files(self, *, is_written: bool) -> None:
         checks = ["syntax", *self.options["checks"]]
         for each in self.accepted:
-            self._print_json(file_report(each.source, each.result, each.run, checks=checks, is_applied=is_written))
+            self._print_json(file_report(each, checks, is_applied=is_written))
 
-    def note(self, message: str) -> None:
-        self._line.erase()
-        print(message, file=sys.stderr)
-
-    def show_rejected(self, diff: str) -> None:
-        if not self.options["is_json"]:
-            self.note(colour_hunk(diff) if sys.stderr.isatty() and wants_colours() else diff)
-
-    def _start_file(self, source: Source) -> None:
-        if wants_colours():
-            self._progress = ProgressLine(source.text, self._line.show).on_event
+    def _start_timer(self) -> None:
         if self.options["timeout"] is not None:
             self._timer = Timer(self.options["timeout"], self._expire)
             self._timer.daemon = True
@@ -137,8 +94,8 @@ class EditPrinter:
         self._is_late = True
         self.stopped.set()
 
-    def _end_file(self) -> None:
-        self._line.erase()
+    def _stop_timer(self) -> None:
+        erase_line()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -149,28 +106,14 @@ class EditPrinter:
             if warning := edit.result.warnings.summary:
                 print(f"specchat: {edit.source.name}: {warning}", file=sys.stderr)
 
-    def _print_written(self, event: Written) -> None:
-        for path in self._changed_before:
-            print(f"specchat: {path}: had uncommitted changes, which are committed with the edit", file=sys.stderr)
-        parts = [f"applied {event.hunks} hunks", event.summary, f"undo: specchat undo {event.undo_number}"]
-        if self.options["is_commit"]:
-            parts.append(f"commit {commit_files([each.file.path for each in event.edits], self.instruction)}")
-        print(" · ".join(part for part in parts if part), file=sys.stderr)
+    def _warn_of_other_changes(self, paths: list[Path]) -> None:
+        for path in paths:
+            if self.options["is_commit"] and has_other_changes(path):
+                print(f"specchat: {path}: had uncommitted changes, which are committed with the edit", file=sys.stderr)
 
     def _print_json(self, report: Mapping[str, Any]) -> None:
         if self.options["is_json"]:
             print(json.dumps(report, ensure_ascii=False), flush=True)
-
-
-@cache
-def _print_notice(text: str) -> None:
-    """Print a notice once: every file and every retry may open a session, and each repeats it."""
-    print(f"specchat: {text}", file=sys.stderr)
-
-
-def _print_hunk(hunk: str) -> None:
-    sys.stdout.write(colour_hunk(hunk) if wants_colours() else hunk)
-    sys.stdout.flush()
 
 
 def _print_diff(source: Source, text: str) -> None:

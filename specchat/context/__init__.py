@@ -5,5 +5,6 @@ file_listing   the files that a name means
 retrieve       what of the named files goes into the prompt
 passages       passages of long files, found by the words of the question
 repomap        a map of a repository
+workspace_roots  the folders of a session: which files it may read and write
 long_files     files that do not fit: whether all of one is asked about, and its parts
 """

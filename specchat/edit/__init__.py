@@ -2,7 +2,6 @@
 
 source_text.py                    a file as text, and its encoding
 edit_intent.py                    "/edit" and plain sentences -> file, instruction
-workspace_roots.py                the folders that an editor session may change
 edit_plan.py                      the ways: the whole file, regions, search/replace blocks
 edit_task.py                      prompts, ways, retries: EditJob -> EditResult
 edit_turn.py                      one request to the model and its events
@@ -13,15 +12,12 @@ answer_patches.py                 an answer that is a diff or search/replace blo
 excerpt.py                        an answer with some functions only: they take the place of the old ones
 answer_check.py                   refusals, omissions, prose, loops, lost functions and comments
 lost_statements.py                statements that the new text has no more; removal_request.py: those that may go
-syntax_check.py                   whether the new text still parses
-undefined_names.py                names that the new text uses and nothing defines
+syntax_check.py                   whether the new text still parses, and defines what it uses
 refactoring/                      edits that a syntax tree does without a model
 check_commands.py                 --check, in a copy of the project
 hunks.py                          the differences as hunks and as a unified diff
 hunk_prompt.py                    decisions about hunks; their keys, until the accepted text passes the checks
-terminal_review.py                colours, prompt, $EDITOR
 edit_target.py                    where a text comes from and goes: a file, a buffer, a pipe
 atomic_write.py, git_commit.py    replace files, all or none; commit exactly these files
 undo_store.py                     apply and undo an edit; earlier contents by hash
-json_report.py                    the result of an edit as JSON
 """

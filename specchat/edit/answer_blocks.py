@@ -130,7 +130,7 @@ def _may_be_a_text(source: Source, text: str) -> bool:
     """Whether fence lines inside can belong to a text: the old one has such lines, or the new one parses with them."""
     if not FENCE_LINE.search(text) or FENCE_LINE.search(source.text):
         return True
-    return bool(parses(text, language_of(source.name, source.text)))
+    return bool(parses(text, source.language))
 
 
 def _try_patch(apply: Callable[[], str], talk: str) -> ChosenText:
@@ -196,7 +196,7 @@ def _closes(closing: re.Match[str], opening: re.Match[str]) -> bool:
 
 def _rank(source: Source, block: _Block) -> _Rank:
     text, named = block.inside, block.language
-    language = language_of(source.name, source.text) or (named if named in LANGUAGES else language_of(f"block.{named}"))
+    language = source.language or (named if named in LANGUAGES else language_of(f"block.{named}"))
     is_broken = bool(parses(source.text, language)) and parses(text, language) is False
     is_changed = text.strip() != source.text.strip()
     return _Rank(not is_broken, is_changed, line_similarity(source.text, text), word_overlap(source.text, text))

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher, get_close_matches
 from enum import StrEnum
@@ -12,10 +13,9 @@ from specchat.edit.excerpt import lines_outside_definitions, replace_definitions
 from specchat.edit.lost_statements import describe_loss, lost_statements
 from specchat.edit.removal_request import ADDITION
 from specchat.edit.source_text import Source
-from specchat.edit.syntax_check import PARSERS, parses
-from specchat.edit.undefined_names import global_names, newly_undefined_names
+from specchat.edit.syntax_check import PARSERS, global_names, newly_undefined_names, parses
 from specchat.errors import DeclinedError, NoChangeError, NoUsableEditError
-from specchat.syntax import PLAIN_TEXT, comments, definitions, language_of, syntax_diagnostics
+from specchat.syntax import PLAIN_TEXT, comments, definitions, syntax_diagnostics
 from specchat.syntax.statements import Statement
 
 REFUSAL = re.compile(r"\A\s*(I'm sorry|I am sorry|Sorry,|I cannot|I can't|I can’t|As an AI|I'm unable)", re.IGNORECASE)
@@ -117,33 +117,30 @@ class EditWarnings:
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
-        if self.is_unlike:
-            return AnswerProblem.UNLIKE
-        if self.is_much_shorter:
-            return AnswerProblem.MUCH_SHORTER
-        if self.lost_definitions:
-            return AnswerProblem.LOST_DEFINITIONS
-        if self.adds_nothing:
-            return AnswerProblem.NOTHING_ADDED
-        if self.lost_statements:
-            return AnswerProblem.LOST_STATEMENTS
-        return AnswerProblem.LOST_COMMENTS if self.lost_comments else None
+        return next((problem for problem, _text in self._found()), None)
 
     @property
     def summary(self) -> str:
-        warnings = ["almost nothing of the old text is left"] if self.is_unlike else []
-        if self.adds_nothing:
-            warnings.append("lines were removed, and nothing was added")
+        return "; ".join(text for _problem, text in self._found())
+
+    def _found(self) -> Iterator[tuple[AnswerProblem, str]]:
+        """What there is to check, the worst first."""
+        if self.is_unlike:
+            yield AnswerProblem.UNLIKE, "almost nothing of the old text is left"
         if self.is_much_shorter:
-            warnings.append(f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing")
+            yield AnswerProblem.MUCH_SHORTER, f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"
         if self.lost_definitions:
-            warnings.append(f"definitions lost: {', '.join(self.lost_definitions)}"[:EXCERPT_CHARS])
+            yield (
+                AnswerProblem.LOST_DEFINITIONS,
+                f"definitions lost: {', '.join(self.lost_definitions)}"[:EXCERPT_CHARS],
+            )
+        if self.adds_nothing:
+            yield AnswerProblem.NOTHING_ADDED, "lines were removed, and nothing was added"
         if self.lost_statements:
-            warnings.append(describe_loss(self.lost_statements))
+            yield AnswerProblem.LOST_STATEMENTS, describe_loss(self.lost_statements)
         if self.lost_comments:
             first = self.lost_comments[0].partition("\n")[0][:EXCERPT_CHARS]
-            warnings.append(f"comments lost: {len(self.lost_comments)} ({first})")
-        return "; ".join(warnings)
+            yield AnswerProblem.LOST_COMMENTS, f"comments lost: {len(self.lost_comments)} ({first})"
 
 
 def check_chosen_text(
@@ -182,7 +179,7 @@ def _find_talk(source: Source, text: str, instruction: str) -> AnswerProblem | N
     An instruction that asks for other words, as a translation does, has to be believed.
     """
     is_new = not source.text.strip()
-    if is_new or language_of(source.name, source.text) != PLAIN_TEXT:
+    if is_new or source.language != PLAIN_TEXT:
         return None
     if _no_longer_parses(source.text, text) or _has_new_fence(source, text):
         return AnswerProblem.PROSE
@@ -196,8 +193,7 @@ def _is_excerpt(source: Source, chosen: ChosenText, instruction: str) -> bool:
     A function may become much shorter: then only the lines outside of functions and classes count.
     """
     if chosen.talk and _is_much_shorter(source.text, chosen.text):
-        language = language_of(source.name, source.text)
-        outside = [lines_outside_definitions(text, language) for text in (source.text, chosen.text)]
+        outside = [lines_outside_definitions(text, source.language) for text in (source.text, chosen.text)]
         if _lost_definitions(source, chosen.text) or _is_much_shorter(*outside):
             return True
     return bool(missing_definitions(source, chosen.text, instruction))
@@ -219,13 +215,12 @@ def missing_definitions(source: Source, text: str, instruction: str) -> set[str]
 
 def _is_broken(source: Source, text: str) -> bool:
     """Whether a text has syntax errors that the old one has not; then its definitions cannot be told."""
-    language = language_of(source.name, source.text)
-    return parses(text, language) is False and bool(parses(source.text, language))
+    return parses(text, source.language) is False and bool(parses(source.text, source.language))
 
 
 def _lacks_used_names(source: Source, text: str) -> bool:
     """Whether a text of Python uses names that only the old one defines, such as those of its imports."""
-    if language_of(source.name, source.text) != "python":
+    if source.language != "python":
         return False
     old = global_names(source.text)
     return bool(old and set(newly_undefined_names(source.text, text)) & old.defined)
@@ -239,8 +234,7 @@ def _is_elsewhere(old: str, text: str) -> bool:
 
 def _lost_definitions(source: Source, text: str, *, is_reversed: bool = False) -> set[str]:
     """The names of functions and classes that only the old text has; reversed, that only the new one has."""
-    language = language_of(source.name, source.text)
-    old, new = ({each.name for each in definitions(of, language)} for of in (source.text, text))
+    old, new = ({each.name for each in definitions(of, source.language)} for of in (source.text, text))
     return new - old if is_reversed else old - new
 
 
@@ -314,9 +308,8 @@ def check_unreviewed(
 
 
 def _lost_comments(source: Source, text: str) -> tuple[str, ...]:
-    language = language_of(source.name, source.text)
-    old_comments = comments(source.text, language)
-    old, new = Counter(each.text for each in old_comments), Counter(each.text for each in comments(text, language))
+    old_comments, new_comments = (comments(each, source.language) for each in (source.text, text))
+    old, new = Counter(each.text for each in old_comments), Counter(each.text for each in new_comments)
     added = [comment for comment in new if comment not in old]
     with_code = {each.text for each in old_comments if each.code in text}
     fewer = [comment for comment in old if new[comment] < old[comment] and comment in with_code]
@@ -325,7 +318,7 @@ def _lost_comments(source: Source, text: str) -> tuple[str, ...]:
 
 def _lost_statements(source: Source, text: str, instruction: str, lines: tuple[int, int] | None) -> list[Statement]:
     """Those of the file, and those of the chosen lines if these are statements, by their lines in the file."""
-    language = language_of(source.name, source.text)
+    language = source.language
     lost = lost_statements(source.text, text, language, instruction)
     if lost or lines is None:
         return lost
@@ -355,7 +348,7 @@ def _is_prose(source: Source, text: str) -> bool:
 
     If the original is prose itself, only an announcement ("Here is the text:") counts: the text may be a translation.
     """
-    language = language_of(source.name, source.text)
+    language = source.language
     is_code = language not in PROSE_LANGUAGES
     announces = text.strip().partition("\n")[0].rstrip().endswith(":")
     if (is_code or announces) and PREAMBLE.match(text) and not PREAMBLE.match(source.text):

@@ -20,7 +20,6 @@ from specchat.edit.answer_check import (
 )
 from specchat.edit.answer_patches import has_search_blocks, starts_changes
 from specchat.edit.source_text import Source
-from specchat.syntax import language_of
 from specchat.syntax.sniff import sniff_language
 
 MAX_WATCHED_CHARACTERS = 600
@@ -40,7 +39,7 @@ class AnswerWatch:
 
     def __init__(self, source: Source, instruction: str) -> None:
         self._source, self._instruction = source, instruction
-        self._language = language_of(source.name, source.text)
+        self._language = source.language
         self._known_words = {word.lower() for word in WORD.findall(f"{source.text} {instruction}")}
         self._known_lines = {line.strip() for line in source.text.split("\n")}
         self._text = ""

@@ -12,7 +12,7 @@ from typing import Literal
 from specchat.edit.answer_check import DEFINITION_ADDITION
 from specchat.edit.source_text import Source
 from specchat.errors import ContextError, InputError, UsageError
-from specchat.syntax import Definition, definitions, enclosing_definition, language_of
+from specchat.syntax import Definition, definitions, enclosing_definition
 
 CODE_IDENTIFIER = re.compile(r"`[^`]+`|\b\w+(?:\.\w+)+\b|\b\w*(?:_\w|[a-z][A-Z]|\d)\w*\b|\b\w+(?=\()")
 # "rename the method `feed` to push": the old name is the first that the file defines, or the word before "to"
@@ -48,7 +48,7 @@ def named_regions(source: Source, instruction: str) -> tuple[Region, ...]:
     covers
     every place where the old name occurs: the definition alone would leave its callers behind.
     """
-    found = definitions(source.text, language_of(source.name, source.text))
+    found = definitions(source.text, source.language)
     if RENAME_INSTRUCTION.match(instruction):
         return _rename_regions(source, found, instruction)
     code = " ".join(CODE_IDENTIFIER.findall(instruction))
@@ -156,7 +156,7 @@ def smaller_scope(source: Source, instruction: str) -> tuple[Region, ...]:
     """The regions that an instruction names; the only function or class of a file needs no name."""
     if named := named_regions(source, instruction):
         return named
-    outer = [each for each in definitions(source.text, language_of(source.name, source.text)) if not each.container]
+    outer = [each for each in definitions(source.text, source.language) if not each.container]
     if len(outer) != 1 or outer[0].kind not in CODE_KINDS or DEFINITION_ADDITION.search(instruction):
         return ()
     return (Region(outer[0].first_line, outer[0].last_line, outer[0].qualified_name),)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specchat.chat.request import Request
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.atomic_write import check_writable
 from specchat.edit.edit_plan import Region
 from specchat.edit.edit_task import EditJob
 from specchat.edit.source_text import Source, make_source, read_source
-from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import BrokenEditError, FileChangedError, InputError
 
 CODE_FENCE, MARKDOWN_SUFFIXES = "```", (".md", ".markdown")

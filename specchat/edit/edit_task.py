@@ -36,7 +36,7 @@ from specchat.edit.edit_plan import (
     replace_region,
 )
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, Watch, run_turn
-from specchat.edit.refactoring import Refactoring, Refusal, find_missing_name, plan_refactoring
+from specchat.edit.refactoring import Refactoring, RefusedError, find_missing_name, plan_refactorings
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_names, check_parses, check_syntax
 from specchat.errors import BrokenEditError, ContextError, DeclinedError, NoChangeError, SpecchatError, UsageError
@@ -91,10 +91,8 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
         return iter([WHOLE_TEXT])
     if missing := find_missing_name(job.source, job.instruction):
         raise NoChangeError(f"{job.source.name}: nothing to rename: the file has no `{missing}`")
-    if refactoring := job.refactoring or _refactoring(job.source, job.instruction, job.region):
-        if isinstance(refactoring, Refusal):
-            raise DeclinedError(f"{job.source.name}: refused, as {refactoring.reason}")
-        return iter([refactoring])
+    if planned := [job.refactoring] if job.refactoring else refactorings([job.source], job.instruction, job.region):
+        return iter(planned)
     if is_question(job.instruction):
         return iter([ANSWER])
     return islice(possible_plans(job.source, job.instruction, job.window_tokens, job.region), MAX_WAYS)
@@ -102,11 +100,21 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
 
 def needs_model(source: Source, instruction: str, region: Region | None = None) -> bool:
     """Whether an edit is made by a model, and not by the syntax tree, or refused without one."""
-    return not find_missing_name(source, instruction) and _refactoring(source, instruction, region) is None
+    try:
+        return not find_missing_name(source, instruction) and not refactorings([source], instruction, region)
+    except DeclinedError:
+        return False
 
 
-def _refactoring(source: Source, instruction: str, region: Region | None) -> Refactoring | Refusal | None:
-    return plan_refactoring(source, instruction, (region.first, region.last) if region else None)
+def refactorings(sources: Sequence[Source], instruction: str, region: Region | None = None) -> list[Refactoring]:
+    """What the syntax tree does to each of these texts, if an instruction clearly is that, else nothing.
+
+    DeclinedError says why it is not certain.
+    """
+    try:
+        return plan_refactorings(sources, instruction, (region.first, region.last) if region else None)
+    except RefusedError as refused:
+        raise DeclinedError(f"{', '.join(each.name for each in sources)}: refused, as {refused}") from refused
 
 
 def describe_way(way: Refactoring | EditPlan | ContextError) -> str:

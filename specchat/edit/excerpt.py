@@ -1,7 +1,7 @@
 """An answer with only some functions and classes of a file: they take the place of the old ones. Knows no model."""
 
 from specchat.edit.source_text import Source
-from specchat.syntax import PLAIN_TEXT, Definition, definitions, language_of
+from specchat.syntax import PLAIN_TEXT, Definition, definitions
 
 DATA_KINDS = ("key", "section", "table", "rule")  # parts of data and prose, whose names are no identity
 
@@ -12,7 +12,7 @@ def replace_definitions(source: Source, text: str) -> str | None:
     None unless the excerpt has nothing but new versions of functions and classes that the file has once, between
     lines that the file has, too.
     """
-    language = language_of(source.name, source.text)
+    language = source.language
     new, old = _outer_definitions(text, language), _outer_definitions(source.text, language)
     names = [each.name for each in old]
     if language == PLAIN_TEXT or not new or any(names.count(each.name) != 1 for each in new):

@@ -104,12 +104,8 @@ class ReviewUI:
     rewrite_lines: Callable[[int, int, str], str | None]
 
 
-class ReviewQuit(Exception):  # noqa: N818 (not an error)
-    """The user quits; nothing is written."""
-
-
 def review_hunks(review: Review, ui: ReviewUI, title: str) -> None:
-    """Run until every hunk is decided; raises ReviewQuit when the user quits."""
+    """Run until every hunk is decided; DeclinedError when the user quits."""
     shown = None
     while (hunk := review.current_hunk) is not None:
         if hunk is not shown:
@@ -120,7 +116,7 @@ def review_hunks(review: Review, ui: ReviewUI, title: str) -> None:
             shown = hunk
         letter = ui.read_key(HUNK_QUESTION).strip()[:1]
         if letter in ("", "q"):
-            raise ReviewQuit
+            raise DeclinedError(f"{title}: left as it was")
         _run_key(letter, review, ui, hunk)
 
 
@@ -180,10 +176,7 @@ def review_edit(
     if edit_warnings.summary:
         ui.show_message(f"look closely: {edit_warnings.summary}")
     while True:
-        try:
-            review_hunks(review, ui, source.name)
-        except ReviewQuit:
-            raise DeclinedError(f"{source.name}: left as it was") from None
+        review_hunks(review, ui, source.name)
         if not review.accepted_hunks or review.text == source.text:
             return review
         try:

@@ -5,10 +5,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
 
-from specchat.chat.events import Event, LoadingProgress, PrefillProgress, Routed, StepDone, TextDelta
+from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, Routed, StepDone, TextDelta
 
 LOOKAHEAD_LINES = 400  # a block that moved farther is not found
-FENCE = ("```", "~~~")  # the first line of an answer may be the fence around the text
 MIN_DISTINCTIVE_CHARS = 3  # shorter lines (brackets, blank lines) occur everywhere
 REFRESH_SECONDS = 0.1
 
@@ -26,8 +25,6 @@ class RewriteAlignment:
             self._chars_before.append(self._chars_before[-1] + len(line) + 1)
         self._partial_line = ""
         self.lines_done = 0  # lines of the original that the rewrite has passed
-        self._has_diverged = False
-        self.hunk_count = 0
         self.written_chars = 0
 
     @property
@@ -44,25 +41,14 @@ class RewriteAlignment:
         self.written_chars += len(text)
         *whole, self._partial_line = (self._partial_line + text).split("\n")
         for line in whole:
-            self._advance(line)
+            found = self._find_line(line)
+            self.lines_done = self.lines_done if found is None else found + 1
 
     def seconds_left(self, elapsed_seconds: float) -> float | None:
         """Estimated time left at the speed so far; None while there is no estimate."""
         if not self.written_chars or not self.lines_done:
             return None
         return elapsed_seconds * (self._chars_before[-1] - self._chars_before[self.lines_done]) / self.written_chars
-
-    def _advance(self, line: str) -> None:
-        found = self._find_line(line)
-        if found is None and not self.lines_done and line.startswith(FENCE):
-            return
-        if found is not None:
-            if found > self.lines_done and not self._has_diverged:
-                self.hunk_count += 1  # lines were removed
-            self.lines_done, self._has_diverged = found + 1, False
-        elif not self._has_diverged:
-            self._has_diverged = True
-            self.hunk_count += 1
 
     def _find_line(self, line: str) -> int | None:
         if self.lines_done < len(self._lines) and self._lines[self.lines_done] == line:
@@ -82,9 +68,9 @@ class ProgressLine:
         self._original, self._alignment, self._show = original, RewriteAlignment(original), show
         self._tokens, self._started_at, self._shown_at = 0, 0.0, 0.0
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: object) -> None:
         match event:
-            case LoadingProgress(text=text):
+            case LoadingProgress(text=text) | Notice(text=text):
                 self._show(text)
             case Routed():  # another answer begins
                 self._alignment, self._tokens, self._started_at = RewriteAlignment(self._original), 0, 0.0
@@ -109,14 +95,10 @@ class ProgressLine:
 def format_progress(alignment: RewriteAlignment, tokens: int, elapsed_seconds: float) -> str:
     """Format one status line.
 
-    "74 % · 281/380 lines · 3 hunks · 187 tokens/s · 5 s left"
+    "74 % · 281/380 lines · 187 tokens/s · 5 s left"
     """
-    count = alignment.hunk_count
-    parts = [
-        f"{alignment.fraction_done:.0%}".replace("%", " %"),
-        f"{alignment.lines_done}/{alignment.line_count} lines",
-        f"{count} hunk{'' if count == 1 else 's'}",
-    ]
+    percent = f"{alignment.fraction_done:.0%}".replace("%", " %")
+    parts = [percent, f"{alignment.lines_done}/{alignment.line_count} lines"]
     if elapsed_seconds > 0:
         parts.append(f"{tokens / elapsed_seconds:.0f} tokens/s")
     left = alignment.seconds_left(elapsed_seconds)

@@ -3,22 +3,27 @@
 Runs the checks of plugins, too.
 """
 
+import builtins
 import json
 import re
+import symtable
 import tomllib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import PurePath
+from symtable import SymbolTable
 
 from specchat.edit.source_text import Source
-from specchat.edit.undefined_names import newly_undefined_names
 from specchat.errors import BrokenEditError, PluginError
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.plugins.extension import Extension
-from specchat.syntax import language_of, syntax_diagnostics
+from specchat.syntax import syntax_diagnostics
 
 WORD = re.compile(r"\w+")
+MODULE_NAMES = frozenset(("__file__", "__name__", "__doc__", "__path__", "__spec__", "__package__", "__builtins__"))
+KNOWN_NAMES = frozenset(dir(builtins)) | MODULE_NAMES
 
 
 def check_syntax(source: Source, text: str) -> None:
@@ -33,7 +38,7 @@ def check_names(source: Source, text: str, ignored: str = "") -> None:
 
     The words of `ignored` may be undefined.
     """
-    if language_of(source.name, source.text) != "python":
+    if source.language != "python":
         return
     if names := set(newly_undefined_names(source.text, text)) - set(WORD.findall(ignored)):
         raise BrokenEditError(f"{source.name}: the new text uses {', '.join(sorted(names))}, which nothing defines")
@@ -41,7 +46,7 @@ def check_names(source: Source, text: str, ignored: str = "") -> None:
 
 def check_parses(source: Source, text: str) -> None:
     """BrokenEditError for syntax errors that the old text did not have: all that can be asked of a part of an edit."""
-    language = language_of(source.name, source.text)
+    language = source.language
     parse = PARSERS.get(language)
     if parse and not _parser_error(parse, source.text):
         error = _parser_error(parse, text)
@@ -92,3 +97,55 @@ def _new_tree_sitter_error(language: str, source: Source, text: str) -> str:
     if old is None or new is None or len(new) <= len(old):
         return ""
     return str(next(error for error, old_error in zip_longest(new, old) if error != old_error))
+
+
+@dataclass(frozen=True)
+class GlobalNames:
+    """The global names that a text defines, and those that it only uses."""
+
+    defined: frozenset[str]
+    undefined: frozenset[str]
+
+
+def newly_undefined_names(old: str, new: str) -> list[str]:
+    """The names that the new text uses, nothing defines, and the old text did not leave undefined, sorted.
+
+    If the old text has undefined names itself, it is a part of something: then only names that it defined count.
+    """
+    before, after = global_names(old), global_names(new)
+    if before is None or after is None:
+        return []
+    missing = after.undefined - before.undefined
+    return sorted(missing & before.defined if before.undefined else missing)
+
+
+def global_names(text: str) -> GlobalNames | None:
+    """None for a text that is not Python, or whose names cannot be known: it imports all names of a module."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            module = symtable.symtable(text, "text", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    tables = list(_all_tables(module))
+    if any(symbol.get_name() == "*" for symbol in module.get_symbols()) or "import *" in text:
+        return None
+    defined = {
+        symbol.get_name()
+        for table in tables
+        for symbol in table.get_symbols()
+        if (table is module or symbol.is_declared_global())
+        and (symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace())
+    }
+    used = {
+        symbol.get_name()
+        for table in tables
+        for symbol in table.get_symbols()
+        if symbol.is_referenced() and (table is module or symbol.is_global())
+    }
+    return GlobalNames(frozenset(defined), frozenset(used - defined - KNOWN_NAMES))
+
+
+def _all_tables(table: SymbolTable) -> Iterator[SymbolTable]:
+    yield table
+    for child in table.get_children():
+        yield from _all_tables(child)

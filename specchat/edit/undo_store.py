@@ -15,7 +15,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -73,22 +73,18 @@ class UndoStore:
         edit = StoredEdit(
             number, time.strftime("%Y-%m-%d %H:%M:%S"), instruction, files, undoes=undoes, is_pending=True
         )
-        self._write_record(edit)
+        self.write(edit)
         self._evict_oldest([*edits, edit])
         return edit
 
-    def edits(self) -> list[StoredEdit]:
-        """The edits that were applied, in order."""
-        return [edit for edit in self._all_edits() if not edit.is_pending]
+    def edits(self, *, are_pending: bool = False) -> list[StoredEdit]:
+        """The edits that were applied, in order, or those that are being written."""
+        return [edit for edit in self._all_edits() if edit.is_pending == are_pending]
 
     def recover(self) -> None:
         """Finish or take back the edits whose process was killed while it wrote. The caller holds the `lock`."""
-        for edit in self._all_edits():
-            if edit.is_pending:
-                self._recover(edit)
-
-    def has_pending_edits(self) -> bool:
-        return any(edit.is_pending for edit in self._all_edits())
+        for edit in self.edits(are_pending=True):
+            self._recover(edit)
 
     def _recover(self, edit: StoredEdit) -> None:
         """Keep an edit whose files all have their new content; else put those back that have it."""
@@ -96,7 +92,7 @@ class UndoStore:
             remove_temporaries(Path(file.path))
         written = [file for file in edit.files if file.before != file.after and _content_hash_of(file) == file.after]
         if len(written) == sum(file.before != file.after for file in edit.files):
-            self.set_applied(edit)
+            self.write(replace(edit, is_pending=False))
             return
         count = f"{len(written)} of {len(edit.files)} files"
         try:
@@ -106,14 +102,11 @@ class UndoStore:
             ])  # fmt: skip
         except (OSError, SpecchatError) as error:
             self.notices.append(f"edit {edit.number} was killed after {count}, which cannot be put back: {error}")
-            self.set_applied(edit)  # so that 'specchat undo' can try again
+            self.write(replace(edit, is_pending=False))  # so that 'specchat undo' can try again
             return
         self.remove(edit)
         if written:
             self.notices.append(f"an edit was killed after it had written {count}; they have their old content again")
-
-    def set_applied(self, edit: StoredEdit) -> None:
-        self._write_record(replace(edit, is_pending=False))
 
     def _all_edits(self) -> list[StoredEdit]:
         records = (_read_record(path) for path in self._records_folder.glob("*.json"))
@@ -128,9 +121,6 @@ class UndoStore:
         except OSError:
             raise UsageError(f"{file.path}: its content before the edit is no longer stored") from None
 
-    def set_undone(self, edit: StoredEdit, *, is_undone: bool) -> None:
-        self._write_record(replace(edit, is_undone=is_undone))
-
     def remove(self, edit: StoredEdit) -> None:
         (self._records_folder / f"{edit.number}.json").unlink(missing_ok=True)
 
@@ -142,7 +132,7 @@ class UndoStore:
             _write_atomically(self._blobs_folder / name, content)
         return name
 
-    def _write_record(self, edit: StoredEdit) -> None:
+    def write(self, edit: StoredEdit) -> None:
         record = json.dumps(asdict(edit), ensure_ascii=False).encode()
         _write_atomically(self._records_folder / f"{edit.number}.json", record)
 
@@ -169,7 +159,7 @@ class UndoStore:
 def user_undo_store() -> UndoStore:
     """The store of this user, beside the history. What a killed edit left is put right; `notices` says so."""
     store = UndoStore(history_path().parent / "edits")
-    if store.has_pending_edits():  # of a killed process, or of one that writes now and holds the lock
+    if store.edits(are_pending=True):  # of a killed process, or of one that writes now and holds the lock
         with store.lock():
             store.recover()
     return store
@@ -225,27 +215,30 @@ def _write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def apply_edit(store: UndoStore, instruction: str, replacements: Sequence[Replacement], undoes: int = 0) -> StoredEdit:
+def apply_edit(
+    store: UndoStore,
+    instruction: str,
+    replacements: Sequence[Replacement],
+    undoes: int = 0,
+    write: Callable[[Sequence[Replacement]], None] = write_files,
+) -> StoredEdit:
     """Write all files or none, and store their earlier content."""
     with store.lock():
         store.recover()
         edit = store.add(instruction, replacements, undoes)
         try:
-            write_files(replacements)
+            write(replacements)
         except BaseException:
             store.remove(edit)
             raise
-        store.set_applied(edit)
-    return replace(edit, is_pending=False)
+        edit = replace(edit, is_pending=False)
+        store.write(edit)
+    return edit
 
 
 def record_edit(store: UndoStore, instruction: str, replacements: Sequence[Replacement]) -> StoredEdit:
     """Store an edit whose files an editor has written."""
-    with store.lock():
-        store.recover()
-        edit = store.add(instruction, replacements)
-        store.set_applied(edit)
-    return replace(edit, is_pending=False)
+    return apply_edit(store, instruction, replacements, write=lambda _replacements: None)
 
 
 def find_edit(store: UndoStore, selector: str) -> StoredEdit:
@@ -272,10 +265,9 @@ def find_edit(store: UndoStore, selector: str) -> StoredEdit:
 def undo_replacements(store: UndoStore, edit: StoredEdit, *, is_forced: bool) -> list[Replacement]:
     """The writes that undo an edit; FileChangedError when a file has changed since the edit."""
     replacements = [_undo_replacement(store, file, is_forced=is_forced) for file in edit.files]
-    needed = [each for each in replacements if each.old != each.new]
-    if not needed:
-        raise NoChangeError(f"edit {edit.number}: all files have their earlier content already")
-    return needed
+    if needed := [each for each in replacements if each.old != each.new]:
+        return needed
+    raise NoChangeError(f"edit {edit.number}: all files have their earlier content already")
 
 
 def undo_edit(store: UndoStore, edit: StoredEdit, *, is_forced: bool) -> StoredEdit:
@@ -283,9 +275,9 @@ def undo_edit(store: UndoStore, edit: StoredEdit, *, is_forced: bool) -> StoredE
     undo = apply_edit(store, f"undo {edit.number}: {edit.instruction}", replacements, edit.number)
     for stored in store.edits():
         if stored.number == edit.number and stored.files == edit.files:
-            store.set_undone(stored, is_undone=True)
+            store.write(replace(stored, is_undone=True))
         elif stored.number == edit.undoes:
-            store.set_undone(stored, is_undone=False)
+            store.write(replace(stored, is_undone=False))
     return undo
 
 

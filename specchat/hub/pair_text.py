@@ -118,7 +118,7 @@ def profile_text(pair: ModelPair, name: str) -> str:
     for table, keys, known in tables:
         lines += ["", f"[{table}]"]
         for key, value in keys.items():
-            lines += [f"# {known[key].description}", f"{key} = {json.dumps(value)}"]
+            lines += [known[key].comment, f"{key} = {json.dumps(value)}"]
     return "\n".join(lines) + "\n"
 
 

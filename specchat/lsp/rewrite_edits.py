@@ -10,8 +10,8 @@ from threading import Event as Flag
 from lsprotocol import types
 
 from specchat.app.consent import EditConsent
-from specchat.app.edit import drive, edit
-from specchat.app.edit_events import AcceptedEdit, EditEvent, EditOrder, Rejected
+from specchat.app.edit import rewrite_text
+from specchat.app.edit_events import EditOrder
 from specchat.app.edit_session import EditSession, edit_request
 from specchat.chat.events import Event, Failed, Finished, TextDelta
 from specchat.chat.request import Attachment, Request
@@ -19,7 +19,7 @@ from specchat.edit.edit_plan import Region
 from specchat.edit.edit_target import HeldText
 from specchat.edit.hunks import diff_lines, split_lines
 from specchat.edit.source_text import Source, make_source
-from specchat.errors import CancelledError, EditError, InputError, error_with_exit_code
+from specchat.errors import CancelledError, InputError, error_with_exit_code
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import runtime_folder
 from specchat.lsp.code_actions import EditRequest
@@ -40,31 +40,18 @@ def document_source(document: Document) -> Source:
 
 
 def compute_rewrite(
-    document: Document, request: EditRequest, settings: MakeSettings, cancelled: Flag, on_event: Callable[[Event], None]
+    document: Document,
+    request: EditRequest,
+    settings: MakeSettings,
+    cancelled: Flag,
+    on_event: Callable[[object], None],
 ) -> list[types.TextEdit]:
     """The text edits for an instruction. SpecchatError says why there are none. Blocks until the text is complete."""
-    source, accepted, rejected = document_source(document), list[AcceptedEdit](), list[Rejected]()
+    source = document_source(document)
     order = EditOrder(request.instruction, (HeldText(source),), request.region, writes=False, next_steps=NEXT_STEPS)
     consent = EditConsent(can_ask=False, way_out="nothing is edited")  # the editor applies it without a question
-
-    def on_edit_event(event: Event | EditEvent) -> None:
-        match event:
-            case AcceptedEdit():
-                accepted.append(event)
-            case Rejected():
-                rejected.append(event)
-            case EditEvent():
-                pass
-            case _:
-                on_event(event)
-
     with EditSession(edit_request(SessionRequest(settings=settings())), cancelled, "lsp") as session:
-        try:
-            drive(edit(order, session, consent), on_edit_event)
-        except EditError as error:  # a message is all that every editor shows
-            error.args = ("\n".join([str(error), *(each.diff for each in rejected)]),)
-            raise
-    return text_edits(document, source, accepted[0].text)
+        return text_edits(document, source, rewrite_text(order, session, consent, on_event).text)
 
 
 def text_edits(document: Document, source: Source, text: str) -> list[types.TextEdit]:

@@ -14,7 +14,7 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from specchat import __version__
-from specchat.chat.events import Event, Notice, PrefillProgress, Routed, TextDelta
+from specchat.chat.events import Notice, PrefillProgress, Routed, TextDelta
 from specchat.edit.rewrite_alignment import RewriteAlignment
 from specchat.errors import CancelledError, NoChangeError, SpecchatError
 from specchat.host.client import SessionRequest
@@ -266,7 +266,7 @@ class SpecchatLanguageServer:
         loop, alignment, cancelled = asyncio.get_running_loop(), RewriteAlignment(original or ""), Flag()
         progress = await begin_progress(self.server, f"specchat: {title}", cancelled)
 
-        def on_event(event: Event) -> None:
+        def on_event(event: object) -> None:
             nonlocal alignment
             if isinstance(event, PrefillProgress):
                 loop.call_soon_threadsafe(progress.report, 0.0, "prefill")

@@ -8,9 +8,9 @@ import pytest
 
 from specchat.acp import client_requests
 from specchat.acp.stored_sessions import LoggedEdit, attached_edits
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import intent_from_command, intent_from_text
 from specchat.edit.undo_store import undo_edit, user_undo_store
-from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import UsageError
 from tests.acp.test_talk import link, stop
 

@@ -111,8 +111,8 @@ def test_what_cannot_be_taken_is_shown_with_the_reason_and_the_next_step(file, m
     ran = command(monkeypatch, "chat", stdin=b"/edit a.py write x = (\n")
 
     assert file.read_text() == "x = 1\n"
-    assert "a.py: the model wrote this, and nothing of it is taken\n@@" in ran.out.decode()
-    assert "-x = 1\n+x = (\n" in ran.out.decode()
+    assert "a.py: the model wrote this, and nothing of it is taken\n@@" in ran.err
+    assert "-x = 1\n+x = (\n" in ran.err
     assert "does not parse" in ran.err
     assert "next: fewer lines (/edit -l FIRST-LAST PATH ...), another model (/model NAME), or /edit --plan" in ran.err
 
@@ -127,7 +127,7 @@ def test_an_answer_that_is_no_text_of_the_file_is_shown_as_well(file, monkeypatc
     ran = command(monkeypatch, "chat", stdin=b"/edit a.py write Sure, nothing to do.\n")
 
     assert OLD == file.read_text()
-    assert "+Sure, nothing to do." in ran.out.decode()
+    assert "+Sure, nothing to do." in ran.err
     assert "next: fewer lines" in ran.err
 
 

@@ -138,7 +138,7 @@ def test_ctrl_c_is_a_no(monkeypatch):
     def interrupted(_question: str) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specchat.edit.terminal_review.prompt_user", interrupted)
+    monkeypatch.setattr("specchat.repl.terminal_review.prompt_user", interrupted)
 
     assert not loop.confirm_load(Models())
 

@@ -70,7 +70,7 @@ def test_a_notice_about_the_models_is_printed_once(file, monkeypatch):
     said = say(monkeypatch, script, str(file), "rename it", "-y")
 
     assert 0 == said.ran.code
-    assert 1 == said.ran.err.count("specchat: draft x is left out\n")
+    assert 1 == said.ran.err.count("draft x is left out\n")
 
 
 def test_what_was_wrong_goes_back_and_the_next_text_counts(file, monkeypatch):
@@ -360,7 +360,7 @@ def test_a_read_only_file_is_refused_before_a_model_is_used(file, monkeypatch):
     assert "is read-only" in said.ran.err
 
 
-@pytest.mark.parametrize("raw", [b"\x00\x01", b"\xff\xfea\x00"])
+@pytest.mark.parametrize("raw", [b"\x00\x01", b"\xff\xfea\x00b"])
 def test_a_binary_file_is_refused(file, monkeypatch, raw):
     file.write_bytes(raw)
 

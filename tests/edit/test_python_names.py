@@ -3,8 +3,7 @@
 import pytest
 
 from specchat.edit.source_text import make_source
-from specchat.edit.syntax_check import check_names
-from specchat.edit.undefined_names import newly_undefined_names
+from specchat.edit.syntax_check import check_names, newly_undefined_names
 from specchat.errors import BrokenEditError
 
 OLD = """\

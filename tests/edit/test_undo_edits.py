@@ -239,7 +239,7 @@ def test_equal_contents_are_kept_once(kept, files, tmp_path):
 
 def test_the_undo_command_undoes_the_edit_command(files, monkeypatch, undo):
     edited = say(monkeypatch, answers("x = 2\n"), str(files[0]), "set x to two", "-y")
-    assert edited.ran.err.endswith("undo: specchat undo 1\n")
+    assert edited.ran.err.endswith("specchat undo 1 undoes it\n")
     listed = undo("--list").out.decode()
     shown = undo("--diff").out
     assert b"-x = 2\r\n+x = 1\r\n" in shown

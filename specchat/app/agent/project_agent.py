@@ -20,7 +20,7 @@ from specchat.app.chat_state import ChatState
 from specchat.app.mcp.mcp_servers import McpServers
 from specchat.chat.events import Event, Notice
 from specchat.chat.request import Request
-from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.profile import AGENT_OFF, AGENT_PLAN
 
 MIN_RESULT_CHARACTERS, MAX_RESULT_CHARACTERS = 2_000, 40_000  # about a quarter of the window, within these

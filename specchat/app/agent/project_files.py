@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 from specchat.chat.request import MAX_ATTACHED_BYTES
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.source_text import Source, make_source
-from specchat.edit.workspace_roots import WorkspaceRoots
 from specchat.errors import InputError
 
 OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)

@@ -2,17 +2,19 @@
 
 operations.py                        what can be done, as values
 parse_instruction.py                 words -> operations, by a few English patterns
-find_refactoring.py                  instruction, text -> a refactoring, its refusal, or None: that is for a model
+find_refactoring.py                  instruction, texts -> refactorings, a refusal, or none: that is for a model
 splices.py                           changes by position; all else stays byte for byte
 python_text.py                       Python files as jedi sees them: what each place of a name refers to
-python_rename.py, docstring_names.py    renaming in Python, in one or several files (joint_rename.py)
+python_rename.py, docstring_names.py    renaming in Python, in one or several files
 python_dangers.py, project_mentions.py  by what other means a program, and other files, may reach a name
-identifier_rename.py, language_rules.py    renaming in other languages
+identifier_rename.py                 renaming in other languages
+language_rules.py, .toml             what is known about each language, as data
 python_imports.py                    imports, sorted or removed by Ruff
 removals.py                          prints, logging calls, comments, docstrings
 values.py, literals.py               constants, defaults, new parameters
 """
 
-from specchat.edit.refactoring.find_refactoring import Refactoring, Refusal, find_missing_name, plan_refactoring
+from specchat.edit.refactoring.find_refactoring import Refactoring, find_missing_name, plan_refactorings
+from specchat.edit.refactoring.splices import RefusedError
 
-__all__ = ["Refactoring", "Refusal", "find_missing_name", "plan_refactoring"]
+__all__ = ["Refactoring", "RefusedError", "find_missing_name", "plan_refactorings"]

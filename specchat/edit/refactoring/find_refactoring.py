@@ -62,25 +62,28 @@ class Refactoring:
         return "; ".join(step.summary for step in self.steps)
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """An instruction that is an operation, and why the tree cannot do it with certainty."""
+def plan_refactorings(
+    sources: Sequence[Source], instruction: str, lines: tuple[int, int] | None = None
+) -> list[Refactoring]:
+    """The refactoring that an instruction clearly is, one for each of these texts; none leaves it to a model.
 
-    reason: str
-
-
-def plan_refactoring(
-    source: Source, instruction: str, lines: tuple[int, int] | None = None
-) -> Refactoring | Refusal | None:
-    """The refactoring that an instruction clearly is, or why it is refused; None leaves the instruction to a model.
-
-    `lines` limits it to these, counted from 1.
+    Of several texts that is a renaming in all of them. `lines` limits it to these, counted from 1. RefusedError for an
+    instruction that is an operation, and that the tree cannot do with certainty.
     """
-    operations = parse_instruction(instruction, source.name)
+    operations = parse_instruction(instruction, sources[0].name)
     try:
-        return make_refactoring(source, operations, lines) if operations else None
+        match operations:
+            case ():
+                return []
+            case _ if len(sources) == 1:
+                return [make_refactoring(sources[0], operations, lines)]
+            case (Rename() as rename,) if all(each.language == PYTHON for each in sources):
+                steps = rename_in_python({each.name: each.text for each in sources}, rename)
+                return [_checked(Refactoring(each, (steps[each.name],))) for each in sources]
+            case _:
+                return []
     except UnknownLanguageError:
-        return None
+        return []
 
 
 def find_missing_name(source: Source, instruction: str) -> str:
@@ -92,38 +95,30 @@ def find_missing_name(source: Source, instruction: str) -> str:
 
 def make_refactoring(
     source: Source, operations: Sequence[Operation], lines: tuple[int, int] | None = None
-) -> Refactoring | Refusal:
-    """The operations as one refactoring. UnknownLanguageError where the tree does not know the language."""
+) -> Refactoring:
+    """The operations as one refactoring. RefusedError says why it is not certain."""
     text, steps = source.text, list[Step]()
-    try:
-        for operation in operations:
-            area = line_area(text, *lines) if lines else whole_area(text)
-            step = _make_step(source, text, operation, area)
-            if outside := [each for each in step.splices if not area.holds(each.start, each.end)]:
-                line = text.encode().count(b"\n", 0, outside[0].start) + 1
-                raise RefusedError(f"line {line} would change, too")
-            steps.append(step)
-            new_text = step.apply(text)
-            lines = lines and (lines[0], lines[1] + new_text.count("\n") - text.count("\n"))
-            text = new_text
-    except UnknownLanguageError:
-        raise
-    except RefusedError as refused:
-        return Refusal(str(refused))
-    refactoring = Refactoring(source, tuple(steps))
-    reason = find_refusal(refactoring)
-    return Refusal(reason) if reason else refactoring
+    for operation in operations:
+        area = line_area(text, *lines) if lines else whole_area(text)
+        step = _make_step(source, text, operation, area)
+        if outside := [each for each in step.splices if not area.holds(each.start, each.end)]:
+            line = text.encode().count(b"\n", 0, outside[0].start) + 1
+            raise RefusedError(f"line {line} would change, too")
+        steps.append(step)
+        new_text = step.apply(text)
+        lines = lines and (lines[0], lines[1] + new_text.count("\n") - text.count("\n"))
+        text = new_text
+    return _checked(Refactoring(source, tuple(steps)))
 
 
-def find_refusal(refactoring: Refactoring) -> str:
-    """What is wrong with the new text; "" when nothing is."""
+def _checked(refactoring: Refactoring) -> Refactoring:
     text = refactoring.apply(refactoring.source.text)
     try:
         if text != refactoring.source.text:
             check_syntax(refactoring.source, text)
     except BrokenEditError as broken:
-        return str(broken)
-    return ""
+        raise RefusedError(str(broken)) from broken
+    return refactoring
 
 
 def _make_step(source: Source, text: str, operation: Operation, area: Area) -> Step:

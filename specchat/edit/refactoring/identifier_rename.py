@@ -13,12 +13,12 @@ from pathlib import Path
 
 from tree_sitter import Node
 
-from specchat.edit.refactoring.language_rules import ANY_FIELD, RULES, Declares, LanguageRules
+from specchat.edit.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rules_of
 from specchat.edit.refactoring.operations import NameKind, Rename
 from specchat.edit.refactoring.project_mentions import check_other_languages
-from specchat.edit.refactoring.removals import find_area
+from specchat.edit.refactoring.removals import find_area, parsed
 from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of
-from specchat.syntax.parse import find_nodes, node_text, syntax_tree
+from specchat.syntax.parse import find_nodes, node_text
 
 NAME = re.compile(r"[^\W\d][\w$]*")
 SPECIAL_NAMES = frozenset(
@@ -26,8 +26,6 @@ SPECIAL_NAMES = frozenset(
      "constructor", "async", "await", "let", "static", "yield", "of", "get", "set", "var", "record", "nil", "iota",
      "true", "false")
 )  # fmt: skip
-# Types of nodes that name members; a member with the new name does no harm.
-MEMBER_TYPES = ("property_identifier", "field_identifier", "private_property_identifier")
 # What a word may mean here, the strict sense first; a looser one counts where nothing has the strict one.
 KINDS: Mapping[NameKind, tuple[NameKind, ...]] = {
     NameKind.FUNCTION: (NameKind.FUNCTION,),
@@ -76,9 +74,10 @@ class NameUse:
 
 def rename_identifier(text: str, language: str, rename: Rename, area: Area, path: Path | None = None) -> Step:
     """The renaming as changes of the text. RefusedError says why it is not certain."""
-    rules, root = RULES.get(language), syntax_tree(text, language)
-    if rules is None or root is None:
+    rules = rules_of(language)
+    if not rules.name_types:
         raise UnknownLanguageError(f"names of {language or 'plain text'} are not known")
+    root = parsed(text, language)
     _check_text(text, root, language, rules, rename)
     found = find_uses(root, language, rules, rename.old)
     chosen = _choose(root, found, rules, rename, (area, find_area(text, language, rename.scope)))
@@ -118,8 +117,6 @@ def find_uses(root: Node, language: str, rules: LanguageRules, name: str) -> Nam
 
 
 def _check_text(text: str, root: Node, language: str, rules: LanguageRules, rename: Rename) -> None:
-    if root.has_error:
-        raise RefusedError("the file does not parse")
     for name in (rename.old, rename.new):
         has_dollar = "$" in name and language not in ("javascript", "typescript", "tsx")
         if not NAME.fullmatch(name) or name in SPECIAL_NAMES or has_dollar:
@@ -128,8 +125,6 @@ def _check_text(text: str, root: Node, language: str, rules: LanguageRules, rena
         raise RefusedError("the new name means something else")
     if rules.unsafe_text and re.search(rules.unsafe_text, text):
         raise RefusedError("the file may find names in other ways")
-    if rename.new in _names(root):
-        raise RefusedError(f"`{rename.new}` is in use")
     _check_lookups(text, root, language, rename)
 
 
@@ -155,18 +150,6 @@ def _check_macros(text: str, name: str) -> None:
     for called in re.findall(rf"\b(\w+)\s*\([^()]*\b{re.escape(name)}\b", text):
         if "#" in own.get(called, "#" if called.isupper() else ""):
             raise RefusedError(f"the macro `{called}` takes `{name}` as a text")
-
-
-def _names(root: Node) -> set[str]:
-    """Every identifier of the text but the names of members."""
-    found: set[str] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        stack.extend(node.children)
-        if node.type.endswith(("identifier", "identifier_pattern", "label_name")) and node.type not in MEMBER_TYPES:
-            found.add(node_text(node))
-    return found
 
 
 def _choose(root: Node, found: NameUse, rules: LanguageRules, rename: Rename, areas: Sequence[Area]) -> Declaration:
@@ -235,13 +218,10 @@ def _documented_splices(chosen: Declaration, rename: Rename) -> Iterator[Splice]
 
 def _check_same(new_text: str, language: str, rules: LanguageRules, rename: Rename, count: int, kind: NameKind) -> None:
     """RefusedError unless the new name has the places that the old one had."""
-    root = syntax_tree(new_text, language)
-    if root is None or root.has_error:
-        raise RefusedError("the new text would not parse")
-    found = find_uses(root, language, rules, rename.new)
+    found = find_uses(parsed(new_text, language), language, rules, rename.new)
     scopes = {each.scope.id for each in found.declarations}
     if len(scopes) != 1 or len(found.places) != count or kind not in {each.kind for each in found.declarations}:
-        raise RefusedError(f"`{rename.new}` would be something else")
+        raise RefusedError(f"`{rename.new}` is in use, or would be something else")
 
 
 def _declaration(node: Node, rules: LanguageRules) -> Declaration | None:
@@ -359,8 +339,7 @@ def _field_of(node: Node) -> str:
     parent = node.parent
     if parent is None:
         return ""
-    index = next(index for index, each in enumerate(parent.children) if each == node)
-    return parent.field_name_for_child(index) or ""
+    return parent.field_name_for_child(parent.children.index(node)) or ""
 
 
 def _contains(outer: Node, inner: Node) -> bool:

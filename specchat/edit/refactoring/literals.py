@@ -4,22 +4,14 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 
+from specchat.edit.refactoring.language_rules import rules_of
+
 NUMBER = re.compile(
     r"[-+]?(?:0[xXoObB][\da-fA-F_]+|(?:\d[\d_]*)?\.?\d[\d_]*\.?(?:[eE][-+]?\d+)?)(?:[uUlLfF]{1,3}|n|[iuf]\d{1,2}|[iu]size)?"
 )
 # a number computed from numbers: 60 * 60, 2**20, (1 + 2) << 3
 ARITHMETIC = re.compile(r"[-+*/%()<>&|~^\s\d_.xXoObBa-fA-FeE]+")
 STRING = re.compile(r"(?P<prefix>[rRuUbB]{0,2})(?P<quote>[\"'])(?P<text>(?:(?!(?P=quote))[^\\\n])*)(?P=quote)")
-CONSTANTS: Mapping[str, tuple[str, str, str]] = {  # true, false, none
-    "python": ("True", "False", "None"),
-    "go": ("true", "false", "nil"),
-    "toml": ("true", "false", ""),
-    "c": ("true", "false", "NULL"),
-    "cpp": ("true", "false", "nullptr"),
-    "rust": ("true", "false", "None"),
-    "bash": ("true", "false", ""),
-}
-DEFAULT_CONSTANTS = ("true", "false", "null")
 CONSTANT_NAMES: tuple[str, ...] = ("true", "false", "none")
 
 
@@ -32,7 +24,7 @@ class LiteralKind(StrEnum):
 
 
 def kind_of_literal(text: str, language: str) -> LiteralKind:
-    true, false, nothing = constants_of(language)
+    true, false, nothing = rules_of(language).constants
     if text in (true, false):
         return LiteralKind.BOOLEAN
     if text and text == nothing:
@@ -43,13 +35,9 @@ def kind_of_literal(text: str, language: str) -> LiteralKind:
     return LiteralKind.NUMBER if is_number else LiteralKind.OTHER
 
 
-def constants_of(language: str) -> tuple[str, str, str]:
-    return CONSTANTS.get(language, DEFAULT_CONSTANTS)
-
-
 def written_in(value: str, language: str) -> str:
     """A value of an instruction in a language: "true" is True in Python."""
-    written: Mapping[str, str] = dict(zip(CONSTANT_NAMES, constants_of(language), strict=True))
+    written: Mapping[str, str] = dict(zip(CONSTANT_NAMES, rules_of(language).constants, strict=True))
     return written.get(value.lower(), value)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from specchat.edit.refactoring.language_rules import rules_of
 from specchat.edit.refactoring.operations import Removable, Remove
 from specchat.edit.refactoring.python_text import check_parses
 from specchat.edit.refactoring.splices import (
@@ -29,17 +30,6 @@ from specchat.syntax.definitions import definitions
 from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text, syntax_tree
 
 PYTHON = "python"
-JAVASCRIPT = ("javascript", "typescript", "tsx")
-JAVA_PRINTS = r"System\.out\.print(ln|f)?"
-PRINT_CALLS: Mapping[str, str] = {
-    PYTHON: r"print",
-    **dict.fromkeys(JAVASCRIPT, r"console\.log"),
-    "rust": r"e?println|e?print",
-    "c": r"printf|puts",
-    "cpp": r"(std::)?(printf|puts)",
-    "java": JAVA_PRINTS,
-    "go": r"fmt\.Print(ln|f)?",
-}
 # `logger.info(…)`, `self._log.warning(…)`, `logging.getLogger(__name__).debug(…)`
 LOGGING_CALL = (
     r"(?:\w+\.)*_?(?:logging|logger|log|LOGGER|LOG)(?:\.getLogger\([\w\"'.]*\))?"
@@ -76,14 +66,11 @@ DIRECTIVE = re.compile(
 SCRIPT_METADATA = re.compile(r"^# /// \w+$(?:\n#(?: .*)?$)*?\n# ///$", re.MULTILINE)
 CODING = re.compile(r"#.*?coding[:=]")  # counts in the first two lines
 PLACEHOLDER_TOKENS = frozenset(("", ";", "pass", "{", "}"))  # what stands for an emptied block, and separators
-COMMENTED_LANGUAGES = frozenset((*PRINT_CALLS, "toml", "bash", "yaml", "css"))
 
 
 def remove_things(text: str, language: str, remove: Remove, area: Area | None = None) -> Step:
     """The removal as changes of the text. RefusedError says why it is not certain."""
-    root = syntax_tree(text, language)
-    if root is None or root.has_error:
-        raise RefusedError("the file does not parse")
+    root = parsed(text, language)
     named = find_area(text, language, remove.scope)
     area = area.overlap(named) if area else named
     removal = REMOVALS[remove.what](text.encode(), root, language, area)
@@ -93,6 +80,14 @@ def remove_things(text: str, language: str, remove: Remove, area: Area | None = 
     _check_tokens(root, text, splices, language)
     left = f"; {removal.left}" if removal.left else ""
     return Step(f"remove {count_of(removal.count, NOUNS[remove.what])}{left}", splices)
+
+
+def parsed(text: str, language: str) -> Node:
+    """The tree of a text without syntax errors."""
+    root = syntax_tree(text, language)
+    if root is None or root.has_error:
+        raise RefusedError("the file does not parse")
+    return root
 
 
 def find_area(text: str, language: str, scope: str) -> Area:
@@ -119,18 +114,14 @@ NOUNS: Mapping[Removable, str] = {
 
 
 def _remove_prints(raw: bytes, root: Node, language: str, area: Area) -> Removal:
-    if language not in PRINT_CALLS:
+    pattern = rules_of(language).prints
+    if not pattern:
         raise UnknownLanguageError(f"prints of {language or 'plain text'} are not known")
-    pattern = re.compile(PRINT_CALLS[language])
-    calls = [
-        each
-        for each in find_nodes(root, language, CALL_TYPES)
-        if pattern.fullmatch(_called(each)) and area.holds(each.start_byte, each.end_byte)
-    ]
     if language == PYTHON:
         check_parses(raw.decode())
     if language == PYTHON and re.search(rb"\bdef print\b|\bprint\s*=(?!=)", raw):
         raise RefusedError("the file has a `print` of its own")
+    calls = _calls(root, language, pattern, area)
     removal = _remove_calls(raw, calls, language, "print")
     if language == "go":
         _check_go_import(root, language, calls)
@@ -140,13 +131,14 @@ def _remove_prints(raw: bytes, root: Node, language: str, area: Area) -> Removal
 def _remove_logging(raw: bytes, root: Node, language: str, area: Area) -> Removal:
     if language != PYTHON:
         raise UnknownLanguageError(f"logging calls of {language or 'plain text'} are not known")
-    pattern = re.compile(LOGGING_CALL)
-    calls = [
-        each
-        for each in find_nodes(root, language, CALL_TYPES)
-        if pattern.fullmatch(_called(each)) and area.holds(each.start_byte, each.end_byte)
+    return _remove_calls(raw, _calls(root, language, LOGGING_CALL, area), language, "logging call")
+
+
+def _calls(root: Node, language: str, pattern: str, area: Area) -> list[Node]:
+    found = find_nodes(root, language, CALL_TYPES)
+    return [
+        each for each in found if re.fullmatch(pattern, _called(each)) and area.holds(each.start_byte, each.end_byte)
     ]
-    return _remove_calls(raw, calls, language, "logging call")
 
 
 def _remove_calls(raw: bytes, calls: Sequence[Node], language: str, noun: str) -> Removal:
@@ -188,7 +180,7 @@ def _check_go_import(root: Node, language: str, calls: Sequence[Node]) -> None:
 
 
 def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Removal:
-    if language not in COMMENTED_LANGUAGES:
+    if not rules_of(language).prints and language not in ("toml", "bash", "yaml", "css"):
         raise UnknownLanguageError(f"comments of {language or 'plain text'} are not known")
     if language in ("c", "cpp") and any(
         b"/*" in (each.text or b"") or b"//" in (each.text or b"")
@@ -362,9 +354,7 @@ def line_end(raw: bytes, position: int) -> int:
 
 def _check_tokens(root: Node, text: str, splices: Sequence[Splice], language: str) -> None:
     """RefusedError unless the new text has the tokens of the old one that were not removed, and no others."""
-    new_root = syntax_tree(splice_text(text, splices), language)
-    if new_root is None or new_root.has_error:
-        raise RefusedError("the new text would not parse")
+    new_root = parsed(splice_text(text, splices), language)
     removed = sorted((each.start, each.end) for each in splices)
     if _tokens(root, removed) != _tokens(new_root, []):
         raise RefusedError("more than was asked for would change")

@@ -5,91 +5,58 @@ The name must be given its value in one place, by a literal of the same kind; a 
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from specchat.edit.refactoring.language_rules import rules_of
 from specchat.edit.refactoring.literals import LiteralKind, in_quotes_of, kind_of_literal, written_in
 from specchat.edit.refactoring.operations import AddParameter, NameKind, SetValue
 from specchat.edit.refactoring.python_dangers import PLAIN_DECORATORS
 from specchat.edit.refactoring.python_rename import check_new_name
-from specchat.edit.refactoring.removals import find_area, line_start
-from specchat.edit.refactoring.splices import (
-    Area,
-    RefusedError,
-    Splice,
-    Step,
-    UnknownLanguageError,
-    splice_text,
-    whole_area,
-)
-from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text, syntax_tree
+from specchat.edit.refactoring.removals import find_area, line_start, parsed
+from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, whole_area
+from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text
 
 DATA_LANGUAGES = frozenset(("json", "toml", "yaml"))
-JAVASCRIPT_VALUES = {
-    "variable_declarator": ("name", "value"), "assignment_pattern": ("left", "right"),
-    "public_field_definition": ("name", "value"), "field_definition": ("property", "value"),
-    "required_parameter": ("pattern", "value"), "enum_assignment": ("name", "value"),
-}  # fmt: skip
-C_VALUES = {
-    "init_declarator": ("declarator", "value"), "preproc_def": ("name", "value"), "enumerator": ("name", "value"),
-}  # fmt: skip
-# The nodes that give a name its value, with the fields of the name and the value.
-VALUE_NODES: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "javascript": JAVASCRIPT_VALUES,
-    "typescript": JAVASCRIPT_VALUES,
-    "tsx": JAVASCRIPT_VALUES,
-    "c": C_VALUES,
-    "cpp": {**C_VALUES, "optional_parameter_declaration": ("declarator", "default_value")},
-    "java": {"variable_declarator": ("name", "value")},
-    "rust": {
-        "const_item": ("name", "value"), "static_item": ("name", "value"), "let_declaration": ("pattern", "value"),
-    },
-    "go": {"const_spec": ("name", "value"), "var_spec": ("name", "value"), "short_var_declaration": ("left", "right")},
-    "bash": {"variable_assignment": ("name", "value")},
-    "json": {"pair": ("key", "value")},
-    "toml": {"pair": ("", "")},
-    "yaml": {"block_mapping_pair": ("key", "value"), "flow_pair": ("key", "value")},
-}  # fmt: skip
 PYTHON = "python"
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# What else binds a name in Python, with the field of the names.
+REBINDING = {
+    "augmented_assignment": "left", "for_statement": "left", "for_in_clause": "left", "named_expression": "name",
+    "assignment": "left",
+}  # fmt: skip
+DEFINITIONS = ("function_definition", "class_definition")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a name gets its value: the bytes of the value; none where it is computed or not written down."""
+    """Where a name gets its value."""
 
-    start: int
-    end: int
+    value: Node
     kind: NameKind
 
 
 def set_value(text: str, language: str, change: SetValue, area: Area | None = None) -> Step:
     """The new value as a change of the text. RefusedError says why it is not certain."""
-    root = syntax_tree(text, language)
-    if root is None or root.has_error:
-        raise RefusedError("the file does not parse")
-    found = _python_places(text, change) if language == PYTHON else _declared_places(text, root, language, change)
-    area = area or whole_area(text)
-    places = [each for each in found if _is_kind(each.kind, change.kind) and area.holds(each.start, each.end)]
+    root = parsed(text, language)
+    area = (area or whole_area(text)).overlap(find_area(text, language, change.scope))
+    places = [each for each in _places(root, language, change.name, area) if _is_kind(each.kind, change.kind)]
     if len(places) != 1:
         count = f"{len(places)} places" if places else "no place"
         raise RefusedError(f"{count} in the file give{'' if len(places) > 1 else 's'} `{change.name}` a value")
+    if _is_bound_again(text, root, language, change.name, area):
+        raise RefusedError(f"`{change.name}` gets several values")
     place = places[0]
-    old = text.encode()[place.start : place.end].decode().strip()
-    new = written_in(change.value, language)
+    old, new = node_text(place.value).strip(), written_in(change.value, language)
     if change.old_value and written_in(change.old_value, language).strip("\"'") != old.strip("\"'"):
         raise RefusedError(f"`{change.name}` is {old}, not {change.old_value}")
     _check_kinds(change.name, old, new, language)
-    new = in_quotes_of(new, old)
-    splices = (Splice(place.start, place.start + len(old.encode()), new),) if new != old else ()
+    new, start = in_quotes_of(new, old), place.value.start_byte
+    splices = (Splice(start, start + len(old.encode()), new),) if new != old else ()
     step = Step(f"change {place.kind} `{change.name}` from {old} to {new}", splices)
-    new_root = syntax_tree(step.apply(text), language)
-    if new_root is None or new_root.has_error:
-        raise RefusedError("the new text would not parse")
+    parsed(step.apply(text), language)
     return step
 
 
@@ -110,112 +77,53 @@ def _is_kind(kind: NameKind, wanted: NameKind) -> bool:
     return wanted == NameKind.ATTRIBUTE and kind == NameKind.CONSTANT
 
 
-def _python_places(text: str, change: SetValue) -> Iterator[Place]:
-    """Every place that gives the name a value: defaults, assignments, and what else binds it."""
-    wanted = tuple(filter(None, change.scope.split(".")))
-    for path, node in _walk(ast.parse(text), ()):
-        if wanted and path[-len(wanted) :] != wanted:
-            continue
-        yield from _bound_values(text, node, change.name)
-
-
-def _walk(node: ast.AST, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ast.AST]]:
-    """All nodes, each with the names of the classes and functions around it; `self.x` is in the class."""
-    for child in ast.iter_child_nodes(node):
-        is_scope = isinstance(child, (*FUNCTIONS, ast.ClassDef))
-        if isinstance(child, ast.Assign | ast.AnnAssign) and _is_of_self(_target(child)):
-            yield path[:-1], child
-            yield from _walk(child, path[:-1])
-            continue
-        yield path, child
-        yield from _walk(child, (*path, child.name) if is_scope else path)
-
-
-def _target(node: ast.Assign | ast.AnnAssign) -> ast.expr | None:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return targets[0] if len(targets) == 1 else None
-
-
-def _is_of_self(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-
-
-def _bound_values(text: str, node: ast.AST, name: str) -> Iterator[Place]:
-    """The places in one node, without its children. A place that is no plain assignment is empty."""
-    if isinstance(node, ast.arguments):
-        arguments = [*node.posonlyargs, *node.args]
-        defaults = [None] * (len(arguments) - len(node.defaults)) + list(node.defaults)
-        for argument, default in zip((*arguments, *node.kwonlyargs), (*defaults, *node.kw_defaults), strict=True):
-            if argument.arg == name and default is not None:
-                yield _place(text, default, NameKind.PARAMETER)
-    elif isinstance(node, ast.Assign | ast.AnnAssign) and _name_of(_target(node)) == name:
-        kind = NameKind.ATTRIBUTE if isinstance(_target(node), ast.Attribute) else NameKind.CONSTANT
-        if node.value is not None:
-            yield _place(text, node.value, kind)
-    elif isinstance(node, ast.Assign):
-        targets = [each for target in node.targets for each in ast.walk(target) if _is_stored(each)]
-        yield from (Place(0, 0, NameKind.CONSTANT) for each in targets if _name_of(each) == name)
-    elif isinstance(node, ast.AugAssign | ast.For | ast.NamedExpr | ast.comprehension):
-        found = [each for each in ast.walk(node.target) if _name_of(each) == name]
-        yield from (Place(0, 0, NameKind.CONSTANT) for _each in found)
-
-
-def _is_stored(node: ast.AST) -> bool:
-    return isinstance(getattr(node, "ctx", None), ast.Store)
-
-
-def _name_of(node: ast.AST | None) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _place(text: str, value: ast.expr, kind: NameKind) -> Place:
-    return Place(_position(text, value.lineno, value.col_offset), _end(text, value), kind)
-
-
-def _end(text: str, node: ast.expr | ast.arg) -> int:
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    return _position(text, node.end_lineno, node.end_col_offset)
-
-
-def _position(text: str, line: int, column: int) -> int:
-    return sum(len(each) + 1 for each in text.encode().split(b"\n")[: line - 1]) + column
-
-
-def _declared_places(text: str, root: Node, language: str, change: SetValue) -> Iterator[Place]:
-    """Declarations with a value, in the part of the text that the instruction names."""
-    area = find_area(text, language, change.scope)
-    known = VALUE_NODES.get(language, {})
+def _places(root: Node, language: str, name: str, area: Area) -> Iterator[Place]:
+    """Declarations with a value, in this part of the text."""
+    known = rules_of(language).values
     for node in find_nodes(root, language, known):
-        names, values = _named_and_value(node, *known[node.type])
-        if (
-            len(names) == len(values) == 1
-            and node_text(names[0]).strip("\"'") == change.name
-            and area.holds(node.start_byte, node.end_byte)
-        ):
-            kind = NameKind.PARAMETER if "parameter" in node.type or "pattern" in node.type else NameKind.CONSTANT
-            yield Place(values[0].start_byte, values[0].end_byte, kind)
-    if language not in DATA_LANGUAGES and len(_assignments(text, change.name)) > 1:
-        raise RefusedError(f"`{change.name}` gets several values")
+        names, values = _names_and_values(node, *known[node.type])
+        if len(names) != 1 or len(values) != 1 or not area.holds(node.start_byte, node.end_byte):
+            continue
+        is_attribute = names[0].type == "attribute"  # of Python
+        named = node_text(names[0]).rpartition(".")[2] if is_attribute else node_text(names[0]).strip("\"'")
+        if named == name:
+            is_parameter = "parameter" in node.type or "pattern" in node.type
+            kind = NameKind.ATTRIBUTE if is_attribute else NameKind.CONSTANT
+            yield Place(values[0], NameKind.PARAMETER if is_parameter else kind)
 
 
-def _named_and_value(node: Node, name_field: str, value_field: str) -> tuple[Sequence[Node], Sequence[Node]]:
+def _names_and_values(node: Node, name_field: str, value_field: str) -> tuple[Sequence[Node], Sequence[Node]]:
     if not name_field:  # a pair in TOML
         parts = [each for each in node.named_children if each.type not in COMMENT_TYPES]
         return parts[:1], parts[1:]
-    values = node.children_by_field_name(value_field)
-    values = [child for each in values for child in (each.named_children if each.type == "expression_list" else [each])]
-    names = node.children_by_field_name(name_field)
-    names = [child for each in names for child in (each.named_children if each.type == "expression_list" else [each])]
+    names, values = (
+        [inner for each in node.children_by_field_name(field) for inner in _listed(each)]
+        for field in (name_field, value_field)
+    )
     return names, values
 
 
-def _assignments(text: str, name: str) -> list[str]:
-    word = rf"(?<![\w.$]){re.escape(name)}(?!\w)"
-    return re.findall(
-        rf"{word}(?:\s*:[^=;,()\n]+)?\s*(?:[-+*/%&|^]|<<|>>|\*\*|:)?=(?![=>])|{word}\s*(?:\+\+|--)|(?:\+\+|--){word}",
-        text,
-    )
+def _listed(node: Node) -> Sequence[Node]:
+    return node.named_children if node.type == "expression_list" else [node]
+
+
+def _is_bound_again(text: str, root: Node, language: str, name: str, area: Area) -> bool:
+    """Whether the name gets a value in another way, too, such as by a loop or by `+=`."""
+    if language in DATA_LANGUAGES:
+        return False
+    if language != PYTHON:
+        word = rf"(?<![\w.$]){re.escape(name)}(?!\w)"
+        assigned = rf"{word}(?:\s*:[^=;,()\n]+)?\s*(?:[-+*/%&|^]|<<|>>|\*\*|:)?=(?![=>])"
+        return len(re.findall(rf"{assigned}|{word}\s*(?:\+\+|--)|(?:\+\+|--){word}", text)) > 1
+    for node in find_nodes(root, PYTHON, REBINDING):
+        bound = node.child_by_field_name(REBINDING[node.type])
+        if bound is None or bound.type == "subscript" or not area.holds(node.start_byte, node.end_byte):
+            continue
+        is_plain = node.type == "assignment" and bound.type in ("identifier", "attribute")
+        is_chained = node.parent is not None and node.parent.type == "assignment"
+        if (not is_plain or is_chained) and name in re.findall(r"\w+", node_text(bound)):
+            return True
+    return False
 
 
 # Adding a parameter
@@ -226,56 +134,49 @@ def add_parameter(text: str, language: str, change: AddParameter, area: Area | N
     if language != PYTHON:
         raise UnknownLanguageError("parameters are added in Python only")
     check_new_name(change.function.rpartition(".")[2], change.name)
-    root = syntax_tree(text, language)
-    if root is None or root.has_error:
-        raise RefusedError("the file does not parse")
-    function = _only_function(text, change.function, area or whole_area(text))
-    inside = {getattr(each, field, "") for each in ast.walk(function) for field in ("id", "arg", "name")}
-    if change.name in inside:
+    function = _only_function(parsed(text, language), change.function, area or whole_area(text))
+    if change.name in map(node_text, find_nodes(function, PYTHON, ("identifier",))):
         raise RefusedError(f"`{change.name}` is in use in `{change.function}`")
-    plain = [ast.unparse(each).partition("(")[0].rpartition(".")[2] for each in function.decorator_list]
-    if strange := [each for each in plain if each not in PLAIN_DECORATORS or "property" in each or each == "setter"]:
-        raise RefusedError(f"`@{strange[0]}` decides which parameters `{change.function}` has")
+    for each in function.parent.children if function.parent else ():
+        decorator = node_text(each).partition("(")[0].strip("@ ").rpartition(".")[2]
+        is_strange = decorator not in PLAIN_DECORATORS or "property" in decorator or decorator == "setter"
+        if each.type == "decorator" and is_strange:
+            raise RefusedError(f"`@{decorator}` decides which parameters `{change.function}` has")
     default = written_in(change.default, language)
     if kind_of_literal(default, language) is LiteralKind.OTHER:
         raise RefusedError(f"{default} is no constant")
     written = f"{change.name}: {change.annotation} = {default}" if change.annotation else f"{change.name}={default}"
-    start = _position(text, function.lineno, function.col_offset)
-    nodes = [each for each in find_nodes(root, PYTHON, ("parameters",)) if each.start_byte > start]
-    splice = _parameter_splice(text.encode(), min(nodes, key=lambda each: each.start_byte), written)
-    step = Step(f"add the parameter `{written}` to `{change.function}`", (splice,))
-    _check_added(text, splice_text(text, (splice,)), change.name)
+    parameters = function.child_by_field_name("parameters")
+    assert parameters is not None
+    step = Step(f"add the parameter `{written}` to `{change.function}`", (_splice(text.encode(), parameters, written),))
+    parsed(step.apply(text), language)
     return step
 
 
-def _only_function(text: str, named: str, area: Area) -> ast.FunctionDef | ast.AsyncFunctionDef:
-    wanted = tuple(named.split("."))
+def _only_function(root: Node, named: str, area: Area) -> Node:
+    wanted = named.split(".")
+    functions = find_nodes(root, PYTHON, ("function_definition",))
     found = [
-        node
-        for path, node in _walk(ast.parse(text), ())
-        if isinstance(node, FUNCTIONS)
-        and (*path, node.name)[-len(wanted) :] == wanted
-        and area.holds(start := _position(text, node.lineno, node.col_offset), start)
+        each
+        for each in functions
+        if _path(each)[-len(wanted) :] == wanted and area.holds(each.start_byte, each.start_byte)
     ]
     if len(found) != 1:
         raise RefusedError(f"`{named}` is defined {len(found)} times")
     return found[0]
 
 
-def _check_added(text: str, new_text: str, name: str) -> None:
-    """RefusedError unless the new text has this one parameter more and nothing else."""
-    try:
-        before, after = (
-            [each.arg for each in ast.walk(ast.parse(source)) if isinstance(each, ast.arg)]
-            for source in (text, new_text)
-        )
-    except SyntaxError as error:
-        raise RefusedError("the new text would not parse") from error
-    if sorted((*before, name)) != sorted(after):
-        raise RefusedError("more than the parameter would change")
+def _path(node: Node | None) -> list[str]:
+    """The names of a definition and of those around it, the outermost first."""
+    path = list[str]()
+    while node is not None:
+        if node.type in DEFINITIONS and (name := node.child_by_field_name("name")):
+            path.insert(0, node_text(name))
+        node = node.parent
+    return path
 
 
-def _parameter_splice(raw: bytes, parameters: Node, written: str) -> Splice:
+def _splice(raw: bytes, parameters: Node, written: str) -> Splice:
     """At the end, but before `**options`; on a line of its own where the others have one."""
     existing = [each for each in parameters.named_children if each.type != "comment"]
     last = existing[-1] if existing else None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specchat.app.agent.project_files import ProjectFiles
-from specchat.edit.workspace_roots import WorkspaceRoots
+from specchat.context.workspace_roots import WorkspaceRoots
 from tests.app.agent.scripted import REPOSITORY
 
 

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from specchat.edit.refactoring import Refusal
-from specchat.edit.refactoring.joint_rename import find_joint_refactoring
+import pytest
+
+from specchat.edit.refactoring import RefusedError, plan_refactorings
 from specchat.edit.source_text import make_source
 from tests.edit.scripted import say
 
 
-def rename(files: dict[str, str], instruction: str = "rename old to new") -> dict[str, str] | str | None:
-    found = find_joint_refactoring([make_source(text.encode(), name) for name, text in files.items()], instruction)
-    if isinstance(found, Refusal) or found is None:
-        return found and found.reason
+def rename(files: dict[str, str], instruction: str = "rename old to new") -> dict[str, str]:
+    found = plan_refactorings([make_source(text.encode(), name) for name, text in files.items()], instruction)
     return {each.source.name: each.apply(each.source.text) for each in found}
 
 
 def test_only_renamings_are_done_jointly():
-    assert rename({"a.py": "x = 1\n", "b.py": "y = 1\n"}, "sort the imports") is None
-    assert rename({"a.py": "old = 1\n"}) is None
+    assert {} == rename({"a.py": "import b\nimport a\n", "b.py": "y = 1\n"}, "sort the imports")
 
 
 def test_a_refusal_is_one_for_all_files():
-    assert "may be that of line 1" in (rename({"a.py": "def old(): ...\n", "b.py": "def old(): ...\n"}) or "")
+    with pytest.raises(RefusedError, match="may be that of line 1"):
+        rename({"a.py": "def old(): ...\n", "b.py": "def old(): ...\n"})
 
 
 FILES = {"a.py": "def old(): ...\n", "b.py": "from a import old\nold()\n", "c.py": "old = 1\n"}

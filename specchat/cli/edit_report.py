@@ -1,21 +1,19 @@
-"""The result of an edit as JSON, one object for each file."""
+"""`specchat edit --json`: one object for each file."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from specchat.app.edit_events import AcceptedEdit
 from specchat.chat.sum_totals import sum_totals
 from specchat.chat.turn_summary import speedup_to_json
 from specchat.edit.answer_check import UnusableAnswerError
-from specchat.edit.edit_task import EditResult
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunks import Hunk, diff_hunks, split_lines
-from specchat.edit.source_text import Source
 from specchat.errors import SpecchatError
 
 
-def file_report(
-    source: Source, result: EditResult, edit_run: EditRun, *, checks: Sequence[str], is_applied: bool
-) -> dict[str, Any]:
+def file_report(edit: AcceptedEdit, checks: Sequence[str], *, is_applied: bool) -> dict[str, Any]:
+    source, result = edit.source, edit.result
     lines = split_lines(source.text)
     hunks = enumerate(diff_hunks(source.text, result.text), 1)
     return {
@@ -28,7 +26,7 @@ def file_report(
         "hunks": [{"id": number, **_hunk_texts(lines, hunk), "accepted": is_applied} for number, hunk in hunks],
         "warnings": result.warnings.summary,
         "checks": dict.fromkeys(checks, "passed"),
-        "spec": _speculation_stats(edit_run),
+        "spec": _speculation_stats(edit.run),
     }
 
 
