@@ -2,9 +2,8 @@
 
 Only text can be attached. Each file has its name and a code fence. A passage of a file has the name "a.py lines 10-14".
 
-Files precede the question: two questions about one file then begin alike, and the rows of the file are computed once
-for all of them. In an edit the instruction comes first, because its answer is the file again, which follows at once. Knows
-no model.
+Files precede the question: two questions about one file then begin alike, and the rows of the file are computed once.
+In an edit the instruction comes first, because its answer is the file again, which follows at once. Knows no model.
 """
 
 import codecs

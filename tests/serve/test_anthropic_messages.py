@@ -135,8 +135,8 @@ def test_fields_become_a_request():
     )  # fmt: skip
 
     assert Request("hello", max_tokens=5, temperature=0.5, stop=("END",)) == asked.request
-    assert ((Turn("one", answer="1"),), "be brief") == (asked.history.turns, asked.history.settings.system_prompt)
-    assert (("top_p", 0.9), ("top_k", 4)) == asked.history.settings.sampling
+    assert (Turn("one", answer="1"),) == asked.turns
+    assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == asked.changes
 
 
 def test_blocks_of_text_are_its_lines_and_earlier_thoughts_are_left_out():
@@ -148,7 +148,7 @@ def test_blocks_of_text_are_its_lines_and_earlier_thoughts_are_left_out():
     )
 
     assert ("one\ntwo", "one\ntwo", "1") == (
-        asked.history.settings.system_prompt, asked.request.text, asked.request.answer_prefix
+        asked.changes["prompt.system"], asked.request.text, asked.request.answer_prefix
     )  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def test_arguments_that_are_no_json_stand_in_an_object_and_return_as_they_were(s
     history = read(
         asked, said("assistant", *told["content"]), said("user", RESULT | {"tool_use_id": told["content"][1]["id"]})
     )
-    assert '{"path": ' == history.history.turns[0].tool_calls[0].arguments
+    assert '{"path": ' == history.turns[0].tool_calls[0].arguments
 
 
 def test_blocks_become_calls_and_results():
@@ -105,7 +105,7 @@ def test_blocks_become_calls_and_results():
     )  # fmt: skip
 
     call = ToolCall("1", "read", '{"path": "a.py"}')
-    assert (Turn("look", answer="so", tool_calls=(call,)),) == asked.history.turns
+    assert (Turn("look", answer="so", tool_calls=(call,)),) == asked.turns
     assert ("quick", (ToolResult("1", "read", "five"),)) == (asked.request.text, asked.request.tool_results)
     assert (Tool("read", "Read.", '{"type": "object"}'), Tool("write")) == asked.request.tools
 

@@ -186,8 +186,8 @@ def test_options_become_settings():
     )  # fmt: skip
 
     assert Request("hello", max_tokens=7, seed=3, temperature=0.5, stop=("END",)) == asked.request
-    assert dict(asked.history.settings.sampling) == {
-        "top_p": 0.9, "top_k": 4, "min_p": 0.1, "repetition_penalty": 1.1
+    assert asked.changes == {
+        "sampling.top_p": 0.9, "sampling.top_k": 4, "sampling.min_p": 0.1, "sampling.repetition_penalty": 1.1
     }  # fmt: skip
 
 
@@ -204,11 +204,11 @@ def test_a_format_is_the_form_of_the_answer(form):
 def test_a_system_prompt_and_a_begun_answer():
     asked = chat(messages=[{"role": "system", "content": "be brief"}, HELLO, {"role": "assistant", "content": "oh, "}])
 
-    assert ("be brief", "oh, ") == (asked.history.settings.system_prompt, asked.request.answer_prefix)
-    assert "be brief" == generate(system="be brief").history.settings.system_prompt
+    assert ("be brief", "oh, ") == (asked.changes["prompt.system"], asked.request.answer_prefix)
+    assert "be brief" == generate(system="be brief").changes["prompt.system"]
     assert (Turn("one", answer="1"),) == chat(
         messages=[{"role": "user", "content": "one"}, {"role": "assistant", "content": "1"}, HELLO]
-    ).history.turns
+    ).turns
 
 
 def test_values_without_effect_and_unknown_fields_are_ignored():

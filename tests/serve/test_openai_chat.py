@@ -20,7 +20,7 @@ from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ContextError, HostError, UsageError
 from specchat.serve.api_errors import RequestError, to_api_error
-from specchat.serve.engine_request import GREETING, ConversationHistory, EngineRequest, SessionSettings
+from specchat.serve.engine_request import GREETING, EngineRequest
 from specchat.serve.openai_chat import ChatReply, translate_chat
 from specchat.serve.openai_objects import error_body
 from specchat.serve.replies import TranslatedRequest
@@ -48,13 +48,13 @@ def test_the_smallest_request():
 def test_an_answer_that_the_client_began_is_continued():
     asked = read(chat(("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2 is ")))
 
-    assert (Request("two", answer_prefix="2 is "), (Turn("one", answer="1"),)) == (asked.request, asked.history.turns)
+    assert (Request("two", answer_prefix="2 is "), (Turn("one", answer="1"),)) == (asked.request, asked.turns)
 
 
 def test_before_the_first_words_of_the_assistant_stands_a_greeting():
     asked = read(chat(("assistant", "How can I help?"), ("user", "hello")))
 
-    assert (Turn(GREETING, answer="How can I help?"),) == asked.history.turns
+    assert (Turn(GREETING, answer="How can I help?"),) == asked.turns
 
 
 def test_every_name_of_the_model_is_its_name():
@@ -80,12 +80,11 @@ def test_the_newer_name_of_the_limit_counts():
     assert 7 == read(max_tokens=5, max_completion_tokens=7).request.max_tokens
 
 
-def test_sampling_fields_become_session_settings():
-    manner = read(chat(("system", "be brief"), ("user", "hello")), top_p=0.9, top_k=4).history.settings
+def test_sampling_fields_become_settings():
+    changes = read(chat(("system", "be brief"), ("user", "hello")), top_p=0.9, top_k=4).changes
 
-    assert SessionSettings("be brief", (("top_p", 0.9), ("top_k", 4))) == manner
-    assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == manner.changes()
-    assert {} == read().history.settings.changes()
+    assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == changes
+    assert {} == read().changes
 
 
 def test_messages_become_exchanges_and_a_question():
@@ -97,10 +96,8 @@ def test_messages_become_exchanges_and_a_question():
         ]
     )
 
-    assert (
-        ConversationHistory((Turn("one", answer="1"), Turn("two", answer="")), SessionSettings("be brief\n\nbe kind"))
-        == asked.history
-    )
+    assert (Turn("one", answer="1"), Turn("two", answer="")) == asked.turns
+    assert {"prompt.system": "be brief\n\nbe kind"} == asked.changes
     assert "3" == asked.request.text
 
 
@@ -109,7 +106,7 @@ def test_messages_of_one_side_in_a_row_are_one_and_a_late_system_is_the_users():
         chat(("user", "a"), ("user", "b"), ("assistant", "1"), ("assistant", "2"), ("user", "c"), ("system", "d"))
     )
 
-    assert (Turn("a\n\nb", answer="1\n\n2"),) == asked.history.turns
+    assert (Turn("a\n\nb", answer="1\n\n2"),) == asked.turns
     assert "c\n\nd" == asked.request.text
 
 

@@ -100,7 +100,7 @@ def test_fields_become_a_request():
     asked = read(instructions="be brief", max_output_tokens=5, temperature=0.5, top_p=0.9)
 
     assert Request("hello", max_tokens=5, temperature=0.5) == asked.request
-    assert ("be brief", (("top_p", 0.9),)) == (asked.history.settings.system_prompt, asked.history.settings.sampling)
+    assert {"prompt.system": "be brief", "sampling.top_p": 0.9} == asked.changes
 
 
 def test_items_of_reasoning_are_left_out():
@@ -109,7 +109,7 @@ def test_items_of_reasoning_are_left_out():
     said = [item("developer", "be brief"), item("user", "1"), thought, item("assistant", "2"), item("user", "3")]
     asked = read(input=said)
 
-    assert ((Turn("1", answer="2"),), "be brief") == (asked.history.turns, asked.history.settings.system_prompt)
+    assert ((Turn("1", answer="2"),), "be brief") == (asked.turns, asked.changes["prompt.system"])
 
 
 @pytest.mark.parametrize("form", [{"type": "json_schema", "name": "x", "schema": SCHEMA}, {"type": "json_object"}])

@@ -85,7 +85,7 @@ def test_one_call_is_sent_where_the_client_wants_no_parallel_ones(served):
 def test_items_become_calls_and_results():
     asked = read(LOOK, {"type": "reasoning", "id": "rs_1", "summary": []}, CALL, OUTPUT)
 
-    assert (Turn("look", answer="", tool_calls=(ToolCall("1", "read", "{}"),)),) == asked.history.turns
+    assert (Turn("look", answer="", tool_calls=(ToolCall("1", "read", "{}"),)),) == asked.turns
     assert ("", (ToolResult("1", "read", "five"),)) == (asked.request.text, asked.request.tool_results)
     assert (Tool("read", "Read.", '{"type": "object"}'), Tool("write")) == asked.request.tools
 

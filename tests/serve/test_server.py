@@ -76,6 +76,13 @@ def test_the_usage_has_speculation_statistics(served):
     assert last.choices == [] and last.usage == whole
 
 
+def test_the_settings_of_a_request_count_for_it_alone(served):
+    question = user("settings sampling.top_p prompt.system")
+
+    assert '[0.5, "be brief"]' == text_of(served, {"role": "system", "content": "be brief"}, question, top_p=0.5)
+    assert '[1.0, ""]' == text_of(served, question)
+
+
 def test_a_conversation_continues_in_the_session_with_its_history(served, host):
     first = text_of(served, user("count 02"), seed=1)
     before = settled_session_count(host)

@@ -70,7 +70,7 @@ def test_calls_stand_in_the_answer_and_results_before_the_next_one():
     results = (ToolResult("1", "read", "5"), ToolResult("2", "write", "written"))
     assert (
         Turn("look", answer="so", tool_calls=calls), Turn("", answer="done", tool_results=results)
-    ) == asked.history.turns  # fmt: skip
+    ) == asked.turns  # fmt: skip
     assert ("and now?", ()) == (asked.request.text, asked.request.tool_results)
 
 
@@ -105,7 +105,7 @@ def test_the_keys_of_arguments_have_the_order_of_the_schema_whatever_the_client_
 
     def call_in_prompt(arguments: str, name: str = "move") -> str:
         said = read(ASKED, calling(call(name=name, arguments=arguments)), result(), tools=[move])
-        return said.history.turns[0].tool_calls[0].arguments
+        return said.turns[0].tool_calls[0].arguments
 
     assert json.dumps(written, ensure_ascii=False) == call_in_prompt(sorted_keys)
     as_they_are = [("move", "{broken"), ("unknown", sorted_keys)]
@@ -115,7 +115,7 @@ def test_the_keys_of_arguments_have_the_order_of_the_schema_whatever_the_client_
 def test_an_id_may_come_again_in_a_later_answer():
     asked = read(ASKED, calling(call()), result(), calling(call()), result("1", "6"))
 
-    assert ("5", "6") == (asked.history.turns[1].tool_results[0].text, asked.request.tool_results[0].text)
+    assert ("5", "6") == (asked.turns[1].tool_results[0].text, asked.request.tool_results[0].text)
 
 
 @pytest.mark.parametrize(
