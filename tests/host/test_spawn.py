@@ -21,6 +21,7 @@ from specchat.errors import HostError, InputError
 from specchat.host import host_connection, spawn
 from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.host.environment import FOLDER_VARIABLES
+from tests.each_row import each_row
 from tests.host.conftest import FAKE_HOST
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +100,7 @@ def test_the_default_folder_does_not_depend_on_variables_that_editors_drop(monke
 
 
 @pytest.mark.usefixtures("without_variables")
-@pytest.mark.parametrize("name", ["SPECCHAT_CONFIG", "SPECCHAT_CACHE", "SPECCHAT_MODELS", "XDG_DATA_HOME"])
+@each_row("name", ["SPECCHAT_CONFIG", "SPECCHAT_CACHE", "SPECCHAT_MODELS", "XDG_DATA_HOME"])
 def test_engines_that_use_other_folders_do_not_meet(name, monkeypatch):
     before = spawn._default_folder()
     monkeypatch.setenv(name, "/elsewhere")

@@ -21,6 +21,7 @@ from specchat.serve.authorization import AccessPolicy
 from specchat.serve.engine_request import EngineRequest
 from specchat.serve.ollama_api import LinesReply, translate_generate, translate_ollama_chat
 from specchat.serve.server import ServeConfig
+from tests.each_row import each_row
 from tests.serve.conftest import MODEL, Served, asking, becomes, raw, until
 
 SCHEMA = {"type": "object"}
@@ -105,7 +106,7 @@ def test_thinking_has_a_field_of_its_own(served):
     assert "so it is" == "".join(part["response"] for part in parts)
 
 
-@pytest.mark.parametrize(("think", "mode"), [(True, "on"), (False, "off"), ("high", "on"), (None, None)])
+@each_row("think, mode", [(True, "on"), (False, "off"), ("high", "on"), (None, None)])
 def test_a_client_may_turn_thinking_on_and_off(think, mode):
     assert mode == chat(think=think).request.thinking == generate(think=think).request.thinking
 
@@ -195,7 +196,7 @@ def test_negative_limits_and_seeds_are_none():
     assert Request("hello") == chat(options={"num_predict": -1, "seed": -1}).request
 
 
-@pytest.mark.parametrize("form", ["json", SCHEMA])
+@each_row("form", ["json", SCHEMA])
 def test_a_format_is_the_form_of_the_answer(form):
     assert AnswerFormat.parse("schema", SCHEMA) == chat(format=form).request.answer_format
     assert AnswerFormat.parse("schema", SCHEMA) == generate(format=form).request.answer_format
@@ -217,8 +218,8 @@ def test_values_without_effect_and_unknown_fields_are_ignored():
     )
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@each_row(
+    "body, param",
     [
         ({"model": None}, "model"),
         ({"model": "other"}, "model"),
@@ -247,8 +248,8 @@ def test_a_wrong_or_unsupported_field_is_an_error_with_its_name(body, param):
     assert param == refused.value.api_error.param
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@each_row(
+    "body, param",
     [
         ({"prompt": 5}, "prompt"),
         ({"images": ["aGk="]}, "images"),
@@ -266,8 +267,8 @@ def test_a_wrong_field_of_generate_is_an_error_with_its_name(body, param):
     assert param == refused.value.api_error.param
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
+@each_row(
+    "path, body, status",
     [
         ("/api/chat", "{", 400),
         ("/api/chat", "[]", 400),

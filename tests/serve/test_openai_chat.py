@@ -24,6 +24,7 @@ from specchat.serve.engine_request import GREETING, EngineRequest
 from specchat.serve.openai_chat import ChatReply, translate_chat
 from specchat.serve.openai_objects import error_body
 from specchat.serve.replies import TranslatedRequest
+from tests.each_row import each_row
 
 SCHEMA = {"type": "object"}
 
@@ -116,8 +117,8 @@ def test_parts_of_text_are_its_lines():
     assert "one\ntwo" == read(chat(("user", parts))).request.text
 
 
-@pytest.mark.parametrize(
-    ("form", "structure"),
+@each_row(
+    "form, structure",
     [
         ({"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}, AnswerFormat.parse("schema", SCHEMA)),
         ({"type": "json_object"}, AnswerFormat.parse("schema", SCHEMA)),
@@ -141,8 +142,8 @@ def test_neutral_values_and_unknown_fields_are_ignored():
     assert read() == read(**neutral, user="somebody", store=True, cache_prompt=True)
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@each_row(
+    "body, param",
     [
         ({"n": 2}, "n"),
         ({"tools": [{}]}, "tools"),
@@ -186,14 +187,14 @@ def test_an_unsupported_field_is_an_error_with_its_name(body, param):
     assert (400, param) == (refused.value.api_error.status, refused.value.api_error.param)
 
 
-@pytest.mark.parametrize("limit", [{"max_tokens": 0}, {"max_completion_tokens": 0, "max_tokens": 5}])
+@each_row("limit", [{"max_tokens": 0}, {"max_completion_tokens": 0, "max_tokens": 5}])
 def test_a_limit_of_zero_tokens_is_an_error(limit):
     with pytest.raises(UsageError, match="at least 1"):
         read(**limit)
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "kind"),
+@each_row(
+    "error, status, kind",
     [
         (UsageError("no"), 400, "invalid_request_error"),
         (ContextError("no"), 400, "invalid_request_error"),
@@ -211,8 +212,8 @@ def test_our_errors_have_a_status(error, status, kind):
     )
 
 
-@pytest.mark.parametrize(
-    ("fields", "thinking"),
+@each_row(
+    "fields, thinking",
     [
         ({}, None), ({"chat_template_kwargs": {"enable_thinking": False}}, "off"),
         ({"chat_template_kwargs": {"thinking": True}}, "on"), ({"chat_template_kwargs": {}}, None),
@@ -223,7 +224,7 @@ def test_a_client_may_turn_thinking_on_and_off(fields, thinking):
     assert read(**fields).request.thinking == thinking
 
 
-@pytest.mark.parametrize("options", [{"enable_thinking": "yes"}, {"other": True}, True], ids=str)
+@each_row("options", [{"enable_thinking": "yes"}, {"other": True}, True])
 def test_other_options_of_the_template_are_refused(options):
     with pytest.raises(RequestError, match="chat_template_kwargs"):
         read(chat_template_kwargs=options)

@@ -17,6 +17,7 @@ from specchat.serve.authorization import AccessPolicy
 from specchat.serve.engine_request import EngineRequest
 from specchat.serve.openai_responses import translate_response
 from specchat.serve.server import ServeConfig
+from tests.each_row import each_row
 from tests.serve.conftest import MODEL, Served, asking, becomes, raw, sse_events, until
 
 PATH = "/v1/responses"
@@ -112,7 +113,7 @@ def test_items_of_reasoning_are_left_out():
     assert ((Turn("1", answer="2"),), "be brief") == (asked.turns, asked.changes["prompt.system"])
 
 
-@pytest.mark.parametrize("form", [{"type": "json_schema", "name": "x", "schema": SCHEMA}, {"type": "json_object"}])
+@each_row("form", [{"type": "json_schema", "name": "x", "schema": SCHEMA}, {"type": "json_object"}])
 def test_a_format_is_the_form_of_the_answer(form):
     assert AnswerFormat.parse("schema", SCHEMA) == read(text={"format": form}).request.answer_format
 
@@ -124,8 +125,8 @@ def test_values_without_effect_and_unknown_fields_are_ignored():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@each_row(
+    "body, param",
     [
         ({"tools": [{"type": "web_search"}]}, "tools"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),

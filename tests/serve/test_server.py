@@ -22,6 +22,7 @@ from specchat.host.protocol import MAX_LINE_BYTES
 from specchat.profile.settings import read_settings
 from specchat.serve.authorization import AccessPolicy
 from specchat.serve.server import ServeConfig
+from tests.each_row import each_row
 from tests.host.conftest import kill_host
 from tests.serve.conftest import MODEL, Served, asking, becomes, raw, until
 
@@ -146,8 +147,8 @@ def test_more_questions_than_sessions_wait_for_their_turn(served, host):
     assert host.call("stats")["sessions"] <= 9
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "words"),
+@each_row(
+    "body, status, words",
     [
         ({"model": "gpt-5"}, 404, "no model 'gpt-5'; this server has 'org/ours'"),
         ({"messages": []}, 400, "ends with a message of the user"),
@@ -167,8 +168,8 @@ def test_an_invalid_request_gets_an_error_object_of_openai(served, body, status,
     assert {"message", "type", "param", "code"} == set(told[1]["error"])
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
+@each_row(
+    "method, path, body, status",
     [
         ("POST", "/v1/completions", "{}", 400),
         ("POST", "/v1/nothing", "{}", 404),
@@ -200,7 +201,7 @@ def test_the_openai_client_raises_its_own_errors(served):
     assert refused.value.code == "context_length_exceeded"
 
 
-@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
+@each_row("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
 def test_requests_from_websites_are_not_accepted(served, headers):
     assert raw(served, "GET", "/v1/models", **headers)[0] == 403
 

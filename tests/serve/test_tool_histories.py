@@ -16,6 +16,7 @@ from specchat.serve.engine_request import EngineRequest
 from specchat.serve.openai_chat import translate_chat
 from specchat.serve.openai_responses import translate_response
 from specchat.serve.tool_fields import arguments_object, arguments_text
+from tests.each_row import each_row
 
 READ = {"type": "function", "function": {"name": "read", "description": "Read.", "parameters": {"type": "object"}}}
 WRITE = {"type": "function", "function": {"name": "write"}}
@@ -49,8 +50,8 @@ def test_tools_are_those_of_the_request():
     assert "auto" == asked.tool_choice
 
 
-@pytest.mark.parametrize(
-    ("choice", "expected"),
+@each_row(
+    "choice, expected",
     [
         ("auto", "auto"), ("none", "none"), ("required", "required"), (None, "auto"),
         ({"type": "function", "function": {"name": "write"}}, "write"),
@@ -118,8 +119,8 @@ def test_an_id_may_come_again_in_a_later_answer():
     assert ("5", "6") == (asked.turns[1].tool_results[0].text, asked.request.tool_results[0].text)
 
 
-@pytest.mark.parametrize(
-    ("messages", "words"),
+@each_row(
+    "messages, words",
     [
         ([ASKED, result()], "the result of '1' belongs to no call"),
         ([ASKED, calling(call()), result("2")], "the result of '2' belongs to no call"),
@@ -143,8 +144,8 @@ def test_a_history_with_calls_and_results_that_do_not_fit_is_an_error(messages, 
     assert "messages" == refused.value.api_error.param
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "words"),
+@each_row(
+    "fields, param, words",
     [
         ({"tools": {}}, "tools", "give a list"),
         ({"tools": [{"type": "function"}]}, "tools", r"tools\[0\]: a tool is an object"),
@@ -173,7 +174,7 @@ def test_an_answer_in_a_format_may_have_tools_that_it_must_not_call():
     assert read(tools=[READ], tool_choice="none", response_format={"type": "json_object"}).request.answer_format
 
 
-@pytest.mark.parametrize("arguments", ['{"a": 1}', "{broken", '["a"]', "", '"text"', "[" * 100_000])
+@each_row("arguments", ['{"a": 1}', "{broken", '["a"]', "", '"text"', "[" * 100_000])
 def test_arguments_are_an_object_and_return_as_they_were(arguments):
     made = arguments_object(arguments)
 
