@@ -275,7 +275,7 @@ class _Contenders:
     def _plain(self) -> GenerateFunction:
         models = self.engine.models
         budget, stop_token_ids = models.profile.speculation.budget, models.tokenizer.stop_token_ids
-        return specchat_contender(models.target, lambda _: Drafter(), budget, stop_token_ids)
+        return specchat_contender(models.target, Drafter, budget, stop_token_ids)
 
     def _runs_of(self, prompt: TokenizedPrompt) -> tuple[Callable[[], TimedRun], ...]:
         generators = (self._plain, self.llama_cpp)

@@ -27,7 +27,7 @@ from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import Generation, GenerationConfig
-from specchat.engine.drafter import AnswerTask, Drafter
+from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.loading.load_engine import Engine
@@ -106,7 +106,6 @@ def _seconds_per_token(runs: tuple[TimedRun, TimedRun]) -> float:
 class PeerBench:
     """The comparisons of one engine. `name_filter` keeps those whose name contains it.
 
-    `source_of_prompt` returns the tokens of the file that the answer to a prompt rewrites; with it, edits are compared.
     With `requests`, those that the prompts are built from, `auto` is compared: it chooses by the kind of a request.
     """
 
@@ -114,7 +113,6 @@ class PeerBench:
     prompts: tuple[list[int], ...]
     max_tokens: int
     name_filter: str = ""
-    source_of_prompt: Callable[[list[int]], list[int]] | None = None
     requests: tuple[Request, ...] = ()
 
     def rows(self, progress: Callable[[str], None]) -> Iterator[Comparison]:
@@ -133,8 +131,8 @@ class PeerBench:
         return GGUF_TYPES[models.target.pool.layout.dtype] if is_float else "q8_0"
 
     def _comparisons(self) -> dict[str, Callable[[], tuple[GenerateFunction, GenerateFunction]]]:
-        plain, lookup = self._specchat(lambda _: Drafter()), self._specchat(lambda _: PromptLookup())
-        suffix = self._specchat(lambda _: SuffixAndRealign(SuffixDecoding()))
+        plain, lookup = self._specchat(Drafter), self._specchat(PromptLookup)
+        suffix = self._specchat(lambda: SuffixAndRealign(SuffixDecoding()))
         pairs: dict[str, Callable[[], tuple[GenerateFunction, GenerateFunction]]] = {
             "plain / generate": lambda: (plain, self._transformers.generate()),
             "lookup / prompt_lookup_num_tokens": lambda: (lookup, self._transformers_prompt_lookup()),
@@ -144,12 +142,8 @@ class PeerBench:
         }
         if self.requests:
             pairs["auto / generate"] = lambda: (self._auto, self._transformers.generate())
-        if self.source_of_prompt is not None:
-            edit = self._specchat(self._edit_drafter)
-            pairs["edit / prompt_lookup_num_tokens"] = lambda: (edit, self._transformers_prompt_lookup())
-            pairs["edit / generate"] = lambda: (edit, self._transformers.generate())
         if (draft := self.engine.draft_model) is not None:
-            draft_model = self._specchat(lambda _: DraftModelDrafter(draft))
+            draft_model = self._specchat(lambda: DraftModelDrafter(draft))
             pairs["draft / assistant_model"] = lambda: (draft_model, self._transformers_assistant())
             pairs["draft / our plain"] = lambda: (draft_model, plain)
         if (library := find_library_folder()) is not None:
@@ -205,13 +199,7 @@ class PeerBench:
         tokens = [token.token_id for step in answer.steps for token in step.committed_tokens]
         return TimedRun(tokens, answer.totals.steps, perf_counter() - started_at)
 
-    def _edit_drafter(self, prompt: list[int]) -> Drafter:
-        drafter = SuffixAndRealign(SuffixDecoding())
-        original = self.source_of_prompt(prompt) if self.source_of_prompt else []
-        drafter.start_answer(AnswerTask(original_tokens=original, answer_start=len(prompt)))
-        return drafter
-
-    def _specchat(self, make_drafter: Callable[[list[int]], Drafter]) -> GenerateFunction:
+    def _specchat(self, make_drafter: Callable[[], Drafter]) -> GenerateFunction:
         models = self.engine.models
         return specchat_contender(
             models.target, make_drafter, models.profile.speculation.budget, models.tokenizer.stop_token_ids
@@ -246,12 +234,12 @@ def cut_or_repeat(tokens: list[int], count: int) -> list[int]:
 
 
 def specchat_contender(
-    target: Model, make_drafter: Callable[[list[int]], Drafter], budget: int, stop_token_ids: frozenset[int]
+    target: Model, make_drafter: Callable[[], Drafter], budget: int, stop_token_ids: frozenset[int]
 ) -> GenerateFunction:
     """Our engine, greedy, with a new KV cache and a new drafter for every prompt."""
 
     def answer(prompt: list[int], max_tokens: int) -> TimedRun:
-        started_at, drafter = perf_counter(), make_drafter(prompt)
+        started_at, drafter = perf_counter(), make_drafter()
         generation = Generation(target, (drafter,))
         generation.replace_tokens(prompt)
         steps = generation.generate(GenerationConfig(drafter, Sampler(), budget, max_tokens, stop_token_ids))

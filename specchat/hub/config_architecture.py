@@ -1,37 +1,43 @@
 """Computes the Architecture of a model or head from its config.json, so that it need not be downloaded.
 
-Exact for the families in the tests; other families may have a few more norms or biases. Reads no file and imports no
-torch.
+What is peculiar to the families of our own passes is in `weights/llama_families.py`; families that transformers
+computes are known here, exactly as far as the tests go, and others may have a few more norms or biases. Reads no file
+and imports no torch.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from specchat.errors import ModelError
+from specchat.forward.llama.layer_shape import LayerShape
 from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OTHER, OUTPUT, Architecture, KVLayers, Matrix
-from specchat.hub.gemma4_architecture import GEMMA4_FAMILIES, gemma4_kv_layers, gemma4_layers
 from specchat.plugins.discovery import find_extensions
+from specchat.weights.llama_families import (
+    COMPOSITE_TYPES,
+    FAMILIES,
+    FULL,
+    RECURRENT,
+    SLIDING,
+    has_experts,
+    is_recurrent,
+    network_config,
+    sliding_window,
+)
 
 Config = Mapping[str, Any]
+GEMMA4_FAMILIES = ("gemma4_text", "gemma4_unified_text")
 TIED_EMBEDDING_FAMILIES = (
-    "gemma", "gemma2", "gemma3", "gemma3_text", *GEMMA4_FAMILIES, "gpt2", "gpt_neo", "opt", "falcon"
+    "gemma", "gemma2", "gemma3_text", *GEMMA4_FAMILIES, "gpt2", "gpt_neo", "opt", "falcon"
 )  # fmt: skip
 TWO_MATRIX_MLP_FAMILIES = ("gpt2", "gpt_neo", "gpt_neox", "opt", "falcon", "phi", "starcoder2", "nemotron")
-FOUR_NORM_FAMILIES = ("gemma2", "gemma3", "gemma3_text", *GEMMA4_FAMILIES)
 QK_NORM_FAMILIES = (
-    "qwen3",
-    "qwen3_moe",
-    "gemma3",
-    "gemma3_text",
-    "qwen3_next",
-    "qwen3_5_text",
-    "qwen3_5_moe_text",
-    "lfm2",
-)
+    "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma3_text", *GEMMA4_FAMILIES, "lfm2"
+)  # fmt: skip
 QKV_BIAS_FAMILIES = ("qwen2", "qwen2_moe")
-GATED_ATTENTION_FAMILIES = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")
-BIASED_EXPERT_FAMILIES = ("gpt_oss",)
+CONVOLUTION = "conv"  # a layer of LFM2
 MAX_LAYERS = 10_000
 DEEPSPEC_ARCHITECTURE = re.compile("(Qwen3|Gemma4)(DSpark|DFlash|Eagle3)Model")  # heads with embeddings of their own
 EXPERT_COUNT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
@@ -70,56 +76,81 @@ def _quantization(config: Config) -> str:
 
 
 def _model_architecture(config: Config) -> Architecture:
-    text: Config = config.get("text_config") or config
-    family = str(text.get("model_type") or config.get("model_type") or "")
+    text = _text_config(config)
+    family = str(text.get("model_type") or "")
     kinds = _layer_kinds(text, family)
     width, vocabulary = required_int(text, "hidden_size"), required_int(text, "vocab_size")
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", family in TIED_EMBEDDING_FAMILIES))
-    matrices = [Matrix(EMBEDDING, vocabulary, width), Matrix(OTHER, width)]
+    norms = len(FAMILIES[family].names.norms) if family in FAMILIES else 2
+    matrices = [Matrix(EMBEDDING, vocabulary, width), Matrix(OTHER, width), Matrix(OTHER, width, 1, len(kinds) * norms)]
     if not tied:
         matrices.append(Matrix(OUTPUT, vocabulary, width))
-    is_gemma4 = family in GEMMA4_FAMILIES
-    matrices += gemma4_layers(text, kinds) if is_gemma4 else layer_matrices(text, family, kinds)
+    matrices += layer_matrices(text, family, kinds)
     if encoders := int(text.get("encoder_parameters") or 0):  # a key of the catalog
         matrices.append(Matrix(IDLE, encoders))
-    matrices.append(Matrix(OTHER, width, 1, len(kinds) * (4 if family in FOUR_NORM_FAMILIES else 2)))
     notes = ("its vision encoder is not counted",) if config.get("vision_config") else ()
-    kv_layers = gemma4_kv_layers(text, kinds) if is_gemma4 else kv_layers_from_config(text, kinds)
     return Architecture(
-        family, tuple(matrices), kv_layers, _recurrent_elements(text, kinds), vocabulary,
+        family, tuple(matrices), kv_layers_from_config(text, kinds), _recurrent_elements(text, kinds), vocabulary,
         width, len(kinds), int(text.get("max_position_embeddings", 0)), None, _quantization(config) or "bf16", notes,
         *_query_heads(text),
     )  # fmt: skip
 
 
-def layer_matrices(text: Config, family: str, kinds: Sequence[str]) -> Iterator[Matrix]:
-    for kind in dict.fromkeys(kinds):
-        count = kinds.count(kind)
-        match kind:
-            case "linear_attention":
-                yield from _gated_delta_net(text, count)
-            case "conv":
-                yield from _short_convolution(text, count)
-            case _:
-                yield from _attention(text, family, count)
-    yield from _mlp(text, family, len(kinds))
+def _text_config(config: Config) -> Config:
+    """The part about the language model, with the defaults of its family."""
+    nested: Config = config.get("text_config") or {}
+    if config.get("model_type") in COMPOSITE_TYPES or not nested:
+        return network_config(config)
+    return network_config({"model_type": config.get("model_type"), **nested})
+
+
+def layer_matrices(text: Config, family: str, kinds: Sequence[str]) -> list[Matrix]:
+    """The matrices of all layers but their norms; those of one shape are one Matrix."""
+    counts = Counter[Matrix]()
+    for layer, (kind, shape) in enumerate(zip(kinds, _layer_shapes(text, family, kinds), strict=True)):
+        for matrix in (*_token_mixer(text, family, kind, shape), *_mlp(text, family, layer, shape)):
+            counts[replace(matrix, count=1)] += matrix.count
+    if per_layer := int(text.get("hidden_size_per_layer_input") or 0):
+        for matrix in _per_layer_input(text, per_layer, len(kinds)):
+            counts[replace(matrix, count=1)] += matrix.count
+    return [replace(matrix, count=count) for matrix, count in counts.items()]
 
 
 def _layer_kinds(text: Config, family: str) -> list[str]:
-    """The kind of each layer: `full_attention`, `sliding_attention` or `linear_attention`."""
     layers = required_int(text, "num_hidden_layers")
     if layers > MAX_LAYERS:
         raise ValueError(f"num_hidden_layers cannot be {layers}")
     if listed := text.get("layer_types"):
         return [str(kind) for kind in listed][:layers]
-    if interval := text.get("full_attention_interval"):
-        return ["full_attention" if (layer + 1) % interval == 0 else "linear_attention" for layer in range(layers)]
-    if not text.get("sliding_window") or text.get("use_sliding_window") is False:
-        return ["full_attention"] * layers
-    default = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6}.get(family)
-    if pattern := text.get("sliding_window_pattern") or default:
-        return ["sliding_attention" if (layer + 1) % pattern else "full_attention" for layer in range(layers)]
-    return ["sliding_attention" if family == "mistral" else "full_attention"] * layers
+    return [_layer_kind(text, layer) if family in FAMILIES else FULL for layer in range(layers)]
+
+
+def _layer_kind(text: Config, layer: int) -> str:
+    if is_recurrent(text, layer):
+        return RECURRENT
+    return FULL if sliding_window(text, layer) is None else SLIDING
+
+
+def _layer_shapes(text: Config, family: str, kinds: Sequence[str]) -> Sequence[LayerShape]:
+    shapes = FAMILIES[family].layer_shapes(text, kinds) if family in FAMILIES else ()
+    return shapes or (_equal_shape(text),) * len(kinds)
+
+
+def _equal_shape(text: Config) -> LayerShape:
+    """The shape of every layer, where all are equal."""
+    heads = required_int(text, "num_attention_heads")
+    inner = int(text.get("intermediate_size") or 0)
+    return LayerShape(int(text.get("num_key_value_heads") or heads), _head_size(text), inner)
+
+
+def _token_mixer(text: Config, family: str, kind: str, shape: LayerShape) -> Iterator[Matrix]:
+    match kind:
+        case "linear_attention":
+            return _gated_delta_net(text)
+        case "conv":
+            return _short_convolution(text)
+        case _:
+            return _mla(text) if text.get("kv_lora_rank") else _attention(text, family, shape)
 
 
 def _head_size(text: Config) -> int:
@@ -132,59 +163,60 @@ def _query_heads(text: Config) -> tuple[int, int]:
     return heads, _head_size(text) if heads else 0
 
 
-def _attention(text: Config, family: str, count: int) -> Iterator[Matrix]:
-    width, heads = required_int(text, "hidden_size"), required_int(text, "num_attention_heads")
-    if text.get("kv_lora_rank"):
-        yield from _mla(text, count)
-        return
-    size, kv_heads = _head_size(text), int(text.get("num_key_value_heads") or heads)
-    queries = heads * size * (2 if family in GATED_ATTENTION_FAMILIES else 1)
-    yield Matrix(LINEAR, queries, width, count)
-    yield Matrix(LINEAR, kv_heads * size, width, 2 * count)
-    yield Matrix(LINEAR, width, heads * size, count)
+def _attention(text: Config, family: str, shape: LayerShape) -> Iterator[Matrix]:
+    width, known = required_int(text, "hidden_size"), FAMILIES.get(family)
+    heads = required_int(text, "num_attention_heads")
+    keys, attended = shape.kv_heads * shape.head_size, heads * shape.head_size
+    queries = attended * (2 if known and known.has_output_gate else 1)
+    own_keys = 0 if shape.kv_source is not None else 2 if shape.has_values else 1
+    yield Matrix(LINEAR, queries, width)
+    yield Matrix(LINEAR, keys, width, own_keys)
+    yield Matrix(LINEAR, width, attended)
     if text.get("attention_bias") or family in QKV_BIAS_FAMILIES:
-        yield Matrix(OTHER, queries + 2 * kv_heads * size, 1, count)
+        yield Matrix(OTHER, queries + own_keys * keys)
     if text.get("attention_bias") and family not in QKV_BIAS_FAMILIES:
-        yield Matrix(OTHER, width, 1, count)
+        yield Matrix(OTHER, width)
+    if known and known.has_wide_qk_norms:
+        yield Matrix(OTHER, attended + keys)
     if family in QK_NORM_FAMILIES:
-        yield Matrix(OTHER, 2 * size, 1, count)
-    if family == "gpt_oss":
-        yield Matrix(OTHER, heads, 1, count)
+        yield Matrix(OTHER, shape.head_size, 1, 2 if own_keys else 1)
+    if known and known.has_sinks:
+        yield Matrix(OTHER, heads)
 
 
-def _mla(text: Config, count: int) -> Iterator[Matrix]:
+def _mla(text: Config) -> Iterator[Matrix]:
     """Multi-head latent attention: one latent per token (DeepSeek-V2, arXiv 2405.04434)."""
     width, heads = required_int(text, "hidden_size"), required_int(text, "num_attention_heads")
     rank = int(text["kv_lora_rank"])
     nope, rope, value = (int(text[key]) for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
     if query_rank := text.get("q_lora_rank"):
-        yield Matrix(LINEAR, query_rank, width, count)
-        yield Matrix(LINEAR, heads * (nope + rope), query_rank, count)
-        yield Matrix(OTHER, query_rank, 1, count)
+        yield Matrix(LINEAR, query_rank, width)
+        yield Matrix(LINEAR, heads * (nope + rope), query_rank)
+        yield Matrix(OTHER, query_rank)
     else:
-        yield Matrix(LINEAR, heads * (nope + rope), width, count)
-    yield Matrix(LINEAR, rank + rope, width, count)
-    yield Matrix(LINEAR, heads * (nope + value), rank, count)
-    yield Matrix(LINEAR, width, heads * value, count)
-    yield Matrix(OTHER, rank, 1, count)
+        yield Matrix(LINEAR, heads * (nope + rope), width)
+    yield Matrix(LINEAR, rank + rope, width)
+    yield Matrix(LINEAR, heads * (nope + value), rank)
+    yield Matrix(LINEAR, width, heads * value)
+    yield Matrix(OTHER, rank)
 
 
-def _gated_delta_net(text: Config, count: int) -> Iterator[Matrix]:
+def _gated_delta_net(text: Config) -> Iterator[Matrix]:
     """Gated DeltaNet, as in Qwen3-Next and Qwen3.5."""
     width, heads = required_int(text, "hidden_size"), int(text["linear_num_value_heads"])
     keys, values = _gated_delta_net_sizes(text)
-    yield Matrix(LINEAR, 2 * keys + 2 * values + 2 * heads, width, count)
-    yield Matrix(LINEAR, width, values, count)
-    yield Matrix(OTHER, 2 * keys + values, int(text.get("linear_conv_kernel_dim", 4)), count)
-    yield Matrix(OTHER, 2 * heads + int(text["linear_value_head_dim"]), 1, count)
+    yield Matrix(LINEAR, 2 * keys + 2 * values + 2 * heads, width)
+    yield Matrix(LINEAR, width, values)
+    yield Matrix(OTHER, 2 * keys + values, int(text.get("linear_conv_kernel_dim", 4)))
+    yield Matrix(OTHER, 2 * heads + int(text["linear_value_head_dim"]))
 
 
-def _short_convolution(text: Config, count: int) -> Iterator[Matrix]:
+def _short_convolution(text: Config) -> Iterator[Matrix]:
     """A gated convolution over a few tokens, as in LFM2."""
     width = required_int(text, "hidden_size")
-    yield Matrix(LINEAR, 3 * width, width, count)
-    yield Matrix(LINEAR, width, width, count)
-    yield Matrix(OTHER, width, int(text["conv_L_cache"]), count)
+    yield Matrix(LINEAR, 3 * width, width)
+    yield Matrix(LINEAR, width, width)
+    yield Matrix(OTHER, width, int(text["conv_L_cache"]))
 
 
 def _gated_delta_net_sizes(text: Config) -> tuple[int, int]:
@@ -192,56 +224,80 @@ def _gated_delta_net_sizes(text: Config) -> tuple[int, int]:
     return keys, int(text["linear_num_value_heads"]) * int(text["linear_value_head_dim"])
 
 
-def _mlp(text: Config, family: str, layers: int) -> Iterator[Matrix]:
-    width, hidden = required_int(text, "hidden_size"), int(text.get("intermediate_size") or 0)
-    experts = next((int(text[key]) for key in EXPERT_COUNT_KEYS if text.get(key)), 0)
-    moe_layers = len(_moe_layers(text, layers)) if experts else 0
-    dense_layers = layers - moe_layers
-    matrices = 2 if family in TWO_MATRIX_MLP_FAMILIES else 3
-    if dense_layers:
-        if hidden < 1:
-            raise ValueError(f"intermediate_size cannot be {hidden}")
-        yield Matrix(LINEAR, hidden, width, (matrices - 1) * dense_layers)
-        yield Matrix(LINEAR, width, hidden, dense_layers)
-    if not moe_layers:
+def _mlp(text: Config, family: str, layer: int, shape: LayerShape) -> Iterator[Matrix]:
+    if _expert_count(text) and _has_experts(text, family, layer):
+        yield from _experts(text, family)
         return
-    expert_size = int(text.get("moe_intermediate_size") or hidden)
-    yield Matrix(EXPERT, expert_size, width, 2 * experts * moe_layers)
-    yield Matrix(EXPERT, width, expert_size, experts * moe_layers)
-    yield Matrix(OTHER, experts, width, moe_layers)
-    if family in BIASED_EXPERT_FAMILIES:
-        yield Matrix(OTHER, experts * (2 * expert_size + width) + experts, 1, moe_layers)
-    shared = int(text.get("shared_expert_intermediate_size") or expert_size * int(text.get("n_shared_experts") or 0))
-    if shared:
-        yield Matrix(LINEAR, shared, width, 2 * moe_layers)
-        yield Matrix(LINEAR, width, shared, moe_layers)
-    if text.get("shared_expert_intermediate_size"):
-        yield Matrix(LINEAR, 1, width, moe_layers)
+    yield from _dense_mlp(text, family, shape.intermediate_size)
+    if text.get("enable_moe_block"):  # Gemma 4: beside the dense MLP, with scales of the router, and three norms
+        yield from _experts(text, family)
+        yield Matrix(OTHER, 4 * required_int(text, "hidden_size") + _expert_count(text))
+
+
+def _dense_mlp(text: Config, family: str, inner: int) -> Iterator[Matrix]:
+    if inner < 1:
+        raise ValueError(f"intermediate_size cannot be {inner}")
+    width = required_int(text, "hidden_size")
+    yield Matrix(LINEAR, inner, width, 1 if family in TWO_MATRIX_MLP_FAMILIES else 2)
+    yield Matrix(LINEAR, width, inner)
+
+
+def _expert_count(text: Config) -> int:
+    return next((int(text[key]) for key in EXPERT_COUNT_KEYS if text.get(key)), 0)
+
+
+def _has_experts(text: Config, family: str, layer: int) -> bool:
+    return has_experts(text, layer) if family in FAMILIES else layer >= int(text.get("first_k_dense_replace") or 0)
+
+
+def _experts(text: Config, family: str) -> Iterator[Matrix]:
+    width, experts = required_int(text, "hidden_size"), _expert_count(text)
+    size = int(text.get("moe_intermediate_size") or text["intermediate_size"])
+    yield Matrix(EXPERT, size, width, 2 * experts)
+    yield Matrix(EXPERT, width, size, experts)
+    yield Matrix(OTHER, experts, width)
+    known = FAMILIES.get(family)
+    if known and known.experts and known.experts.has_gpt_oss_stacks:  # which have biases
+        yield Matrix(OTHER, experts * (2 * size + width) + experts)
+    gated = int(text.get("shared_expert_intermediate_size") or 0)
+    if shared := gated or size * int(text.get("n_shared_experts") or 0):
+        yield Matrix(LINEAR, shared, width, 2)
+        yield Matrix(LINEAR, width, shared)
+    if gated:
+        yield Matrix(LINEAR, 1, width)
     if text.get("topk_method") == "noaux_tc" or text.get("scoring_func") == "sigmoid":
-        yield Matrix(OTHER, experts, 1, moe_layers)
+        yield Matrix(OTHER, experts)
 
 
-def _moe_layers(text: Config, layers: int) -> list[int]:
-    first, interval = int(text.get("first_k_dense_replace") or 0), int(text.get("decoder_sparse_step") or 1)
-    dense = text.get("mlp_only_layers") or ()
-    return [layer for layer in range(first, layers) if layer not in dense and (layer + 1) % interval == 0]
+def _per_layer_input(text: Config, size: int, layers: int) -> Iterator[Matrix]:
+    """A vector of each token for every layer, as in the small models of Gemma 4."""
+    width = required_int(text, "hidden_size")
+    yield Matrix(IDLE, int(text.get("vocab_size_per_layer_input") or text["vocab_size"]), size * layers)
+    yield Matrix(LINEAR, size * layers, width)
+    yield Matrix(OTHER, size)
+    yield Matrix(LINEAR, size, width, 2 * layers)
+    yield Matrix(OTHER, width, 1, layers)
 
 
 def kv_layers_from_config(text: Config, kinds: Sequence[str]) -> tuple[KVLayers, ...]:
-    heads = required_int(text, "num_attention_heads")
-    if rank := text.get("kv_lora_rank"):
-        elements = int(rank) + int(text["qk_rope_head_dim"])
-    else:
-        elements = 2 * int(text.get("num_key_value_heads") or heads) * _head_size(text)
-    full, sliding = kinds.count("full_attention"), kinds.count("sliding_attention")
-    window = int(text["sliding_window"]) if sliding else None
-    return tuple(group for group in (KVLayers(full, elements), KVLayers(sliding, elements, window)) if group.layers)
+    """What layers of these kinds store: nothing where they are recurrent or read the keys of another layer."""
+    latent = int(text["kv_lora_rank"]) + int(text["qk_rope_head_dim"]) if text.get("kv_lora_rank") else 0
+    shapes = _layer_shapes(text, str(text.get("model_type") or ""), kinds)
+    counts = Counter(
+        (kind, latent or 2 * shape.kv_heads * shape.head_size)
+        for kind, shape in zip(kinds, shapes, strict=True)
+        if kind in (FULL, SLIDING) and shape.kv_source is None
+    )
+    return tuple(
+        KVLayers(count, elements, int(text["sliding_window"]) if kind == SLIDING else None)
+        for (kind, elements), count in counts.items()
+    )
 
 
 def _recurrent_elements(text: Config, kinds: Sequence[str]) -> int:
-    if convolutions := kinds.count("conv"):
+    if convolutions := kinds.count(CONVOLUTION):
         return convolutions * required_int(text, "hidden_size") * int(text["conv_L_cache"])
-    recurrent = kinds.count("linear_attention")
+    recurrent = kinds.count(RECURRENT)
     if not recurrent:
         return 0
     keys, values = _gated_delta_net_sizes(text)
@@ -276,7 +332,7 @@ def hidden_state_count(config: Config, default: int) -> int:
 
 def mtp_architecture(config: Config) -> Architecture:
     """The layer for multi-token prediction in the checkpoint of a target: a layer as the last of the target."""
-    text: Config = {**(config.get("text_config") or config), "first_k_dense_replace": 0}
+    text: Config = {**_text_config(config), "first_k_dense_replace": 0}
     width, family = required_int(text, "hidden_size"), str(text.get("model_type") or "")
     matrices = [Matrix(LINEAR, width, 2 * width), Matrix(OTHER, width, 1, 5)]
     matrices += layer_matrices(text, family, ["full_attention"])
@@ -296,8 +352,8 @@ def feature_head_architecture(outer: Config, kind: str, hidden_state_count: int)
         Matrix(LINEAR, width, hidden_state_count * target_width if hidden_state_count else 2 * width),
         Matrix(OTHER, width, 1, 2 + 2 * layers + state_norms),
     ]
-    matrices += _attention(config, family, layers)
-    matrices += _mlp({"hidden_size": width, "intermediate_size": config["intermediate_size"]}, family, layers)
+    shape = _equal_shape(config)
+    matrices += [*_attention(config, family, shape), *_dense_mlp(config, family, shape.intermediate_size)] * layers
     is_deepspec = bool(DEEPSPEC_ARCHITECTURE.search(str(outer.get("architectures"))))
     is_from_speculators = kind == "eagle3" and outer.get("speculators_model_type")
     if is_deepspec or is_from_speculators or target_width != width:

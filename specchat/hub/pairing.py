@@ -16,6 +16,7 @@ from specchat.devices import CUDA, DeviceKind
 from specchat.hub.architecture import Architecture
 from specchat.hub.catalog import find_entry
 from specchat.hub.local_models import LocatedModel
+from specchat.paths import read_json_object
 from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
 from specchat.weights.llama_families import GRAPHED_FAMILIES
 
@@ -38,7 +39,7 @@ class PairMember:
 def pair_member(located: LocatedModel) -> PairMember:
     entry = find_entry(located.name)
     member = catalog_member(located.name, located.architecture, entry.token_family if entry else "")
-    vocabulary = _read_vocabulary(located.folder) if located.folder else None
+    vocabulary = (ordinary_tokens(located.folder) if located.folder else None) or None
     return replace(member, vocabulary=vocabulary, is_instruct=_is_instruct(located))
 
 
@@ -92,18 +93,19 @@ def _tokenizer_warnings(draft: PairMember, target: PairMember) -> Iterator[str]:
         )
 
 
-def _read_vocabulary(folder: Path) -> Mapping[str, int] | None:
-    """The pieces and ids in tokenizer.json or a GGUF file; None when they are missing or invalid."""
+def ordinary_tokens(folder: Path) -> Mapping[str, int]:
+    """The ids of the pieces in tokenizer.json, without added tokens, or in a GGUF file; empty where there are none."""
     if is_gguf(folder):
         tokens = read_gguf(folder).metadata.get("tokenizer.ggml.tokens", ())
         return {piece: index for index, piece in enumerate(tokens)}
+    content = read_json_object(folder / "tokenizer.json")
     try:
-        content: Any = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
         vocab = content["model"]["vocab"]
         pieces = vocab if isinstance(vocab, dict) else {piece: index for index, (piece, _score) in enumerate(vocab)}
-        return {**pieces, **{token["content"]: token["id"] for token in content.get("added_tokens", ())}}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        added = {token["id"] for token in content.get("added_tokens") or ()}
+        return {piece: token for piece, token in pieces.items() if token not in added}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
 
 
 def _is_instruct(located: LocatedModel) -> bool | None:

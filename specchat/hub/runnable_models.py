@@ -42,6 +42,7 @@ class LocalChoice:
     fit: str
     drafters: str  # that come with it
     fits: bool
+    weights: str = ""  # the format with which it fits, "" for that of the profile
 
 
 def local_choices() -> Iterator[LocalChoice]:
@@ -56,7 +57,8 @@ def local_choices() -> Iterator[LocalChoice]:
         kinds = [*(["a draft model"] if models.draft else []), *heads]
         size = "" if details.bytes is None else format_gib(details.bytes)
         drafters = f"drafters: {', '.join(kinds)}" if kinds else ""
-        yield LocalChoice(name, size, details.quantization, fit, drafters, fits is not None)
+        weights = "" if fits in (None, STORED_FORMAT) else fits
+        yield LocalChoice(name, size, details.quantization, fit, drafters, fits is not None, weights)
 
 
 def context_tokens(located: LocatedModel) -> int | None:
@@ -77,12 +79,8 @@ def _whole_models() -> Iterator[tuple[str, LocalDetails]]:
 
 def runnable_models() -> Iterator[RunnableModel]:
     """Every whole model that fits the memory that is free now, in the most precise format."""
-    device = detect_machine().best_device
-    for name, details in _whole_models():
-        assert details.architecture is not None
-        fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, kind=device.kind)
-        if fits is not None:
-            weights = "" if fits == STORED_FORMAT else fits
-            size = "size unknown" if details.bytes is None else format_gib(details.bytes)
-            described = ", ".join(filter(None, [size, details.quantization, weights and f"with {weights} weights"]))
-            yield RunnableModel(name, described, weights)
+    for choice in local_choices():
+        if choice.fits:
+            weights = f"with {choice.weights} weights" if choice.weights else ""
+            described = ", ".join(filter(None, [choice.size or "size unknown", choice.quantization, weights]))
+            yield RunnableModel(choice.name, described, choice.weights)

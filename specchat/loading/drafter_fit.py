@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.hub.catalog import find_entry
+from specchat.hub.pairing import ordinary_tokens
 from specchat.paths import read_json_object
 
 RECOMMEND_HINT = "'specchat models recommend' names drafters that fit"
@@ -21,10 +22,10 @@ def draft_mismatch(target: Path | None, draft: Path | None) -> str:
     """Why the tokens of a draft model are not those of the target; "" when they are, added tokens apart."""
     if target is None or draft is None:
         return ""
-    ours, theirs = (_ordinary_tokens(folder / "tokenizer.json", _changed_at(folder)) for folder in (target, draft))
+    ours, theirs = (_tokens_of(folder, _changed_at(folder)) for folder in (target, draft))
     if not ours or not theirs or ours == theirs:
         return ""
-    same = sum(ours.get(token) == piece for token, piece in theirs.items())
+    same = sum(ours.get(piece) == token for piece, token in theirs.items())
     return f"its tokens are not those of the target ({same} of {len(theirs)} are the same)"
 
 
@@ -54,17 +55,8 @@ def _changed_at(folder: Path) -> int:
 
 
 @lru_cache(maxsize=4)
-def _ordinary_tokens(tokenizer: Path, _changed_at: int) -> Mapping[int, str]:
-    """The pieces by id, without added tokens; empty when the file is missing or of another form."""
-    content = read_json_object(tokenizer)
-    try:
-        vocabulary = content["model"]["vocab"]
-        added = {token["id"] for token in content.get("added_tokens") or ()}
-        if isinstance(vocabulary, list):
-            return {index: piece for index, (piece, _score) in enumerate(vocabulary) if index not in added}
-        return {token: piece for piece, token in vocabulary.items() if token not in added}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return {}
+def _tokens_of(folder: Path, _changed_at: int) -> Mapping[str, int]:
+    return ordinary_tokens(folder)
 
 
 def _target_sizes(folder: Path) -> dict[str, int]:

@@ -169,10 +169,7 @@ def test_medusa_in_a_complete_model_is_medusa_2(tmp_path):
     assert (spec.kind, spec.tokens_ahead, spec.format) == ("medusa", 3, "Medusa-2 in its target's checkpoint")
 
 
-def test_layerskip_is_detected_by_its_name(tmp_path):
-    named = shutil.copytree(saved("llama"), tmp_path / "layerskip-llama3.2-1B")
-
-    assert inspect_head(named).kind == "early exit"
+def test_a_complete_model_is_no_head():
     with pytest.raises(ModelError, match="a complete language model"):
         inspect_head(saved("llama"))
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from specchat.errors import ModelError
 from specchat.forward.llama.rope import Rope
-from specchat.weights.gguf import gguf_conversion, gguf_weights
+from specchat.weights.gguf import gguf_conversion
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_preparation import no_report, prepared_gguf
 from tests.each_row import each_row
@@ -78,7 +78,7 @@ def test_progress_is_reported_until_all_bytes_are_written(tmp_path):
 
 
 def test_large_models_are_written_as_several_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(gguf_weights, "SHARD_BYTES", 60_000)
+    monkeypatch.setattr(gguf_conversion, "SHARD_BYTES", 60_000)
     model = network("llama")
 
     folder = converted(write_gguf(tmp_path / "model.gguf", model=model))
@@ -219,7 +219,7 @@ def test_a_full_disk_is_a_clear_line_and_leaves_nothing(tmp_path, monkeypatch):
         raise OSError(ENOSPC, "No space left on device")
 
     path = write_gguf(tmp_path / "model.gguf")
-    monkeypatch.setattr(gguf_weights.os, "fsync", full)
+    monkeypatch.setattr(gguf_conversion.os, "fsync", full)
     with pytest.raises(ModelError, match=r"cannot be converted in .*: No space left on device"):
         converted(path)
     assert not leftovers(path)

@@ -131,3 +131,16 @@ def test_control_tokens_of_sentencepiece_are_never_made_from_text():
     tokenizer.encode_special_tokens = True
 
     assert not {0, 1, 2} & set(ids_of(tokenizer, "<s> and </s> and <unk> and <0x0A>"))
+
+
+def test_a_token_of_a_hostile_length_is_not_taken_apart():
+    """The ways to put it together grow with its length, and so does each of them."""
+    tokens = ["<unk>", "a", "aa", "a" * 200, "a" * 400]
+    metadata = {
+        "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [UNKNOWN, *[NORMAL] * 4], "tokenizer.ggml.scores": [0.0] * 5,
+    }  # fmt: skip
+
+    files = tokenizer_files(Path("x.gguf"), metadata, len(tokens))
+
+    assert [["a", "a"]] == [list(pair) for pair in files.tokenizer["model"]["merges"]]

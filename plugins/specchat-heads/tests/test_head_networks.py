@@ -11,6 +11,7 @@ from plugin_heads import NAMES, logits_of, published
 from specchat_heads.candidate_selector import DFlash2Head
 
 from specchat.drafters.heads import selftest
+from specchat.drafters.heads.backbone import HeadBackbone
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import self_test
 from specchat.engine.drafter import DraftContext
@@ -34,6 +35,11 @@ from tests.hub.test_memory_plan import SMALL, UNUSED
 from tests.tiny import target
 from tests.tiny_heads import drafter_of, tiny_head
 
+
+class NotConvolved(DFlash2Head):
+    backbone = HeadBackbone
+
+
 MISREADINGS = {
     "the heads of Hydra are exchanged": ("hydra-ungrounded", swapped("heads.0.weight", "heads.1.weight")),
     "the shortcut of Hydra is its block": ("hydra", swapped("shortcuts.1.weight", "blocks.1.0.weight")),
@@ -45,7 +51,7 @@ MISREADINGS = {
     "the windows of P-EAGLE are ignored": ("speculators-peagle-window", without_windows),
     "the blocks of DFlash-2 are not convolved": (
         "speculators-dflash2",
-        without(*(f"layers.{index}.mlp_conv.base_kernel" for index in range(2))),
+        lambda spec: replace(spec, network=partial(NotConvolved, candidates=5)),
     ),
     "the convolutions of attention and MLP are exchanged": (
         "speculators-dflash2",

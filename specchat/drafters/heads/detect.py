@@ -4,10 +4,8 @@ The order of HEAD_DETECTORS matters: the most specific format comes first. Detec
 of the draft vocabulary; the weights are read when the head is loaded.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from specchat.drafters.assistant import detect_assistant
 from specchat.drafters.eagle.eagle1_format import detect_eagle1
@@ -18,24 +16,24 @@ from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
 from specchat.drafters.heads.spec import HeadSpec, TargetDimensions
 from specchat.drafters.heads.unsupported import (
     detect_domino,
-    detect_early_exit,
     detect_hydra,
     detect_other_speculators,
 )
 from specchat.drafters.medusa import detect_medusa
 from specchat.errors import ModelError, PluginError
+from specchat.hub.safetensors_headers import read_config
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.weights.tensor_files import PICKLE_SUFFIXES, TensorFiles
 
 HEAD_DETECTORS = (
     detect_hydra, detect_medusa, detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3,
-    detect_eagle1, detect_other_speculators, detect_early_exit,
+    detect_eagle1, detect_other_speculators,
 )  # fmt: skip
 
 
 def inspect_head(source: Path) -> HeadSpec:
     """The head in this folder or file; ModelError when there is none, or when it is incomplete."""
-    checkpoint = HeadCheckpoint(TensorFiles.from_files(source, _weight_files(source)), _config(source))
+    checkpoint = HeadCheckpoint(TensorFiles.from_files(source, _weight_files(source)), read_config(source))
     try:
         for detect in (*_detectors_of_plugins(), *HEAD_DETECTORS):
             if spec := detect(checkpoint):
@@ -55,7 +53,7 @@ def _detectors_of_plugins() -> Iterator[Callable[[HeadCheckpoint], HeadSpec | No
 
 
 def target_dimensions(folder: Path) -> TargetDimensions:
-    config = _config(folder)
+    config = read_config(folder)
     text_config = config.get("text_config") or config
     try:
         hidden_size, layers, vocab_size = (
@@ -77,19 +75,6 @@ def _weight_files(source: Path) -> list[Path]:
     if not safe and not pickles:
         raise ModelError(f"{source}: not a head: it has no *.safetensors, *.bin or *.pt file")
     return safe or pickles
-
-
-def _config(source: Path) -> Mapping[str, Any]:
-    path = (source if source.is_dir() else source.parent) / "config.json"
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text())
-    except (ValueError, OSError) as error:
-        raise ModelError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path}: cannot be read: not a JSON object")
-    return content
 
 
 def _describe_contents(checkpoint: HeadCheckpoint) -> str:

@@ -32,7 +32,6 @@ from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
 EAGLE, EAGLE3, MTP, MEDUSA, DFLASH, ASSISTANT = "eagle", "eagle3", "mtp", "medusa", "dflash", "assistant"
-EARLY_EXIT = "early exit"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
 

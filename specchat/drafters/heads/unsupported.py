@@ -1,7 +1,7 @@
-"""Heads that are recognized but not supported, and early exit, which needs no head."""
+"""Heads that are recognized but not supported."""
 
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
-from specchat.drafters.heads.spec import EARLY_EXIT, HeadSpec
+from specchat.drafters.heads.spec import HeadSpec
 
 
 def detect_domino(checkpoint: HeadCheckpoint) -> HeadSpec | None:
@@ -28,20 +28,3 @@ def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
         return None
     evidence, reason = (f"speculators_model_type is {kind}",), f"the type {kind}"
     return HeadSpec(kind, f"speculators {kind}", checkpoint.tensors, evidence, unsupported_reason=reason)
-
-
-def detect_early_exit(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """LayerSkip: an ordinary checkpoint whose first layers draft, recognized by its name."""
-    names = f"{checkpoint.config.get('_name_or_path')} {checkpoint.tensors.source}".lower()
-    if "layerskip" not in names or not checkpoint.first_match(r"model\.layers\.0\."):
-        return None
-    return HeadSpec(
-        EARLY_EXIT,
-        "LayerSkip",
-        checkpoint.tensors,
-        ("a complete model with 'layerskip' in its name: its first layers draft, with its own final norm and LM head",),
-        hidden_state_layers=(),
-        uses_target_tables=False,
-        target_hidden_size=int(checkpoint.text_config.get("hidden_size") or 0),
-        target_vocab_size=int(checkpoint.text_config.get("vocab_size") or 0),
-    )

@@ -11,6 +11,5 @@ gguf_bytes         the rows of a tensor as they are in the file
 gguf_values        blocks → float32 → bf16
 gguf_rows          the rows of a published tensor, as blocks or in bf16
 gguf_tensors       the tensors of a file as those of any model
-gguf_weights       tensors → bf16 safetensors
-gguf_conversion    all weights → safetensors, for readers that know nothing else
+gguf_conversion    all weights → bf16 safetensors, for readers that know nothing else
 """

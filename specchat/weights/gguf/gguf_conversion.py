@@ -1,21 +1,29 @@
 """All weights of a GGUF file → safetensors, for readers that know nothing else: transformers, plugins, other servers.
 
-Our own passes read the file itself, so this is done when such a reader is asked for, once. Imports no torch.
+Our own passes read the file itself, so this is done when such a reader is asked for, once, and a few megabytes at a
+time. Imports no torch.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from pathlib import Path
+from typing import IO, Any
 
 from specchat.errors import ModelError
 from specchat.weights.cached_folders import make_once
-from specchat.weights.gguf.gguf_manifest import MANIFEST_FILE, GgufManifest
+from specchat.weights.gguf.gguf_manifest import MANIFEST_FILE, GgufManifest, MappedTensor
 from specchat.weights.gguf.gguf_preparation import Report, no_report
-from specchat.weights.gguf.gguf_weights import stored_bytes, write_weights
+from specchat.weights.gguf.gguf_rows import PublishedRows, row_count
 
 CONVERTED_FOLDER = "bf16"  # in the prepared folder
 SPARE_DISK_BYTES = 2**28
+SHARD_BYTES = 5 * 10**9
+BF16_BYTES = 2
 
 
 def safetensors_folder(folder: Path, report: Report = no_report) -> Path:
@@ -38,12 +46,12 @@ def safetensors_folder(folder: Path, report: Report = no_report) -> Path:
 
 
 def _convert(manifest: GgufManifest, prepared: Path, folder: Path, report: Report) -> None:
-    source, total = manifest.files[0].path, sum(map(stored_bytes, manifest.tensors))
+    source, total = manifest.files[0].path, sum(map(_stored_bytes, manifest.tensors))
     _check_disk_space(source, prepared, total)
     for file in prepared.iterdir():
         if file.suffix in (".json", ".jinja") and file.name != MANIFEST_FILE:
             shutil.copyfile(file, folder / file.name)
-    write_weights(manifest.tensors, folder, lambda done: report(f"converting {source.name}", done, total))
+    _write_weights(manifest.tensors, folder, lambda done: report(f"converting {source.name}", done, total))
 
 
 def _check_disk_space(source: Path, folder: Path, needed: int) -> None:
@@ -53,3 +61,58 @@ def _check_disk_space(source: Path, folder: Path, needed: int) -> None:
             f"{source}: converted to bf16 it takes {needed / 1e9:.1f} GB in {folder}, and {free / 1e9:.1f} GB are "
             "free; free some space, or set SPECCHAT_CACHE to a folder on another disk"
         )
+
+
+def _stored_bytes(tensor: MappedTensor) -> int:
+    """The size of a tensor in bf16."""
+    return BF16_BYTES * prod(tensor.source.shape)
+
+
+def _write_weights(tensors: Sequence[MappedTensor], folder: Path, on_bytes: Callable[[int], None]) -> None:
+    """Write model.safetensors, or several and their index when they are large. `on_bytes` gets the bytes so far."""
+    shards = _shards(tensors)
+    names = [
+        "model.safetensors" if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        for number in range(1, len(shards) + 1)
+    ]
+    done = 0
+    for name, shard in zip(names, shards, strict=True):
+        with (folder / name).open("wb") as output:
+            for written in _write_shard(shard, output):
+                done += written
+                on_bytes(done)
+            output.flush()
+            os.fsync(output.fileno())
+    if len(shards) > 1:
+        weight_map = {each.name: name for name, shard in zip(names, shards, strict=True) for each in shard}
+        index = {"metadata": {"total_size": done}, "weight_map": weight_map}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
+
+
+def _shards(tensors: Sequence[MappedTensor]) -> list[list[MappedTensor]]:
+    """The tensors in groups of at most SHARD_BYTES."""
+    shards, size = [list[MappedTensor]()], 0
+    for tensor in tensors:
+        if shards[-1] and size + _stored_bytes(tensor) > SHARD_BYTES:
+            shards.append([])
+            size = 0
+        shards[-1].append(tensor)
+        size += _stored_bytes(tensor)
+    return shards
+
+
+def _write_shard(tensors: Sequence[MappedTensor], output: IO[bytes]) -> Iterator[int]:
+    """Write a safetensors file: its header, then each tensor. Yields the bytes of each part of a tensor."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for tensor in tensors:
+        end = offset + _stored_bytes(tensor)
+        header[tensor.name] = {"dtype": "BF16", "shape": list(tensor.source.shape), "data_offsets": [offset, end]}
+        offset = end
+    content = json.dumps(header, separators=(",", ":")).encode()
+    content += b" " * (-len(content) % 8)
+    output.write(len(content).to_bytes(8, "little") + content)
+    for tensor in tensors:
+        for part in PublishedRows.of(tensor).bf16_chunks(0, row_count(tensor)):
+            output.write(part.data)
+            yield part.nbytes

@@ -220,7 +220,7 @@ def _merges_from_scores(vocabulary: _Vocabulary, tokens: Sequence[str]) -> list[
     merges = [
         (-scores[number], split, token[:split], token[split:])
         for token, number in mergeable.items()
-        for split in range(1, len(token))
+        for split in range(1, len(token) if len(token) <= MAX_MERGED_CHARACTERS else 1)
         if token[:split] in mergeable and token[split:] in mergeable
     ]
     return [(left, right) for _score, _split, left, right in sorted(merges)]
