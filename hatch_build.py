@@ -22,14 +22,14 @@ class KernelBuildHook(BuildHookInterface):
         if os.environ.get(VARIABLE) != "1" or version == "editable":
             return
         sys.path.insert(0, self.root)
-        from specchat.forward import native_build
+        from specchat.forward.native import native_build
 
         self._folder = tempfile.TemporaryDirectory(prefix="kernels-")
         try:
             libraries = native_build.compile_for_wheel(Path(self._folder.name))
         except subprocess.CalledProcessError as error:
             sys.exit(f"{VARIABLE}: {' '.join(error.cmd[:1])} cannot compile the kernels:\n{error.stderr}")
-        build_data["force_include"].update({str(path): f"specchat/forward/{path.name}" for path in libraries})
+        build_data["force_include"].update({str(path): f"specchat/forward/native/{path.name}" for path in libraries})
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{native_build.platform_tag(libraries)}"
 

@@ -27,7 +27,7 @@ from specchat.engine.decode import Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 

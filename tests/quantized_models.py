@@ -10,7 +10,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from specchat.forward.batch import BatchLimits
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.llama_weights import load_llama
 from tests.tiny import SIZES
 
@@ -36,7 +36,7 @@ def saved_network(layers: int = 3, tied: bool = False) -> Path:
 def quantized_target(
     weights: str, dtype: str = "float32", exact: bool = True, layers: int = 3, tied: bool = False, device: str = "cpu"
 ) -> LlamaModel:
-    """A network in `forward.llama`; its small prefill chunks test chunking."""
+    """A network in `forward.llama.llama`; its small prefill chunks test chunking."""
     shape = BatchLimits(prefill_chunk=16, max_rows=32, exact=exact)
     return load_llama(
         saved_network(layers, tied), DTYPES[dtype], torch.device(device), 1024, shape, quant_format=weights

@@ -21,7 +21,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from specchat.hub.machine import Machine, main_memory, probed_gpus
 from specchat.hub.memory_plan import GIB, PYTHON_BYTES, QuantizedModel, plan_memory, workspace_bytes
 from specchat.hub.package_probes import PROBES
@@ -59,7 +59,7 @@ def test_only_the_capture_of_cuda_graphs_names_a_kind_of_gpu():
         if NAMES_A_DEVICE.search(path.read_text(encoding="utf-8"))
     }
 
-    assert naming == {"forward/cuda_graphs.py"}
+    assert naming == {"forward/cuda/cuda_graphs.py"}
 
 
 @NO_GRAPHS

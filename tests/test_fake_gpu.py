@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from specchat.forward.cuda_graphs import CudaGraphCapture
+from specchat.forward.cuda.cuda_graphs import CudaGraphCapture
 from tests.fake_gpu import CaptureError, MixedDevicesError, fake_gpu
 
 GPU = torch.device("cuda")

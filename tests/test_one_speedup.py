@@ -9,7 +9,8 @@ import pytest
 from specchat.chat.events import Finished, Routed, StepDone, Totals
 from specchat.chat.turn_summary import explanation, speedup_to_json, summary_line
 from specchat.host.answer_sums import AnswerTotals
-from specchat.host.metrics import HostMetrics, openmetrics_text
+from specchat.host.metrics import AnswerCounts
+from specchat.host.metrics_page import MetricsPage, answer_metrics
 from specchat.serve.answer import Answer
 from specchat.tui.live_stats import LiveStats
 from specchat.tui.status_bar import status_line
@@ -41,11 +42,11 @@ def stats(totals: Totals) -> AnswerTotals:
 
 
 def metrics(totals: Totals) -> str:
-    counted = HostMetrics()
+    counted = AnswerCounts()
     drafted = (1,) * totals.draft_tokens
     counted.on_event(StepDone(drafted, (0,) * len(drafted), (), 0.0, 0.1))
     counted.on_event(Finished("stop", totals))
-    return openmetrics_text(counted.families())
+    return MetricsPage(answer_metrics(counted)).render().decode()
 
 
 @pytest.mark.parametrize(("shown", "totals"), TOTALS.items(), ids=list(TOTALS))

@@ -28,8 +28,9 @@ from specchat.profile.environment_keys import environment_source
 from specchat.profile.json_schema import profile_schema
 from specchat.profile.profile_files import read_profile_chain
 from specchat.profile.project_file import ProjectFile, TrustStore, find_project_file, read_project_file
-from specchat.profile.validation import key_types, merge_sources
+from specchat.profile.validation import key_info, key_types, merge_sources
 from tests.processes import modules_after
+from tools.profile_comments import with_comments
 
 SHIPPED = ("chat", "code", "cpu", "creative", "edit", "plain", "rag")
 FILES = Path(__file__).parents[1] / "profiles"
@@ -86,6 +87,25 @@ def test_the_chat_profile_shows_every_key_with_its_default():
         defaults = asdict(getattr(profile, name))
         assert shown[name] == {key: _as_toml(value) for key, value in defaults.items()}
     assert all(name in text for name in key_types(RouteRule))
+
+
+def test_the_comments_of_the_shipped_profiles_say_what_the_keys_say():
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in FILES.glob("*.toml")}
+
+    outdated = [name for name, text in texts.items() if with_comments(text) != text]
+    assert [] == outdated, "run 'python -m tools.profile_comments'"
+
+
+def test_the_help_of_a_key_names_its_choices():
+    infos = [info for part in PARTS for info in key_info(key_types(Profile)[part]).values()]
+
+    assert [] == [
+        (info.description, missing)
+        for info in infos
+        if len(info.choices) < 10 and "the same choices" not in info.description
+        for missing in info.choices
+        if f'"{missing}"' not in info.description
+    ]
 
 
 @pytest.mark.parametrize("name", SHIPPED)

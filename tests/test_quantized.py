@@ -6,10 +6,10 @@ import pytest
 
 from specchat.chat.events import Finished, TextDelta
 from specchat.chat.request import Request
-from specchat.forward.linear import NativeLinear, OneDnnLinear
-from specchat.forward.native_ops import native_kernels
-from specchat.forward.packed_linear import PackedLinear
-from specchat.forward.quant_linear import Nf4PackedLinear, supports_nf4_packed
+from specchat.forward.linear.linear import NativeLinear, OneDnnLinear
+from specchat.forward.linear.packed_linear import PackedLinear
+from specchat.forward.linear.quant_linear import Nf4PackedLinear, supports_nf4_packed
+from specchat.forward.native.native_ops import native_kernels
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from tests.cover import matrix

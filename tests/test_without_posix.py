@@ -20,7 +20,7 @@ import importlib, pkgutil, sys
 def import_all():
     import specchat
     for module in pkgutil.walk_packages(specchat.__path__, "specchat."):
-        if module.name.rpartition(".")[2] != "__main__" and not module.name.startswith("specchat.forward.triton_"):
+        if module.name.rpartition(".")[2] != "__main__" and not module.name.startswith("specchat.forward.cuda.triton_"):
             importlib.import_module(module.name)
     return [name for name in sys.modules if name.startswith("specchat")]
 

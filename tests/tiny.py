@@ -23,7 +23,7 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.transformers_model import TransformersModel
+from specchat.forward.transformers.transformers_model import TransformersModel
 from specchat.loading.load_engine import Engine
 from specchat.weights.llama_weights import load_llama
 from tests.recorder import recorded
@@ -135,7 +135,7 @@ def target(
             return load_llama(
                 saved(family), dtype, torch.device(device), context_window, passes, has_int8_kv=has_int8_kv
             )
-        with patch("specchat.forward.linear.linear_kernel", return_value=None):  # what cannot be recorded
+        with patch("specchat.forward.linear.linear.linear_kernel", return_value=None):  # what cannot be recorded
             return load_llama(saved(family), dtype, torch.device(device), context_window, passes, recorded)
     return TransformersModel(network(shape, dtype=dtype, device=device), limits=passes)
 

@@ -31,7 +31,7 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from tests.tiny import SIZES, VOCABULARY, target
 
 WIDTH, INNER, CPU = int(SIZES["hidden_size"]), int(SIZES["intermediate_size"]), torch.device("cpu")
@@ -60,16 +60,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "dflash": {
         "architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
         "num_target_layers": 3, "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
-    },
-    "dflash2": {
-        "architectures": ["DFlash2DraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64,
-        "num_target_layers": 3, "is_causal": False, "layer_types": ["sliding_attention", "full_attention"],
-        "sliding_window": 8,
-        "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1], "block_size": 6, "selector_top_k": 9},
-    },
-    "dspark": {
-        "architectures": ["Qwen3DSparkModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
-        "num_target_layers": 3, "mask_token_id": 95, "target_layer_ids": [0, 1],
     },
 }  # fmt: skip
 
@@ -225,31 +215,8 @@ def _dflash() -> dict[str, Tensor]:
     return random_tensors(shapes | layer_shapes("layers.0") | layer_shapes("layers.1"))
 
 
-def _dflash2() -> dict[str, Tensor]:
-    """With convolutions of two taps for groups of four channels, and a candidate selector."""
-    rank, taps, groups, parts = 6, 2, WIDTH // 4, ("attention", "mlp")
-    names = [f"layers.{layer}.{part}_conv" for layer in range(2) for part in parts]
-    sizes = {f"{name}.kernel_projection": (2 * taps * groups, WIDTH) for name in names}
-    books = {f"candidate_selector.{name}_codebook": (VOCABULARY, rank) for name in ("predecessor", "successor")}
-    bare = {f"{name}.base_kernel": (2 * taps, WIDTH) for name in names} | books
-    tensors = {name.removesuffix(".weight"): weight for name, weight in random_tensors(bare).items()}
-    tensors |= {name: weight.view(2, taps, WIDTH) for name, weight in tensors.items() if name.endswith("base_kernel")}
-    return _dflash() | random_tensors(sizes | {"candidate_selector.hidden_projection": (rank, WIDTH)}) | tensors
-
-
-def _dspark() -> dict[str, Tensor]:
-    """A recurrent Markov head, and a confidence head that is mostly sure."""
-    rank = 6
-    sizes = {
-        "markov_head.markov_w1": (VOCABULARY, rank), "markov_head.markov_w2": (VOCABULARY, rank),
-        "markov_head.joint_proj": (3 * rank, 2 * rank + WIDTH), "confidence_head.proj": (1, WIDTH + rank),
-    }  # fmt: skip
-    biases = {"markov_head.joint_proj.bias": torch.zeros(3 * rank), "confidence_head.proj.bias": torch.full((1,), 1.5)}
-    return _dflash() | random_tensors(sizes) | biases
-
-
 TENSORS: dict[str, Callable[[], dict[str, Tensor]]] = {
     "assistant": _assistant,
     "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent, "medusa": _medusa,
-    "dflash": _dflash, "dflash2": _dflash2, "dspark": _dspark,
+    "dflash": _dflash,
 }  # fmt: skip

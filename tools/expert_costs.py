@@ -27,7 +27,7 @@ from specchat.bench.columns import markdown_table
 from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
-from specchat.forward.moe import ExpertSelection, Router
+from specchat.forward.llama.moe import ExpertSelection, Router
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions, find_model

@@ -24,7 +24,7 @@ from specchat.bench.chain_passes import ROOT_TOKEN, MedianRange, random_context
 from specchat.bench.columns import markdown_table
 from specchat.drafters.magicdec import MagicDec
 from specchat.engine.cache import KVCache
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from specchat.profile import load_profile
 from tools.pass_costs import load_models, pass_seconds
 from tools.random_models import random_model_folder

@@ -24,7 +24,7 @@ from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import load_profile
 

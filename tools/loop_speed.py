@@ -20,7 +20,6 @@ import click
 from specchat.bench.columns import as_table, group_samples
 from specchat.bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat.bench.latency import TimedAnswer, time_answer
-from specchat.bench.loop_check import FILES, TOOLS, AgentLoop, make_loops, results_for
 from specchat.bench.measure import (
     collect_until_interrupt,
     measure_with_plain,
@@ -41,6 +40,7 @@ from specchat.errors import InputError
 from specchat.loading.load_engine import Engine
 from specchat.profile import all_drafters
 from tools.instrument import run_instrument
+from tools.loop_check import FILES, TOOLS, AgentLoop, make_loops, results_for
 
 
 def measure_loops(engine: Engine, grid: Grid, count: int, progress: Callable[[str], None]) -> Iterator[Sample]:
@@ -94,7 +94,7 @@ def _measure_loop(sessions: dict[str, Session], grid: Grid, loop: AgentLoop, tem
 def loops(names: str, temperatures: tuple[float, ...], count: int, limit: int, threads: int, **options: Any) -> int:
     """Measure drafters in agent loops beside plain decoding: with calls of tools, and with answers after results.
 
-    The loops are those of `specchat verify --loops`. Ctrl-C ends it with the samples so far.
+    The loops are those of `tools.loop_check`. Ctrl-C ends it with the samples so far.
     """
     chosen = parse_names("drafter", names, all_drafters())
     engine = load_engine_here(resolve_profile(options))

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import torch
 
-from specchat.forward.linear import QuantLinear
-from specchat.forward.native_ops import native_kernels
-from specchat.forward.packed_linear import PACKED_FORMATS, StoredBlocks, packed_linear
+from specchat.forward.linear.linear import QuantLinear
+from specchat.forward.linear.packed_linear import PACKED_FORMATS, StoredBlocks, packed_linear
+from specchat.forward.native.native_ops import native_kernels
 
 CODE_LIMIT = 61  # bytes below it are small numbers also where they are read as a half float
 

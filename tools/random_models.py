@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import InputError
-from specchat.forward.layer_shape import LayerShape
-from specchat.forward.llama import Dimensions
+from specchat.forward.llama.layer_shape import LayerShape
+from specchat.forward.llama.llama import Dimensions
 from specchat.paths import cache_folder
 from specchat.weights.llama_families import (
     FAMILIES,

@@ -30,8 +30,8 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.decoding_probe import build_model, find_form
-from specchat.forward.recurrent import RecurrentModel
+from specchat.forward.transformers.decoding_probe import build_model, find_form
+from specchat.forward.transformers.recurrent import RecurrentModel
 from specchat.weights.llama_weights import is_llama_like, load_llama
 from tools.zoo_networks import tiny_network
 

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat import __version__
-from specchat.forward.native_build import INSTRUCTION_SETS, PLAIN
+from specchat.forward.native.native_build import INSTRUCTION_SETS, PLAIN
 
 ROOT = Path(__file__).parents[1]
 REQUIRED = (  # one file of each kind that no import would miss before it is needed
-    "specchat/forward/native_linear.cpp", "specchat/forward/native_lanes.h", "specchat/hub/catalog.toml",
+    "specchat/forward/native/native_linear.cpp", "specchat/forward/native/native_lanes.h", "specchat/hub/catalog.toml",
     "specchat/starter_heads/eagle3/model.safetensors", "specchat/embedded/target/model.safetensors",
     "specchat/profiles/chat.toml", "specchat/tui/screen.tcss", "specchat/py.typed",
     "specchat/editor_plugins/vim/plugin/specchat.vim", "specchat/editor_plugins/vscode/dist/extension.js",
@@ -39,9 +39,9 @@ INSTALL_SECONDS, COMMAND_SECONDS = 1800, 300
 KERNELS_VARIABLE = "SPECCHAT_BUILD_KERNELS"
 COMPUTED_BITS = """
 import hashlib, torch
-from specchat.forward.linear import WeightSource, float_linear, sample_tensor
-from specchat.forward.native_ops import native_kernels
-from specchat.forward.quant_linear import BLOCKS_OF_8_BITS, quant_linear
+from specchat.forward.linear.linear import WeightSource, float_linear, sample_tensor
+from specchat.forward.native.native_ops import native_kernels
+from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS, quant_linear
 
 rows, weight = sample_tensor(torch.bfloat16, 19, 768), sample_tensor(torch.bfloat16, 99, 768)
 layers = float_linear(weight), quant_linear(WeightSource.from_tensor(weight), BLOCKS_OF_8_BITS)

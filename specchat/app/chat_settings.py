@@ -42,7 +42,7 @@ class ChatSetting:
     @property
     def help(self) -> str:
         table, _, name = self.key.partition(".")
-        return key_info(key_types(Profile)[table])[name].description.rstrip(".")
+        return key_info(key_types(Profile)[table])[name].summary
 
     def parse(self, text: str) -> Any:
         """The value as the key has it; UsageError for a text of another kind."""

@@ -1,13 +1,13 @@
 """Numbers: the same prompts with and without drafts, side by side in one run. Ratios, never absolute times.
 
 measure, combinations, sample_store   `specchat bench`: every combination beside plain decoding, sample by sample
-columns, bench_output, sweep_plot     samples become rows; the table, files and plot of a bench
+columns, bench_output                 samples become rows; the table and files of a bench
 latency, predicted_speedup            the times of one answer; the speedup that the papers' formula predicts
-builtin_prompts, prompt_files, schema_tasks   what is asked
+builtin_prompts, prompt_files         what is asked
 peers, llama_cpp, llama_gguf          `bench peers`: transformers and llama.cpp on the same weights
 gguf_peers, gguf_peers_table, chain_passes    `bench peers --gguf`: llama.cpp on the same file
-lossless_check, loop_check            `specchat verify`: equal text, equal distributions, equal tool calls
-verify_prompts, verify_report         what it decodes, and its reports as text
+lossless_check                        `specchat verify`: equal text, equal distributions
+verify_prompts, verify_report         what it decodes, and its report as text
 health_checks                         the checks of `specchat doctor`
 
 The instruments of developers are in tools/, in a clone.

@@ -1,4 +1,4 @@
-"""A bench as it is printed, written to files, and plotted."""
+"""A bench as it is printed and written to files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from specchat.bench.columns import CombinationResult, as_csv, as_json, as_table, recommendations
-from specchat.bench.sweep_plot import draw_sweep
 from specchat.errors import InputError
 
 
@@ -22,15 +21,12 @@ class BenchReport:
         skipped = ["", *(f"{name}: {reason}" for name, reason in self.skipped.items())] if self.skipped else []
         return "\n".join([as_table(self.rows, self.columns), "", *sentences, *skipped])
 
-    def write(self, json_file: Path | None, csv_file: Path | None, plot: Path | None) -> None:
+    def write(self, json_file: Path | None, csv_file: Path | None) -> None:
         """Write the requested files. InputError when one cannot be written."""
-        title = "{target} on {device}, {dtype}, {date}".format(**self.metadata)
         try:
             if json_file is not None:
                 json_file.write_text(as_json(self.rows, self.metadata, self.skipped), encoding="utf-8")
             if csv_file is not None:
                 csv_file.write_text(as_csv(self.rows), encoding="utf-8")
-            if plot is not None:
-                draw_sweep(self.rows, plot, title)
         except OSError as error:
             raise InputError(f"{error.filename}: cannot be written: {error.strerror}") from error

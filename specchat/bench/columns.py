@@ -115,12 +115,6 @@ class CombinationResult:
         """Share of the tokens that a grammar left no alternative to."""
         return self._sum("forced_tokens") / max(self._sum("tokens"), 1)
 
-    @property
-    def valid_documents(self) -> int | None:
-        """Answers that are JSON with the required keys; None where none was requested."""
-        decided = [sample.is_valid_document for sample in self.samples if sample.is_valid_document is not None]
-        return sum(decided) if decided else None
-
     def acceptance_at_depth(self, depth: int) -> float | None:
         """How often a pass that drafted at this depth accepted a draft token there."""
         tried = sum(count for each, count in self._counts("passes_by_depth").items() if each >= depth)
@@ -228,7 +222,6 @@ COLUMNS: Mapping[str, Column] = {
     "draft_cost": Column(lambda row: _rounded(row.relative_draft_cost), "draft cost", _TWO_DIGITS),
     "cost_per_draft_token": Column(lambda row: _rounded(row.cost_per_draft_token), "cost per draft token", _TWO_DIGITS),
     "forced_share": Column(lambda row: _rounded(row.forced_share), "forced", _PERCENT),
-    "valid_documents": Column(lambda row: row.valid_documents, "valid JSON"),
     "ttft_seconds": Column(lambda row: _rounded(row.median_ttft_seconds, 6), "TTFT ms", _milliseconds),
     "text_interval_p50": _interval_column(0.50),
     "text_interval_p95": _interval_column(0.95),
@@ -239,10 +232,6 @@ COLUMNS: Mapping[str, Column] = {
 DEFAULT_COLUMNS = (
     "kind", "temperature", "drafter", "answers", "tokens_per_second", "speedup", "speedup_interval", "tokens_per_step",
     "acceptance", "accepted_at_1", "accepted_at_2", "accepted_at_3", "draft_cost", "ttft_seconds", "identical",
-)  # fmt: skip
-SCHEMA_COLUMNS = (
-    "kind", "temperature", "drafter", "answers", "tokens_per_second", "speedup", "tokens_per_step", "forced_share",
-    "valid_documents", "identical",
 )  # fmt: skip
 
 

@@ -49,7 +49,6 @@ class Sample:
     text_intervals: tuple[float, ...]  # seconds between text events
     request_seconds: float
     is_same_text: bool
-    is_valid_document: bool | None = None  # JSON with the required keys; None where none was requested
 
     @property
     def decode_seconds(self) -> float:

@@ -22,7 +22,6 @@ from specchat.bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat.bench.latency import TimedAnswer, time_answer
 from specchat.bench.prompt_files import read_prompts
 from specchat.bench.sample_store import SampleStore, store_path
-from specchat.bench.schema_tasks import is_valid_document
 from specchat.chat.events import StepDone
 from specchat.chat.request import Request
 from specchat.chat.router import check_available, choose_route
@@ -205,7 +204,6 @@ def _sample(combination: Combination, request: Request, answer: TimedAnswer, pla
         text_intervals=answer.text_intervals,
         request_seconds=answer.request_seconds,
         is_same_text=(answer.text, answer.calls) == (plain.text, plain.calls),
-        is_valid_document=is_valid_document(request.text, answer.text),
     )
 
 

@@ -1,8 +1,7 @@
-"""The reports of `specchat verify` as text: identical answers by variant, and tool calls of agent loops."""
+"""The report of `specchat verify` as text: identical answers by variant."""
 
 from __future__ import annotations
 
-from specchat.bench.loop_check import LoopReport
 from specchat.bench.lossless_check import Difference, VerifyReport
 
 MAX_LISTED_DIFFERENCES = 5  # of one variant
@@ -24,27 +23,6 @@ def as_text(report: VerifyReport) -> str:
         lines.append(f"{samples} the probabilities of a plain pass (p = {fit.p_value:.2g})")
     last_line = "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"
     return "\n".join([*lines, "", last_line])
-
-
-def loops_as_text(report: LoopReport) -> str:
-    """A Markdown table: how many turns and calls of each drafter are those of plain decoding."""
-    exact = "" if report.is_exact else "; near ties may be decided differently here"
-    lines = [f"{report.model}: tool calls and texts of agent loops beside plain decoding{exact}", ""]
-    lines += [
-        "| variant | T | loops equal | turns equal | tool calls equal | first difference |",
-        "|---|---|---|---|---|---|",
-    ]
-    for result in report.results:
-        cells = (
-            [result.skip_reason, "", "", ""]
-            if result.skip_reason
-            else [
-                f"{result.equal_loops} of {result.loops}", f"{result.equal_turns} of {result.turns}",
-                f"{result.equal_calls} of {result.calls}", result.first_difference,
-            ]
-        )  # fmt: skip
-        lines.append(f"| {result.variant} | {result.temperature:g} | {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def _difference_text(difference: Difference) -> str:

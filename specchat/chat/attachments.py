@@ -1,14 +1,16 @@
 """Attached files: how they are read, and their form in the prompt. Knows no model.
 
-Only text can be attached. Files follow the question, each with its name and in a code fence. A passage of a file has
-the name "a.py lines 10-14".
+Only text can be attached. Each file has its name and a code fence. A passage of a file has the name "a.py lines 10-14".
+
+Files precede the question: two questions about one file then begin alike, and the rows of the file are computed once,
+whoever asks. In an edit the instruction comes first, because its answer is the file again, which follows at once.
 """
 
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
-from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
+from specchat.chat.request import EDIT_TASKS, MAX_ATTACHED_BYTES, Attachment
 from specchat.errors import InputError
 
 FENCE_LANGUAGES = {
@@ -49,16 +51,17 @@ def decode_text(content: bytes, name: str) -> str:
         raise InputError(f"{name}: not UTF-8 text (byte {error.start} is invalid); convert it first") from error
 
 
-def with_attachments(question: str, files: Sequence[Attachment]) -> str:
-    """The content of a user message: the question, and then each file with its name, in a code fence.
+def with_attachments(question: str, files: Sequence[Attachment], task: str = "") -> str:
+    """The content of a user message: each file with its name, in a code fence, and the question.
 
-    "Why?" with `a.py`, "x = 1", becomes "Why?\\n\\nFile `a.py`:\\n```python\\nx = 1\\n```". An answer uses the same
+    "Why?" with `a.py`, "x = 1", becomes "File `a.py`:\\n```python\\nx = 1\\n```\\n\\nWhy?". An answer uses the same
     fence for a rewritten file, so a copy of the file is a copy of its tokens.
     """
-    return "\n\n".join([question, *(_fenced(file) for file in files)])
+    fenced = [fenced_file(file) for file in files]
+    return "\n\n".join([question, *fenced] if task in EDIT_TASKS else [*fenced, question])
 
 
-def _fenced(file: Attachment) -> str:
+def fenced_file(file: Attachment) -> str:
     name = " ".join(file.name.split())  # a line break in a name must not look like the start of the text
     passage = PASSAGE_NAME.fullmatch(name)
     name, lines = (passage["file"], passage["lines"]) if passage else (name, "")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from specchat.chat.attachments import with_attachments
+from specchat.chat.attachments import fenced_file
 from specchat.chat.request import BLOCKS_TASK, EDIT_TASK, LARK, REGEX, AnswerFormat, Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.profile import FREE_ANSWER, GRAMMAR_ANSWER, Prompt
@@ -57,7 +57,7 @@ def file_to_rewrite(request: Request, turns: Sequence[Turn]) -> Attachment | Non
 
 def as_answer_text(file: Attachment) -> str:
     """A file in the form of an answer: in the fence of its attachment, without the line with its name."""
-    return with_attachments("", [file]).lstrip().partition("\n")[2]
+    return fenced_file(file).partition("\n")[2]
 
 
 def fence_of(file: Attachment) -> Fence:

@@ -12,7 +12,7 @@ from typing import Any
 
 from specchat.chat.attachments import with_attachments
 from specchat.chat.reference_corpus import ReferenceCorpus, with_passages
-from specchat.chat.request import Attachment, Request
+from specchat.chat.request import Request
 from specchat.chat.tool_prompt import answered_calls, call_fields, describe_tools, result_messages, spell_out
 from specchat.chat.tools import ToolCall
 from specchat.chat.transcript import Turn
@@ -126,12 +126,12 @@ def _messages(
 ) -> list[Message]:
     messages: list[Message] = []
     calls: Sequence[ToolCall] = ()
-    asked = Turn(request.text, request.files, tool_results=request.tool_results)
+    asked = Turn.of_request(request)
     for turn in (*turns, asked):
         results = answered_calls(calls, turn.tool_results)
         messages += result_messages(results, tool_format)
         if turn.user.strip() or not results:
-            messages.append({"role": "user", "content": _user_content(turn.user, turn.files, reference_corpus)})
+            messages.append({"role": "user", "content": _user_content(turn, reference_corpus)})
         if turn is not asked:
             messages.append(_answer_message(turn, tool_format))
         calls = turn.tool_calls
@@ -145,10 +145,10 @@ def _answer_message(turn: Turn, tool_format: ToolFormat) -> Message:
     return {"role": "assistant", "content": turn.answer, **thought, **calls}
 
 
-def _user_content(question: str, files: Sequence[Attachment], reference_corpus: ReferenceCorpus | None) -> str:
-    if reference_corpus is None or files:
-        return with_attachments(question, files)
-    return with_passages(question, reference_corpus.search(question))
+def _user_content(turn: Turn, reference_corpus: ReferenceCorpus | None) -> str:
+    if reference_corpus is None or turn.files:
+        return with_attachments(turn.user, turn.files, turn.task)
+    return with_passages(turn.user, reference_corpus.search(turn.user))
 
 
 def _render_with_tools(

@@ -29,7 +29,7 @@ class KindDefaults:
 
 COPYING_DRAFTERS = ("lookup", "suffix")
 MODEL_DRAFTERS = (
-    "eagle3", "mtp", "eagle", "assistant", "dflash", "dflash2", "dspark", "draft", "medusa", "exit",
+    "eagle3", "mtp", "eagle", "assistant", "dflash", "draft", "medusa", "exit",
 )  # fmt: skip
 LEARNING_DRAFTERS = ("recycling", "lookahead")
 COPYING_FIRST = (*COPYING_DRAFTERS, *MODEL_DRAFTERS, "plain", *LEARNING_DRAFTERS)

@@ -14,7 +14,7 @@ from threading import Event as Flag
 from time import perf_counter
 from typing import Protocol
 
-from specchat.chat.attachments import with_attachments
+from specchat.chat.attachments import fenced_file
 from specchat.chat.call_or_answer import with_answer_tool
 from specchat.chat.compaction import shorten_results, shorten_turns
 from specchat.chat.drafter_report import describe_drafters
@@ -261,10 +261,9 @@ class RunningAnswer:
         answer_start = len(prompt.token_ids) - prompt.answer_prefix_length
         text.select_drafters(route.variant, self._task_of_drafters(route, answer_start))
         cached = text.generation.replace_tokens(prompt.token_ids)
-        turn = Turn(
-            user=self.request.text, files=self.request.files, prompt_ids=tuple(prompt.token_ids),
-            rendered_prompt=prompt.rendered_prompt, seed=self.sampler.seed, model=self.profile.models.target,
-            tool_results=self.request.tool_results,
+        turn = replace(
+            Turn.of_request(self.request), prompt_ids=tuple(prompt.token_ids), rendered_prompt=prompt.rendered_prompt,
+            seed=self.sampler.seed, model=self.profile.models.target,
         )  # fmt: skip
         rows = text.generation.rows_needed(limit)
         with self.models.target.pool.acquire_slot(text.generation.cache, rows):
@@ -329,7 +328,7 @@ class RunningAnswer:
     def _check_length(self) -> Iterator[Event]:
         """Refuse a question that is far too long before all of it is tokenized, which takes seconds for a megabyte."""
         results = () if self.request.compacts else self.request.tool_results  # which are shortened if need be
-        texts = with_attachments(self.request.text, self.request.files), *(result.text for result in results)
+        texts = self.request.text, *(fenced_file(file) for file in self.request.files), *(each.text for each in results)
         text = "".join(texts)
         for count in self.models.tokenizer.count_in_pieces(text):
             if count > self.window:
@@ -451,7 +450,7 @@ class RunningAnswer:
     def _is_copied(self, tokens: Sequence[int]) -> bool:
         """Whether a text of the user, here or earlier in the conversation, contains these tokens."""
         text = self.models.tokenizer.decode(tokens).strip("\ufffd")
-        asked = Turn(self.request.text, self.request.files, tool_results=self.request.tool_results)
+        asked = Turn.of_request(self.request)
         return any(
             text in given
             for turn in (*self.turns, asked)

@@ -1,6 +1,7 @@
 """The turns of a conversation, as text and as tokens, and what an engine is asked after them. Knows no model."""
 
 from dataclasses import dataclass, field
+from typing import Self
 
 from specchat.chat.request import Attachment, Request
 from specchat.chat.tools import ToolCall, ToolResult
@@ -24,9 +25,15 @@ class Turn:
     is_finished: bool = False  # the model ended the answer; it was not cancelled or truncated
     seed: int = 0
     model: str = ""  # the target that these tokens belong to, as the profile names it; "": unknown
+    task: str = ""  # of the request
     thinking: str = ""  # what the model thought before the answer
     tool_results: tuple[ToolResult, ...] = ()  # before the question, which may be empty then
     tool_calls: tuple[ToolCall, ...] = ()  # after the text of the answer
+
+    @classmethod
+    def of_request(cls, request: Request) -> Self:
+        """The turn of a request, before its answer."""
+        return cls(request.text, request.files, task=request.task, tool_results=request.tool_results)
 
     @property
     def token_ids(self) -> tuple[int, ...]:

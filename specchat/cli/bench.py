@@ -1,4 +1,4 @@
-"""`specchat bench`: every drafter beside plain decoding, as a table, CSV, JSON and a plot; measured here and now."""
+"""`specchat bench`: every drafter beside plain decoding, as a table, CSV and JSON; measured here and now."""
 
 from __future__ import annotations
 
@@ -100,7 +100,6 @@ def bench() -> None:
 @click.option("--budgets", type=LIMITS, default="0", show_default=True, help="Draft tokens a pass; 0: the profile's.")
 @click.option("--widths", type=LIMITS, default="0", show_default=True, help="Draft tokens a depth; 0: no limit.")
 @click.option("--temperatures", type=TEMPERATURES, default="0,0.8", show_default=True, help="Sampling temperatures.")
-@click.option("--schema", is_flag=True, help="Eight questions for JSON instead, freely and under their schemas.")
 @click.option("--kind", "kinds", type=click.Choice(REQUEST_KINDS), multiple=True, help="Only prompts of this kind.")
 @click.option("--count", default=3, show_default=True, help="Prompts of each kind.")
 @click.option("--limit", default=120, show_default=True, help="Most tokens of an answer.")
@@ -108,7 +107,6 @@ def bench() -> None:
 @click.option("--columns", default=DEFAULT_COLUMNS, show_default=True, help="Columns of the table, or 'all'.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything to this file, as JSON.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write all columns to this file, as CSV.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Plot speedup by budget: a .png or .svg file.")
 @click.option("--restart", is_flag=True, help="Discard the samples of an interrupted bench.")
 @profile_options
 def drafters(
@@ -117,7 +115,6 @@ def drafters(
     budgets: tuple[int, ...],
     widths: tuple[int, ...],
     temperatures: tuple[float, ...],
-    schema: bool,
     kinds: tuple[str, ...],
     count: int,
     limit: int,
@@ -125,7 +122,6 @@ def drafters(
     columns: str,
     json_file: Path | None,
     csv_file: Path | None,
-    plot: Path | None,
     restart: bool,
     **options: Any,
 ) -> int:
@@ -136,17 +132,15 @@ def drafters(
     bench with the samples so far, and the same command resumes it.
     """
     chosen_drafters = parse_names("drafter", names, all_drafters())
-    column_names = _parse_columns(columns, schema=schema)
-    if schema and prompts is not None:
-        raise UsageError("--schema brings its own prompts; leave PROMPTS out")
-    check_output_paths(json_file, csv_file, plot)
+    column_names = _parse_columns(columns)
+    check_output_paths(json_file, csv_file)
     from specchat.bench.bench_output import BenchReport
     from specchat.bench.columns import group_samples
     from specchat.bench.combinations import Grid
     from specchat.bench.measure import engine_measurer, open_store, run_bench, set_thread_count, split_by_availability
 
     profile = resolve_profile(options)
-    requests = _requests(profile, prompts, kinds, count, schema=schema)
+    requests = _requests(profile, prompts, kinds, count)
     engine = load_engine_here(profile)
     set_thread_count(threads)
     runnable, skipped = split_by_availability(engine, chosen_drafters)
@@ -158,19 +152,15 @@ def drafters(
     metadata = {**_metadata(engine, grid, count), "is_complete": collected.is_complete}
     report = BenchReport(group_samples(collected.samples, grid), column_names, skipped, metadata)
     click.echo(report.to_text())
-    report.write(json_file, csv_file, plot)
+    report.write(json_file, csv_file)
     return _finish(store, is_complete=collected.is_complete)
 
 
 def check_output_paths(*paths: Path | None) -> None:
-    """Refuse a path that cannot be written or plotted now, not after an hour of measuring."""
+    """Refuse a path that cannot be written now, not after an hour of measuring."""
     for path in paths:
         if path is not None and not path.absolute().parent.is_dir():
             raise InputError(f"{path}: its folder does not exist")
-    if (plot := paths[-1]) is not None:
-        from specchat.bench.sweep_plot import check_plot_path
-
-        check_plot_path(plot)
 
 
 def parse_names(what: str, text: str, known: Collection[str]) -> tuple[str, ...]:
@@ -182,23 +172,16 @@ def parse_names(what: str, text: str, known: Collection[str]) -> tuple[str, ...]
     return names
 
 
-def _parse_columns(text: str, *, schema: bool) -> tuple[str, ...]:
-    from specchat.bench.columns import COLUMNS, SCHEMA_COLUMNS
+def _parse_columns(text: str) -> tuple[str, ...]:
+    from specchat.bench.columns import COLUMNS
     from specchat.bench.columns import DEFAULT_COLUMNS as TABLE_COLUMNS
 
-    if text == DEFAULT_COLUMNS:
-        return SCHEMA_COLUMNS if schema else TABLE_COLUMNS
-    return parse_names("column", text, COLUMNS)
+    return TABLE_COLUMNS if text == DEFAULT_COLUMNS else parse_names("column", text, COLUMNS)
 
 
-def _requests(
-    profile: Any, prompts: Path | None, kinds: Sequence[str], count: int, *, schema: bool
-) -> Mapping[str, Sequence[Request]]:
+def _requests(profile: Any, prompts: Path | None, kinds: Sequence[str], count: int) -> Mapping[str, Sequence[Request]]:
     from specchat.bench.measure import requests_by_kind
-    from specchat.bench.schema_tasks import schema_requests
 
-    if schema:
-        return schema_requests()
     known = requests_by_kind(profile, prompts, count)
     requests = {kind: known[kind] for kind in kinds or known if kind in known}
     if not requests:

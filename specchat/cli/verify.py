@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
@@ -17,12 +16,6 @@ from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.print_turn import TemporaryLine
 from specchat.errors import NotLosslessError, UsageError
 from specchat.profile import DRAFTERS
-
-if TYPE_CHECKING:
-    from specchat.bench.loop_check import LoopReport
-    from specchat.bench.lossless_check import VerifyReport
-
-Report = TypeVar("Report", "VerifyReport", "LoopReport")
 
 
 @click.command()
@@ -43,12 +36,9 @@ Report = TypeVar("Report", "VerifyReport", "LoopReport")
     help="Drafters, separated by commas.",
     shell_complete=complete_drafters,
 )
-@click.option("--count", default=6, show_default=True, help="Number of prompts, or of loops.")
+@click.option("--count", default=6, show_default=True, help="Number of prompts.")
 @click.option("--limit", default=64, show_default=True, help="Most tokens of an answer.")
 @click.option("--draws", default=1000, show_default=True, help="Samples for each acceptance test; 0 skips them.")
-@click.option(
-    "--loops", "is_loops", is_flag=True, help="Compare tool calls in agent loops instead of answers to prompts."
-)
 @click.option("--json", "is_json", is_flag=True, help="The whole report as one JSON object.")
 @profile_options
 def verify(
@@ -60,7 +50,6 @@ def verify(
     limit: int,
     draws: int,
     *,
-    is_loops: bool,
     is_json: bool,
     **options: Any,
 ) -> None:
@@ -71,23 +60,14 @@ def verify(
     """
     if session_id and prompts_path:
         raise UsageError("--session and --prompts both say what is decoded; name one of them")
-    if is_loops and (session_id or prompts_path):
-        raise UsageError("--loops has conversations of its own; leave out --session and --prompts")
     options["target"] = model or options["target"]
     profile = resolve_profile(options)
     variants = parse_names("variant", names, [name for name in DRAFTERS if name != "plain"])
     from specchat.bench.lossless_check import VerifySettings, verify_lossless
     from specchat.bench.verify_prompts import requests_of, stored_prompts, tokenized_prompts
-    from specchat.bench.verify_report import as_text, loops_as_text
+    from specchat.bench.verify_report import as_text
 
     engine, progress_line = load_engine_here(profile), TemporaryLine()
-    if is_loops:
-        from specchat.bench.loop_check import verify_loops
-
-        loops = verify_loops(engine, variants, count, progress_line.show)
-        progress_line.erase()
-        _print_report(loops, loops_as_text, "a tool call or a text of a loop", is_json=is_json)
-        return
     prompts = (
         list(stored_prompts(session_id, engine))
         if session_id
@@ -95,11 +75,6 @@ def verify(
     )
     report = verify_lossless(engine, VerifySettings(prompts[:count], variants, limit, draws), progress_line.show)
     progress_line.erase()
-    _print_report(report, as_text, "the text", is_json=is_json)
-
-
-def _print_report(report: Report, to_text: Callable[[Report], str], compared: str, *, is_json: bool) -> None:
-    """Print it; NotLosslessError when drafting changed what was compared."""
-    print(json.dumps(asdict(report) | {"lossless": report.is_lossless}) if is_json else to_text(report))
+    print(json.dumps(asdict(report) | {"lossless": report.is_lossless}) if is_json else as_text(report))
     if not report.is_lossless:
-        raise NotLosslessError(f"decoding is not lossless here: drafting changed {compared}; please report this")
+        raise NotLosslessError("decoding is not lossless here: drafting changed the text; please report this")

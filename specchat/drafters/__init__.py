@@ -11,14 +11,13 @@ retokenize.py        a small model with another tokenizer
 self_drafter.py      the chain of a drafter that is a cheaper pass of the target itself
 early_exit.py        such a pass over the first layers
 magicdec.py          such a pass that sees the first and the last tokens of a long text
-exit_selftest.py     after how many layers of the target drafting pays most
 candidate_tree.py    a tree of the candidates of several heads, each for one position ahead
 medusa.py            Medusa: format, head and drafter
 assistant.py         Gemma 4's assistants, which read the keys and values of the target: format, head and drafter
 eagle/               EAGLE and MTP, with their head, formats and tree
 heads/               what all trained heads share
 block_chain.py       the chain of a block whose positions were predicted in one pass
-dflash.py            DFlash, DFlash-2 and DSpark heads, which fill a block of masks
+dflash.py            DFlash heads, which fill a block of masks
 combined.py          several drafters as one
 plugin_guard.py      checks the drafters of plugins
 """

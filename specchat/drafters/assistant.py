@@ -33,11 +33,18 @@ from specchat.engine.model import FINAL_NORM, Model
 from specchat.errors import ModelError
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import ForwardBatch, ForwardDepth
-from specchat.forward.decoder_layer import Attention, AttentionKind, DecoderLayer, DecoderStack, GeGluMlp, RopeAngles
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.linear import Linear
-from specchat.forward.rope import Rope, cos_sin
-from specchat.forward.scaling import Scaling
+from specchat.forward.linear.linear import Linear
+from specchat.forward.llama.decoder_layer import (
+    Attention,
+    AttentionKind,
+    DecoderLayer,
+    DecoderStack,
+    GeGluMlp,
+    RopeAngles,
+)
+from specchat.forward.llama.rope import Rope, cos_sin
+from specchat.forward.llama.scaling import Scaling
 from specchat.weights.llama_families import LAYER_SCALAR, network_config, rope_config, sliding_window
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 

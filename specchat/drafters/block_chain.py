@@ -1,26 +1,46 @@
 """The chain of a block whose positions were predicted in one pass: the drafts of P-EAGLE and of block heads.
 
 The draft is the best token of each position, or one sample for each with rejection sampling. Where a position depends
-on the token before it, positions are read one by one. Knows no head but the output of its pass.
+on the token before it, as in heads of plugins, positions are read one by one. Knows no head but the output of its pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from torch import Tensor
 
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
-from specchat.forward.native_sampling import rank_rows
-
-if TYPE_CHECKING:
-    from specchat.drafters.heads.block_correction import DraftedBlocks
+from specchat.forward.native.native_sampling import rank_rows
 
 SHORTLIST = 16  # best tokens of a position that get a probability
 MIN_LOG_PROBABILITY = log(0.02)  # of a chain: draft tokens below are not worth a row of a pass
+
+
+class SlotOutput(NamedTuple):
+    """One slot of every block."""
+
+    logits: Tensor  # [n, Vd]
+    log_confidence: Tensor | None  # of the slot's token being accepted; None where the head predicts none [n]
+
+
+class DraftedBlocks:
+    """The slots of n blocks. A head whose slots depend on the token before them reads them in its own subclass."""
+
+    is_sequential = False  # whether the slots must be read one by one
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits  # [n, slots, Vd]
+        self._slot = 0
+
+    def next_slot(self, _tokens: Sequence[int] | Tensor) -> SlotOutput:
+        """The next slot of every block, after these tokens of the target. [n]"""
+        self._slot += 1
+        return SlotOutput(self.logits[:, self._slot - 1], None)
 
 
 class BlockChain:

@@ -15,7 +15,7 @@ from torch import Tensor
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
-from specchat.forward.native_sampling import rank_rows
+from specchat.forward.native.native_sampling import rank_rows
 
 DraftPath = tuple[int, ...]  # draft tokens from the root to a node, without the root
 # The logits of the tokens at a depth after these paths: one row for all of them, or one for each.

@@ -1,9 +1,8 @@
-"""DFlash (arXiv 2602.06036), DFlash-2 and DSpark: a head fills a block of mask tokens in one pass: the draft.
+"""DFlash (arXiv 2602.06036): a head fills a block of mask tokens in one pass: the draft.
 
 The head turns the target's hidden states of the text into keys and values of its own, once for every token. A block is
 the last committed token with mask tokens behind it. All positions are predicted at once and independently of each
-other, so the draft is a chain (`block_chain.py`). With DFlash-2 and DSpark a position also depends on the draft token
-before it, and a confidence head of DSpark can end the chain early.
+other, so the draft is a chain (`block_chain.py`).
 
 The head's cache holds only the states of the text, so a truncation drops rows. The head attends to no more tokens than
 its training length.
@@ -11,10 +10,10 @@ its training length.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from specchat.drafters.block_chain import BlockChain
+from specchat.drafters.heads.spec import DFLASH
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import HiddenStateBuffer
@@ -76,9 +75,6 @@ class DFlashDrafter(Drafter):
             self.head.prefill(chunk, self._first_position + self.cache.length, self.cache)
 
 
-def _build(resources: DraftingResources, kind: str) -> Drafter | None:
-    head = resources.heads.get(kind)
+def build(resources: DraftingResources) -> Drafter | None:
+    head = resources.heads.get(DFLASH)
     return DFlashDrafter(cast("DFlashHead", head), resources.target) if head is not None else None
-
-
-build_dflash, build_dflash2, build_dspark = (partial(_build, kind=kind) for kind in ("dflash", "dflash2", "dspark"))

@@ -19,7 +19,7 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.errors import CacheError
-from specchat.forward.native_sampling import rank_rows
+from specchat.forward.native.native_sampling import rank_rows
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources

@@ -24,7 +24,7 @@ from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import storage_bytes
 from specchat.engine.model import FINAL_NORM, Model, select_layers
 from specchat.errors import ModelError
-from specchat.forward.linear import Linear
+from specchat.forward.linear.linear import Linear
 from specchat.weights.tensor_files import WeightLoader
 
 if TYPE_CHECKING:

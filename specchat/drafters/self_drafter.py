@@ -16,7 +16,7 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import SelfDraftingModel
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
-from specchat.forward.native_sampling import rank_rows
+from specchat.forward.native.native_sampling import rank_rows
 
 CHAIN_LENGTH = 4
 SHORTLIST = 8  # best tokens that get a probability

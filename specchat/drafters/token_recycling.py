@@ -18,7 +18,7 @@ from specchat.engine.hidden_states import storage_bytes
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.engine.truncation import keep_top_k
-from specchat.forward.native_sampling import rank_rows
+from specchat.forward.native.native_sampling import rank_rows
 
 CANDIDATES_PER_TOKEN = 8
 # Acceptance probability of the candidate of each rank, which gives the shape of the tree.

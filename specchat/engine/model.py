@@ -146,10 +146,6 @@ class SelfDraftingModel(Model, Protocol):
         """
         ...
 
-    def exit_logits(self, hidden_states: Tensor) -> Tensor:
-        """What an exit predicts from the hidden states after any layer: final norm, output matrix. [n, D] -> [n, V]"""
-        ...
-
     def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
         """Compute tokens that do not see the skipped rows of the cache (StreamingLLM, arXiv 2309.17453).
 

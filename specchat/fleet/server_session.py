@@ -29,7 +29,7 @@ from specchat.chat.events import (
     ToolCallDelta,
     Totals,
 )
-from specchat.chat.request import LARK, SCHEMA, AnswerFormat, Attachment, Request
+from specchat.chat.request import LARK, SCHEMA, AnswerFormat, Request
 from specchat.chat.streamed_calls import StreamedCalls
 from specchat.chat.tool_prompt import answered_calls, arguments_of, result_text
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, TOOL_CHOICES, ToolCall, ToolResult
@@ -229,10 +229,9 @@ class ServerAnswer:
         """Store the turn, unless the server failed before the first text."""
         if self.text_parts or self.calls or stream_end.finish_reason != "cancelled" or self.cancelled.is_set():
             is_finished = self._finish_reason(stream_end) in ("stop", TOOL_CALLS)
-            turn = Turn(
-                self.request.text, self.request.files, answer="".join(self.text_parts), is_finished=is_finished,
-                seed=self.seed, thinking="".join(self.thinking_parts), tool_results=self.request.tool_results,
-                tool_calls=tuple(self.calls),
+            turn = replace(
+                Turn.of_request(self.request), answer="".join(self.text_parts), is_finished=is_finished, seed=self.seed,
+                thinking="".join(self.thinking_parts), tool_calls=tuple(self.calls),
             )  # fmt: skip
             self.turns = (*self.turns, turn)
 
@@ -313,18 +312,18 @@ def _messages(system: str, turns: Sequence[Turn], request: Request) -> list[dict
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system.strip() else []
     calls: Sequence[ToolCall] = ()
     for turn in turns:
-        messages += _question(turn.user, turn.files, answered_calls(calls, turn.tool_results))
+        messages += _question(turn, answered_calls(calls, turn.tool_results))
         called = {"tool_calls": [_call_object(call) for call in turn.tool_calls]} if turn.tool_calls else {}
         messages.append({"role": "assistant", "content": turn.answer, **called})
         calls = turn.tool_calls
-    messages += _question(request.text, request.files, answered_calls(calls, request.tool_results))
+    messages += _question(Turn.of_request(request), answered_calls(calls, request.tool_results))
     return [*messages, {"role": "assistant", "content": request.answer_prefix}] if request.answer_prefix else messages
 
 
-def _question(text: str, files: Sequence[Attachment], results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+def _question(turn: Turn, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
     messages = [{"role": "tool", "tool_call_id": each.call_id, "content": result_text(each)} for each in results]
-    if not results or text.strip():
-        messages.append({"role": "user", "content": with_attachments(text, files)})
+    if not results or turn.user.strip():
+        messages.append({"role": "user", "content": with_attachments(turn.user, turn.files, turn.task)})
     return messages
 
 

@@ -22,7 +22,7 @@ from specchat.engine.tree import DraftTree
 
 if TYPE_CHECKING:
     from specchat.forward.attention import AttentionMask
-    from specchat.forward.gated_delta_net import RecurrentPass
+    from specchat.forward.llama.gated_delta_net import RecurrentPass
 
 EXACT_ROWS = 16
 MASK_BITS = 64  # nodes of an ancestor mask

@@ -24,8 +24,9 @@ from specchat.engine.cache import KVCache, KVLayout, KVLocation, Slot
 from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows
 from specchat.forward.attention import AttentionMask, Scores, apply_rope, attention
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
-from specchat.forward.linear import TOLERANCE, sample_tensor
-from specchat.forward.native_ops import (
+from specchat.forward.linear.linear import TOLERANCE, sample_tensor
+from specchat.forward.llama.scaling import Scaling, SwiGluClamp
+from specchat.forward.native.native_ops import (
     DISABLED,
     DTYPE_NAMES,
     ENVIRONMENT_VARIABLE,
@@ -36,7 +37,6 @@ from specchat.forward.native_ops import (
     data_pointer,
     native_kernels,
 )
-from specchat.forward.scaling import Scaling, SwiGluClamp
 
 NATIVE_MAX_HEAD_SIZE = 512  # MAX_HEAD_SIZE of the kernels
 INT8_TOLERANCE = 0.02  # two steps of a KV cache in 8 bits
@@ -343,7 +343,7 @@ def _cuda_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
         return TorchOps(dimensions)
     try:
         import_module("triton")  # the module below may be loaded already
-        from specchat.forward.triton_ops import triton_ops
+        from specchat.forward.cuda.triton_ops import triton_ops
     except ImportError:
         return TorchOps(dimensions)
     return triton_ops(dimensions, like.dtype, like.device) or TorchOps(dimensions)

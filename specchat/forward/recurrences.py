@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.forward.linear import TOLERANCE, sample_tensor
-from specchat.forward.native_ops import DTYPE_NAMES, Kernel, check_border, data_pointer, native_kernels
+from specchat.forward.linear.linear import TOLERANCE, sample_tensor
+from specchat.forward.native.native_ops import DTYPE_NAMES, Kernel, check_border, data_pointer, native_kernels
 
 log = logging.getLogger(__name__)
 

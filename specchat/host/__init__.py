@@ -8,7 +8,7 @@ private_turns.py        the turns and versions of a conversation that is not sto
 protocol.py             JSON-RPC 2.0: messages to lines and back
 __main__.py             `python -m specchat.host`
 host_process.py         descriptors, lock, environment; everything before and after `serve`
-wiring.py               the components of the real host: settings of clients, engines
+engine_loader.py        loads engines, and plans their memory
 server.py               the I/O thread: accepts, reads and writes
 connection.py           one client on the host side: its subscriptions and its send buffer
 methods.py              the methods of the protocol, one function each
@@ -25,6 +25,7 @@ allocator.py            gives free memory back to the system when it is quiet
 engine_interface.py     what the host expects of an engine
 event_feed.py           the event log of a session, batched and replayable
 answer_sums.py          what each drafter brought, summed over the stored answers
-metrics.py              counters, and the OpenMetrics page
+metrics.py              counts what has happened
+metrics_page.py         renders the counts as an OpenMetrics page
 metrics_server.py       serves that page over HTTP
 """

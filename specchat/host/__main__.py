@@ -2,8 +2,8 @@
 
 import sys
 
+from specchat.host.engine_loader import EngineLoader
 from specchat.host.host_process import run_host
-from specchat.host.wiring import default_components
 
 if __name__ == "__main__":
-    sys.exit(run_host(default_components(), sys.argv[1:]))
+    sys.exit(run_host(sys.argv[1:], EngineLoader()))

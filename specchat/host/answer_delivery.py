@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from specchat.chat.events import Failed, Finished, Routed, StepDone, TextDelta
+from specchat.chat.events import Event, Failed, Finished, Routed, StepDone, TextDelta
 from specchat.history.history_reader import ASK, StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter, TurnSnapshot
 from specchat.history.step_encoding import StepPacker
@@ -129,13 +129,18 @@ class AnswerDelivery:
         try:
             if completion := self.live_completions.get(turn_event.turn_id or ""):
                 self._on_completion_event(completion, turn_event)
-            elif session is not None and turn_event.turn_id is None:
-                event = turn_event.event
-                session.feed.emit(None, RpcNotification(EVENT_METHODS[type(event)], event_to_json(event)))
+            elif turn_event.turn_id is None:
+                self._on_loading(turn_event.event)
             elif session is not None:
                 self._on_turn_event(session, turn_event, now)
         except Exception as error:  # noqa: BLE001 - the edge: values of plugins, and memory
             self._end_broken_turn(session, turn_event.turn_id, error)
+
+    def _on_loading(self, event: Event) -> None:
+        """Tell the sessions that wait for no answer; the others are told of their turns."""
+        for session in self._sessions.values():
+            if all(turn.partial_answer.routed for turn in session.live_turns.values()):
+                session.feed.emit(None, RpcNotification(EVENT_METHODS[type(event)], event_to_json(event)))
 
     def _on_turn_event(self, session: OpenSession, turn_event: TurnEvent, now: float) -> None:
         assert turn_event.turn_id is not None

@@ -11,7 +11,6 @@ from specchat.chat.events import Finished, Totals
 from specchat.host.engine_loading import ModelLoading
 from specchat.host.loaded_engines import LoadedEngine
 from specchat.host.queued_work import Events, QueuedCompletion, TurnEvent, next_step
-from specchat.profile import Profile
 
 STEPS_PER_ROUND = 4  # a turn takes one
 MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a loaded model
@@ -24,38 +23,39 @@ class CompletionQueue:
         self.running: QueuedCompletion | None = None
         self.engine: LoadedEngine | None = None
         self._models, self._changed, self._emit = models, changed, emit
-        self._waiting: deque[tuple[QueuedCompletion, Profile]] = deque()
+        self._waiting: deque[QueuedCompletion] = deque()
         self._events: Events | None = None
 
     @property
     def has_work(self) -> bool:
         return bool(self._waiting or self.running)
 
-    def enqueue(self, completion: QueuedCompletion, profile: Profile) -> None:
+    def enqueue(self, completion: QueuedCompletion) -> None:
         """Queue a completion. Without loaded models it ends at once, says why, and the models start to load."""
         with self._changed:
-            if self._models.is_loaded(profile):
-                self._waiting.append((completion, profile))
+            if self._models.is_loaded(completion.profile):
+                self._waiting.append(completion)
             else:
-                self._models.request_preload(profile)
-                self._end(completion, Finished(MODEL_NOT_LOADED, Totals(), self._models.missing_room(profile)))
+                self._models.request_preload(completion.profile)
+                missing = self._models.missing_room(completion.profile)
+                self._end(completion, Finished(MODEL_NOT_LOADED, Totals(), missing))
             self._changed.notify()
 
     def cancel(self, completion_id: str) -> None:
         with self._changed:
             if self.running and self.running.id == completion_id:
                 self.running.cancelled.set()
-            for each in [each for each in self._waiting if each[0].id == completion_id]:
+            for each in [each for each in self._waiting if each.id == completion_id]:
                 self._waiting.remove(each)
-                self._end(each[0], Finished("cancelled", Totals()))
+                self._end(each, Finished("cancelled", Totals()))
 
     def start(self, has_free_slot: Callable[[LoadedEngine], bool]) -> None:
         """Start the oldest waiting completion. If the models were unloaded, it ends at once."""
         with self._changed:
             if not self._waiting or self.running:
                 return
-            completion, profile = self._waiting[0]
-            loaded = self._models.engines.find(profile)
+            completion = self._waiting[0]
+            loaded = self._models.engines.find(completion.profile)
             if loaded is not None and not has_free_slot(loaded):
                 return
             self._waiting.popleft()
@@ -74,12 +74,12 @@ class CompletionQueue:
                 events.close()
                 self.running = self.engine = self._events = None
             if step.has_crashed and loaded is not None:
-                self._models.close_completer(loaded)
+                loaded.close_completer()
             self._emit(TurnEvent(completion.session_id, completion.id, step.event))
 
     def drop_all(self) -> list[QueuedCompletion]:
         """Forget all completions, and return them."""
-        dropped = [completion for completion, _profile in self._waiting] + ([self.running] if self.running else [])
+        dropped = [*self._waiting, *([self.running] if self.running else [])]
         self._waiting.clear()
         self.running = self.engine = self._events = None
         return dropped

@@ -1,15 +1,13 @@
 """What the host expects of an engine: models that answer in conversations and complete gaps. Imports no model."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Event as Flag
-from typing import Any, Protocol
+from typing import Protocol
 
 from specchat.chat.events import Event
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.transcript import Question, Turn
-from specchat.errors import UsageError
-from specchat.profile import Profile
 
 
 class Answer(Protocol):
@@ -73,28 +71,9 @@ class Completer(Protocol):
     def close(self) -> None: ...
 
 
-def completion_unsupported(_engine: Any) -> Completer:
-    raise UsageError("this engine does not support completion")
-
-
 @dataclass(frozen=True)
 class EngineMemory:
     """What an engine will hold: on which device, and how many bytes at most; None when this is not known yet."""
 
     device: str = ""
     needed_bytes: int | None = 0
-
-
-@dataclass(frozen=True)
-class EngineLoader:
-    """How to load engines. Profiles with equal `engine_key` share one engine.
-
-    `memory_of` plans the memory of a profile, `free_bytes` is what a device has left, and `describe` names its models.
-    """
-
-    load: Callable[[Profile, Callable[[Event], None], Flag], Engine]
-    engine_key: Callable[[Profile], Hashable]
-    make_completer: Callable[[Any], Completer] = completion_unsupported
-    memory_of: Callable[[Profile], EngineMemory] = lambda _profile: EngineMemory()
-    free_bytes: Callable[[str], int] = lambda _device: 0
-    describe: Callable[[Profile], str] = str

@@ -11,17 +11,19 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from threading import Condition
 from threading import Event as Flag
+from typing import TypeVar
 
 from specchat.chat.events import Event, Failed, LoadingProgress
 from specchat.errors import SpecchatError
-from specchat.host.engine_interface import Completer, Engine, EngineLoader
+from specchat.host.engine_loader import EngineLoader
 from specchat.host.loaded_engines import LoadedEngine, LoadedEngines, Room
 from specchat.host.queued_work import one_line
 from specchat.profile import Profile
 
 log = logging.getLogger(__name__)
 
-MEMORY_REFRESH_SECONDS = 1.0
+Result = TypeVar("Result")
+
 PRELOAD_IDLE_SECONDS = 60.0  # an engine is not closed for a session without a question before it was idle for so long
 
 
@@ -60,21 +62,15 @@ class ModelLoading:
         self._to_preload: dict[Hashable, Profile] = {}  # by key
         self._missing_room: dict[Hashable, str] = {}  # by key: why the last preload had to wait
         self._is_unload_requested = self._has_forgotten_texts = False
-        self._memory_bytes: dict[str, int] = {}
-        self._memory_refreshed_at = 0.0
-
-    @property
-    def loader(self) -> EngineLoader:
-        return self.engines.loader
 
     @property
     def has_work(self) -> bool:
         return bool(self._is_unload_requested or self._has_forgotten_texts or self._to_preload)
 
     def request_preload(self, profile: Profile) -> None:
-        """Load the models of a profile before a question needs them. Thread-safe, as all up to `memory_bytes`."""
+        """Load the models of a profile before a question needs them. Thread-safe, as all up to `state_of`."""
         with self._changed:
-            self._to_preload[self.loader.engine_key(profile)] = profile
+            self._to_preload[self.engines.loader.engine_key(profile)] = profile
             self._changed.notify()
 
     def unload(self) -> None:
@@ -96,7 +92,7 @@ class ModelLoading:
 
     def missing_room(self, profile: Profile) -> str:
         """Why the models of a profile could not be loaded beside others; "" for no such reason."""
-        return self._missing_room.get(self.loader.engine_key(profile), "")
+        return self._missing_room.get(self.engines.loader.engine_key(profile), "")
 
     def state_of(self, profile: Profile, *, requests_loading: bool = False) -> ModelsState:
         """The state of the models of a profile; starts loading them on request."""
@@ -107,14 +103,10 @@ class ModelLoading:
                 if requests_loading:
                     self.request_preload(profile)
                 return ModelsState("waiting", missing)
-            is_loading = self.loader.engine_key(profile) in self._to_preload or self.state == "loading"
+            is_loading = self.engines.loader.engine_key(profile) in self._to_preload or self.state == "loading"
             if requests_loading and not is_loading:
                 self.request_preload(profile)
             return ModelsState("loading" if is_loading or requests_loading else "unloaded")
-
-    def memory_bytes(self) -> dict[str, int]:
-        """Memory use in bytes, by component, as of the last second; empty without loaded models."""
-        return self._memory_bytes
 
     def do_pending_work(self, *, is_busy: bool) -> None:
         with self._changed:
@@ -132,66 +124,49 @@ class ModelLoading:
 
     def find_room(self, profile: Profile, busy: Sequence[LoadedEngine], min_idle_seconds: float = 0.0) -> Room | None:
         """Plan the memory for an engine; None when this fails, which fails the turns that need it."""
-        try:
-            return self.engines.room_for(profile, busy, min_idle_seconds)
-        except SpecchatError as error:
-            self._on_failure(profile, Failed.from_error(error))
-        except Exception as error:  # the edge, as in `load`
-            log.exception("planning failed")
-            self._on_failure(profile, Failed(f"the model could not be loaded: {one_line(error)}", 7))
-        return None
+        return self._attempt(profile, lambda: self.engines.room_for(profile, busy, min_idle_seconds))
 
     def load(self, profile: Profile, to_close: Sequence[LoadedEngine]) -> LoadedEngine | None:
         for each in to_close:
-            log.info("unloading %s for %s", *map(self.loader.describe, (each.profile, profile)))
-            self._close(each)
+            log.info("unloading %s for %s", *map(self.engines.loader.describe, (each.profile, profile)))
+            self.engines.close(each)
         self.state = "loading"
         self.busy.begin("the engine process loads a model")
-        loaded = None
+        loaded = self._attempt(profile, lambda: self.engines.load(profile, self._report, self.stop_requested))
+        self.state = "ready" if len(self.engines) else "unloaded"
+        self.engines.refresh_memory(max_age_seconds=0.0)
+        return loaded
+
+    def _attempt(self, profile: Profile, work: Callable[[], Result]) -> Result | None:
+        """The result; None when this fails, which fails the turns that need this profile."""
         try:
-            loaded = self.engines.add(profile, self.loader.load(profile, self._report, self.stop_requested))
+            return work()
         except SpecchatError as error:
             self._on_failure(profile, Failed.from_error(error))
         except Exception as error:  # the edge: a model that cannot be loaded must not end the host
             log.exception("loading failed")
             self._on_failure(profile, Failed(f"the model could not be loaded: {one_line(error)}", 7))
-        self.state = "ready" if len(self.engines) else "unloaded"
-        self.refresh_memory()
-        return loaded
-
-    def close_completer(self, loaded: LoadedEngine) -> None:
-        completer, loaded.completer = loaded.completer, None
-        if completer:
-            _close(completer)
+        return None
 
     def close_all(self) -> None:
         for loaded in self.engines:
-            self._close(loaded)
+            self.engines.close(loaded)
         self.state = "unloaded"
-        self.refresh_memory()
 
     def forget_all(self) -> None:
         """Forget the engines without closing them, after the engine thread has died."""
         for loaded in self.engines:
             self.engines.remove(loaded)
-        self.state, self._memory_bytes = "unloaded", {}
+        self.state = "unloaded"
         self._to_preload.clear()
-
-    def refresh_memory(self) -> None:
-        """Add up what the engines hold. On the engine thread, because it changes only there."""
-        self._memory_bytes, self._memory_refreshed_at = self.engines.memory_bytes(), time.monotonic()
-
-    def refresh_old_memory(self) -> None:
-        if time.monotonic() - self._memory_refreshed_at > MEMORY_REFRESH_SECONDS:
-            self.refresh_memory()
 
     def _preload(self, profile: Profile, *, is_busy: bool) -> None:
         """Load the models of a profile before a question needs them, unless this disturbs anybody."""
-        key = self.loader.engine_key(profile)
+        key = self.engines.loader.engine_key(profile)
         if self.is_loaded(profile) or self.stop_requested.is_set():
             return
         if is_busy:
-            self._missing_room[key] = f"{self.loader.describe(profile)} is loaded when the running answer ends"
+            self._missing_room[key] = f"{self.engines.loader.describe(profile)} is loaded when the running answer ends"
             return
         room = self.find_room(profile, (), PRELOAD_IDLE_SECONDS)
         self._missing_room[key] = room.missing if room else ""
@@ -202,16 +177,3 @@ class ModelLoading:
         if isinstance(event, LoadingProgress):
             self.busy.text = f"the engine process is {event.text.removesuffix('…')}"
         self._on_event(event)
-
-    def _close(self, loaded: LoadedEngine) -> None:
-        """Close an engine and everything that lives in it. No turn of it runs."""
-        self.close_completer(loaded)
-        self.engines.remove(loaded)
-        _close(loaded.engine)
-
-
-def _close(resource: Engine | Completer) -> None:
-    try:
-        resource.close()
-    except Exception:  # the edge: a failing close must not end the host
-        log.exception("could not close %r", resource)

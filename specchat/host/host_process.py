@@ -7,8 +7,6 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -17,12 +15,12 @@ from specchat.errors import HostError, SpecchatError
 from specchat.file_lock import try_lock
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.address import listen
-from specchat.host.engine_interface import EngineLoader
+from specchat.host.engine_loader import EngineLoader
 from specchat.host.host_lock import describe_host, host_lock, write_holder
 from specchat.host.methods import HostIdentity
-from specchat.host.open_sessions import SessionCallbacks
 from specchat.host.server import HostTimeouts, Server
 from specchat.host.spawn import (
+    configuration_hash,
     fallback_history_path,
     find_host,
     history_path,
@@ -34,26 +32,17 @@ from specchat.log_file import MAX_LOG_BYTES, log_to_stderr
 from specchat.threads import use_passive_waiting
 
 LOCK_TIMEOUT_SECONDS = 5.0
+PATIENT = HostTimeouts()
 
 
-@dataclass(frozen=True)
-class HostComponents:
-    """The parts of a host that tests replace."""
-
-    session_callbacks: SessionCallbacks
-    engine_loader: EngineLoader
-    configuration_hash: Callable[[], str]
-    timeouts: HostTimeouts = HostTimeouts()
-
-
-def run_host(components: HostComponents, arguments: list[str]) -> int:
+def run_host(arguments: list[str], loader: EngineLoader, timeouts: HostTimeouts = PATIENT) -> int:
     """Run the host for all clients of this user; returns the exit code."""
     use_passive_waiting()
     ready_fd = os.dup(1) if "--ready" in arguments else None  # standard output becomes the log
     if ready_fd is not None and hasattr(os, "fork") and os.fork():
         os._exit(0)
     try:
-        return _run_and_listen(components, ready_fd)
+        return _run_and_listen(loader, timeouts, ready_fd)
     except (SpecchatError, OSError) as error:
         if ready_fd is None:
             print(f"specchat: {error}", file=sys.stderr)
@@ -62,7 +51,7 @@ def run_host(components: HostComponents, arguments: list[str]) -> int:
         return getattr(error, "exit_code", 1)
 
 
-def _run_and_listen(components: HostComponents, ready_fd: int | None) -> int:
+def _run_and_listen(loader: EngineLoader, timeouts: HostTimeouts, ready_fd: int | None) -> int:
     folder = runtime_folder()
     _redirect_output_to_log(folder / "host.log")
     with host_lock() as lock:
@@ -72,9 +61,8 @@ def _run_and_listen(components: HostComponents, ready_fd: int | None) -> int:
         write_holder(lock)
         history = HistoryWriter(history_path(), fallback_path=fallback_history_path())
         history.warning = history.warning or history_place_warning(history.path)
-        listener, identity = listen(folder), HostIdentity(__version__, components.configuration_hash())
-        callbacks, loader, timeouts = components.session_callbacks, components.engine_loader, components.timeouts
-        server = Server(listener, identity, callbacks, loader, history, timeouts, metrics_port_path())
+        listener, identity = listen(folder), HostIdentity(__version__, configuration_hash())
+        server = Server(listener, identity, loader, history, timeouts, metrics_port_path())
         server.rpc_handler.metrics_server.restore_port()
         _report_ready(ready_fd)
         try:

@@ -9,15 +9,19 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from threading import Event as Flag
 
-from specchat.host.engine_interface import Completer, Engine, EngineLoader, EngineMemory
+from specchat.chat.events import Event
+from specchat.host.engine_interface import Completer, Engine, EngineMemory
+from specchat.host.engine_loader import EngineLoader
 from specchat.profile import Profile
 
 log = logging.getLogger(__name__)
 
 GIB = 2**30
+MEMORY_REFRESH_SECONDS = 1.0
 
 
 @dataclass(eq=False)
@@ -30,6 +34,16 @@ class LoadedEngine:
     completer: Completer | None = None
     planned_memory: EngineMemory | None = None  # computed when another engine is to be loaded
     last_used_at: float = field(default_factory=time.monotonic)
+
+    def close(self) -> None:
+        """Close the engine and everything that lives in it. No turn of it runs."""
+        self.close_completer()
+        _close(self.engine)
+
+    def close_completer(self) -> None:
+        completer, self.completer = self.completer, None
+        if completer:
+            _close(completer)
 
     @property
     def held_bytes(self) -> int:
@@ -53,6 +67,8 @@ class LoadedEngines:
         self.loader = loader
         self._by_key: dict[Hashable, LoadedEngine] = {}
         self._active: LoadedEngine | None = None
+        self._memory_bytes: dict[str, int] = {}
+        self._memory_refreshed_at = 0.0
 
     def __iter__(self) -> Iterator[LoadedEngine]:
         return iter(list(self._by_key.values()))
@@ -64,15 +80,22 @@ class LoadedEngines:
         """The engine of a profile. Thread-safe."""
         return self._by_key.get(self.loader.engine_key(profile))
 
-    def add(self, profile: Profile, engine: Engine) -> LoadedEngine:
+    def load(self, profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> LoadedEngine:
+        engine = self.loader.load(profile, progress, cancelled)
         loaded = LoadedEngine(self.loader.engine_key(profile), profile, engine)
         self._by_key[loaded.key] = loaded
         return loaded
+
+    def close(self, loaded: LoadedEngine) -> None:
+        self.remove(loaded)
+        loaded.close()
+        self.refresh_memory(max_age_seconds=0.0)
 
     def remove(self, loaded: LoadedEngine) -> None:
         """Forget an engine without closing it."""
         self._by_key.pop(loaded.key, None)
         self._active = None if self._active is loaded else self._active
+        self._memory_bytes = self._memory_bytes if self._by_key else {}
 
     def use(self, loaded: LoadedEngine) -> None:
         """Call this before a step: it notes the time, and prepares an engine that is not the last one that computed."""
@@ -86,12 +109,18 @@ class LoadedEngines:
             loaded.completer = self.loader.make_completer(loaded.engine)
         return loaded.completer
 
+    @property
     def memory_bytes(self) -> dict[str, int]:
-        """Memory use in bytes, by component, of all engines together."""
-        total = Counter[str]()
-        for loaded in self:
-            total.update(loaded.engine.memory_bytes())
-        return dict(total)
+        """Memory use in bytes, by component, of all engines together, as of the last second. Thread-safe."""
+        return self._memory_bytes
+
+    def refresh_memory(self, max_age_seconds: float = MEMORY_REFRESH_SECONDS) -> None:
+        """Add up what the engines hold. On the engine thread, because it changes only there."""
+        now, total = time.monotonic(), Counter[str]()
+        if now - self._memory_refreshed_at >= max_age_seconds:
+            for loaded in self:
+                total.update(loaded.engine.memory_bytes())
+            self._memory_bytes, self._memory_refreshed_at = dict(total), now
 
     def room_for(self, profile: Profile, busy: Collection[LoadedEngine], min_idle_seconds: float = 0.0) -> Room:
         """What to close for the engine of this profile: as few as possible, the one used longest ago first.
@@ -139,3 +168,10 @@ class LoadedEngines:
             f"{'is' if len(kept) == 1 else 'are'} in use and leave{'s' * (len(kept) == 1)} "
             f"{self.loader.free_bytes(memory.device) / GIB:.1f} GB"
         )
+
+
+def _close(resource: Engine | Completer) -> None:
+    try:
+        resource.close()
+    except Exception:  # the edge: a failing close must not end the host
+        log.exception("could not close %r", resource)

@@ -103,7 +103,7 @@ def ask(handler: RpcHandler, client: ClientConnection, rpc_request: RpcRequest) 
     the host knows.
     """
     _check_is_open(handler)
-    settings = _settings(handler, rpc_request.params)
+    settings = _settings(rpc_request.params)
     session = handler.sessions.find(_required_text(rpc_request.params, "session"), settings)
     request = request_from_json(rpc_request.params["request"])
     if "turns" in rpc_request.params:
@@ -142,7 +142,7 @@ def hello(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> 
 
 def open_session(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
     """Open a new session, or a stored one. Its models load in the background. `is_stored` false: not in the history."""
-    sessions, settings = handler.sessions, _settings(handler, params)
+    sessions, settings = handler.sessions, _settings(params)
     if "session" in params:
         session = sessions.find(_required_text(params, "session"), settings)
     else:
@@ -155,7 +155,7 @@ def open_session(handler: RpcHandler, client: ClientConnection, params: JsonObje
 
 def set_settings(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
     """The settings from the next turn on, as `profile/settings.py` writes them."""
-    session = handler.sessions.find(_required_text(params, "session"), _settings(handler, params))
+    session = handler.sessions.find(_required_text(params, "session"), _settings(params))
     return _session_info(handler, session)
 
 
@@ -360,14 +360,14 @@ def _required_text(params: JsonObject, name: str) -> str:
     return value
 
 
-def _settings(handler: RpcHandler, params: JsonObject) -> Settings | None:
+def _settings(params: JsonObject) -> Settings | None:
     """The settings that a client sends along; None where it sends none."""
     settings = params.get("settings")
     if settings is None:
         return None
     if not isinstance(settings, dict):
         raise ValueError("settings must be an object")
-    return handler.sessions.callbacks.read_settings(settings)
+    return Settings.from_json(settings)
 
 
 def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
@@ -377,7 +377,7 @@ def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
         "profile": session.thread.profile,
         "turn_count": len(session.turns.ids),
         "is_stored": session.is_stored,
-        "context_window": handler.sessions.callbacks.context_window(session.profile),
+        "context_window": handler.sessions.context_window(session.profile),
         "next_sequence_number": session.feed.next_sequence_number,
         "live_turns": list(session.live_turns),
         "state": handler.sessions.queue.models.state,

@@ -15,7 +15,6 @@ from threading import Thread, Timer
 from typing import Any
 
 from specchat.errors import HostError
-from specchat.host.metrics import CONTENT_TYPE
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ MAX_PORT = 65535
 class MetricsServer:
     """Opens and closes the metrics port. A file keeps the port number for the next host."""
 
-    def __init__(self, render_page: Callable[[], str], port_file: Path | None = None) -> None:
+    def __init__(self, render_page: Callable[[], bytes], port_file: Path | None = None) -> None:
         self._render_page, self._port_file = render_page, port_file
         self._server: HTTPServer | None = None
 
@@ -66,7 +65,7 @@ class MetricsServer:
             Thread(target=_shut_down, args=(server,), name="metrics", daemon=True).start()
 
 
-def _bind(port: int, page: Callable[[], str]) -> HTTPServer:
+def _bind(port: int, page: Callable[[], bytes]) -> HTTPServer:
     class Handler(_RequestHandler):
         allowed_hosts = (f"{LOOPBACK}:{port}", f"localhost:{port}")
         render_page = staticmethod(page)
@@ -94,7 +93,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
     server_version = "specchat"
     sys_version = ""
     allowed_hosts: tuple[str, ...]  # values of the Host header
-    render_page: Callable[[], str]
+    render_page: Callable[[], bytes]
 
     def handle(self) -> None:
         """Handle a request, and cut a client that takes longer than REQUEST_SECONDS, however busy it seems."""
@@ -118,7 +117,9 @@ class _RequestHandler(BaseHTTPRequestHandler):
         elif self.path != METRICS_PATH:
             self.send_error(404, f"the only page is {METRICS_PATH}")
         else:
-            body = self.render_page().encode()
+            from specchat.host.metrics_page import CONTENT_TYPE
+
+            body = self.render_page()
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))

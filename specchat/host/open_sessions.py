@@ -4,8 +4,8 @@ Runs on the I/O thread; `TurnQueue` passes the turns to the engine thread. Knows
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
@@ -16,9 +16,9 @@ from specchat.history.history_reader import Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.answer_delivery import AnswerDelivery, LiveCompletion, LiveTurn, OpenSession
 from specchat.host.event_feed import EventFeed
-from specchat.host.protocol import JsonObject, new_id, request_to_json
+from specchat.host.protocol import new_id, request_to_json
 from specchat.host.queue import TurnQueue
-from specchat.host.queued_work import QueuedCompletion, QueuedSession, QueuedTurn
+from specchat.host.queued_work import QueuedCompletion, QueuedTurn
 from specchat.host.session_turns import SessionTurns, turn_of_stored
 from specchat.paths import remove_kv_files
 from specchat.profile import Profile
@@ -28,31 +28,23 @@ MAX_IDLE_SESSIONS = 16
 MAX_NAME_CHARS = 60
 
 
-@dataclass(frozen=True)
-class SessionCallbacks:
-    """Conversions that depend on profiles.
-
-    `read_settings` checks the settings of a client, or makes those of an old file whole. `context_window` is the limit
-    of a profile in tokens; 0 when it is known only after the model is loaded.
-    """
-
-    read_settings: Callable[[JsonObject], Settings]
-    context_window: Callable[[Profile], int] = lambda _profile: 0
-
-
 class OpenSessions:
     """All sessions in memory; `delivery` has their answers."""
 
-    def __init__(self, callbacks: SessionCallbacks, history: HistoryWriter, queue: TurnQueue) -> None:
-        self.callbacks, self.history, self.queue = callbacks, history, queue
+    def __init__(self, history: HistoryWriter, queue: TurnQueue) -> None:
+        self.history, self.queue = history, queue
         self.by_id: dict[str, OpenSession] = {}
         self.delivery = AnswerDelivery(self.by_id, history, queue)
 
     def memory_bytes(self) -> dict[str, int]:
         """Memory use in bytes, by component: models, conversations, events for late clients; empty without models."""
-        models = self.queue.models.memory_bytes()
+        models = self.queue.models.engines.memory_bytes
         events = sum(session.feed.retained_bytes for session in list(self.by_id.values()))
         return {**models, "events": events} if models else {}
+
+    def context_window(self, profile: Profile) -> int:
+        """The limit of a profile in tokens; 0 when it is known only after the model is loaded."""
+        return self.queue.models.engines.loader.context_window(profile)
 
     def find(self, session_id: str, settings: Settings | None = None) -> OpenSession:
         """A session by its id, from now on with these settings, if any."""
@@ -79,7 +71,7 @@ class OpenSessions:
         if session.are_settings_stored:
             self.history.store_settings(session.thread.id, settings.to_json())
         self.update_thread(replace(session.thread, profile=settings.name))
-        self.queue.set_profile(session.thread.id, settings.profile)
+        self.queue.models.request_preload(settings.profile)
 
     def update_thread(self, thread: Thread) -> None:
         self.history.update_thread(thread)
@@ -88,7 +80,7 @@ class OpenSessions:
 
     def queue_turn(self, session: OpenSession, turn_id: str, request: Request, live: LiveTurn) -> None:
         self._check_is_new(turn_id)
-        request.check_size(self.callbacks.context_window(session.profile))
+        request.check_size(self.context_window(session.profile))
         if not session.thread.name:
             session.thread = replace(session.thread, name=short_name(request.text))
         if session.is_stored:
@@ -97,7 +89,7 @@ class OpenSessions:
         session.thread = replace(session.thread, tip=turn_id)
         session.live_turns[turn_id] = live
         self.delivery.last_used_at = time.monotonic()
-        self.queue.enqueue(QueuedTurn(turn_id, session.thread.id, request))
+        self.queue.enqueue(QueuedTurn(turn_id, session.thread.id, request, session.profile, session.turns))
 
     def queue_completion(
         self, session: OpenSession, completion_id: str, fim_request: FimRequest, live: LiveCompletion
@@ -110,7 +102,8 @@ class OpenSessions:
                 self.queue.cancel(earlier_id)
         completions[completion_id] = live
         self.delivery.last_used_at = time.monotonic()
-        self.queue.enqueue_completion(QueuedCompletion(completion_id, session.thread.id, fim_request))
+        completion = QueuedCompletion(completion_id, session.thread.id, fim_request, session.profile)
+        self.queue.enqueue_completion(completion)
 
     def _check_is_new(self, turn_id: str) -> None:
         """UsageError for an id that any session has: it would take the events of the other turn."""
@@ -143,9 +136,11 @@ class OpenSessions:
         self.update_thread(replace(session.thread, tip=tip))
 
     def delete(self, thread: Thread) -> None:
-        """Mark a session as deleted, which removes it from the lists, and remove its KV cache from the disk."""
+        """Mark a session as deleted, which removes it from the lists; nothing that was computed for it stays."""
         self.update_thread(replace(thread, deleted=time.time()))
-        self.queue.forget_texts(thread.id)
+        if session := self.by_id.get(thread.id):
+            session.turns.owner = TextOwner(thread.id)
+        self.queue.models.forget_texts(thread.id)
         remove_kv_files(thread.id)
 
     def store(self, session: OpenSession, name: str) -> None:
@@ -191,13 +186,14 @@ class OpenSessions:
 
         Sessions that are not stored share what was computed for them within a scope, by default each has its own.
         """
-        stored, turns = self.history.settings(thread.id), SessionTurns(self._stored_turns(thread.tip))
-        settings = settings_of_client or self.callbacks.read_settings({"name": thread.profile, **stored})
+        stored = self.history.settings(thread.id)
+        settings = settings_of_client or Settings.from_json({"name": thread.profile, **stored})
         thread = replace(thread, profile=settings.name)
         if stored and settings_of_client:
             self.history.store_settings(thread.id, settings.to_json())
         owner = TextOwner(text_scope or thread.id, is_private=not is_stored)
-        self.queue.open_session(thread.id, QueuedSession(settings.profile, turns, owner))
+        turns = SessionTurns(owner, self._stored_turns(thread.tip))
+        self.queue.models.request_preload(settings.profile)
         session = OpenSession(thread, EventFeed(thread.id), turns, settings, is_stored, bool(stored))
         self.by_id[thread.id] = session
         self._drop_idle_sessions(session)
@@ -210,10 +206,15 @@ class OpenSessions:
         """Drop sessions without subscribers and turns: all that are not stored, and the oldest stored ones."""
         others = [each for each in self.by_id.values() if each is not newest]
         idle = [each for each in others if not each.feed.subscriber_count and not each.live_turns]
-        not_stored = [each for each in idle if not each.is_stored]
-        for session_id in {each.thread.id for each in [*idle[:-MAX_IDLE_SESSIONS], *not_stored]}:
-            del self.by_id[session_id]
-            self.queue.close_session(session_id)
+        for session in idle:
+            if not session.is_stored or session in idle[:-MAX_IDLE_SESSIONS]:
+                del self.by_id[session.thread.id]
+                self._forget_texts(session.turns.owner)
+
+    def _forget_texts(self, owner: TextOwner) -> None:
+        """Keep nothing that was computed for a private session, once no session has this owner."""
+        if owner.is_private and all(session.turns.owner != owner for session in self.by_id.values()):
+            self.queue.models.forget_texts(owner.name)
 
 
 def short_name(text: str) -> str:

@@ -301,19 +301,21 @@ def tool_calls_from_json(listed: Any) -> tuple[ToolCall, ...]:
     return tuple(_values_from_json(ToolCall, listed))
 
 
+TURN_FIELDS = ("user", "answer", "files", "task", "thinking", "tool_results", "tool_calls")
+
+
 def turn_to_json(turn: Turn) -> JsonObject:
     """The text of a turn, without what an engine computed for it."""
     fields = asdict(turn)
-    return {name: fields[name] for name in ("user", "answer", "files", "thinking", "tool_results", "tool_calls")}
+    return {name: fields[name] for name in TURN_FIELDS}
 
 
 def turn_from_json(params: JsonObject) -> Turn:
-    """A question and its answer from `{user, answer, files, thinking, tool_results, tool_calls}`."""
+    """A question and its answer from the fields of `turn_to_json`."""
     request = request_from_json({**params, "text": params.get("user"), "thinking": None})
-    return Turn(
-        request.text, request.files, answer=str(params.get("answer", "")), is_finished=True,
-        thinking=str(params.get("thinking", "")), tool_results=request.tool_results,
-        tool_calls=tool_calls_from_json(params.get("tool_calls")),
+    return replace(
+        Turn.of_request(request), answer=str(params.get("answer", "")), is_finished=True,
+        thinking=str(params.get("thinking", "")), tool_calls=tool_calls_from_json(params.get("tool_calls")),
     )  # fmt: skip
 
 

@@ -1,16 +1,14 @@
 """What waits for the engine thread, and the events that it sends back."""
 
 import logging
-from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from itertools import count
 from threading import Event as Flag
 
 from specchat.chat.events import Event, Failed, Finished
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
-from specchat.chat.transcript import TextOwner, Turn
+from specchat.chat.transcript import Turn
 from specchat.errors import SpecchatError
 from specchat.host.engine_interface import Answer
 from specchat.host.loaded_engines import LoadedEngine
@@ -22,28 +20,34 @@ log = logging.getLogger(__name__)
 Events = Generator[Event, None, None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class QueuedTurn:
+    """A turn with all that its answer depends on, the settings of the moment at which it was asked among them."""
+
     id: str
     session_id: str
     request: Request
+    profile: Profile
+    turns: SessionTurns
     cancelled: Flag = field(default_factory=Flag)
-    arrival: int = field(default_factory=count().__next__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class QueuedCompletion:
-    """A waiting or running completion; the session selects the models."""
+    """A waiting or running completion."""
 
     id: str
     session_id: str
     fim_request: FimRequest
+    profile: Profile
     cancelled: Flag = field(default_factory=Flag)
 
 
 @dataclass(frozen=True)
 class TurnEvent:
-    """An event of a turn. The last one has what the model reads of it from now on; None: nothing."""
+    """An event of a turn; without a turn, of loading, for all sessions. The last one of a turn has what the model reads
+    of it from now on; None: nothing.
+    """
 
     session_id: str
     turn_id: str | None
@@ -51,29 +55,32 @@ class TurnEvent:
     completed_turn: Turn | None = None
 
 
-@dataclass(eq=False)
 class RunningTurn:
-    turn: QueuedTurn
-    engine: LoadedEngine
-    events: Events
-    answer: Answer | None = None  # once it has begun
-    read_before: int = 0  # turns
+    def __init__(self, turn: QueuedTurn, engine: LoadedEngine) -> None:
+        self.turn, self.engine = turn, engine
+        self._answering: Answer | None = None  # once it has begun
+        self._read_before = 0  # turns
+        self.events = self._answer()
 
+    def set_load(self, waiting_requests: int, *, is_urgent: bool) -> None:
+        if self._answering:
+            self._answering.set_load(waiting_requests, is_urgent=is_urgent)
 
-@dataclass(eq=False)
-class QueuedSession:
-    """A session with its waiting turns. `notified` is what it had a notice about."""
+    def finish(self, last: Event) -> Turn | None:
+        """Close the answer; returns what the model reads of it, which the next turn of the session knows."""
+        self.events.close()
+        turns = list(self._answering.turns) if self._answering else []
+        if not isinstance(last, Finished) or len(turns) <= self._read_before:
+            return None
+        self.turn.turns.set_read(self.turn.id, turns)
+        return turns[-1]
 
-    profile: Profile
-    turns: SessionTurns = field(default_factory=SessionTurns)
-    owner: TextOwner = TextOwner()
-    notified: set[str] = field(default_factory=set[str])
-    waiting_turns: deque[QueuedTurn] = field(default_factory=deque[QueuedTurn])
-    running: RunningTurn | None = None
-
-    def has_turn(self, turn_id: str) -> bool:
-        turns = (*self.waiting_turns, *([self.running.turn] if self.running else []))
-        return any(turn.id == turn_id for turn in turns)
+    def _answer(self) -> Events:
+        turn = self.turn
+        question = turn.turns.question(turn.id, turn.request, turn.profile)
+        self._read_before = len(question.turns)
+        self._answering = self.engine.engine.answer(question, turn.cancelled)
+        yield from self._answering.events()
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from specchat.host.address import (
     UnknownClient,
 )
 from specchat.host.connection import ClientConnection
-from specchat.host.engine_interface import EngineLoader
+from specchat.host.engine_loader import EngineLoader
 from specchat.host.methods import HostIdentity, RpcHandler
-from specchat.host.metrics import HostMetrics, MetricFamily, metric_family, openmetrics_text, resident_bytes
+from specchat.host.metrics import AnswerCounts, resident_bytes
 from specchat.host.metrics_server import MetricsServer
-from specchat.host.open_sessions import OpenSessions, SessionCallbacks
+from specchat.host.open_sessions import OpenSessions
 from specchat.host.protocol import REQUEST_FAILED, RpcError, RpcRequest, decode_requests, encode
 from specchat.host.queue import TurnQueue
 from specchat.host.queued_work import TurnEvent
@@ -85,18 +85,18 @@ class Server:
     """Serves connections until a shutdown, a signal, or the idle timeout."""
 
     def __init__(
-        self, listener: Listener, identity: HostIdentity, session_callbacks: SessionCallbacks,
-        engine_loader: EngineLoader, history: HistoryWriter, timeouts: HostTimeouts, port_file: Path,
+        self, listener: Listener, identity: HostIdentity, loader: EngineLoader, history: HistoryWriter,
+        timeouts: HostTimeouts, port_file: Path,
     ) -> None:  # fmt: skip
         self.timeouts = timeouts
-        self.host_metrics = HostMetrics()
+        self.answer_counts = AnswerCounts()
         self.inbox = EventInbox()
         self._spare_descriptor = os.open(os.devnull, os.O_RDONLY)  # to refuse a client when no other is free
         self._engine_thread = Thread(target=self._run_engine, name="engine", daemon=True)
         self._engine_started_at = 0.0
         self._has_refused_clients = False  # since the last one left
-        self.queue = TurnQueue(engine_loader, self.inbox.put)
-        self.sessions = OpenSessions(session_callbacks, history, self.queue)
+        self.queue = TurnQueue(loader, self.inbox.put)
+        self.sessions = OpenSessions(history, self.queue)
         self.rpc_handler = RpcHandler(identity, self.sessions, MetricsServer(self.metrics_page, port_file))
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.inbox.wake_receiver, selectors.EVENT_READ)
@@ -105,25 +105,23 @@ class Server:
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
 
-    def metrics_page(self) -> str:
+    def metrics_page(self) -> bytes:
         """The current metrics page. Thread-safe."""
-        return openmetrics_text([*self.host_metrics.families(), *self._gauges()])
+        from prometheus_client.core import InfoMetricFamily
 
-    def _gauges(self) -> list[MetricFamily]:
-        models, sessions, clients = self.queue.models, list(self.sessions.by_id.values()), self.rpc_handler.clients
-        live, waiting = sum(len(session.live_turns) for session in sessions), self.queue.waiting_count
-        memory = self.sessions.memory_bytes()
-        version = {self.rpc_handler.identity.version: 1}
-        return [
-            metric_family("vllm:num_requests_running", "gauge", "Running requests.", max(0, live - waiting)),
-            metric_family("vllm:num_requests_waiting", "gauge", "Waiting requests.", waiting),
-            metric_family("specchat:sessions", "gauge", "Sessions in memory.", len(sessions)),
-            metric_family("specchat:clients", "gauge", "Connected clients.", len(clients)),
-            metric_family("specchat:memory_bytes", "gauge", "Memory use, by component.", memory, "kind"),
-            metric_family("process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes()),
-            metric_family("specchat:models_loaded", "gauge", "1 with loaded models.", int(models.state == "ready")),
-            metric_family("specchat:host", "info", "The version of the host.", version, "version"),
-        ]
+        from specchat.host.metrics_page import MetricsPage, answer_metrics, engine_gauges, gauge
+
+        sessions, waiting = list(self.sessions.by_id.values()), self.queue.waiting_count
+        live, memory = sum(len(session.live_turns) for session in sessions), self.sessions.memory_bytes()
+        page = MetricsPage([
+            *answer_metrics(self.answer_counts),
+            *engine_gauges(max(0, live - waiting), waiting, self.queue.models.state, memory),
+            gauge("specchat:sessions", "Sessions in memory.", len(sessions)),
+            gauge("specchat:clients", "Connected clients.", len(self.rpc_handler.clients)),
+            gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes()),
+            InfoMetricFamily("specchat:host", "The version.", {"version": self.rpc_handler.identity.version}),
+        ])  # fmt: skip
+        return page.render()
 
     def run(self) -> None:
         """Serve until the exit. Sends the last events for up to drain_seconds, and writes the history."""
@@ -184,7 +182,7 @@ class Server:
 
     def _count(self, turn_event: TurnEvent) -> None:
         try:
-            self.host_metrics.on_event(turn_event.event)
+            self.answer_counts.on_event(turn_event.event)
         except Exception:  # the edge: a number that cannot be counted must not end the host
             log.exception("metrics")
 

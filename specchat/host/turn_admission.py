@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from specchat.chat.events import Notice
 from specchat.host.engine_loading import ModelLoading
 from specchat.host.loaded_engines import LoadedEngine
-from specchat.host.queued_work import QueuedSession, QueuedTurn, TurnEvent
+from specchat.host.queued_work import QueuedTurn, TurnEvent
 
 MAX_OVERTAKING_TURNS = 4  # that start before an earlier one, which waits for the memory of another engine
 
@@ -31,31 +31,31 @@ class TurnAdmission:
 
     def start(
         self,
-        waiting: Sequence[QueuedSession],
+        first_turns: Sequence[QueuedTurn],
+        is_waiting: Callable[[QueuedTurn], bool],
         busy: Callable[[], list[LoadedEngine]],
-        start_turn: Callable[[QueuedSession, LoadedEngine], None],
+        start_turn: Callable[[QueuedTurn, LoadedEngine], None],
     ) -> None:
-        """Start the first turns of these sessions, which stand in the order of arrival."""
+        """Start these turns, each the first one of its session, which stand in the order of arrival."""
         blocked, self.blocked = self.blocked, None
-        for session in waiting:
+        for turn in first_turns:
             if self._models.stop_requested.is_set():
                 return
-            loaded = self._models.engines.find(session.profile)
-            if loaded is None and self.blocked is None:
-                loaded = self._load_or_block(session, blocked, busy())
+            loaded = self._models.engines.find(turn.profile)
+            if loaded is None and self.blocked is None and is_waiting(turn):
+                loaded = self._load_or_block(turn, blocked, busy())
             if loaded is not None and loaded.has_free_slot(busy()) and self._may_overtake():
-                start_turn(session, loaded)
+                start_turn(turn, loaded)
 
     def _load_or_block(
-        self, session: QueuedSession, blocked: BlockedTurn | None, busy: Sequence[LoadedEngine]
+        self, turn: QueuedTurn, blocked: BlockedTurn | None, busy: Sequence[LoadedEngine]
     ) -> LoadedEngine | None:
-        """Load the engine of a session; where busy engines leave no room, block its turn and say why."""
-        turn = next(iter(session.waiting_turns), None)
-        room = self._models.find_room(session.profile, busy) if turn else None
-        if turn is None or room is None:
+        """Load the engine of a turn; where busy engines leave no room, block the turn and say why."""
+        room = self._models.find_room(turn.profile, busy)
+        if room is None:
             return None
         if not room.missing:
-            return self._models.load(session.profile, room.to_close)
+            return self._models.load(turn.profile, room.to_close)
         if blocked is None or blocked.turn is not turn:
             blocked = BlockedTurn(turn, room.missing)
             self._emit(TurnEvent(turn.session_id, turn.id, Notice(room.missing)))

@@ -21,13 +21,11 @@ from specchat.hub.config_architecture import active_parameters, architecture_fro
 
 CATALOG_FILE = Path(__file__).with_name("catalog.toml")
 GPU_SIZES_GB = (8, 12, 16, 24, 48)
-HEAD_LAYERS = {"eagle3": 1, "dflash": 5, "dflash2": 5, "dspark": 5}
+HEAD_LAYERS = {"eagle3": 1, "dflash": 5}
 USABLE_HEADS = (*HEAD_LAYERS, "mtp")  # the engine runs them; others are only known by name
 OWN_CONFIG_KEYS: Mapping[str, Mapping[str, Any]] = {  # of most published heads
     "eagle3": {"draft_vocab_size": 32000},
     "dflash": {"dflash_config": {}},
-    "dflash2": {"dflash_config": {"conv_kernel_size": 2, "conv_group_size": 16, "selector_rank": 256}},
-    "dspark": {"dflash_config": {}, "markov_rank": 256},
 }
 
 

@@ -308,30 +308,12 @@ def feature_head_architecture(outer: Config, kind: str, hidden_state_count: int)
         matrices.append(Matrix(LINEAR, qkv_heads * size, width))  # its layer reads a feature and an embedding
     if reads_pairs or is_deepspec or draft_vocabulary < vocabulary:
         matrices.append(Matrix(OUTPUT, draft_vocabulary, width))
-    matrices += _block_correction(config, width, draft_vocabulary)
-    matrices += _dflash2_parts(config, width, layers)
     kv_heads = int(config.get("num_key_value_heads") or config["num_attention_heads"])
     kv_layers = KVLayers(layers, 2 * kv_heads * _head_size(config))
     return Architecture(
         kind, tuple(matrices), (kv_layers,), 0, vocabulary, width, layers,
         int(config.get("max_position_embeddings") or 0),
     )  # fmt: skip
-
-
-def _block_correction(config: Config, width: int, draft_vocabulary: int) -> Iterator[Matrix]:
-    """The Markov head of DSpark, a row of each token before and a bias for each after, and its confidence head."""
-    rank = int(config.get("markov_rank") or 0)
-    if rank:
-        yield Matrix(OTHER, int(config["vocab_size"]), rank)
-        yield Matrix(LINEAR, draft_vocabulary, rank)
-    markov_heads = {"gated": (1, width + rank), "rnn": (3, width + 2 * rank)}
-    gates, inputs = markov_heads.get(str(config.get("markov_head_type")), (0, 0))
-    if rank and gates:
-        yield Matrix(LINEAR, gates * rank, inputs)
-        yield Matrix(OTHER, gates * rank)
-    if config.get("enable_confidence_head"):
-        yield Matrix(LINEAR, 1, width + (rank if config.get("confidence_head_with_markov") else 0))
-        yield Matrix(OTHER, 1)
 
 
 def _medusa_architecture(config: Config) -> Architecture:
@@ -342,14 +324,3 @@ def _medusa_architecture(config: Config) -> Architecture:
         Matrix(OUTPUT, vocabulary, width, heads),
     )  # fmt: skip
     return Architecture("medusa", matrices, (), 0, vocabulary, width, layers)
-
-
-def _dflash2_parts(config: Config, width: int, layers: int) -> Iterator[Matrix]:
-    """The convolutions of DFlash-2 around each module, and its candidate selector with two rows for each token."""
-    settings: Config = {**config, **(config.get("dflash_config") or {})}
-    if rank := int(settings.get("selector_rank") or 0):
-        taps, groups = int(settings["conv_kernel_size"]), width // int(settings["conv_group_size"])
-        yield Matrix(LINEAR, 2 * taps * groups, width, 2 * layers)
-        yield Matrix(OTHER, 2 * taps, width, 2 * layers)
-        yield Matrix(IDLE, int(config["vocab_size"]), rank, 2)
-        yield Matrix(LINEAR, rank, width)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specchat.forward.layer_shape import LayerShape
+from specchat.forward.llama.layer_shape import LayerShape
 from specchat.hub.architecture import EXPERT, IDLE, LINEAR, OTHER, KVLayers, Matrix
 from specchat.weights.gemma4_layers import FULL, gemma4_layer_shapes
 

@@ -1,4 +1,4 @@
-"""What passes of a model took on this machine, as the engine stored it; `chooser.costs` writes these files.
+"""What passes of a model took on this machine, as `chooser.costs` stored it.
 
 Reads JSON only: no torch, so that `specchat models recommend` answers at once.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specchat.chooser.curve import Curve
 from specchat.hub.machine import Device
 from specchat.paths import cache_folder, read_json_object
 
@@ -21,8 +22,12 @@ FORMAT_NAMES = {"bf16": ("float", "torch.bfloat16"), "float32": ("float", "torch
 class MeasuredPasses:
     """Seconds by rows of a pass, and of each drafter by depth, at the shortest context that was measured."""
 
-    passes: Mapping[int, float]
-    drafts: Mapping[str, Mapping[int, float]]
+    passes: Curve
+    drafts: Mapping[str, Curve]
+
+    @property
+    def plain_seconds(self) -> float:
+        return self.passes.points[1]
 
 
 def measured_passes(
@@ -44,22 +49,12 @@ def measured_passes(
 
 def _parsed(content: Mapping[str, Any]) -> MeasuredPasses | None:
     try:
-        drafts = {name: _shortest(curves) for name, curves in content["drafts"].items()}
-        passes = _shortest(content["passes"])
-        return MeasuredPasses(passes, drafts) if len(passes) > 1 and passes.get(1, 0) > 0 else None
+        drafts = {name: Curve(_shortest(curves), slope=1) for name, curves in content["drafts"].items()}
+        passes = Curve(_shortest(content["passes"]))
+        return MeasuredPasses(passes, drafts) if len(passes.points) > 1 and passes.points.get(1, 0) > 0 else None
     except (KeyError, ValueError, TypeError, AttributeError):
         return None
 
 
 def _shortest(curves: Mapping[str, Mapping[str, float]]) -> dict[int, float]:
     return {int(count): float(seconds) for count, seconds in curves[min(curves, key=int)].items()}
-
-
-def seconds_at(points: Mapping[int, float], count: int) -> float:
-    """Seconds for this count: linear between the measured points, and on with the slope of the last two."""
-    counts = sorted(points)
-    if count in points or len(counts) == 1:
-        return points.get(count, points[counts[0]] * count / counts[0])
-    above = next((index for index, each in enumerate(counts) if each > count), len(counts) - 1)
-    low, high = counts[max(above - 1, 0)], counts[max(above, 1)]
-    return points[low] + (points[high] - points[low]) * (count - low) / (high - low)

@@ -30,7 +30,7 @@ MXFP4_BYTES = 0.5 + 1 / 32  # per element: 32 elements share a scale of one byte
 CUDA_CONTEXT_BYTES = int(0.6 * GIB)  # a CUDA context and its kernels
 PYTHON_BYTES = int(0.5 * GIB)  # a process with torch on a CPU
 GRAPH_BYTES, GRAPHS = 16 * 2**20, 7  # vLLM reports 0.3 to 0.6 GiB for 35 CUDA graphs of a model of 8B
-ATTENTION_SPLIT_KEYS = 256  # as in forward.triton_attention: partial results are stored for so many keys
+ATTENTION_SPLIT_KEYS = 256  # as in forward.cuda.triton_attention: partial results are stored for so many keys
 GRAPH_ROWS, GRAPH_LOGIT_COPIES = 64, 5  # of the widest graph: logits, and what adds the noise to them
 CUBLAS_WORKSPACE_BYTES, STREAMS = 32 * 2**20, 2  # cuBLAS has a workspace for each stream: computing and capturing
 MASK_BYTES_PER_KEY = 2 * 8  # bf16, repeated for the queries that share a key
@@ -124,7 +124,7 @@ def _matrix_bytes(matrix: Matrix, quant_format: str) -> float:
 def lm_head_copy_bytes(architecture: Architecture, quant_format: str, *, kind: DeviceKind = CUDA) -> int:
     """The bytes of a second copy of tied embeddings, for the output matrix.
 
-    Lookups use the first copy; the second is quantized, or packed by forward.llama. On a GPU, floats are shared.
+    Lookups use the first copy; the second is quantized, or packed by forward.llama.llama. On a GPU, floats are shared.
     """
     is_packed = not kind.is_gpu and architecture.family in LLAMA_LIKE_FAMILIES
     if not architecture.is_tied or (quant_format not in QUANTIZED_FORMATS and not is_packed):

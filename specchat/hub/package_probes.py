@@ -49,7 +49,7 @@ def _native_ops() -> dict[str, Any]:
     import torch
 
     from specchat.forward.fused_ops import AttentionDimensions, NativeOps, matches_torch
-    from specchat.forward.native_ops import native_kernels
+    from specchat.forward.native.native_ops import native_kernels
 
     kernels = native_kernels()
     if kernels.library is None:
@@ -65,8 +65,8 @@ def _triton_kernels() -> dict[str, Any]:
     import torch
 
     from specchat.forward.fused_ops import AttentionDimensions, select_fused_ops
-    from specchat.forward.int4_linear import int4_matmul
-    from specchat.forward.native_ops import DISABLED, ENVIRONMENT_VARIABLE
+    from specchat.forward.linear.int4_linear import int4_matmul
+    from specchat.forward.native.native_ops import DISABLED, ENVIRONMENT_VARIABLE
 
     kind, lines = kind_of(default_device()), list[str]()
     if not kind.has_kernels:

@@ -10,7 +10,7 @@ from typing import Any
 
 from specchat.hub.gpu_bandwidth import gpu_bandwidth
 from specchat.hub.machine import Device
-from specchat.hub.measured_passes import MeasuredPasses, measured_passes, seconds_at
+from specchat.hub.measured_passes import MeasuredPasses, measured_passes
 from specchat.hub.memory_plan import GIB, QUANTIZED_FORMATS
 from specchat.hub.pairing import catalog_member, pair_warnings
 from specchat.hub.recommend import READING_TOKENS_PER_SECOND, ModelPair, format_gib
@@ -63,8 +63,6 @@ def reasons(pair: ModelPair, measured: MeasuredPasses | None = None) -> Iterator
     if memory.total_bytes > pair.device.free_bytes:
         free = format_gib(pair.device.free_bytes)
         yield f"warning: only {free} are free now; end other programs before it is loaded, or choose a smaller model"
-    if pair.embeddings_on_cpu:
-        yield "its embeddings stay in main memory, as it does not fit otherwise; this copies a few KB per token"
     if pair.entry.is_gated:
         yield f"gated: accept its licence ({pair.entry.licence}) on the hub first"
     yield from speed_lines(pair, measured)
@@ -73,7 +71,7 @@ def reasons(pair: ModelPair, measured: MeasuredPasses | None = None) -> Iterator
 def speed_lines(pair: ModelPair, measured: MeasuredPasses | None = None) -> Iterator[str]:
     """Tokens per second without and with the drafter. Each line says whether its number was measured here."""
     if measured is not None:
-        plain, source = 1 / measured.passes[1], "measured on this machine"
+        plain, source = 1 / measured.plain_seconds, "measured on this machine"
     elif pair.bytes_per_second is not None:
         plain = pair.tokens_per_second(pair.bytes_per_second)
         source = f"estimated from {pair.bytes_per_second / 1e9:.0f} GB/s"
@@ -101,9 +99,10 @@ def _step_cost(pair: ModelPair, depth: int, measured: MeasuredPasses | None) -> 
     """The time of a step with so many draft tokens, relative to a plain pass."""
     if measured is None:
         return 1 + depth * (ROW_COST + pair.draft_cost)
-    plain, drafts = measured.passes[1], measured.drafts.get(pair.drafter.kind)
-    draft_cost = seconds_at(drafts, depth) / plain if drafts else depth * pair.draft_cost
-    return draft_cost + seconds_at(measured.passes, depth + 1) / plain
+    plain, drafts = measured.plain_seconds, measured.drafts.get(pair.drafter.kind)
+    draft_seconds = drafts.seconds_at(depth) if drafts else None
+    draft_cost = depth * pair.draft_cost if draft_seconds is None else draft_seconds / plain
+    return draft_cost + (measured.passes.seconds_at(depth + 1) or plain) / plain
 
 
 def profile_text(pair: ModelPair, name: str) -> str:
@@ -119,7 +118,7 @@ def profile_text(pair: ModelPair, name: str) -> str:
     for table, keys, known in tables:
         lines += ["", f"[{table}]"]
         for key, value in keys.items():
-            lines += [f"# {known[key].description}", f"{key} = {json.dumps(value)}"]
+            lines += [known[key].comment, f"{key} = {json.dumps(value)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -133,8 +132,6 @@ def _models_table(pair: ModelPair) -> dict[str, Any]:
         keys["dtype"] = "float32" if pair.quant_format == "float32" else "bfloat16"
     if drafter.model is not None and drafter.kind == "draft" and drafter.model.quant_format in QUANTIZED_FORMATS:
         keys["draft_weights"] = drafter.model.quant_format
-    if pair.embeddings_on_cpu:
-        keys["embedding_device"] = "cpu"
     if not pair.device.is_gpu:
         keys["device"] = "cpu"
     return keys

@@ -32,7 +32,7 @@ class PairMember:
     token_family: str = ""  # of the catalog; "" when it is not listed
     vocabulary: Mapping[str, int] | None = None  # when its tokenizer is on this disk
     is_instruct: bool | None = None  # None: unknown
-    has_cuda_graphs: bool = False  # forward.llama captures its passes as CUDA graphs
+    has_cuda_graphs: bool = False  # forward.llama.llama captures its passes as CUDA graphs
 
 
 def pair_member(located: LocatedModel) -> PairMember:

@@ -3,8 +3,9 @@
 The total memory counts, without a reserve for other programs: what is free at the moment changes, and the choice should
 not. A reason says when less is free than a pair needs.
 
-The choice is a heuristic: the product in `_score`, whose factors are the constants below. Memory is computed: weights,
-drafter, KV cache of a full context, workspace. Speed is estimated from the memory bandwidth, and marked as an estimate.
+The choice is a heuristic: what answers are worth (`_quality`) times what their speed is worth (`_pace`). Memory is
+computed: weights, drafter, KV cache of a full context, workspace. Speed is estimated from the memory bandwidth, and
+marked as an estimate.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,6 @@ from specchat.hub.memory_plan import (
     weight_bytes,
 )
 from specchat.hub.pairing import MAX_DRAFT_SHARE
-from specchat.weights.llama_families import GPU_FAMILIES
 
 PURPOSES = ("chat", "code", "edit")
 # The value of a parameter in this format: 14B in 4 bits is like 11B.
@@ -39,12 +39,7 @@ SECONDARY_PURPOSE_FACTOR = 0.6  # a model for another purpose is like one of 0.6
 # A model of a year later is like one of so many times its size: in the Intelligence Index of Artificial Analysis of
 # March 2026, Qwen3.5-2B has 16 points and Qwen3-VL-8B, which is ten months older in its text part, 17.
 YEARLY_IMPROVEMENT = 4.0
-GATED_FACTOR = 0.6  # the user must sign in and accept a licence
-# A head computes one layer, a draft more.
-DRAFTER_FACTOR = {"eagle3": 1.15, "mtp": 1.15, "dflash": 1.1, "draft": 1.0, "": 0.7}
-SINGLE_LANGUAGE_FACTOR = 0.8  # a head that was trained on one language only
-OVERSIZED_DRAFT_FACTOR = 0.8  # a draft that is too large for its target: below no drafter
-CPU_EMBEDDING_FACTOR = 0.5  # with embeddings on the CPU, there are no CUDA graphs
+NO_DRAFTER_FACTOR = 0.6  # of its speed, where nothing drafts; edits repeat their text, which is copied
 GPU_MEMORY_SHARE = 0.95  # of the memory beside the display: the allocator needs some
 MAIN_MEMORY_SHARE = 0.75  # of the memory beside other programs
 OTHER_PROGRAMS_BYTES = 2 * GIB  # the reserve of main memory
@@ -80,14 +75,13 @@ class ModelPair:
     drafter: DrafterChoice
     context_tokens: int
     device: Device
-    embeddings_on_cpu: bool = False
     bytes_per_second: float | None = None  # memory bandwidth of the device; None: unknown
     score: float = 0.0
 
     @cached_property
     def memory_plan(self) -> MemoryPlan:
         """The bytes with a full context. All KV rows are stored, so that draft tokens can be rolled back."""
-        target = QuantizedModel(self.entry.architecture, self.quant_format, self.embeddings_on_cpu)
+        target = QuantizedModel(self.entry.architecture, self.quant_format)
         has_arena = has_kv_arena(self.entry.architecture, kind=self.device.kind)
         rows = self.context_tokens + (0 if has_arena else SCRATCH_ROWS)
         return plan_memory(target, self.drafter.model, rows, kind=self.device.kind, uses_sliding_windows=False)
@@ -220,20 +214,17 @@ def _fitting_pairs(
     def pairs_with(context: int) -> Iterator[ModelPair]:
         for quant_format in _quant_formats(entry, device, cpu_features):
             for drafter in _drafter_choices(entry, quant_format, kind=device.kind):
-                for embeddings_on_cpu in (False, True) if can_split else (False,):
-                    pair = ModelPair(entry, quant_format, drafter, context, device, embeddings_on_cpu, bytes_per_second)
-                    if pair.memory_plan.total_bytes <= _memory_budget(device):
-                        yield replace(pair, score=_score(pair, requirements))
-                        break
+                pair = ModelPair(entry, quant_format, drafter, context, device, bytes_per_second)
+                if pair.memory_plan.total_bytes <= _memory_budget(device):
+                    yield replace(pair, score=_quality(pair, requirements.purpose) * _pace(pair, requirements.purpose))
 
-    can_split = device.is_gpu and entry.architecture.family in GPU_FAMILIES and not entry.architecture.is_tied
     contexts = [requirements.context_tokens]
     contexts += [SHORT_CONTEXT_TOKENS] if contexts == [DEFAULT_CONTEXT_TOKENS] else []
     fitting = list[ModelPair]()
     for context in contexts:
         if context <= entry.architecture.max_position_embeddings:
             fitting += [pair for pair in pairs_with(context) if pair.drafter.kind or not fitting]
-        if any(pair.drafter.kind and not pair.embeddings_on_cpu for pair in fitting):
+        if any(pair.drafter.kind for pair in fitting):
             break
     yield from fitting
 
@@ -249,28 +240,29 @@ def _quant_formats(entry: CatalogEntry, device: Device, cpu_features: Sequence[s
 
 
 def _drafter_choices(entry: CatalogEntry, quant_format: str, *, kind: DeviceKind) -> Iterator[DrafterChoice]:
-    """The drafters of a model: its first head that the engine runs, its draft models, none."""
+    """The drafters of a model: its first head that the engine runs, its draft models that are small enough, none."""
     if entry.usable_heads:
         head = entry.usable_heads[0]
         model = QuantizedModel(head_architecture(entry.id, head.kind), "bf16")
         yield DrafterChoice(head.kind, head.id, model, head.language, head.tokens_per_step)
     draft_format = drafter_quant_format(quant_format, kind=kind)
     for name in entry.draft_models:
-        yield DrafterChoice("draft", name, QuantizedModel(catalog()[name].architecture, draft_format))
+        draft = catalog()[name].architecture
+        if draft.parameters <= MAX_DRAFT_SHARE * entry.architecture.parameters:
+            yield DrafterChoice("draft", name, QuantizedModel(draft, draft_format))
     yield DrafterChoice()
 
 
-def _score(pair: ModelPair, requirements: PairRequirements) -> float:
-    """Expected quality and speed of answers: billions of parameters, times factors."""
-    entry = pair.entry
-    purpose = "code" if requirements.purpose == "edit" else requirements.purpose
-    score = sqrt(entry.architecture.parameters * entry.active_parameters) / 1e9 * FORMAT_QUALITY[pair.quant_format]
-    score *= 1.0 if entry.purposes[0] == purpose else SECONDARY_PURPOSE_FACTOR if purpose in entry.purposes else 0.0
-    years = (entry.released - BASE_DATE).days / DAYS_OF_YEAR
-    score *= YEARLY_IMPROVEMENT**years * (GATED_FACTOR if entry.is_gated else 1.0)
-    score *= 1.0 if requirements.purpose == "edit" and not pair.drafter.kind else DRAFTER_FACTOR[pair.drafter.kind]
-    score *= 1.0 if pair.drafter.kind != "draft" or pair.draft_share <= MAX_DRAFT_SHARE else OVERSIZED_DRAFT_FACTOR
-    score *= SINGLE_LANGUAGE_FACTOR if pair.drafter.language else 1.0
-    score *= CPU_EMBEDDING_FACTOR if pair.embeddings_on_cpu else 1.0
+def _quality(pair: ModelPair, purpose: str) -> float:
+    """What its answers are worth: billions of parameters, times factors. No model was compared with another here."""
+    entry, asked = pair.entry, "code" if purpose == "edit" else purpose
+    size = sqrt(entry.architecture.parameters * entry.active_parameters) / 1e9 * FORMAT_QUALITY[pair.quant_format]
+    fit = 1.0 if entry.purposes[0] == asked else SECONDARY_PURPOSE_FACTOR if asked in entry.purposes else 0.0
+    return size * fit * YEARLY_IMPROVEMENT ** ((entry.released - BASE_DATE).days / DAYS_OF_YEAR)
+
+
+def _pace(pair: ModelPair, purpose: str) -> float:
+    """What its speed is worth, at most 1."""
+    drafted = 1.0 if pair.drafter.kind or purpose == "edit" else NO_DRAFTER_FACTOR
     speed = pair.plain_tokens_per_second
-    return score if speed is None else score * min(1.0, speed / READING_TOKENS_PER_SECOND) ** 2
+    return drafted if speed is None else drafted * min(1.0, speed / READING_TOKENS_PER_SECOND) ** 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from specchat.devices import check_available, default_device, gpu_memory, has_cpu_bfloat16, kind_of
-from specchat.forward.native_build import INSTRUCTION_SETS
+from specchat.forward.native.native_build import INSTRUCTION_SETS
 from specchat.hub.machine import main_memory
 from specchat.loading.load_plan import ComputeFeatures, plan_load
 from specchat.profile import Profile

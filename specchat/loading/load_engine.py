@@ -22,7 +22,6 @@ from specchat.chat.transcript import Question, Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
 from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, device_name, kind_of
-from specchat.drafters.exit_selftest import PROMPTS, find_exit_layer
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.selftest import load_selected_head
@@ -39,7 +38,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model, StatefulModel, self_drafting
 from specchat.engine.prefix_cache import PrefixCache
 from specchat.errors import ModelError
-from specchat.forward.quant_linear import BLOCKS_OF_8_BITS
+from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.paths import kv_folder
@@ -161,7 +160,7 @@ def load_engine(
         past_texts=_past_text_index(tokenizer, past_texts) if past_texts is not None else None,
         tokenizer=tokenizer,
     )
-    exit_layer = _exit_layer(profile.models, plan, resources.target, tokenizer)
+    exit_layer = _exit_layer(profile.models, plan, resources.target)
     resources = replace(resources, early_exit_layer=exit_layer)
     if plan.draft is not None and not (cancelled and cancelled.is_set()):
         resources = _load_draft(resources, plan.draft, tokenizer, progress, reporting)
@@ -200,20 +199,18 @@ def _build_drafters(resources: DraftingResources, *, recalls: bool) -> BuiltDraf
     return build_drafters(resources)
 
 
-def _exit_layer(models: Models, plan: LoadPlan, target: Model, tokenizer: Tokenizer) -> int:
+def _exit_layer(models: Models, plan: LoadPlan, target: Model) -> int:
     """After how many layers of the target drafting ends; 0 without early exit. ModelError when it cannot end there."""
     layer = plan.early_exit_layer
     if layer == 0:
         return 0
-    if (drafting := self_drafting(target)) is None:
+    if self_drafting(target) is None:
         if models.early_exit == AUTO:
             return 0
         raise ModelError(
             f"models.early_exit: {models.target} is computed by transformers or has recurrent layers, and only models "
             f'in our own passes without them can exit early; use "{EXIT_OFF}"'
         )
-    if layer is None:
-        return find_exit_layer(drafting, [tokenizer.encode(prompt) for prompt in PROMPTS])
     if layer >= (count := target.layer_count):
         raise ModelError(f"models.early_exit is {layer}, and {models.target} has {count} layers; use fewer")
     return layer
@@ -342,7 +339,8 @@ def _kv_form(target: Model) -> str:
 def _digest_of_passes() -> str:
     """Of the code that computes rows: other code may round differently."""
     digest = blake2b(digest_size=8)
-    for path in sorted(Path(forward.__file__).parent.glob("*.*")):
+    code = Path(forward.__file__).parent.rglob("*.*")
+    for path in sorted(each for each in code if each.suffix in (".py", ".cpp", ".h")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -19,7 +19,7 @@ from specchat.hub.recommend import format_gib
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.loading.drafter_fit import draft_mismatch, drafters_that_fit, head_mismatch
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS, Models, Profile
-from specchat.profile.keys import AUTO, EXIT_MEASURED, EXIT_OFF
+from specchat.profile.keys import AUTO, EXIT_OFF
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
 from specchat.weights.gguf.gguf_sources import local_gguf
@@ -34,7 +34,6 @@ from specchat.weights.load_options import (
 )
 
 Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
-LAYERSKIP = "layerskip"  # in the names of checkpoints that were trained for early exit
 EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedded/eagle")
 
 
@@ -133,7 +132,7 @@ class LoadPlan:
     draft: ModelPlan | None
     heads: tuple[HeadPlan, ...]
     reference_corpus: Path | None
-    early_exit_layer: int | None  # of the target; 0: no early exit; None: a self-test finds it
+    early_exit_layer: int  # of the target; 0: no early exit
     context_tokens: int
     left_out: tuple[LeftOutDrafter, ...] = ()
 
@@ -294,19 +293,14 @@ def _head_sources(models: Models) -> Iterator[str]:
             yield from EMBEDDED_HEADS
 
 
-def _early_exit_layer(models: Models, folder: Path | None) -> int | None:
-    """After how many layers of the target drafting ends: 0 for no early exit, None for a self-test."""
-    if models.early_exit == EXIT_MEASURED:
-        return None
+def _early_exit_layer(models: Models, folder: Path | None) -> int:
+    """After how many layers of the target drafting ends: 0 for no early exit."""
     if models.early_exit != AUTO:
         return 0 if models.early_exit == EXIT_OFF else int(models.early_exit)
     if folder is None:
         return 0
     config = json.loads((folder / "config.json").read_text())
-    if layers := config.get("early_exit_layers"):
-        return int(layers[0])
-    is_layerskip = LAYERSKIP in f"{models.target} {config.get('_name_or_path')}".lower()
-    return None if is_layerskip else 0
+    return int((config.get("early_exit_layers") or [0])[0])
 
 
 def _location(source: str, path: Path | None) -> str:

@@ -79,15 +79,7 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     ),
     "dflash": DrafterInfo(
         "a head that proposes a block at once", "a DFlash head trained for this target",
-        builder="specchat.drafters.dflash:build_dflash",
-    ),
-    "dflash2": DrafterInfo(
-        "a block head that chooses among candidates by the token before", "a DFlash-2 head trained for this target",
-        builder="specchat.drafters.dflash:build_dflash2",
-    ),
-    "dspark": DrafterInfo(
-        "a block head that corrects each token by the one before it", "a DSpark head trained for this target",
-        builder="specchat.drafters.dflash:build_dspark",
+        builder="specchat.drafters.dflash:build",
     ),
 }  # fmt: skip
 DRAFTER_NAMES = tuple(DRAFTERS)

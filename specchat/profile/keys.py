@@ -30,8 +30,8 @@ DEVICES = ("auto", *KINDS)
 WEIGHT_CHOICES = ("auto", *WEIGHT_FORMATS)
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
 AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
-EXIT_OFF, EXIT_MEASURED = "off", "measure"
-EXIT_MODES = (AUTO, EXIT_OFF, EXIT_MEASURED)
+EXIT_OFF = "off"
+EXIT_MODES = (AUTO, EXIT_OFF)
 BUILTIN_BACKEND = "builtin"
 SERVER_BACKENDS = ("vllm", "sglang", "openai")  # backends that run on a server
 BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
@@ -61,56 +61,70 @@ class Models:
 
     target: str = key(
         EMBEDDED,
-        'The target model: "starter", "embedded", a folder, a GGUF file, or a hub id such as "org/name". Without this '
-        "key it is the starter model if that is on this disk ('specchat models pull starter').",
+        'The target model: "starter" (`specchat models pull starter`), "embedded" (a small demo model, part of '
+        'specchat), a folder with a model, a GGUF file, or a hub id such as "org/name". Without this key it is the '
+        "starter model if that is on this disk.",
     )
     draft: str = key(
-        AUTO, 'The draft model: a folder or a hub id; "auto" is the one that specchat has for the target; "" for none.'
+        AUTO,
+        'The draft model: a folder, a GGUF file or a hub id; "auto": the one that specchat has for the target, if any; '
+        '"" for none. One with the tokens of another target is encoded again.',
     )
     heads: tuple[str, ...] = key(
-        (AUTO,), 'Draft heads: folders, files or hub ids; "auto" are those that specchat has for the target.'
+        (AUTO,),
+        'Draft heads, which read the hidden states of the target: folders, files or hub ids. "auto" are the heads that '
+        "specchat has for the target, if any; [] for none. A head of another target is left out, and one line says so.",
     )
-    dtype: str = key("auto", "The data type of computations.", choices=DTYPES)
+    dtype: str = key(
+        "auto",
+        'The data type of computations: "auto", "float32", "bfloat16" or "float16". The embedded models use float32 on '
+        "CPUs.",
+        choices=DTYPES,
+    )
     weights: str = key(
         "auto",
-        "The format of the target's weights: float, as they are stored or as dtype requires; gguf, the blocks of a "
-        "GGUF file as they are (on a CPU); int8 and fp8 take half the memory of bfloat16, nf4 a quarter, nf4-double a "
-        "little less; auto, gguf for a GGUF file on a CPU where that is fastest, else float. Each format has its own "
-        "text.",
+        'The format of the target\'s weights: "float" (as stored, or as dtype requires), "gguf" (the blocks of a GGUF '
+        'file as they are, on a CPU), "int8" or "fp8" (half the memory of bfloat16), "nf4" (a quarter) or "nf4-double" '
+        '(a little less); "auto" is "gguf" for a GGUF file on a CPU where that is fastest, else "float". Each format '
+        "has its own text; docs/quantization.md has their costs.",
         choices=WEIGHT_CHOICES,
     )
     draft_weights: str = key("auto", "The format of the draft's weights: the same choices.", choices=WEIGHT_CHOICES)
     device: str = key(
         "auto",
-        "The device of the target; auto: a GPU if torch finds one: cuda (NVIDIA, AMD), mps (Apple), xpu (Intel).",
+        'The device of the target: "auto" (a GPU if torch finds one), "cpu", "cuda" (NVIDIA, AMD), "mps" (Apple) or '
+        '"xpu" (Intel).',
         choices=DEVICES,
     )
-    draft_device: str = key("auto", "The device of the draft; auto: the device of the target.", choices=DEVICES)
+    draft_device: str = key(
+        "auto", 'The device of the draft: the same choices; "auto" is the device of the target.', choices=DEVICES
+    )
     embedding_device: str = key(
         "auto",
-        "Where the input embeddings are stored; auto: on the device, or on the CPU when the device is too small.",
+        'Where the input embeddings are stored: "device", "cpu", or "auto": on the CPU only when the device is too '
+        "small.",
         choices=EMBEDDING_DEVICES,
     )  # fmt: skip
     kv_cache: str = key(
         FLOAT_FORMAT,
-        "The format of the target's KV cache: float, the data type of computations; int8, about half of the memory of "
-        "bfloat16 and a quarter of that of float32. Each format has its own text. On a CPU, for models in our own "
-        "passes.",
+        'The format of the target\'s KV cache: "float" (the data type of computations) or "int8": about half of the '
+        "memory of bfloat16, a quarter of that of float32, and another text. On a CPU, for models in our own passes.",
         choices=KV_CACHE_FORMATS,
     )  # fmt: skip
     early_exit: str = key(
         AUTO,
-        "How many of the target's first layers draft (LayerSkip), for the drafter exit: a number; measure, found by a "
-        "self-test once; auto, the number in its config.json, and measured where its name has layerskip; off. Only for "
-        "models in our own passes, and of use where the target was trained for it.",
+        'How many first layers of the target draft (early exit, LayerSkip): "8"; "auto": the number in its config.json, '
+        'if any; or "off". Only for models in our own passes, and of use where the target was trained for it.',
     )
     backend: str = key(
         BUILTIN_BACKEND,
-        "What computes the forward passes of the target: builtin is specchat itself; a name of a plugin; or a server: "
-        "vllm, sglang, or openai for any other server with the OpenAI API.",
+        'What computes the forward passes of the target: "builtin" is specchat itself; the name of a backend of a '
+        'plugin (docs/plugins.md); or a server: "vllm", "sglang", or "openai" for any other server with the OpenAI API '
+        "(docs/fleet.md). For a server, `target` is the name of the model there; draft, heads, dtype, weights and "
+        "devices have no effect.",
         choices=BACKENDS, plugin_choices=lambda: tuple(find_extensions("backends", BACKENDS)),
     )  # fmt: skip
-    url: str = key("", 'The URL of the server of the backend, such as "http://127.0.0.1:8000/v1".')
+    url: str = key("", 'The URL of that server, as in "http://127.0.0.1:8000/v1".')
     api_key_file: str = key("", 'A file with the API key of the server; "" when it needs none.')
 
     def __post_init__(self) -> None:
@@ -136,12 +150,17 @@ class Models:
 class Limits:
     """How many tokens a session may read and generate."""
 
-    context: int = key(8192, "Maximum length of a conversation, in tokens.", minimum=16, maximum=MAX_TOKENS)
+    context: int = key(
+        8192,
+        "Maximum length of a conversation, in tokens; never more than the context window of the model.",
+        minimum=16, maximum=MAX_TOKENS,
+    )  # fmt: skip
     answer: int = key(1024, "Maximum length of an answer, in tokens.", minimum=1, maximum=MAX_TOKENS)
     repeats: int = key(
         3,
-        "An answer ends when the same 32 tokens or more stand so many times in a row, word for word; fewer, if they "
-        "go on for 256. 0: never.",
+        "An answer ends, and a line says so, when the same block of 32 tokens or more stands this many times in a row, "
+        "word for word (a shorter block: when it goes on for 256 tokens); 0: never. Copies of a given text are no "
+        "repetition.",
         minimum=0, maximum=MAX_REPEATS,
     )  # fmt: skip
     kv_disk: float = key(
@@ -164,18 +183,40 @@ class Limits:
 class Sampling:
     """How a token is sampled. Temperature 0 is greedy; each turn draws a new seed unless one is set."""
 
-    temperature: float = key(0.0, "0 is greedy: always the most likely token.", minimum=0, maximum=MAX_TEMPERATURE)
+    temperature: float = key(
+        0.0,
+        "0 is greedy: always the most likely token; 0.7 gives varied text, above 1 the text becomes random. At most 5.",
+        minimum=0, maximum=MAX_TEMPERATURE,
+    )  # fmt: skip
     top_k: int = key(0, "Keep this many of the most likely tokens; 0 keeps all.", minimum=0, maximum=MAX_TOKENS)
-    top_p: float = key(1.0, "Keep the likeliest tokens that sum to this probability.", exclusive_minimum=0, maximum=1)
-    min_p: float = key(0.0, "Keep tokens above this share of the highest probability.", minimum=0, maximum=1)
-    repetition_penalty: float = key(1.0, "Above 1, repeated tokens become less likely.", minimum=0.5, maximum=5)
+    top_p: float = key(
+        1.0,
+        "Keep the most likely tokens that together reach this probability; 1 keeps all.",
+        exclusive_minimum=0, maximum=1,
+    )  # fmt: skip
+    min_p: float = key(
+        0.0,
+        "Keep tokens with at least this share of the most likely token's probability; 0 keeps all.",
+        minimum=0, maximum=1,
+    )  # fmt: skip
+    repetition_penalty: float = key(
+        1.0, "Above 1, repeated tokens become less likely; 1 changes nothing.", minimum=0.5, maximum=5
+    )
     frequency_penalty: float = key(
-        0.0, "Above 0, a token becomes less likely with each time that it occurs in the answer.", minimum=-2, maximum=2
-    )
+        0.0,
+        "Above 0, a token becomes less likely with each time that it occurs in the answer; below 0, more likely.",
+        minimum=-2, maximum=2,
+    )  # fmt: skip
     presence_penalty: float = key(
-        0.0, "Above 0, a token that occurs in the answer becomes less likely.", minimum=-2, maximum=2
-    )
-    seed: int | None = key(None, "The same seed gives the same answer.", minimum=0, maximum=MAX_SEED)
+        0.0,
+        "Above 0, a token that occurs in the answer becomes less likely; below 0, more likely.",
+        minimum=-2, maximum=2,
+    )  # fmt: skip
+    seed: int | None = key(
+        None,
+        "The same seed gives the same answer; without one each turn draws a seed and reports it.",
+        minimum=0, maximum=MAX_SEED,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_values(self, "sampling")
@@ -185,19 +226,29 @@ class Sampling:
 class Speculation:
     """Which drafter proposes tokens, how many per step, how they are accepted, and whether passes are bit-identical."""
 
-    variant: str = key("auto", "The drafter.", choices=DRAFTER_NAMES, plugin_choices=plugin_drafters)
+    variant: str = key(
+        "auto",
+        'The drafter: "auto" (the fastest on this machine, or none), "plain" (none), or a name from docs/profiles.md.',
+        choices=DRAFTER_NAMES, plugin_choices=plugin_drafters,
+    )  # fmt: skip
     budget: int = key(16, "Maximum number of draft tokens per step.", minimum=1, maximum=MAX_DRAFT_TOKENS)
     acceptance_test: str = key(
         "shared_noise",
-        "How draft tokens are accepted above temperature 0. shared_noise: a seed gives the text of plain decoding. "
-        "rejection_sampling: min(1, p/q); a seed gives another text of the same distribution; without effect if exact.",
+        'How draft tokens are accepted above temperature 0. "shared_noise": a seed gives the text of plain decoding '
+        'with any drafter. "rejection_sampling": min(1, p/q) with residual sampling, as in the papers; the text has '
+        "the distribution of plain decoding, but a seed gives another text, which also depends on the drafter. Without "
+        "effect with exact.",
         choices=ACCEPTANCE_TESTS,
     )  # fmt: skip
     recall: bool = key(
-        True, "Copying drafters may propose tokens from other conversations: from their answers and attached files."
+        True,
+        "Copying drafters may propose tokens from other conversations: from their answers and attached files. The text "
+        "is the same either way. `--private` is false for one conversation, which is not stored either.",
     )
     exact: bool = key(
-        False, "Bit-identical to plain decoding also where kernels are not batch invariant (docs/exactness.md)."
+        False,
+        "true: bit-identical to plain decoding also where kernels are not batch invariant (docs/exactness.md), at some "
+        "cost in speed. On CPUs with native kernels it is so without it.",
     )
 
     def __post_init__(self) -> None:
@@ -218,29 +269,32 @@ class Prompt:
     system: str = key("", 'The system prompt; "" for none.')
     edit_system: str = key(EDIT_CONTRACT, 'The system prompt of edits, in place of `system`; "" for none.')
     edit_blocks_system: str = key(
-        BLOCKS_CONTRACT, 'The system prompt where an edit is asked for as search/replace blocks; "" for none.'
+        BLOCKS_CONTRACT,
+        "The system prompt where an edit is asked for as search/replace blocks, which is the case when the whole file "
+        'does not work; "" for none.',
     )
     edit_answer: str = key(
         PREFILLED_ANSWER,
-        "How the answer of an edit is held to the form of a file. prefill: it begins with the code fence of the file "
-        "and ends with it; grammar: only a text in this fence can be generated; free: the model does as it likes.",
+        'How the answer of an edit is held to the form of a file. "prefill": it is begun with the code fence of the '
+        'file and ends at the closing fence. "grammar": only a text in this fence can be generated. "free": the model '
+        "begins and ends by itself.",
         choices=EDIT_ANSWERS,
     )
     thinking: str = key(
         "auto",
-        "Whether a model that can think does so before it answers; auto: as its chat template has it. Edits and "
-        "answers that are held to a format are written without thinking.",
+        'Whether a model that can think does so before it answers: "on", "off", or "auto", as its chat template has '
+        "it. Edits, and answers that are held to a format, are written without thinking.",
         choices=THINKING_MODES,
     )
     thinking_tokens: int = key(
         0,
-        "Maximum length of the thinking, in tokens: it is then closed, and the answer follows. 0: three quarters of "
-        "limits.answer.",
+        "The most tokens of a thought: it is then closed, and the answer follows. 0: three quarters of limits.answer.",
         minimum=0, maximum=MAX_TOKENS,
     )  # fmt: skip
     reference_corpus: str = key(
         "embedded",
-        'A reference corpus, one {"topic", "text"} per line; "embedded" applies to the embedded target only.',
+        'A reference corpus: a file with {"topic": ..., "text": ...} on each line; a question about a topic gets its '
+        'text. "embedded" is the small corpus of the embedded target, and none with any other target; "" for none.',
     )
 
     def __post_init__(self) -> None:
@@ -253,14 +307,14 @@ class Agent:
 
     mode: str = key(
         AGENT_OFF,
-        "Whether the model may use tools in the folder of the project: on asks before anything is changed or run, plan "
-        "only reads.",
+        'Whether the model may use tools in the folder of the project: "on" asks before anything is changed or run, '
+        '"plan" only reads, "off" has none.',
         choices=AGENT_MODES,
     )
     calls: str = key(
         AUTO_CALLS,
-        "How the model calls tools: grammar holds every answer to a call of a tool or an answer to you; free leaves it "
-        "to the model; auto: by grammar where the chat template of the model has no tools.",
+        'How the model calls tools: "grammar" makes every answer a call or a text, "free" leaves it to the model, '
+        '"auto" takes the grammar where the chat template of the model has no tools.',
         choices=AGENT_CALLS,
     )
     allow: tuple[str, ...] = key(
@@ -420,9 +474,15 @@ class Profile:
         (), "Rules that find the kind of a request by its words: the first rule that matches decides."
     )
     drafter_orders: tuple[DrafterOrder, ...] = key(
-        (), "Which drafters auto tries first, by kind: the first order of a kind counts."
+        (),
+        'Which drafters "auto" tries first, by kind of request, as in [{kind = "code", variants = ["eagle3", "plain", '
+        '"draft"]}]: those after "plain" are rarely tried. The first order of a kind counts.',
     )
-    mcp: tuple[McpServer, ...] = key((), "MCP servers, each as a table [mcp.NAME].")
+    mcp: tuple[McpServer, ...] = key(
+        (),
+        "MCP servers, each as a table [mcp.NAME] with a command or a url, in your own profile or in config.toml "
+        "(docs/mcp.md).",
+    )
 
     @property
     def mcp_servers(self) -> tuple[McpServer, ...]:

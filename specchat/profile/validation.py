@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
+from textwrap import fill
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -17,6 +18,7 @@ from specchat.errors import ProfileError
 
 Value = TypeVar("Value")
 KeyPath = tuple[str | int, ...]  # ("sampling", "top_p"), or ("routes", 2, "kind")
+COMMENT_WIDTH = 120
 LOCATION_OF = "location_of"  # metadata of a field that `location_field` made
 TYPE_NAMES: Mapping[Any, str] = {
     bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes",
@@ -39,6 +41,16 @@ class KeyInfo:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     plugin_choices: Callable[[], tuple[str, ...]] = tuple  # called only for a value that is not in `choices`
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the description, without its full stop."""
+        return self.description.partition(". ")[0].rstrip(".")
+
+    @property
+    def comment(self) -> str:
+        """The description as comment lines of a TOML file."""
+        return fill(self.description, COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# ")
 
     @property
     def all_choices(self) -> tuple[str, ...]:

@@ -1,44 +1,31 @@
-"""Counts what this server has answered, and renders the counts for Prometheus; no text, and no names of clients.
+"""The page of this server for Prometheus: what it has answered; no text, and no names of clients.
 
 The names are those of the page of the host, which counts the answers of all front ends. Knows no network.
 """
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+
+from prometheus_client.core import CounterMetricFamily
 
 from specchat.errors import SpecchatError
 from specchat.host.client import connect
-from specchat.host.metrics import HostMetrics, MetricFamily, metric_family, openmetrics_text
+from specchat.host.metrics import AnswerCounts
+from specchat.host.metrics_page import MetricsPage, answer_metrics, engine_gauges
 from specchat.host.protocol import JsonObject
 
 CLIENT_NAME = "serve"
 NOT_RUNNING = "not running"
 
 
-@dataclass
-class ServeMetrics:
-    """`answers` counts on the threads of the answers, `requests` on the event loop."""
-
-    answers: HostMetrics = field(default_factory=HostMetrics)
-    requests: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])  # by path and status
-
-    def page(self, running: int, waiting: int, host_stats: JsonObject) -> str:
-        """The page. Requests wait for a session of the server, or run."""
-        return openmetrics_text([*self.answers.families(), *self._gauges(running, waiting, host_stats)])
-
-    def _gauges(self, running: int, waiting: int, host_stats: JsonObject) -> Iterator[MetricFamily]:
-        requests = {
-            ("_total", (("path", path), ("status", str(status)))): count
-            for (path, status), count in sorted(self.requests.items())
-        }
-        yield MetricFamily("specchat:http_requests", "counter", "Finished HTTP requests.", requests)
-        yield metric_family("vllm:num_requests_running", "gauge", "Running requests.", running)
-        yield metric_family("vllm:num_requests_waiting", "gauge", "Waiting requests.", waiting)
-        loaded = int(host_stats.get("state") == "ready")
-        yield metric_family("specchat:models_loaded", "gauge", "1 with loaded models.", loaded)
-        memory = host_stats.get("memory_bytes", {})
-        yield metric_family("specchat:memory_bytes", "gauge", "Memory use of the engine, by component.", memory, "kind")
+def metrics_page(
+    counts: AnswerCounts, requests: Mapping[tuple[str, str], int], running: int, waiting: int, host_stats: JsonObject
+) -> bytes:
+    """The page; finished requests are counted by path and status. Others wait for a connection, or run."""
+    finished = CounterMetricFamily("specchat:http_requests", "Finished HTTP requests.", labels=("path", "status"))
+    for path_and_status, count in sorted(requests.items()):
+        finished.add_metric(path_and_status, count)
+    gauges = engine_gauges(running, waiting, str(host_stats.get("state")), host_stats.get("memory_bytes", {}))
+    return MetricsPage([*answer_metrics(counts), finished, *gauges]).render()
 
 
 def read_host_stats() -> JsonObject:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from aiohttp.typedefs import Handler
 
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
-from specchat.host.metrics import CONTENT_TYPE
+from specchat.host.metrics import AnswerCounts
+from specchat.host.metrics_page import CONTENT_TYPE
 from specchat.host.protocol import MAX_LINE_BYTES
 from specchat.serve import anthropic_messages, ollama_api, openai_objects
 from specchat.serve.answer import Answer
@@ -29,7 +31,7 @@ from specchat.serve.openai_chat import translate_chat
 from specchat.serve.openai_completions import translate_completion
 from specchat.serve.openai_responses import translate_response
 from specchat.serve.replies import TranslatedRequest, send_reply
-from specchat.serve.serve_metrics import ServeMetrics, read_host_stats
+from specchat.serve.serve_metrics import metrics_page, read_host_stats
 from specchat.serve.session_pool import SessionPool
 
 log = logging.getLogger(__name__)
@@ -84,7 +86,8 @@ class ApiServer:
         self._config, self._notify = config, notify
         self._started_at = datetime.now(UTC)
         self._model_facts: ModelFacts | None = None
-        self._metrics = ServeMetrics()
+        self._answer_counts = AnswerCounts()
+        self._request_counts = Counter[tuple[str, str]]()  # by path and status
         self._session_pool: SessionPool | None = None
 
     def application(self) -> web.Application:
@@ -150,8 +153,9 @@ class ApiServer:
 
     async def metrics(self, _request: web.Request) -> web.Response:
         pool, host_stats = self.session_pool, await asyncio.to_thread(read_host_stats)
-        page = self._metrics.page(pool.running_count, pool.waiting_count, host_stats)
-        return web.Response(body=page.encode(), headers={"Content-Type": CONTENT_TYPE})
+        load = pool.running_count, pool.waiting_count
+        page = metrics_page(self._answer_counts, self._request_counts, *load, host_stats)
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
 
     async def ollama_version(self, _request: web.Request) -> web.Response:
         return web.json_response(version_body())
@@ -183,7 +187,8 @@ class ApiServer:
     async def _counting_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Count requests by route and status, and none of a client that has disconnected."""
         response, resource = await handler(request), request.match_info.route.resource
-        self._metrics.requests[resource.canonical if resource else UNKNOWN_PATH, response.status] += 1
+        path = resource.canonical if resource else UNKNOWN_PATH
+        self._request_counts[path, str(response.status)] += 1
         return response
 
     @web.middleware
@@ -217,7 +222,7 @@ class ApiServer:
             response.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
 
     async def _on_startup(self, _: web.Application) -> None:
-        self._session_pool = SessionPool(self._config.session_request, self._notify, self._metrics.answers.on_event)
+        self._session_pool = SessionPool(self._config.session_request, self._notify, self._answer_counts.on_event)
         await self._session_pool.preload()
 
     async def _on_shutdown(self, _: web.Application) -> None:

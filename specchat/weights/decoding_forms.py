@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat.forward.batch import BatchLimits
-from specchat.forward.decoding_form import FORMS, DecodingForm
-from specchat.forward.decoding_probe import PROBE_VERSION, find_form
+from specchat.forward.transformers.decoding_form import FORMS, DecodingForm
+from specchat.forward.transformers.decoding_probe import PROBE_VERSION, find_form
 from specchat.paths import cache_folder, write_atomically
 
 if TYPE_CHECKING:

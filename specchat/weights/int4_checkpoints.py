@@ -1,4 +1,4 @@
-"""Reads published 4-bit checkpoints: AWQ and GPTQ, into the packed layout of `forward/int4_linear.py`.
+"""Reads published 4-bit checkpoints: AWQ and GPTQ, into the packed layout of `forward/linear/int4_linear.py`.
 
 | | AWQ (version "gemm") | GPTQ |
 |---|---|---|
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError
-from specchat.forward.int4_linear import BLOCK_INPUTS, GROUP_SIZES, NUMBERS_IN_WORD, Int4Weight
+from specchat.forward.linear.int4_linear import BLOCK_INPUTS, GROUP_SIZES, NUMBERS_IN_WORD, Int4Weight
 from specchat.weights.tensor_files import TensorFiles
 
 AWQ, GPTQ = "awq", "gptq"

@@ -1,4 +1,4 @@
-"""The families that `forward.llama` computes, as data: how the config and the tensors of each mean its network.
+"""The families that `forward.llama.llama` computes, as data: how the config and the tensors of each mean its network.
 
 A family that differs from Llama says here in what. Plans of memory and the catalog ask which families there are, so
 that nothing here imports torch. Knows names and numbers; reads no file.
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from specchat.forward.layer_shape import LayerShape
-from specchat.forward.scaling import Scaling
+from specchat.forward.llama.layer_shape import LayerShape
+from specchat.forward.llama.scaling import Scaling
 from specchat.weights.gemma4_layers import gemma4_layer_shapes
 
 Config = Mapping[str, Any]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.forward.gated_delta_net import DeltaNetSizes
-from specchat.forward.layer_shape import OTHER_NETWORK, LayerShape
-from specchat.forward.llama import Dimensions
-from specchat.forward.moe import ExpertSizes
+from specchat.forward.llama.gated_delta_net import DeltaNetSizes
+from specchat.forward.llama.layer_shape import OTHER_NETWORK, LayerShape
+from specchat.forward.llama.llama import Dimensions
+from specchat.forward.llama.moe import ExpertSizes
 from specchat.weights.llama_families import (
     FAMILIES,
     LAYER_SCALAR,

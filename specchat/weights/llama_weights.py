@@ -1,4 +1,4 @@
-"""Loads safetensors of the families in `llama_families` into `forward.llama`; others are left to transformers.
+"""Loads safetensors of the families in `llama_families` into `forward.llama.llama`; others are left to transformers.
 
 Knows names of tensors and keys of config.json. Does not import transformers, which saves seconds at every start.
 """
@@ -17,18 +17,18 @@ from specchat.engine.kv_arena import arena_rows
 from specchat.engine.model import limit_context_window
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
-from specchat.forward.decoder_layer import Attention, DecoderLayer, GeGluMlp, RopeAngles, SwiGluMlp, WideNorms
-from specchat.forward.gated_delta_net import DeltaNetSizes, GatedDeltaNet
-from specchat.forward.hybrid import HybridModel
-from specchat.forward.layer_shape import LayerShape
-from specchat.forward.linear import float_linear
-from specchat.forward.llama import Dimensions, LlamaModel, Weights
-from specchat.forward.moe import SOFTMAX, MixtureOfExperts, Routing
-from specchat.forward.per_layer_input import PerLayerGate, PerLayerInput
+from specchat.forward.cuda.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
+from specchat.forward.linear.linear import float_linear
+from specchat.forward.llama.decoder_layer import Attention, DecoderLayer, GeGluMlp, RopeAngles, SwiGluMlp, WideNorms
+from specchat.forward.llama.gated_delta_net import DeltaNetSizes, GatedDeltaNet
+from specchat.forward.llama.hybrid import HybridModel
+from specchat.forward.llama.layer_shape import LayerShape
+from specchat.forward.llama.llama import Dimensions, LlamaModel, Weights
+from specchat.forward.llama.moe import SOFTMAX, MixtureOfExperts, Routing
+from specchat.forward.llama.per_layer_input import PerLayerGate, PerLayerInput
+from specchat.forward.llama.rope import PROPORTIONAL, Rope, cos_sin
+from specchat.forward.llama.scaling import SwiGluClamp
 from specchat.forward.recurrences import DeltaGates
-from specchat.forward.rope import PROPORTIONAL, Rope, cos_sin
-from specchat.forward.scaling import SwiGluClamp
 from specchat.weights.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
 from specchat.weights.int4_checkpoints import Int4TensorFiles, int4_scheme, is_int4
@@ -65,7 +65,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 def is_llama_like(config: dict[str, Any]) -> bool:
-    """Whether `forward.llama` supports the family, activation, RoPE and weight format of this config."""
+    """Whether `forward.llama.llama` supports the family, activation, RoPE and weight format of this config."""
     network = network_config(config)
     family = FAMILIES.get(str(network.get("model_type")))
     return (

@@ -29,8 +29,8 @@ from specchat.devices import (
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
-from specchat.forward.int4_linear import int4_matmul
-from specchat.forward.quant_linear import hardware_warning
+from specchat.forward.linear.int4_linear import int4_matmul
+from specchat.forward.linear.quant_linear import hardware_warning
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
@@ -47,7 +47,7 @@ UNKNOWN_ARCHITECTURE = "does not recognize this architecture"  # in the message 
 
 
 def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -> Model:
-    """Load a local folder onto the device: with `forward.llama` where it supports the family, else transformers.
+    """Load a local folder onto the device: with `forward.llama.llama` where it supports the family, else transformers.
 
     transformers and plugins read safetensors only, so a GGUF file is converted for them; `report` hears of that.
     """
@@ -69,7 +69,9 @@ def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -
             raise ValueError(
                 f"a KV cache in {options.kv_cache} is for models in our own passes only; use --kv-cache {FLOAT_FORMAT}"
             )
-        from specchat.weights.transformers_files import load_with_transformers  # models of `forward.llama` start sooner
+        from specchat.weights.transformers_files import (
+            load_with_transformers,  # models of `forward.llama.llama` start sooner
+        )
 
         is_gguf = options.quant_format == GGUF_FORMAT  # whose blocks of other families were dequantized
         quant_format = FLOAT_FORMAT if is_gguf else options.quant_format
@@ -97,7 +99,7 @@ def _unknown_architecture(folder: Path) -> ModelError:
 
 
 def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Model], device: torch.device) -> Model:
-    """Load with `forward.llama`; with the embedding on the CPU where the device has no room for it."""
+    """Load with `forward.llama.llama`; with the embedding on the CPU where the device has no room for it."""
     _check_format(folder, options.quant_format, device)
     if (has_int8_kv := options.kv_cache == INT8_KV) and kind_of(device).is_gpu:
         raise ModelError(f"a KV cache in int8 is for CPUs, not for device {device}; use --kv-cache {FLOAT_FORMAT}")

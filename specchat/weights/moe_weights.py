@@ -17,11 +17,11 @@ from dataclasses import replace
 import torch
 
 from specchat.errors import ModelError
-from specchat.forward.decoder_layer import SwiGluMlp
-from specchat.forward.expert_linear import ExpertLinear
-from specchat.forward.linear import float_linear
-from specchat.forward.moe import ExpertSizes, MixtureOfExperts, Router, Routing, SharedExpert
-from specchat.forward.scaling import SwiGluClamp
+from specchat.forward.linear.expert_linear import ExpertLinear
+from specchat.forward.linear.linear import float_linear
+from specchat.forward.llama.decoder_layer import SwiGluMlp
+from specchat.forward.llama.moe import ExpertSizes, MixtureOfExperts, Router, Routing, SharedExpert
+from specchat.forward.llama.scaling import SwiGluClamp
 from specchat.weights.llama_families import ExpertNames
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 

@@ -30,10 +30,17 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from specchat.errors import ModelError
-from specchat.forward.expert_linear import ExpertLinear
-from specchat.forward.linear import QuantLinear, WeightSource
-from specchat.forward.quant_linear import can_quantize, quant_linear
-from specchat.forward.quant_weight import FLOAT, TRANSPOSED, QuantExperts, QuantMatrix, WeightUses, put_weight
+from specchat.forward.linear.expert_linear import ExpertLinear
+from specchat.forward.linear.linear import QuantLinear, WeightSource
+from specchat.forward.linear.quant_linear import can_quantize, quant_linear
+from specchat.forward.transformers.quant_weight import (
+    FLOAT,
+    TRANSPOSED,
+    QuantExperts,
+    QuantMatrix,
+    WeightUses,
+    put_weight,
+)
 from specchat.weights.tensor_files import is_finite
 
 METHOD = "specchat"  # the name of our quantizer in transformers

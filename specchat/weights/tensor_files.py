@@ -20,11 +20,11 @@ from torch import Tensor
 
 from specchat.devices import kind_of
 from specchat.errors import ModelError
-from specchat.forward.embedding_rows import EmbeddingRows, EmbeddingTable, ReadTokenRows
-from specchat.forward.int4_linear import Int4Linear, Int4Weight, int4_matmul
-from specchat.forward.linear import FloatLinear, QuantLinear, WeightSource
-from specchat.forward.packed_linear import StoredBlocks, packed_linear
-from specchat.forward.quant_linear import quant_linear
+from specchat.forward.linear.int4_linear import Int4Linear, Int4Weight, int4_matmul
+from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
+from specchat.forward.linear.packed_linear import StoredBlocks, packed_linear
+from specchat.forward.linear.quant_linear import quant_linear
+from specchat.forward.llama.embedding_rows import EmbeddingRows, EmbeddingTable, ReadTokenRows
 
 EMBEDDING = "model.embed_tokens.weight"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
@@ -105,8 +105,8 @@ class WeightLoader:
 
     Numbers that are not finite are refused: they would make every answer noise, without an error.
 
-    `quant_format` is the format of linear layers (`forward/quant_linear.py`); all other weights stay floats. With
-    `multiplies_blocks`, layers that the files hold as blocks stay as they are.
+    `quant_format` is the format of linear layers (`forward/linear/quant_linear.py`); all other weights stay floats.
+    With `multiplies_blocks`, layers that the files hold as blocks stay as they are.
     """
 
     files: TensorFiles

@@ -17,8 +17,8 @@ import torch
 from specchat.devices import FLOAT_FORMAT
 from specchat.engine.model import Model
 from specchat.forward.batch import BatchLimits
-from specchat.forward.decoding_form import OWN_CACHE, RECURRENT, STEPWISE, DecodingForm
-from specchat.forward.decoding_probe import build_model
+from specchat.forward.transformers.decoding_form import OWN_CACHE, RECURRENT, STEPWISE, DecodingForm
+from specchat.forward.transformers.decoding_probe import build_model
 from specchat.plugins.discovery import print_warning
 from specchat.weights.decoding_forms import WeightsInMemory, decoding_form, known_weight_uses, remember_weight_uses
 from specchat.weights.network_weights import NetworkQuantization

@@ -23,7 +23,6 @@ from specchat.bench.measure import (
     warm_up,
 )
 from specchat.bench.sample_store import SampleStore
-from specchat.bench.sweep_plot import check_plot_path, draw_sweep
 from specchat.chat.events import CommittedToken, StepDone, Totals
 from specchat.chat.request import Request
 from specchat.cli.loaded_engine import load_engine_here
@@ -31,7 +30,7 @@ from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.errors import InputError, SpecchatError, UsageError
+from specchat.errors import InputError, SpecchatError
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.tiny import speaking
@@ -330,28 +329,11 @@ def test_a_file_without_prompts_is_said_to_be_one(tmp_path, content):
         requests_by_kind(Profile(), tmp_path, 1)
 
 
-def test_a_picture_is_drawn_in_both_formats_and_the_same_each_time(rows, tmp_path):
-    for name in ("one.svg", "two.svg", "three.png"):
-        draw_sweep(rows, tmp_path / name, "a title")
-
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
-    assert all(word in (tmp_path / "one.svg").read_text() for word in ("a title", "lookup", "edit, temperature 0"))
-    assert (tmp_path / "three.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_what_cannot_be_drawn_is_said_before_anything_is_measured(tmp_path, monkeypatch):
-    with pytest.raises(UsageError, match=r"ends in \.png or \.svg"):
-        check_plot_path(tmp_path / "picture.gif")
-    monkeypatch.setattr("specchat.bench.sweep_plot.find_spec", lambda _name: None)
-    with pytest.raises(InputError, match=r"pip install 'specchat\[pictures\]'"):
-        check_plot_path(tmp_path / "picture.svg")
-
-
 def test_a_sample_survives_its_file(tmp_path):
     sample = Sample(
         Combination("chat", 0.8, "draft", 4, 2), "key", 10, 4, 16, 6, 1, 2, {4: 4}, {1: 4, 2: 2},
         0.1, 0.2, 10, 0.5, 0.01,
-        (0.1, 0.2), 0.9, True, False,
+        (0.1, 0.2), 0.9, True,
     )  # fmt: skip
     SampleStore(tmp_path / "deep" / "kept.jsonl").add(sample)
 

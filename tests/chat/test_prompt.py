@@ -9,7 +9,7 @@ import pytest
 
 from specchat.chat.attachments import with_attachments
 from specchat.chat.prompt import NextPrompt, as_read_by, build_next_prompt
-from specchat.chat.request import Attachment, Request
+from specchat.chat.request import EDIT_TASKS, Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.text.tokenizer import Tokenizer
 from tests import tokenizers_at_hand as at_hand
@@ -145,31 +145,44 @@ def test_the_space_before_a_sentence_piece_answer_is_no_change(tmp_path):
     )
 
 
-def test_files_follow_the_question_with_their_names_and_in_fences():
+def test_files_precede_the_question_with_their_names_and_in_fences_and_follow_the_instruction_of_an_edit():
     files = (Attachment("a.py", "x = 1\n"), Attachment("b\n.txt", "text"))
 
-    shown = with_attachments("Why?", files)
-
-    assert shown == "Why?\n\nFile `a.py`:\n```python\nx = 1\n```\n\nFile `b .txt`:\n```\ntext\n```"
+    shown = "File `a.py`:\n```python\nx = 1\n```\n\nFile `b .txt`:\n```\ntext\n```"
+    assert f"{shown}\n\nWhy?" == with_attachments("Why?", files)
+    assert [f"Why?\n\n{shown}"] * 2 == [with_attachments("Why?", files, task) for task in EDIT_TASKS]
 
 
 def test_a_fence_is_longer_than_any_in_the_file():
     shown = with_attachments("Why?", (Attachment("a.md", "````sh\nls\n````\n"),))
 
-    assert shown.endswith("`````markdown\n````sh\nls\n````\n`````")
+    assert "File `a.md`:\n`````markdown\n````sh\nls\n````\n`````\n\nWhy?" == shown
 
 
-def test_attached_files_are_part_of_the_prompt_in_every_later_turn(tokenizer):
+@pytest.mark.parametrize(
+    ("task", "shown"),
+    [("", "File `a.py`:\n```python\nx = 1\n```\n\nWhat?"), ("edit", "What?\n\nFile `a.py`:\n```python\nx = 1\n```")],
+)
+def test_attached_files_are_part_of_the_prompt_in_every_later_turn(tokenizer, task, shown):
     files = (Attachment("a.py", "x = 1\n"),)
-    first = build_next_prompt(tokenizer, "", [], Request("What?", files))
-    turn = Turn(
-        "What?", files, tuple(first.token_ids), "fox", tuple(spelled_out(tokenizer, "fox")), first.rendered_prompt
-    )
+    first = build_next_prompt(tokenizer, "", [], Request("What?", files, task=task))
+    ids = tuple(spelled_out(tokenizer, "fox"))
+    turn = Turn("What?", files, tuple(first.token_ids), "fox", ids, first.rendered_prompt, task=task)
 
     second = build_next_prompt(tokenizer, "", [turn], Request("Why?"))
 
-    assert "What?\n\nFile `a.py`:\n```python\nx = 1\n```<|end|>" in second.rendered_prompt
+    assert f"{shown}<|end|>" in second.rendered_prompt
     assert common_prefix_length(turn, second) == len(turn.token_ids)
+
+
+def test_two_questions_about_a_file_begin_with_the_tokens_of_the_file(tokenizer):
+    files = (Attachment("a.py", "x = 1\n" * 50),)
+    prompts = [build_next_prompt(tokenizer, SYSTEM, [], Request(text, files)) for text in ("What?", "Why is it?")]
+
+    of_the_file = len(tokenizer.encode(files[0].text))
+
+    pairs = zip(*(prompt.token_ids for prompt in prompts), strict=False)
+    assert sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) > of_the_file
 
 
 def test_a_given_beginning_of_the_answer_follows_the_generation_prompt(tokenizer):

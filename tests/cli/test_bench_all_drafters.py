@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch.nn import functional
 
 from specchat.cli.main import run
 from specchat.profile import DRAFTER_NAMES
 from tests.tiny import SPEAKING, speaking
 from tests.tiny_heads import saved_head
 
-HEADS = ("eagle", "eagle3", "mtp", "medusa", "dflash", "dflash2", "dspark")
-NEEDS = {name: f"a {head} head trained for this target" for name, head in (
-    ("dflash", "DFlash"), ("dflash2", "DFlash-2"), ("dspark", "DSpark"),
-)}  # fmt: skip
+HEADS = ("eagle", "eagle3", "mtp", "medusa", "dflash")
+NEEDS = {"dflash": "a DFlash head trained for this target"}
 ASSISTANT = {"assistant": "an assistant trained for this Gemma 4 target"}
-TOKEN_TABLES = {  # of a head, a row for each token
-    "dspark": r"markov_head\.markov_w", "dflash2": r".*codebook",
-}  # fmt: skip
 PLAIN_FIRST = sorted(DRAFTER_NAMES, key=lambda name: name != "plain")  # the baseline comes first
 TEMPERATURES = ("0", "0.8")
 SHORT = ["--kind", "chat", "--count", "1", "--limit", "3"]
@@ -45,11 +38,6 @@ def head_of(kind, folder):
         inside = torch.zeros(SPEAKING, dtype=torch.bool)
         inside[: len(weights["t2d"])] = weights["t2d"]
         save_file(weights | {"t2d": inside}, folder / "model.safetensors")
-    if pattern := TOKEN_TABLES.get(kind):
-        weights = load_file(folder / "model.safetensors")
-        for name in filter(re.compile(pattern).match, list(weights)):
-            weights[name] = functional.pad(weights[name], (0, 0, 0, SPEAKING - len(weights[name])))
-        save_file(weights, folder / "model.safetensors")
     return head
 
 

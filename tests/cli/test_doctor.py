@@ -12,7 +12,7 @@ import pytest
 from specchat.bench import health_checks
 from specchat.bench.health_checks import FAIL, OK, WARN, catalog_age
 from specchat.cli.doctor import BROKEN_EXIT_CODE
-from specchat.forward.native_build import COMPILERS
+from specchat.forward.native.native_build import COMPILERS
 from specchat.host.client import Conversation, HostConnection
 from specchat.hub import machine, probe
 from specchat.plugins import discovery

@@ -17,11 +17,9 @@ from typing import Any
 from specchat.chat.events import Event, PrefillProgress
 from specchat.chat.request import Request
 from specchat.chat.transcript import Question
-from specchat.host.engine_interface import EngineLoader
-from specchat.host.host_process import HostComponents, run_host
-from specchat.host.spawn import configuration_hash
+from specchat.host.host_process import run_host
 from specchat.profile import Profile
-from tests.host.fake import LIBRARY, PATIENCE, FakeAnswer, FakeCompleter, FakeEngine, name_of
+from tests.host.fake import FakeAnswer, FakeEngine, FakeLoader
 
 
 class ScriptedAnswer(FakeAnswer):
@@ -46,12 +44,14 @@ class ScriptedEngine(FakeEngine):
         return ScriptedAnswer(self, question, cancelled)
 
 
-def scripted_parts(script: Sequence[Any]) -> HostComponents:
-    def load(_profile: Profile, _progress: Callable[[Event], None], _cancelled: Flag) -> FakeEngine:
-        return ScriptedEngine(script)
+class ScriptedLoader(FakeLoader):
+    def __init__(self, script: Sequence[Any]) -> None:
+        self.script = script
 
-    return HostComponents(LIBRARY, EngineLoader(load, name_of, FakeCompleter), configuration_hash, PATIENCE)
+    def load(self, profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> FakeEngine:
+        return ScriptedEngine(self.script)
 
 
 if __name__ == "__main__":
-    sys.exit(run_host(scripted_parts(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))), sys.argv[2:]))
+    script = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    sys.exit(run_host(sys.argv[2:], ScriptedLoader(script)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from specchat.drafters.block_chain import DraftedBlocks
 from specchat.drafters.dflash import DFlashDrafter
-from specchat.drafters.heads.block_correction import DraftedBlocks, SlotOutput
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.sampling import LogitRows, Sampler
 from tests.tiny import VOCABULARY, write
@@ -16,8 +16,8 @@ TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=2)}
 
 
-def made(text: list[int] = TEXT, kind: str = "dflash") -> tuple[Generation, DFlashDrafter]:
-    return prefilled(DFlashDrafter, kind, text)
+def made(text: list[int] = TEXT) -> tuple[Generation, DFlashDrafter]:
+    return prefilled(DFlashDrafter, "dflash", text)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -126,44 +126,6 @@ def test_with_rejection_sampling_it_samples_every_position(penalty: float):
         assert tree.parents == [-1, 0, 1, 2, 3, 4]
         assert [draw.token for _node, draw in sorted(tree.samples.items())] == tree.tokens[1:]
         assert all(abs(float(draw.probabilities.sum()) - 1) < 1e-5 for draw in tree.samples.values())
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_dspark_position_depends_on_the_draft_token_before_it(sampler: str):
-    writing, drafter = made(kind="dspark")
-    rules, fill = SAMPLERS[sampler], drafter.head.draft_block
-
-    tree = drafted(writing, drafter, rules)
-
-    block = fill([writing.tokens[-1]], [len(TEXT) - 1], drafter.cache)
-    prefix = rules.make_seen_tokens(writing.tokens, VOCABULARY, torch.device("cpu"))
-    assert len(tree) > 2
-    for ahead in range(len(tree) - 1):
-        paths = [tree.tokens[1 : 1 + ahead]] if rules.has_penalties else None
-        logits = block.next_slot(tree.tokens[ahead : ahead + 1]).logits
-        assert rules.sample(logits, LogitRows([len(TEXT) - 1 + ahead], paths), prefix) == [tree.tokens[1 + ahead]]
-
-
-@pytest.mark.parametrize("is_sampled", [False, True])
-def test_the_confidence_head_of_dspark_shortens_the_chain_only(is_sampled: bool):
-    writing, drafter = made(kind="dspark")
-    sampler = Sampler(1.0, seed=3, uses_rejection_sampling=is_sampled)
-    fill = drafter.head.draft_block
-
-    def with_confidences(*confidences: float):
-        def draft_block(*asked) -> DraftedBlocks:
-            block = fill(*asked)
-            given, correct = iter(confidences), block.next_slot
-            block.next_slot = lambda tokens: SlotOutput(correct(tokens).logits, torch.tensor([next(given)]).log())
-            return block
-
-        drafter.head.draft_block = draft_block  # type: ignore[method-assign]
-        return drafted(writing, drafter, sampler).tokens
-
-    whole = with_confidences(1, 1, 1, 1, 1, 1)
-    assert len(whole) == 7
-    assert with_confidences(0.9, 0.5, 0.01, 1, 1, 1) == whole[:3]
-    assert with_confidences(0.01, 1, 1, 1, 1, 1) == whole[:1]
 
 
 def test_without_hidden_states_of_the_text_it_drafts_nothing():

@@ -17,8 +17,8 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward.embedding_rows import EmbeddingRows
-from specchat.forward.native_ops import NativeBorderError, native_kernels
+from specchat.forward.llama.embedding_rows import EmbeddingRows
+from specchat.forward.native.native_ops import NativeBorderError, native_kernels
 from tests.tiny import VOCABULARY, target, write
 from tests.tiny_heads import drafted, drafter_of, prefilled, read, writing_of
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import pytest
 import torch
 
+from specchat.chat.request import Request
 from specchat.drafters.early_exit import EarlyExit
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward.llama import LlamaModel
-from tests.tiny import target, write
+from specchat.errors import ModelError
+from specchat.forward.llama.llama import LlamaModel
+from specchat.loading.load_engine import load_engine
+from specchat.profile import Profile
+from tests.engine_answers import measure_answer
+from tests.tiny import SPEAKING, network, speaking, target, write
 from tests.tiny_heads import writing_of
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
@@ -93,3 +101,29 @@ def test_without_the_rows_of_the_text_it_drafts_nothing():
 
     assert len(drafter.propose(DraftContext([*writing.tokens, 5, 6], Sampler(), 8, cache=writing.cache))) == 1
     assert len(drafter.propose(DraftContext(writing.tokens, Sampler(), 8))) == 1
+
+
+def profile_of(folder, early_exit: str) -> Profile:
+    return Profile().override(
+        {"models.target": str(folder), "models.draft": "", "models.heads": [], "models.early_exit": early_exit}
+    )
+
+
+def test_a_target_that_exits_early_by_the_profile_writes_the_text_of_plain_decoding():
+    engine = load_engine(profile_of(speaking(3), "1"))
+    request = Request("why why why", max_tokens=24, seed=2, temperature=0.8)
+
+    plain, drafted = (measure_answer(engine, replace(request, variant=variant)) for variant in ("plain", "exit"))
+
+    assert plain.text == drafted.text
+    assert "exit" not in load_engine(profile_of(speaking(3), "auto")).variants
+
+
+def test_an_exit_that_the_target_does_not_have_is_refused(tmp_path):
+    folder = shutil.copytree(speaking(2), tmp_path / "cohere")
+    network("cohere", 2, vocabulary=SPEAKING).save_pretrained(folder)
+
+    with pytest.raises(ModelError, match=r"models\.early_exit is 3, and .* has 3 layers"):
+        load_engine(profile_of(speaking(3), "3"))
+    with pytest.raises(ModelError, match="is computed by transformers"):
+        load_engine(profile_of(folder, "1"))

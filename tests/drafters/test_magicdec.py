@@ -10,7 +10,7 @@ from specchat.drafters.registry import DraftingResources, build_drafter
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from tests.tiny import target, write
 from tests.tiny_heads import read, writing_of
 

@@ -12,7 +12,7 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.forward.batch import BatchLimits
-from specchat.forward.transformers_model import TransformersModel
+from specchat.forward.transformers.transformers_model import TransformersModel
 from specchat.text.tokenizer import Tokenizer
 from tests.drafters.character_tokenizer import Letters
 from tests.tiny import answer, network, small, target, write

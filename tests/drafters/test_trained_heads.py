@@ -16,7 +16,7 @@ from specchat.drafters.medusa import Medusa, MedusaHead
 from specchat.engine.decode import GenerationConfig, Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load import load_model
 from specchat.weights.load_options import EMBEDDED, LoadOptions

@@ -14,8 +14,8 @@ from specchat.engine.decode import Generation
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.llama import LlamaModel
-from specchat.forward.native_ops import native_kernels
+from specchat.forward.llama.llama import LlamaModel
+from specchat.forward.native.native_ops import native_kernels
 from specchat.weights import kv_files
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.kv_files import KVFiles

@@ -87,7 +87,7 @@ TARGETS = [
     "dense-gpt_oss",
     "graphs-mistral",
 ]
-HEADS = ["eagle", "eagle3", "mtp", "mtp latent", "medusa", "dflash", "dflash2", "dspark"]
+HEADS = ["eagle", "eagle3", "mtp", "mtp latent", "medusa", "dflash"]
 PLANS = {
     "open": frozenset[int](),
     "stop": STOPS,

@@ -11,7 +11,7 @@ from specchat.engine.model import FINAL_NORM, Model, select_layers
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits, RowBatch
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.llama_weights import is_llama_like, load_llama
 from tests.tiny import SHAPES, network, saved, target
 

@@ -11,11 +11,12 @@ import torch
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
-from specchat.forward import fused_ops, linear, quant_linear
+from specchat.forward import fused_ops
 from specchat.forward.batch import BatchLimits
-from specchat.forward.llama import LlamaModel
-from specchat.forward.native_ops import NativeKernels
-from specchat.forward.quant_linear import Fp8Linear, probe_fp8_matmul
+from specchat.forward.linear import linear, quant_linear
+from specchat.forward.linear.quant_linear import Fp8Linear, probe_fp8_matmul
+from specchat.forward.llama.llama import LlamaModel
+from specchat.forward.native.native_ops import NativeKernels
 from specchat.weights.llama_weights import load_llama
 from tests.cover import matrix
 from tests.engine.test_lossless import DRAFTERS, HEADS, PLANS, SAMPLERS, two_turns

@@ -68,7 +68,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.served.asked.append(body)
-        verb, _, rest = body["messages"][-1]["content"].partition(" ")
+        content = body["messages"][-1]["content"]  # attached files precede the question
+        verb, _, rest = (content.rpartition("\n\n")[2] if content.startswith("File ") else content).partition(" ")
         if body["model"] != MODEL:
             self.answer(404, json.dumps({"error": {"message": f"The model `{body['model']}` does not exist."}}))
         elif verb == "refuse":

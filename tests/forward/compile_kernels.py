@@ -17,10 +17,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from specchat.forward import triton_attention, triton_linear, triton_rows
 from specchat.forward.batch import CacheRows
+from specchat.forward.cuda import triton_attention, triton_linear, triton_rows
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
-from specchat.forward.int4_linear import Int4Weight
+from specchat.forward.linear.int4_linear import Int4Weight
 
 POINTERS = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.forward.native_build import compile_library, find_compiler, instruction_sets
-from specchat.forward.native_ops import NativeKernels, native_extensions, native_kernels
+from specchat.forward.native.native_build import compile_library, find_compiler, instruction_sets
+from specchat.forward.native.native_ops import NativeKernels, native_extensions, native_kernels
 
 INSTRUCTION_SETS = {"DEFAULT": 0, "AVX2": 1, "AVX512": 2}
 THIS_CPU, EMULATED_TILES = "all", "emulated tiles"

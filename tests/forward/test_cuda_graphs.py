@@ -13,8 +13,8 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import LogitRows, Sampler, pack_samples
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cuda_graphs import CAPTURE_SIZES, CudaGraphs
-from specchat.forward.llama import LlamaModel
+from specchat.forward.cuda.cuda_graphs import CAPTURE_SIZES, CudaGraphs
+from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.llama_weights import load_llama
 from tests.fake_gpu import fake_gpu
 from tests.tiny import Chaos, answer, saved, target, write

@@ -10,9 +10,9 @@ import torch
 from specchat.engine.decode import Generation
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
-from specchat.forward.decoding_form import CHAINS, OWN_CACHE, RECURRENT, STEPWISE, TREES
-from specchat.forward.decoding_probe import build_model, find_form
-from specchat.forward.transformers_model import TransformersModel
+from specchat.forward.transformers.decoding_form import CHAINS, OWN_CACHE, RECURRENT, STEPWISE, TREES
+from specchat.forward.transformers.decoding_probe import build_model, find_form
+from specchat.forward.transformers.transformers_model import TransformersModel
 from specchat.weights import decoding_forms
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specchat.forward import embedding_rows
-from specchat.forward.embedding_rows import EmbeddingRows
+from specchat.forward.llama import embedding_rows
+from specchat.forward.llama.embedding_rows import EmbeddingRows
 
 TABLE = torch.arange(60.0).view(20, 3)
 

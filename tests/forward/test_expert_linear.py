@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from specchat.forward.expert_linear import ExpertLinear, RowsByExpert
-from specchat.forward.linear import WeightSource
-from specchat.forward.native_ops import native_kernels
-from specchat.forward.quant_linear import supports_nf4_packed
+from specchat.forward.linear.expert_linear import ExpertLinear, RowsByExpert
+from specchat.forward.linear.linear import WeightSource
+from specchat.forward.linear.quant_linear import supports_nf4_packed
+from specchat.forward.native.native_ops import native_kernels
 
 EXPERTS, OUTPUTS, INPUTS = 6, 48, 64
 CHOSEN = torch.tensor([[0, 3], [3, 1], [5, 3], [1, 0], [0, 3]])

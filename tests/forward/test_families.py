@@ -16,9 +16,9 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.llama import LlamaModel
-from specchat.forward.native_ops import native_kernels
-from specchat.forward.rope import Rope
+from specchat.forward.llama.llama import LlamaModel
+from specchat.forward.llama.rope import Rope
+from specchat.forward.native.native_ops import native_kernels
 from specchat.weights.llama_families import FAMILIES, network_config, rope_config, sliding_window
 from specchat.weights.llama_manifest import read_dimensions
 from specchat.weights.llama_weights import load_llama

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from specchat.devices import GGUF_FORMAT
 from specchat.engine.drafter import Drafter
 from specchat.errors import ModelError
-from specchat.forward import linear
 from specchat.forward.batch import BatchLimits
-from specchat.forward.llama import LlamaModel
-from specchat.forward.quant_linear import QUANT_FORMATS
+from specchat.forward.linear import linear
+from specchat.forward.linear.quant_linear import QUANT_FORMATS
+from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.fp8_checkpoints import Fp8TensorFiles
 from specchat.weights.llama_weights import config_dtype, is_llama_like, load_llama
 from specchat.weights.load import load_model

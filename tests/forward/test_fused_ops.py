@@ -23,10 +23,10 @@ from specchat.forward.fused_ops import (
     matches_torch,
     select_fused_ops,
 )  # fmt: skip
-from specchat.forward.linear import TOLERANCE
-from specchat.forward.llama import LlamaModel
-from specchat.forward.native_ops import NativeBorderError, native_kernels
-from specchat.forward.scaling import SwiGluClamp
+from specchat.forward.linear.linear import TOLERANCE
+from specchat.forward.llama.llama import LlamaModel
+from specchat.forward.llama.scaling import SwiGluClamp
+from specchat.forward.native.native_ops import NativeBorderError, native_kernels
 from tests.tiny import target
 
 CHAIN = [60, 61, 3]

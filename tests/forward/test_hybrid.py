@@ -11,10 +11,10 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward import hybrid
 from specchat.forward.batch import BatchLimits
-from specchat.forward.hybrid import HybridModel
-from specchat.forward.native_ops import native_kernels
+from specchat.forward.llama import hybrid
+from specchat.forward.llama.hybrid import HybridModel
+from specchat.forward.native.native_ops import native_kernels
 from specchat.weights.llama_weights import load_llama
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions

@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.moe import SIGMOID, SOFTMAX, MixtureOfExperts, Routing, select_experts
-from specchat.forward.native_ops import native_kernels
+from specchat.forward.llama.moe import SIGMOID, SOFTMAX, MixtureOfExperts, Routing, select_experts
+from specchat.forward.native.native_ops import native_kernels
 from specchat.weights.llama_families import ExpertNames
 from specchat.weights.moe_weights import load_moe
 from specchat.weights.tensor_files import TensorFiles, WeightLoader

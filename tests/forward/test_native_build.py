@@ -4,8 +4,8 @@ import platform
 
 import pytest
 
-from specchat.forward import native_build
-from specchat.forward.native_build import INSTRUCTION_SETS, PLAIN, instruction_sets, platform_tag, wheel_library
+from specchat.forward.native import native_build
+from specchat.forward.native.native_build import INSTRUCTION_SETS, PLAIN, instruction_sets, platform_tag, wheel_library
 
 CPUS = {  # the best library for each, by what torch says of the CPU
     "avx512-amx": ("AVX512", {"VNNI", "BF16", "AMX"}),

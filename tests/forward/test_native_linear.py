@@ -4,9 +4,16 @@ import pytest
 import torch
 from torch.nn import functional
 
-from specchat.forward import linear as module
-from specchat.forward.linear import TOLERANCE, FloatLinear, NativeLinear, OneDnnLinear, float_linear, linear_kernel
-from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
+from specchat.forward.linear import linear as module
+from specchat.forward.linear.linear import (
+    TOLERANCE,
+    FloatLinear,
+    NativeLinear,
+    OneDnnLinear,
+    float_linear,
+    linear_kernel,
+)
+from specchat.forward.native.native_ops import NativeBorderError, NativeKernels, native_kernels
 from tests.forward.threads import with_threads
 
 DTYPES = [torch.float32, torch.bfloat16]

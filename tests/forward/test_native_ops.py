@@ -8,10 +8,10 @@ import torch
 
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
-from specchat.forward import native_build, native_ops
 from specchat.forward.fused_ops import AttentionDimensions, NativeOps, TorchOps, select_fused_ops
-from specchat.forward.native_build import INSTRUCTION_SETS, PLAIN, InstructionSet, instruction_sets
-from specchat.forward.native_ops import native_kernels
+from specchat.forward.native import native_build, native_ops
+from specchat.forward.native.native_build import INSTRUCTION_SETS, PLAIN, InstructionSet, instruction_sets
+from specchat.forward.native.native_ops import native_kernels
 from tests.tiny import answer, target
 
 SIZES = AttentionDimensions(heads=4, kv_heads=2, head_size=12, epsilon=1e-6)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from specchat.engine.sampling import LogitRows, Sampler, pack_samples
-from specchat.forward import native_sampling
-from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
-from specchat.forward.native_sampling import can_sample, sample_rows
+from specchat.forward.native import native_sampling
+from specchat.forward.native.native_ops import NativeBorderError, NativeKernels, native_kernels
+from specchat.forward.native.native_sampling import can_sample, sample_rows
 
 pytestmark = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
 

@@ -11,10 +11,10 @@ from specchat.drafters.eagle import native_tree
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import BatchLimits, ForwardDepth
-from specchat.forward.decoder_layer import DecoderStack
-from specchat.forward.llama import LlamaModel
-from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
-from specchat.forward.native_stack import STRUCTURES, NativeProgram, NativeStack
+from specchat.forward.llama.decoder_layer import DecoderStack
+from specchat.forward.llama.llama import LlamaModel
+from specchat.forward.native.native_ops import NativeBorderError, NativeKernels, native_kernels
+from specchat.forward.native.native_stack import STRUCTURES, NativeProgram, NativeStack
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.llama_weights import load_llama
 from tests.engine.test_model import branching

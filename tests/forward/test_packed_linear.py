@@ -8,10 +8,9 @@ import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 
-from specchat.forward import packed_linear as packed_module
-from specchat.forward.linear import WeightSource
-from specchat.forward.native_ops import NativeBorderError, NativeKernels, native_kernels
-from specchat.forward.packed_linear import (
+from specchat.forward.linear import packed_linear as packed_module
+from specchat.forward.linear.linear import WeightSource
+from specchat.forward.linear.packed_linear import (
     PACKED_FORMATS,
     PackedLinear,
     StoredBlocks,
@@ -21,7 +20,8 @@ from specchat.forward.packed_linear import (
     packed_kernels,
     packed_linear,
 )
-from specchat.forward.quant_linear import BLOCKS_OF_8_BITS, quant_linear
+from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS, quant_linear
+from specchat.forward.native.native_ops import NativeBorderError, NativeKernels, native_kernels
 from tests.forward.threads import with_threads
 
 INPUTS, OUTPUTS = 768, 35  # three super-blocks, and no whole number of lanes

@@ -9,12 +9,11 @@ import torch
 from torch.nn import functional
 
 from specchat.errors import ModelError
-from specchat.forward import linear, packed_linear
-from specchat.forward import quant_linear as module
-from specchat.forward.linear import WeightSource
-from specchat.forward.native_ops import NativeKernels, native_kernels
-from specchat.forward.packed_linear import PackedLinear
-from specchat.forward.quant_linear import (
+from specchat.forward.linear import linear, packed_linear
+from specchat.forward.linear import quant_linear as module
+from specchat.forward.linear.linear import WeightSource
+from specchat.forward.linear.packed_linear import PackedLinear
+from specchat.forward.linear.quant_linear import (
     BLOCKS_OF_8_BITS,
     FP8,
     QUANT_FORMATS,
@@ -28,6 +27,7 @@ from specchat.forward.quant_linear import (
     probe_fp8_matmul,
     quant_linear,
 )
+from specchat.forward.native.native_ops import NativeKernels, native_kernels
 from specchat.profile import WEIGHT_CHOICES
 
 CPU = torch.device("cpu")
@@ -310,8 +310,8 @@ def test_a_cpu_without_vnni_keeps_seven_bits_and_does_not_overflow():
         pytest.skip("oneDNN has no int8 matmul on this CPU")
     program = (
         "import torch\n"
-        "from specchat.forward.linear import WeightSource\n"
-        "from specchat.forward.quant_linear import quant_linear, max_safe_int8, hardware_warning\n"
+        "from specchat.forward.linear.linear import WeightSource\n"
+        "from specchat.forward.linear.quant_linear import quant_linear, max_safe_int8, hardware_warning\n"
         "out = quant_linear(WeightSource.from_tensor(torch.ones(32, 256)), 'int8')(torch.ones(3, 256))\n"
         "print(max_safe_int8(), float((out - 256).abs().max()) < 0.01, hardware_warning('int8', torch.device('cpu')))\n"
     )

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from specchat.forward.expert_linear import ExpertLinear
-from specchat.forward.linear import WeightSource
-from specchat.forward.quant_linear import quant_linear
-from specchat.forward.quant_weight import QuantExperts, QuantMatrix, WeightUses, put_weight, quant_weights
+from specchat.forward.linear.expert_linear import ExpertLinear
+from specchat.forward.linear.linear import WeightSource
+from specchat.forward.linear.quant_linear import quant_linear
+from specchat.forward.transformers.quant_weight import QuantExperts, QuantMatrix, WeightUses, put_weight, quant_weights
 
 OUTPUTS, INPUTS, EXPERTS = 48, 64, 3
 

@@ -11,8 +11,9 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
-from specchat.forward import cache_states, recurrent
-from specchat.forward.recurrent import RecurrentModel, has_recurrent_layers
+from specchat.forward import cache_states
+from specchat.forward.transformers import recurrent
+from specchat.forward.transformers.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from tests import tiny

@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from specchat.forward.rope import ROPE_TYPES, Rope, cos_sin
+from specchat.forward.llama.rope import ROPE_TYPES, Rope, cos_sin
 
 ORIGINAL = {"factor": 8.0, "original_max_position_embeddings": 64}
 SCALINGS = {

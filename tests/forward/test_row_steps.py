@@ -18,7 +18,7 @@ from specchat.forward.recurrences import (
     step_delta_rule,
     step_scan,
 )
-from specchat.forward.recurrent import RecurrentModel
+from specchat.forward.transformers.recurrent import RecurrentModel
 from tools.zoo_networks import tiny_network
 
 STEPPED = ["qwen3_next", "kimi_linear", "granitemoehybrid", "nemotron_h", "lfm2"]

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
-from specchat.forward.int4_linear import Int4Weight
-from specchat.forward.triton_linear import FEW_ROWS, int4_product
+from specchat.forward.cuda.triton_linear import FEW_ROWS, int4_product
+from specchat.forward.linear.int4_linear import Int4Weight
 from tests.cover import matrix
 from tests.triton_interpreter import DEVICE, interpreted_kernels
 

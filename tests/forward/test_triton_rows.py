@@ -11,8 +11,8 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
 from specchat.forward.batch import CacheRows
+from specchat.forward.cuda.triton_rows import add_rms_norm, qk_norm_rope, rms_norm, silu_and_mul
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps
-from specchat.forward.triton_rows import add_rms_norm, qk_norm_rope, rms_norm, silu_and_mul
 from tests.cover import matrix
 from tests.triton_interpreter import DEVICE, interpreted_kernels
 

@@ -8,11 +8,12 @@ import torch
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
 from specchat.engine.kv_arena import SPARE_ROWS, arena_rows
-from specchat.forward import llama, triton_attention
 from specchat.forward.batch import BatchLimits, CacheRows
-from specchat.forward.cuda_graphs import CAPTURE_SIZES
+from specchat.forward.cuda import triton_attention
+from specchat.forward.cuda.cuda_graphs import CAPTURE_SIZES
+from specchat.forward.cuda.triton_ops import TritonOps
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps
-from specchat.forward.triton_ops import TritonOps
+from specchat.forward.llama import llama
 from specchat.hub import memory_plan
 from specchat.hub.memory_plan import ATTENTION_SPLIT_KEYS, GRAPH_ROWS, partial_attention_bytes
 from specchat.hub.safetensors_headers import read_architecture

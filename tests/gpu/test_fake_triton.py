@@ -13,12 +13,12 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward import triton_attention, triton_rows
 from specchat.forward.batch import BatchLimits
+from specchat.forward.cuda import triton_attention, triton_rows
+from specchat.forward.cuda.triton_ops import TritonOps, is_tree_invariant, triton_ops
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.int4_linear import Int4Linear, int4_matmul
-from specchat.forward.llama import LlamaModel
-from specchat.forward.triton_ops import TritonOps, is_tree_invariant, triton_ops
+from specchat.forward.linear.int4_linear import Int4Linear, int4_matmul
+from specchat.forward.llama.llama import LlamaModel
 from specchat.hub.memory_plan import listed_formats
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.weights.llama_weights import load_llama

@@ -12,7 +12,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.errors import CacheError
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from tests.engine.test_grammar import Counting
 from tests.fake_gpu import CaptureError, FakeGpu
 from tests.tiny import target, write

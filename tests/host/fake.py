@@ -57,14 +57,10 @@ from specchat.chat.request import Request
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL
 from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.errors import ContextError, ModelError
-from specchat.host.engine_interface import EngineLoader
-from specchat.host.host_process import HostComponents
-from specchat.host.open_sessions import SessionCallbacks
-from specchat.host.server import HostTimeouts
-from specchat.host.spawn import configuration_hash
+from specchat.host.engine_interface import EngineMemory
+from specchat.host.engine_loader import EngineLoader
 from specchat.paths import KV_FILE_ENDING, configuration_folder, kv_folder
 from specchat.profile import Profile
-from specchat.profile.settings import Settings
 from specchat.text.detokenize import StopStrings
 
 PAUSE_SECONDS = 0.005
@@ -345,39 +341,37 @@ def write_odd_profiles() -> None:
         (folder / f"{name}.toml").touch()
 
 
-def name_of(profile: Profile) -> str:
-    return profile.name
+class FakeLoader(EngineLoader):
+    """Loads fake engines. Profiles of the same name share one."""
 
+    def load(self, profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> FakeEngine:
+        if profile.name == "broken":
+            raise ModelError("no such model")
+        print("noise")
+        os.write(1, b"more noise\n")
+        step = 0
+        while profile.name == "stuck":
+            time.sleep(PAUSE_SECONDS)
+        while profile.name == "endless" and not cancelled.wait(PAUSE_SECONDS):
+            progress(LoadingProgress("target", step := step + 1, 0))
+        progress(LoadingProgress("target", 1, 1))
+        return FakeEngine(profile.name)
 
-def fake_load(profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> FakeEngine:
-    if profile.name == "broken":
-        raise ModelError("no such model")
-    print("noise")
-    os.write(1, b"more noise\n")
-    step = 0
-    while profile.name == "stuck":
-        time.sleep(PAUSE_SECONDS)
-    while profile.name == "endless" and not cancelled.wait(PAUSE_SECONDS):
-        progress(LoadingProgress("target", step := step + 1, 0))
-    progress(LoadingProgress("target", 1, 1))
-    return FakeEngine(profile.name)
+    def engine_key(self, profile: Profile) -> str:
+        return profile.name
 
+    def describe(self, profile: Profile) -> str:
+        return profile.name
 
-PATIENCE = HostTimeouts()
+    def context_window(self, profile: Profile) -> int:
+        if profile.name == "no descriptors":
+            import resource
 
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) - 1,) * 2)
+        return {"narrow": 512, "numbers": numpy.int64(1)}.get(profile.name, 0)
 
-def fake_context_window(profile: Profile) -> int:
-    if profile.name == "no descriptors":
-        import resource
+    def memory_of(self, profile: Profile) -> EngineMemory:
+        return EngineMemory()
 
-        resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) - 1,) * 2)
-    return {"narrow": 512, "numbers": numpy.int64(1)}.get(profile.name, 0)
-
-
-LIBRARY = SessionCallbacks(Settings.from_json, fake_context_window)
-
-
-def fake_parts(patience: HostTimeouts = PATIENCE) -> HostComponents:
-    return HostComponents(
-        LIBRARY, EngineLoader(fake_load, name_of, FakeCompleter, describe=name_of), configuration_hash, patience
-    )
+    def make_completer(self, engine: Any) -> FakeCompleter:
+        return FakeCompleter(engine)

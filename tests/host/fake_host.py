@@ -19,7 +19,7 @@ if "--windows" in sys.argv:
 import specchat.host.host_process as process
 from specchat.host import address
 from specchat.host.server import HostTimeouts, Server
-from tests.host.fake import fake_parts
+from tests.host.fake import FakeLoader
 
 
 def option(name: str) -> str | None:
@@ -35,6 +35,5 @@ if __name__ == "__main__":
         time.time = lambda: true_time() + float(Path(clock).read_text(encoding="ascii"))
     address.TOKEN_TIMEOUT_SECONDS = float(option("--token-timeout") or address.TOKEN_TIMEOUT_SECONDS)
     seconds = float(option("--patience") or 60)
-    sys.exit(
-        process.run_host(fake_parts(HostTimeouts(idle_unload_seconds=seconds, idle_exit_seconds=seconds)), sys.argv[1:])
-    )
+    timeouts = HostTimeouts(idle_unload_seconds=seconds, idle_exit_seconds=seconds)
+    sys.exit(process.run_host(sys.argv[1:], FakeLoader(), timeouts))

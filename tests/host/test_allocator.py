@@ -11,13 +11,12 @@ import pytest
 from specchat.chat.request import Request
 from specchat.host import queue as queue_module
 from specchat.host.allocator import release_free_memory
-from specchat.host.engine_interface import EngineLoader
 from specchat.host.queue import TurnQueue
 from specchat.loading.load_engine import load_engine
 from specchat.permanent_objects import collect_all
 from specchat.profile import Profile
 from tests.faults.cancels import resident_bytes
-from tests.host.test_queue import Narrow, open_turn
+from tests.host.test_queue import Narrow, OneEngine, ask
 
 PIECE_BYTES, PIECES = 60_000, 1500
 SESSIONS = 12
@@ -41,9 +40,9 @@ def test_memory_is_given_back_when_no_work_is_left_and_not_before(monkeypatch):
     monkeypatch.setattr(queue_module, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(queue_module, "release_free_memory", lambda: (running.append(engine.running), released.set()))
     ends = []
-    queue = TurnQueue(EngineLoader(lambda *_: engine, str), ends.append)
+    queue = TurnQueue(OneEngine(engine), ends.append)
     for number in range(3):
-        open_turn(queue, str(number), "p", str(number))
+        ask(queue, str(number), "p", str(number))
     thread = Thread(target=queue.run, daemon=True)
     thread.start()
 

@@ -12,7 +12,7 @@ from specchat.chat.events import Finished
 from specchat.chat.request import Request
 from specchat.errors import ContextError
 from specchat.host.client import Conversation, SessionRequest
-from specchat.host.wiring import default_components
+from specchat.host.engine_loader import EngineLoader
 from specchat.profile import load_profile
 from specchat.profile.settings import read_settings
 from specchat.weights.context_window import trained_context_window
@@ -45,21 +45,21 @@ def test_a_question_that_cannot_fit_is_neither_queued_nor_stored(runtime):
 def test_the_window_of_an_unknown_model_is_not_guessed():
     profile = load_profile("chat").override({"models.target": "nobody/has-this-model"})
 
-    assert default_components().session_callbacks.context_window(profile) == 0
+    assert EngineLoader().context_window(profile) == 0
 
 
 def test_the_window_of_a_server_is_that_of_its_profile():
     models = {"models.target": "served", "models.backend": "vllm", "models.url": "http://127.0.0.1:1/v1"}
     profile = load_profile("chat").override({**models, "limits.context": 1000, "limits.answer": 100})
 
-    assert default_components().session_callbacks.context_window(profile) == 1000
+    assert EngineLoader().context_window(profile) == 1000
 
 
 @pytest.mark.parametrize(("context", "expected"), [(1000, 1000), (100_000, 4096)])
 def test_it_is_the_smaller_of_limit_and_trained_context(context, expected):
     profile = load_profile("edit").override({"limits.context": context, "limits.answer": 100})
 
-    assert expected == default_components().session_callbacks.context_window(profile)
+    assert expected == EngineLoader().context_window(profile)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from specchat.chat.fim_request import FimRequest
 from specchat.chat.transcript import Question
 from specchat.errors import ModelError
 from specchat.host import engine_loading, turn_admission
-from specchat.host.engine_interface import EngineLoader, EngineMemory
+from specchat.host.engine_interface import EngineMemory
+from specchat.host.engine_loader import EngineLoader
 from specchat.host.queue import TurnQueue
-from specchat.host.queued_work import QueuedCompletion, QueuedSession, TurnEvent
-from tests.host.test_queue import open_turn
+from specchat.host.queued_work import QueuedCompletion, TurnEvent
+from tests.host.test_queue import ask
 
 GIB = 2**30
 
@@ -89,14 +90,10 @@ class Machine:
         self.events: list[TurnEvent] = []
         self.changed = Condition()
         self.on_event = lambda _event: None
-        loader = EngineLoader(
-            self.load, lambda profile: profile, Filler, self.memory_of,
-            lambda _device: self.bytes - sum(map(size_of, self.held)),
-        )  # fmt: skip
-        self.queue = TurnQueue(loader, self.emit)
+        self.queue = TurnQueue(SizedLoader(self), self.emit)
         self.turns = 0
 
-    def load(self, profile: str, _progress, _cancelled) -> Sized:
+    def load(self, profile: str) -> Sized:
         self.held.append(profile)
         self.loaded.append(profile)
         return Sized(self, profile)
@@ -105,6 +102,10 @@ class Machine:
         if profile.startswith("broken"):
             raise ModelError("config.json is damaged")
         return EngineMemory("cpu", None if profile.startswith("unknown") else size_of(profile))
+
+    @property
+    def free_bytes(self) -> int:
+        return self.bytes - sum(map(size_of, self.held))
 
     def emit(self, event: TurnEvent) -> None:
         self.on_event(event)
@@ -115,13 +116,13 @@ class Machine:
     def ask(self, profile: str, text: str = "?", session: str = "") -> str:
         self.turns += 1
         session, turn = session or f"session of {profile}", f"turn {self.turns}"
-        open_turn(self.queue, session, profile, turn, text)
+        ask(self.queue, session, profile, turn, text)
         return turn
 
     def complete(self, profile: str) -> str:
         self.turns += 1
-        self.queue.open_session(f"gap of {profile}", QueuedSession(profile))
-        self.queue.enqueue_completion(QueuedCompletion(f"gap {self.turns}", f"gap of {profile}", FimRequest("a")))
+        completion = QueuedCompletion(f"gap {self.turns}", f"gap of {profile}", FimRequest("a"), profile)
+        self.queue.enqueue_completion(completion)
         return f"gap {self.turns}"
 
     def of(self, turn: str, kind: type) -> list:
@@ -134,6 +135,29 @@ class Machine:
 
     def answer(self, profile: str) -> None:
         self.wait(self.ask(profile))
+
+
+class SizedLoader(EngineLoader):
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def load(self, profile, _progress, _cancelled):
+        return self.machine.load(profile)
+
+    def engine_key(self, profile):
+        return profile
+
+    def describe(self, profile):
+        return profile
+
+    def memory_of(self, profile):
+        return self.machine.memory_of(profile)
+
+    def free_bytes(self, _device):
+        return self.machine.free_bytes
+
+    def make_completer(self, engine):
+        return Filler(engine)
 
 
 @pytest.fixture
@@ -154,7 +178,7 @@ def test_two_models_that_fit_are_loaded_once_however_they_alternate(machine):
         machine.answer("fim 1")
 
     assert machine.loaded == ["chat 5", "fim 1"]
-    assert machine.queue.models.memory_bytes()["target"] == 6 * GIB
+    assert machine.queue.models.engines.memory_bytes["target"] == 6 * GIB
 
 
 def test_the_engine_that_was_used_longest_ago_goes_first_and_only_as_many_as_needed(machine):
@@ -174,9 +198,6 @@ def test_a_model_that_is_not_on_this_disk_gets_all_memory(machine):
 
 def test_the_memory_that_a_loaded_engine_may_still_take_counts(machine):
     machine.memory_of = lambda profile: EngineMemory("cpu", 6 * GIB)
-    machine.queue.models.engines.loader = EngineLoader(
-        machine.load, str, Filler, machine.memory_of, lambda _device: 7 * GIB
-    )
     machine.answer("a 1")
     machine.answer("b 1")
 

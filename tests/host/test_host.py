@@ -8,11 +8,12 @@ from threading import Thread
 
 import pytest
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, PrefillProgress, Routed, StepDone, TextDelta
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Notice, PrefillProgress, Routed, StepDone, TextDelta
 from specchat.chat.request import Request
 from specchat.chat.transcript import Question
 from specchat.cli.session_options import last_session_id
 from specchat.errors import HostError, ProfileError, UsageError
+from specchat.host import silence
 from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.profile.settings import read_settings
 from tests.host.fake import FakeEngine
@@ -156,6 +157,24 @@ def test_a_turn_is_cancelled_while_it_waits():
     [end] = waiting.ask(Request("count 2"), cancelled)
 
     assert "cancelled" == end.finish_reason
+
+
+def test_a_waiting_turn_keeps_the_settings_with_which_it_was_asked(monkeypatch):
+    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.1)  # after which the client knows that the turn waits
+    busy = [Conversation().ask("slowly 100000") for _slot in range(FakeEngine.max_concurrent_turns)]
+    for answer in busy:
+        next(event for event in answer if isinstance(event, TextDelta))
+    conversation = Conversation()
+    waiting = conversation.ask("settings sampling.temperature")
+    assert isinstance(next(event for event in waiting if not isinstance(event, LoadingProgress)), Notice)
+
+    other = connect("another client")
+    settings = conversation.settings.changed({"sampling.temperature": 0.7})
+    other.call("set_settings", {"session": conversation.session_id, "settings": settings.to_json()})
+    for answer in busy:
+        answer.close()
+
+    assert "[0.0]" == text_of(list(waiting))
 
 
 def test_the_turn_of_a_disconnected_client_is_cancelled_and_stored():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 from contextlib import closing, suppress
+from dataclasses import replace
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -13,7 +14,8 @@ from specchat.chat.events import CommittedToken, Failed, Finished, Routed, StepD
 from specchat.errors import HostError
 from specchat.host import metrics_server
 from specchat.host.client import Conversation, connect
-from specchat.host.metrics import CONTENT_TYPE, HostMetrics, metric_family, openmetrics_text
+from specchat.host.metrics import AnswerCounts
+from specchat.host.metrics_page import CONTENT_TYPE, MetricsPage, answer_metrics
 from specchat.host.metrics_server import MetricsServer
 from tests.front import command
 
@@ -27,8 +29,8 @@ REJECTED = StepDone(
 )
 PLAIN = StepDone((), (), (CommittedToken(9, b"c", "target"),), 0.0, 0.125)
 TOTALS = Totals(
-    prompt_tokens=7, completion_tokens=5, verify_seconds=1.0, ttft_seconds=0.5, plain_decode_seconds=2.0,
-    plain_decode_error=0.25,
+    prompt_tokens=7, completion_tokens=5, draft_tokens=6, verify_seconds=1.0, ttft_seconds=0.5,
+    plain_decode_seconds=2.0, plain_decode_error=0.25,
 )  # fmt: skip
 
 
@@ -42,10 +44,10 @@ def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def samples_after(*events) -> dict[str, dict[tuple[str, ...], float]]:
-    metrics = HostMetrics()
+    metrics = AnswerCounts()
     for event in events:
         metrics.on_event(event)
-    return read(openmetrics_text(metrics.families()))
+    return read(MetricsPage(answer_metrics(metrics)).render().decode())
 
 
 def free_port() -> int:
@@ -99,26 +101,26 @@ def test_the_speedup_has_an_interval_and_needs_draft_tokens():
 
     assert samples["specchat:speedup"] == {(): 2.0}
     assert samples["specchat:speedup_interval"] == {("low",): 1.6, ("high",): 2.5}
-    assert "specchat:speedup" not in samples_after(PLAIN, Finished("stop", TOTALS))
+    assert "specchat:speedup" not in samples_after(PLAIN, Finished("stop", replace(TOTALS, draft_tokens=0)))
 
 
 def test_text_is_never_on_the_page():
-    metrics = HostMetrics()
+    metrics = AnswerCounts()
     for event in (TextDelta("secret"), Routed("auto", 4, "secret", 1)):
         metrics.on_event(event)
 
-    assert "secret" not in openmetrics_text(metrics.families())
+    assert "secret" not in MetricsPage(answer_metrics(metrics)).render().decode()
 
 
 def test_a_label_may_hold_any_character():
-    text = openmetrics_text([metric_family("specchat:steps", "counter", "Passes.", {'a"b\\c\nd': 1}, "drafter")])
+    samples = samples_after(replace(ACCEPTED, draft_sources=('a"b\\c\nd',)))
 
-    assert read(text) == {"specchat:steps_total": {('a"b\\c\nd',): 1}}
+    assert samples["specchat:steps_total"] == {('a"b\\c\nd',): 1}
 
 
 def test_the_page_has_one_path_and_one_host_name():
     port = free_port()
-    server = MetricsServer(lambda: "# EOF\n")
+    server = MetricsServer(lambda: b"# EOF\n")
     server.set_port(port)
 
     whole = get_page(port)
@@ -133,7 +135,7 @@ def test_a_taken_port_is_an_error_and_the_old_port_stays_open():
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        server, port = MetricsServer(lambda: "# EOF\n"), free_port()
+        server, port = MetricsServer(lambda: b"# EOF\n"), free_port()
         server.set_port(port)
 
         with pytest.raises(HostError, match="is not available"):
@@ -145,7 +147,7 @@ def test_a_taken_port_is_an_error_and_the_old_port_stays_open():
 
 def test_a_slow_reader_is_disconnected_and_the_next_one_is_served(monkeypatch):
     monkeypatch.setattr("specchat.host.metrics_server._RequestHandler.timeout", 0.05)
-    server, port = MetricsServer(lambda: "# EOF\n"), free_port()
+    server, port = MetricsServer(lambda: b"# EOF\n"), free_port()
     server.set_port(port)
 
     with closing(socket.create_connection(("127.0.0.1", port))) as slow:
@@ -156,7 +158,7 @@ def test_a_slow_reader_is_disconnected_and_the_next_one_is_served(monkeypatch):
 
 def test_a_client_that_sends_a_byte_at_a_time_is_cut(monkeypatch):
     monkeypatch.setattr(metrics_server, "REQUEST_SECONDS", 0.2)
-    server = MetricsServer(lambda: "# EOF\n")
+    server = MetricsServer(lambda: b"# EOF\n")
     server.set_port(port := free_port())
     with closing(socket.create_connection(("127.0.0.1", port))) as slow:
         slow.settimeout(0.02)
@@ -172,7 +174,7 @@ def test_a_client_that_sends_a_byte_at_a_time_is_cut(monkeypatch):
 
 def test_the_next_host_serves_on_the_same_port(tmp_path):
     (tmp_path / "port").write_text(f"{free_port()}\n")
-    server = MetricsServer(lambda: "# EOF\n", tmp_path / "port")
+    server = MetricsServer(lambda: b"# EOF\n", tmp_path / "port")
 
     server.restore_port()
 
@@ -182,7 +184,7 @@ def test_the_next_host_serves_on_the_same_port(tmp_path):
 
 @pytest.mark.parametrize("kept", ["taken", "no number\n", "99999999\n"])
 def test_a_stored_port_that_is_not_available_does_not_stop_the_host(tmp_path, kept):
-    first, second = (MetricsServer(lambda: "# EOF\n", tmp_path / "port") for _ in range(2))
+    first, second = (MetricsServer(lambda: b"# EOF\n", tmp_path / "port") for _ in range(2))
     first.set_port(free_port())
     if kept != "taken":
         (tmp_path / "port").write_text(kept)

@@ -7,9 +7,10 @@ from threading import Thread
 from specchat.chat.events import Event, Finished, Routed, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
-from specchat.host.engine_interface import EngineLoader
+from specchat.chat.transcript import TextOwner
+from specchat.host.engine_loader import EngineLoader
 from specchat.host.queue import TurnQueue
-from specchat.host.queued_work import QueuedCompletion, QueuedSession, QueuedTurn, TurnEvent
+from specchat.host.queued_work import QueuedCompletion, QueuedTurn, TurnEvent
 from specchat.host.session_turns import SessionTurns
 
 
@@ -57,13 +58,26 @@ class Writer:
         self.engine.urgent.append(is_urgent)
 
 
-def open_turn(queue: TurnQueue, session: str, profile: str, turn: str, text: str = "?") -> None:
-    """Ask in a session, which is opened if need be."""
-    if session not in queue._sessions:
-        queue.open_session(session, QueuedSession(profile, SessionTurns()))
-    queue.set_profile(session, profile)
-    queue._sessions[session].turns.add(turn)
-    queue.enqueue(QueuedTurn(turn, session, Request(text)))
+class OneEngine(EngineLoader):
+    """Loads this engine for any profile; profiles are texts, and their own keys."""
+
+    def __init__(self, engine) -> None:
+        self.engine = engine
+
+    def load(self, _profile, _progress, _cancelled):
+        return self.engine
+
+    def engine_key(self, profile):
+        return profile
+
+    def make_completer(self, _engine):
+        return Slow()
+
+
+def ask(queue: TurnQueue, session: str, profile: str, turn: str, text: str = "?") -> None:
+    turns = SessionTurns(TextOwner(session))
+    turns.add(turn)
+    queue.enqueue(QueuedTurn(turn, session, Request(text), profile, turns))
 
 
 def run_queue(slots: int, sessions: int) -> tuple[Narrow, list[TurnEvent]]:
@@ -75,9 +89,9 @@ def run_queue(slots: int, sessions: int) -> tuple[Narrow, list[TurnEvent]]:
         if sum(isinstance(each.event, Finished) for each in events) == sessions:
             done.set()
 
-    queue = TurnQueue(EngineLoader(lambda *_: engine, lambda profile: profile), emit)
+    queue = TurnQueue(OneEngine(engine), emit)
     for number in range(sessions):
-        open_turn(queue, str(number), "profile", f"turn {number}")
+        ask(queue, str(number), "profile", f"turn {number}")
     thread = Thread(target=queue.run)
     thread.start()
     assert done.wait(20)
@@ -123,12 +137,12 @@ def test_a_session_knows_that_a_completion_runs():
 
     def on_event(turn_event: TurnEvent) -> None:
         if isinstance(turn_event.event, Routed):
-            queue.enqueue_completion(QueuedCompletion("gap", "0", FimRequest("a")))
+            queue.enqueue_completion(QueuedCompletion("gap", "0", FimRequest("a"), "profile"))
         elif turn_event.turn_id == "turn" and isinstance(turn_event.event, Finished):
             done.set()
 
-    queue = TurnQueue(EngineLoader(lambda *_: engine, lambda profile: profile, lambda _engine: Slow()), on_event)
-    open_turn(queue, "0", "profile", "turn")
+    queue = TurnQueue(OneEngine(engine), on_event)
+    ask(queue, "0", "profile", "turn")
     thread = Thread(target=queue.run)
     thread.start()
     assert done.wait(20)

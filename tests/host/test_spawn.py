@@ -76,8 +76,8 @@ def test_a_client_with_an_empty_environment_finds_the_same_host(runtime, monkeyp
         import pathlib, specchat.host.spawn as spawn, specchat.host.host_process as process
         spawn._default_folder = lambda: pathlib.Path({str(runtime)!r})
         process.history_path = lambda: pathlib.Path({str(runtime / "history.db")!r})
-        from tests.host.fake import fake_parts
-        process.run_host(fake_parts(), sys.argv[1:])
+        from tests.host.fake import FakeLoader
+        process.run_host(sys.argv[1:], FakeLoader())
     """))  # fmt: skip
     assert here is None
     mine = connect("test", starts_host=False)
@@ -282,7 +282,7 @@ def test_a_signal_ends_the_host_and_stores_the_partial_answer(runtime, number):
 
 def test_neither_client_nor_protocol_imports_torch(runtime):
     code = (
-        "import sys, specchat.host.client, specchat.host.protocol, specchat.host.wiring; print('torch' in sys.modules)"
+        "import sys, specchat.host.client, specchat.host.protocol, specchat.host.engine_loader; print('torch' in sys.modules)"
     )
 
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

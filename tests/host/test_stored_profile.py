@@ -6,26 +6,10 @@ from specchat.chat.request import Request
 from specchat.history.history_reader import Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.answer_delivery import LiveTurn
+from specchat.host.engine_loader import EngineLoader
 from specchat.host.open_sessions import OpenSessions
-from specchat.host.wiring import default_components
+from specchat.host.queue import TurnQueue
 from specchat.profile.settings import read_settings
-
-
-class Queue:
-    """Records the profiles of opened sessions."""
-
-    def __init__(self):
-        self.opened = []
-
-    def open_session(self, _session, queued):
-        self.opened.append(queued.profile)
-
-    def set_profile(self, _session, profile):
-        self.opened.append(profile)
-
-    def enqueue(self, turn): ...
-
-    def close_session(self, session): ...
 
 
 @pytest.fixture
@@ -45,7 +29,7 @@ def another_day(tmp_path):
 
     def begin() -> OpenSessions:
         histories.append(HistoryWriter(tmp_path / "history.db"))
-        return OpenSessions(default_components().session_callbacks, histories[-1], Queue())
+        return OpenSessions(histories[-1], TurnQueue(EngineLoader(), lambda _event: None))
 
     yield begin
     for history in histories:
@@ -63,9 +47,8 @@ def test_a_changed_or_removed_profile_file_does_not_change_a_conversation(own_pr
     id = asked(first, **{"limits.answer": 99})
     own_profile.unlink()
 
-    later = another_day()
-    session = later.find(id)
-    assert first.queue.opened[-1] == later.queue.opened[-1] == session.profile
+    session = another_day().find(id)
+    assert first.find(id).profile == session.profile
     assert (0.5, 99, "code") == (
         session.profile.sampling.temperature,
         session.profile.limits.answer,

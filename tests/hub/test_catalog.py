@@ -16,7 +16,7 @@ from specchat.hub import machine as hub_machine
 from specchat.hub.catalog import GPU_SIZES_GB, catalog, catalog_review_date, find_entry, head_architecture
 from specchat.hub.local_models import cached_folder, local_models, locate_model
 from specchat.hub.machine import Device, probed_gpus, simulated_gpu
-from specchat.hub.measured_passes import MeasuredPasses, measured_passes, seconds_at
+from specchat.hub.measured_passes import MeasuredPasses, measured_passes
 from specchat.hub.memory_plan import (
     GIB,
     STORAGE_FORMATS,
@@ -268,7 +268,7 @@ def test_every_speed_says_whether_it_was_measured_and_what_it_follows_from():
 
 def test_speed_follows_from_passes_that_were_measured_here():
     pair = pair_with_mtp()
-    measured = MeasuredPasses({1: 0.02, 4: 0.024, 16: 0.04}, {"mtp": {1: 0.002, 4: 0.008}})
+    measured = MeasuredPasses(Curve({1: 0.02, 4: 0.024, 16: 0.04}), {"mtp": Curve({1: 0.002, 4: 0.008})})
     plain, drafted = speed_lines(pair, measured)
 
     assert "50 tokens/s in plain decoding, measured on this machine" == plain
@@ -279,7 +279,7 @@ def test_speed_follows_from_passes_that_were_measured_here():
 def test_a_head_that_gains_nothing_is_not_praised():
     pairs = recommend(main_memory(64), cpu_features=CPU_SKILLS, bytes_per_second=80e9)
     pair = next(each for each in pairs if "Qwen/Qwen3.5-9B" == each.entry.id)
-    passes_that_grow_with_their_rows = MeasuredPasses({1: 0.02, 4: 0.08, 16: 0.32}, {})
+    passes_that_grow_with_their_rows = MeasuredPasses(Curve({1: 0.02, 4: 0.08, 16: 0.32}), {})
 
     assert "no gain expected with its own mtp head" in " ".join(speed_lines(pair, passes_that_grow_with_their_rows))
 
@@ -295,17 +295,10 @@ def test_stored_passes_are_found_by_model_format_and_device(tmp_path):
     found = measured_passes("org/it", "bf16", device, tmp_path / "costs")
 
     assert found is not None
-    assert ({1: 0.5, 4: 0.7}, ["mtp"]) == (found.passes, list(found.drafts))
+    assert ({1: 0.5, 4: 0.7}, ["mtp"]) == (found.passes.points, list(found.drafts))
     assert measured_passes("org/it", "int8", device, tmp_path / "costs") is None
     assert measured_passes("org/it", "bf16", simulated_gpu(8), tmp_path / "costs") is None
     assert measured_passes("org/it2", "bf16", device, tmp_path / "costs") is None
-
-
-def test_seconds_between_and_beyond_measured_points_are_linear():
-    points = {1: 1.0, 5: 3.0}
-
-    assert [1.0, 2.0, 3.0, 4.0] == [seconds_at(points, count) for count in (1, 3, 5, 7)]
-    assert 3.0 == seconds_at({2: 1.5}, 4)
 
 
 def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():

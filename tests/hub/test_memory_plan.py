@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 
 from specchat.devices import CPU, CUDA, DeviceKind
 from specchat.errors import ModelError
-from specchat.forward import cache_states, recurrent
+from specchat.forward import cache_states
+from specchat.forward.transformers import recurrent
 from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OUTPUT
 from specchat.hub.config_architecture import architecture_from_config, head_architecture_from_config, mtp_architecture
 from specchat.hub.memory_plan import (
@@ -35,7 +36,7 @@ from specchat.hub.memory_plan import (
 )
 from specchat.hub.safetensors_headers import read_architecture, read_config
 from specchat.weights.load_options import EMBEDDED
-from tests.heads.published import published
+from tests.drafters.published import published
 from tests.processes import modules_after
 
 SIZES = {
@@ -101,7 +102,7 @@ def test_a_published_config_of_gemma_4_gives_parameters_and_kv_rows_of_the_netwo
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-    from specchat.forward.transformers_model import cache_name_of
+    from specchat.forward.transformers.transformers_model import cache_name_of
 
     published = SIZES | GEMMA4 | extra
     network = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **published))
@@ -165,9 +166,7 @@ SMALL = {
 }  # fmt: skip
 HEADS = (
     "eagle3", "eagle3-narrow", "specforge-norms", "deepspec", "speculators-plain", "speculators-gpt", "speculators-31",
-    "dflash", "speculators-dflash", "speculators-dflash-anchor", "dspark", "dspark-gated", "dspark-rnn",
-    "speculators-dspark", "speculators-dspark-mask",
-    "speculators-dflash2", "speculators-dflash2-window",
+    "dflash", "speculators-dflash", "speculators-dflash-anchor",
 )  # fmt: skip
 UNUSED = ("d2t", "t2d", "prefix_embeding_layer.embed_tokens.weight")
 
@@ -219,7 +218,7 @@ def test_a_recurrent_state_has_the_size_of_that_in_transformers():
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-    from specchat.forward.transformers_model import cache_name_of
+    from specchat.forward.transformers.transformers_model import cache_name_of
 
     network = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_5_text", **(SIZES | RECURRENT))).eval()
     past = DynamicCache(config=network.config)

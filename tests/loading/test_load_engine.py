@@ -35,7 +35,7 @@ def embedded():
 
 def test_the_embedded_models_allow_all_drafters_but_assistants_and_block_heads(embedded):
     with embedded.create_session() as session:
-        assert set(DRAFTERS) - {"assistant", "dflash", "dflash2", "dspark"} == set(session.drafters)
+        assert set(DRAFTERS) - {"assistant", "dflash"} == set(session.drafters)
         assert set(session.chooser.drafters) == set(session.drafters) - {"auto", "plain", "lookup", "magicdec"}
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from specchat.host.protocol import RpcRequest, encode
+from tests.host.fake import write_odd_profiles
 from tests.lsp.driver import Editor
 
 
@@ -19,6 +20,7 @@ from tests.lsp.driver import Editor
 def runtime_folder() -> Iterator[Path]:
     """A runtime folder, whose host ends with it."""
     folder = Path(tempfile.mkdtemp(prefix="spec-"))
+    write_odd_profiles()
     yield folder
     with suppress(OSError), socket.socket(socket.AF_UNIX) as host:
         host.connect(str(folder / "host.sock"))

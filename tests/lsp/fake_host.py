@@ -19,11 +19,10 @@ from typing import Any
 
 from specchat.chat.events import Event, Finished, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
-from specchat.host.engine_interface import EngineLoader
-from specchat.host.host_process import HostComponents, run_host
+from specchat.host import host_process
 from specchat.host.spawn import runtime_folder
 from specchat.profile import Profile
-from tests.host.fake import LIBRARY, fake_load, name_of
+from tests.host.fake import FakeLoader
 
 PAUSE_SECONDS = 0.005
 
@@ -57,13 +56,18 @@ def note(text: str) -> None:
         file.write(text + "\n")
 
 
-def slow_load(profile: Profile, progress: Any, cancelled: Flag) -> Any:
+class SlowLoader(FakeLoader):
     """A profile `late` takes a moment."""
-    if profile.name == "late":
-        time.sleep(0.6)
-    return fake_load(profile, progress, cancelled)
+
+    def load(self, profile: Profile, progress: Any, cancelled: Flag) -> Any:
+        if profile.name == "late":
+            time.sleep(0.6)
+        return super().load(profile, progress, cancelled)
+
+    def make_completer(self, engine: Any) -> Any:
+        return FakeCompleter()
 
 
 if __name__ == "__main__":
-    loader = EngineLoader(slow_load, name_of, lambda _engine: FakeCompleter(), describe=name_of)
-    sys.exit(run_host(HostComponents(LIBRARY, loader, lambda: "fake"), sys.argv[1:]))
+    host_process.configuration_hash = lambda: "fake"
+    sys.exit(host_process.run_host(sys.argv[1:], SlowLoader()))

@@ -13,8 +13,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from specchat.chat.events import CommittedToken, Finished, StepDone, Totals
 from specchat.host.client import SessionRequest
+from specchat.host.metrics import AnswerCounts
 from specchat.serve.authorization import AccessPolicy
-from specchat.serve.serve_metrics import ServeMetrics
+from specchat.serve.serve_metrics import metrics_page
 from specchat.serve.server import ServeConfig
 from tests.host.conftest import kill_host
 from tests.serve.conftest import MODEL, Served, asking, raw, until
@@ -86,12 +87,12 @@ def test_running_answers_are_counted(served):
 
 
 def test_waiting_requests_and_steps_are_on_the_page():
-    metrics = ServeMetrics()
+    counts = AnswerCounts()
     step = StepDone((1,), (0,), (CommittedToken(1, b"x", "suffix"),), 0.0, 0.0, (b"x",), ("suffix",))
     for event in (step, Finished("stop", Totals(prompt_tokens=4))):
-        metrics.answers.on_event(event)
+        counts.on_event(event)
 
-    found = samples(metrics.page(8, 3, {}))
+    found = samples(metrics_page(counts, {}, 8, 3, {}).decode())
 
     assert (8, 3) == (found["vllm:num_requests_running",], found["vllm:num_requests_waiting",])
     assert 1 == found["specchat:accepted_tokens_total", "suffix"]

@@ -17,7 +17,7 @@ from specchat.chat.events import Failed
 from specchat.chat.request import Request
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.errors import ModelError
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat.text.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ from specchat.drafters.heads.load_head import load_head
 from specchat.errors import ModelError
 from specchat.weights.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.weights.tensor_files import TensorFiles
-from tests.heads.published import CPU, inspected, logits_of, published
+from tests.drafters.published import CPU, inspected, logits_of, published
 from tests.weights.eight_bits import LAYOUTS, as_one, by_output, compressed, in_blocks, spread
 
 

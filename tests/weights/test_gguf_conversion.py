@@ -13,7 +13,7 @@ import transformers
 from safetensors.torch import load_file
 
 from specchat.errors import ModelError
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 from specchat.weights.gguf import gguf_conversion, gguf_weights
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_preparation import no_report, prepared_gguf

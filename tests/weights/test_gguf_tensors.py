@@ -9,12 +9,12 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
-from specchat.forward.embedding_rows import EmbeddingRows
-from specchat.forward.llama import LlamaModel
-from specchat.forward.native_ops import native_kernels
-from specchat.forward.packed_linear import PackedLinear
-from specchat.forward.quant_linear import hardware_warning
-from specchat.forward.transformers_model import TransformersModel
+from specchat.forward.linear.packed_linear import PackedLinear
+from specchat.forward.linear.quant_linear import hardware_warning
+from specchat.forward.llama.embedding_rows import EmbeddingRows
+from specchat.forward.llama.llama import LlamaModel
+from specchat.forward.native.native_ops import native_kernels
+from specchat.forward.transformers.transformers_model import TransformersModel
 from specchat.weights import load as load_module
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_file import read_gguf

@@ -11,10 +11,10 @@ import torch
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
-from specchat.forward import quant_linear
 from specchat.forward.batch import BatchLimits
-from specchat.forward.llama import LlamaModel
-from specchat.forward.transformers_model import TransformersModel
+from specchat.forward.linear import quant_linear
+from specchat.forward.llama.llama import LlamaModel
+from specchat.forward.transformers.transformers_model import TransformersModel
 from specchat.profile import load_profile
 from specchat.weights import load
 from specchat.weights.context_window import trained_context_window

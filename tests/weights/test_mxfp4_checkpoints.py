@@ -13,7 +13,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
-from specchat.forward.llama import LlamaModel
+from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat.weights.mxfp4_checkpoints import Mxfp4TensorFiles

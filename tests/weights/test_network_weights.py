@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
-from specchat.forward.decoding_form import STEPWISE
-from specchat.forward.quant_weight import QuantExperts, quant_weights
+from specchat.forward.transformers.decoding_form import STEPWISE
+from specchat.forward.transformers.quant_weight import QuantExperts, quant_weights
 from specchat.weights.decoding_forms import known_weight_uses
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, GPTNeoXConfig
 
-from specchat.forward.native_ops import native_kernels
+from specchat.forward.native.native_ops import native_kernels
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from tools import cold_start
 
@@ -28,8 +28,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch
-from specchat.forward.linear import WeightSource
-from specchat.forward.quant_linear import quant_linear
+from specchat.forward.linear.linear import WeightSource
+from specchat.forward.linear.quant_linear import quant_linear
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 
@@ -54,8 +54,8 @@ from pathlib import Path
 from threading import Event, Thread
 import torch
 from transformers.models.gpt_neox import modeling_gpt_neox
-from specchat.forward.linear import WeightSource
-from specchat.forward.quant_linear import quant_linear
+from specchat.forward.linear.linear import WeightSource
+from specchat.forward.linear.quant_linear import quant_linear
 from specchat.weights import transformers_files
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from specchat.bench.combinations import Grid
-from specchat.bench.loop_check import AgentLoop, LoopTurn
 from specchat.chat.tools import NO_TOOL
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.tiny import speaking
 from tools import loop_speed
 from tools.instrument import run_instrument
+from tools.loop_check import AgentLoop, LoopTurn
 from tools.loop_speed import measure_loops
 
 LOOP = AgentLoop(3, (LoopTurn("Read shop.py."), LoopTurn(), LoopTurn("And settings.toml?"), LoopTurn("So?", NO_TOOL)))

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from specchat.forward.native_ops import native_kernels
+from specchat.forward.native.native_ops import native_kernels
 from tools import packed_products
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specchat import __version__
-from specchat.forward.native_build import find_compiler
+from specchat.forward.native.native_build import find_compiler
 from tools import try_wheel
 from tools.try_wheel import (
     REQUIRED,

@@ -2,6 +2,9 @@
 
     hydra_format.py hydra_head.py hydra_drafter.py      Hydra and Hydra++
     peagle_format.py peagle_head.py peagle_drafter.py   P-EAGLE
+    block_formats.py block_drafters.py                  DSpark and DFlash-2, with
+      block_correction.py                               the heads of DSpark
+      candidate_selector.py block_convolution.py        those of DFlash-2
     head_sizes.py                                       their sizes, for `specchat vram`; imports no torch
 
 Every process of specchat imports this file, so it only declares the extensions.
@@ -21,6 +24,16 @@ def register_drafters() -> list[Extension]:
             "specchat_heads.hydra_drafter:build",
         ),
         Extension("peagle", "as eagle3, with all draft tokens in one pass", "specchat_heads.peagle_drafter:build"),
+        Extension(
+            "dflash2",
+            "as dflash, and each token is chosen among candidates by the one before it",
+            "specchat_heads.block_drafters:build_dflash2",
+        ),
+        Extension(
+            "dspark",
+            "as dflash, and each token is corrected by the one before it",
+            "specchat_heads.block_drafters:build_dspark",
+        ),
     ]
 
 
@@ -29,6 +42,8 @@ def register_heads() -> list[Extension]:
     return [
         Extension("hydra", "Hydra and Hydra++ of zankner/Hydra", "specchat_heads.hydra_format:detect_hydra"),
         Extension("peagle", "P-EAGLE of speculators, SpecForge and vLLM", "specchat_heads.peagle_format:detect_peagle"),
+        Extension("dflash2", "DFlash-2 of z-lab and speculators", "specchat_heads.block_formats:detect_dflash2"),
+        Extension("dspark", "DSpark of DeepSpec and speculators", "specchat_heads.block_formats:detect_dspark"),
     ]
 
 
@@ -37,4 +52,5 @@ def register_head_sizes() -> list[Extension]:
     return [
         Extension("hydra", "Hydra and Hydra++", "specchat_heads.head_sizes:hydra_architecture"),
         Extension("peagle", "P-EAGLE", "specchat_heads.head_sizes:peagle_architecture"),
+        Extension("block", "DFlash-2 and DSpark", "specchat_heads.head_sizes:block_architecture"),
     ]

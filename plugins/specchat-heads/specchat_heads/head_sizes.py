@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from specchat.hub.architecture import LINEAR, OTHER, OUTPUT, Architecture, KVLayers, Matrix
+from specchat.hub.architecture import IDLE, LINEAR, OTHER, OUTPUT, Architecture, KVLayers, Matrix
 from specchat.hub.config_architecture import (
     Config,
     feature_head_architecture,
@@ -44,3 +45,46 @@ def peagle_architecture(config: Config) -> Architecture | None:
     width = int(config.get("target_hidden_size") or common.hidden_size)
     mask = Matrix(OTHER, states * width)  # the state of its masks
     return replace(common, family="peagle", matrices=(*common.matrices, mask))
+
+
+def block_architecture(config: Config) -> Architecture | None:
+    """A DFlash head, with what DSpark or DFlash-2 add to it."""
+    own = {**config, **(config.get("transformer_layer_config") or {})}
+    if not _corrects_slots(own):
+        return None
+    common = feature_head_architecture(config, "dflash", hidden_state_count(config, 5))
+    width, vocabulary = common.hidden_size, int(own.get("draft_vocab_size") or common.vocab_size)
+    parts = (*_block_correction(own, width, vocabulary), *_dflash2_parts(own, width, common.layers))
+    return replace(common, matrices=(*common.matrices, *parts))
+
+
+def _corrects_slots(config: Config) -> bool:
+    settings: Config = {**config, **(config.get("dflash_config") or {})}
+    return bool(settings.get("markov_rank") or settings.get("enable_confidence_head") or settings.get("selector_rank"))
+
+
+def _block_correction(config: Config, width: int, draft_vocabulary: int) -> Iterator[Matrix]:
+    """The Markov head of DSpark, a row of each token before and a bias for each after, and its confidence head."""
+    rank = int(config.get("markov_rank") or 0)
+    if rank:
+        yield Matrix(OTHER, int(config["vocab_size"]), rank)
+        yield Matrix(LINEAR, draft_vocabulary, rank)
+    markov_heads = {"gated": (1, width + rank), "rnn": (3, width + 2 * rank)}
+    gates, inputs = markov_heads.get(str(config.get("markov_head_type")), (0, 0))
+    if rank and gates:
+        yield Matrix(LINEAR, gates * rank, inputs)
+        yield Matrix(OTHER, gates * rank)
+    if config.get("enable_confidence_head"):
+        yield Matrix(LINEAR, 1, width + (rank if config.get("confidence_head_with_markov") else 0))
+        yield Matrix(OTHER, 1)
+
+
+def _dflash2_parts(config: Config, width: int, layers: int) -> Iterator[Matrix]:
+    """The convolutions of DFlash-2 around each module, and its candidate selector with two rows for each token."""
+    settings: Config = {**config, **(config.get("dflash_config") or {})}
+    if rank := int(settings.get("selector_rank") or 0):
+        taps, groups = int(settings["conv_kernel_size"]), width // int(settings["conv_group_size"])
+        yield Matrix(LINEAR, 2 * taps * groups, width, 2 * layers)
+        yield Matrix(OTHER, 2 * taps, width, 2 * layers)
+        yield Matrix(IDLE, int(config["vocab_size"]), rank, 2)
+        yield Matrix(LINEAR, rank, width)

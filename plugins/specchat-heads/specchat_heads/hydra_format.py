@@ -20,7 +20,7 @@ from specchat.drafters.heads.head_checkpoint import (
 from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, HeadDimensions, HeadSpec
 from specchat.engine.model import FINAL_NORM
 from specchat.errors import ModelError
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
 from specchat_heads.hydra_head import HydraHead
 

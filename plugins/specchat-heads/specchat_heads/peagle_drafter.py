@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from specchat.drafters.block_chain import BlockChain
+from specchat.drafters.block_chain import BlockChain, DraftedBlocks
 from specchat.drafters.eagle.pair_drafter import PairDrafter
-from specchat.drafters.heads.block_correction import DraftedBlocks
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree

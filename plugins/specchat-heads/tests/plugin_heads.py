@@ -5,24 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from specchat_heads.block_correction import DSparkHead
+from specchat_heads.candidate_selector import DFlash2Head
 from specchat_heads.hydra_drafter import Hydra
 from specchat_heads.hydra_head import HydraHead
 from specchat_heads.peagle_drafter import PEagleDrafter
 from specchat_heads.peagle_head import PEagleHead
 from torch import Tensor
 
+from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.forward.batch import RowBatch
 from tests import tiny_heads
-from tests.heads import published as published_heads
-from tests.heads.published import CPU, Published
+from tests.drafters import published as published_heads
+from tests.drafters.published import CPU, Published
 from tests.tiny import SIZES, VOCABULARY
 from tests.tiny_heads import WIDTH, layer_shapes, random_tensors
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
-KINDS = ["peagle", "hydra", "hydra++"]
+KINDS = ["peagle", "hydra", "hydra++", "dflash2", "dspark"]
 
 
 def published(name: str) -> Published:
@@ -56,7 +59,36 @@ def _hydra_plus() -> dict[str, Tensor]:
     return heads | random_tensors(norms | layer_shapes(f"{at}.layers.0")) | table
 
 
-tiny_heads.TENSORS.update({"peagle": _peagle, "hydra": _hydra, "hydra++": _hydra_plus})
+def _dflash2() -> dict[str, Tensor]:
+    """With convolutions of two taps for groups of four channels, and a candidate selector."""
+    rank, taps, groups, parts = 6, 2, WIDTH // 4, ("attention", "mlp")
+    names = [f"layers.{layer}.{part}_conv" for layer in range(2) for part in parts]
+    sizes = {f"{name}.kernel_projection": (2 * taps * groups, WIDTH) for name in names}
+    books = {f"candidate_selector.{name}_codebook": (VOCABULARY, rank) for name in ("predecessor", "successor")}
+    bare = {f"{name}.base_kernel": (2 * taps, WIDTH) for name in names} | books
+    tensors = {name.removesuffix(".weight"): weight for name, weight in random_tensors(bare).items()}
+    tensors |= {name: weight.view(2, taps, WIDTH) for name, weight in tensors.items() if name.endswith("base_kernel")}
+    return (
+        tiny_heads.TENSORS["dflash"]()
+        | random_tensors(sizes | {"candidate_selector.hidden_projection": (rank, WIDTH)})
+        | tensors
+    )
+
+
+def _dspark() -> dict[str, Tensor]:
+    """A recurrent Markov head, and a confidence head that is mostly sure."""
+    rank = 6
+    sizes = {
+        "markov_head.markov_w1": (VOCABULARY, rank), "markov_head.markov_w2": (VOCABULARY, rank),
+        "markov_head.joint_proj": (3 * rank, 2 * rank + WIDTH), "confidence_head.proj": (1, WIDTH + rank),
+    }  # fmt: skip
+    biases = {"markov_head.joint_proj.bias": torch.zeros(3 * rank), "confidence_head.proj.bias": torch.full((1,), 1.5)}
+    return tiny_heads.TENSORS["dflash"]() | random_tensors(sizes) | biases
+
+
+tiny_heads.TENSORS.update(
+    {"peagle": _peagle, "hydra": _hydra, "hydra++": _hydra_plus, "dflash2": _dflash2, "dspark": _dspark}
+)
 tiny_heads.CONFIGS.update(
     {
         "peagle": {
@@ -66,9 +98,20 @@ tiny_heads.CONFIGS.update(
         },
         "hydra": {"hydra_num_heads": 3, "hydra_num_layers": 1, "grounded_heads": True},
         "hydra++": {"hydra_num_heads": 3, "hydra_head_arch": "prefix-mlp", "max_position_embeddings": 64},
+        "dflash2": {
+            "architectures": ["DFlash2DraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64,
+            "num_target_layers": 3, "is_causal": False, "layer_types": ["sliding_attention", "full_attention"],
+            "sliding_window": 8,
+            "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1], "block_size": 6, "selector_top_k": 9},
+        },
+        "dspark": {
+            "architectures": ["Qwen3DSparkModel"], "num_hidden_layers": 2, "max_position_embeddings": 64,
+            "block_size": 6, "num_target_layers": 3, "mask_token_id": 95, "target_layer_ids": [0, 1],
+        },
     }
 )  # fmt: skip
 tiny_heads.DRAFTERS[HydraHead] = lambda head, target, _growth: Hydra(head, target)
+tiny_heads.DRAFTERS[DFlash2Head] = tiny_heads.DRAFTERS[DSparkHead] = tiny_heads.DRAFTERS[DFlashHead]
 tiny_heads.DRAFTERS[PEagleHead] = lambda head, target, _growth: PEagleDrafter(head, target)
 
 
@@ -77,6 +120,8 @@ def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
     head = load_head(spec, golden.target, torch.float32, CPU)
     if isinstance(head, HydraHead):
         return [after_true_tokens(head, golden), golden.given["second"]]
+    if isinstance(head, DFlashHead):
+        return published_heads.two_blocks(head, golden)
     assert isinstance(head, PEagleHead)
     return pairs_and_masks(head, golden)
 

@@ -7,11 +7,12 @@ import torch
 from plugin_heads import NAMES, published
 
 from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import BlockConfig
 from specchat.errors import ModelError
-from tests.heads.published import inspected
-from tests.heads.published import published as published_elsewhere
-from tests.heads.test_detect import SMALL, stored
+from tests.drafters.published import CPU, inspected
+from tests.drafters.published import published as published_elsewhere
+from tests.drafters.test_detect import SMALL, stored
 
 DETECTED = {
     "hydra": ("hydra", "Hydra"),
@@ -19,6 +20,13 @@ DETECTED = {
     "hydra++": ("hydra", "Hydra++"),
     "speculators-peagle": ("peagle", "speculators P-EAGLE"),
     "speculators-peagle-window": ("peagle", "speculators P-EAGLE"),
+    "speculators-dflash2": ("dflash2", "speculators DFlash-2"),
+    "speculators-dflash2-window": ("dflash2", "speculators DFlash-2"),
+    "dspark": ("dspark", "DeepSpec DSpark"),
+    "dspark-gated": ("dspark", "DeepSpec DSpark"),
+    "dspark-rnn": ("dspark", "DeepSpec DSpark"),
+    "speculators-dspark": ("dspark", "speculators DSpark"),
+    "speculators-dspark-mask": ("dspark", "speculators DSpark"),
 }
 REFUSED = {
     "peagle without a mask token": (
@@ -30,6 +38,19 @@ REFUSED = {
     ),
     "hydra on another layer": (
         {"hydra_mlp.0.0.linear.weight": SMALL}, {"hidden_state_offset": 2}, "Hydra with hidden_state_offset = 2"
+    ),
+    "dflash 2 with a draft vocabulary": (
+        {"candidate_selector.x": SMALL, "d2t": SMALL}, {"architectures": ["DFlash2DraftModel"]},
+        "DFlash-2 with a draft vocabulary",
+    ),
+    "dspark of Gemma": (
+        {"fc.weight": SMALL, "hidden_norm.weight": SMALL, "markov_head.markov_w1.weight": SMALL},
+        {"architectures": ["Gemma4DSparkModel"], "mask_token_id": 3}, "the layers of Gemma4DSparkModel",
+    ),
+    "dspark with a memory and slots of masks": (
+        {"markov_head.joint_proj.weight": SMALL},
+        {"architectures": ["Qwen3DSparkModel"], "mask_token_id": 3, "sample_from_anchor": False},
+        "recurrent Markov head",
     ),
 }  # fmt: skip
 
@@ -122,3 +143,91 @@ class TestPEagle:
             inspected(golden, tmp_path / "a", head={"mask_hidden": None})
         with pytest.raises(ModelError, match=r"mask_hidden \[1, 47\] is not one state of 48 numbers, as fc reads"):
             inspected(golden, tmp_path / "b", head={"mask_hidden": torch.zeros(1, 47)})
+
+
+class TestDFlash2:
+    def test_its_settings_are_nested_in_zlabs_format(self, tmp_path):
+        settings = {"mask_token_id": 38, "target_layer_ids": [1, 4], "block_size": 8, "selector_top_k": 7}
+        zlab = {"speculators_config": None, "speculators_model_type": None, "aux_hidden_state_layer_ids": None}
+
+        spec = inspected(published("speculators-dflash2"), tmp_path, **zlab, dflash_config=settings, is_causal=False)
+
+        assert (spec.kind, spec.format, spec.tokens_ahead) == ("dflash2", "z-lab DFlash-2", 7)
+        assert spec.block_config == BlockConfig(8, 38, has_non_causal_windows=True)
+        assert spec.evidence[-1] == "7 candidates in each slot"
+
+    def test_slots_see_later_slots_through_a_window_unless_the_config_denies_it(self, tmp_path):
+        golden = published("speculators-dflash2-window")
+        default, denied = (
+            inspected(golden, tmp_path / name, sliding_window_non_causal=value)
+            for name, value in (("a", None), ("b", False))
+        )
+
+        assert default.block_config.has_non_causal_windows
+        assert not denied.block_config.has_non_causal_windows
+
+    def test_there_are_no_more_candidates_than_tokens(self, tmp_path):
+        golden = published("speculators-dflash2")
+        spec = inspected(golden, tmp_path, selector_top_k=500)
+
+        assert load_head(spec, golden.target, None, CPU)._selector._candidates == 40
+
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [("candidate_selector.successor_codebook", (39, 6)), ("candidate_selector.hidden_projection.weight", (6, 15)),
+         ("layers.1.mlp_conv.base_kernel", (2, 2, 16)), ("layers.1.attention_conv.kernel_projection.weight", (24, 15))],
+    )  # fmt: skip
+    def test_parts_of_another_size_are_refused_by_name(self, name, shape, tmp_path):
+        with pytest.raises(ModelError, match=r"has the shape \[[\d, ]+\], but the rest of the head needs \[[\d, ]+\]"):
+            inspected(published("speculators-dflash2"), tmp_path, head={name: torch.zeros(shape)})
+
+    @pytest.mark.parametrize("name", ["candidate_selector.predecessor_codebook", "layers.0.attention_conv.base_kernel"])
+    def test_without_a_part_it_is_refused(self, name, tmp_path):
+        with pytest.raises(ModelError, match="a part of the head is missing"):
+            inspected(published("speculators-dflash2"), tmp_path, head={name: None})
+
+    @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 16), (2, 3)])
+    def test_a_convolution_without_taps_is_refused(self, shape, tmp_path):
+        head = {"layers.0.attention_conv.base_kernel": torch.zeros(shape)}
+
+        with pytest.raises(ModelError, match="the convolutions' 0 taps"):
+            inspected(published("speculators-dflash2"), tmp_path, head=head)
+
+    def test_a_convolution_over_more_slots_than_a_block_has_is_refused(self, tmp_path):
+        with pytest.raises(ModelError, match="3 taps and 24 kernel numbers fit neither a block of 2 nor the size 16"):
+            inspected(published("speculators-dflash2"), tmp_path, block_size=2)
+
+
+class TestDSpark:
+    def test_its_slots_predict_the_next_position_unless_the_config_denies_it(self, tmp_path):
+        assert inspected(published("dspark"), tmp_path / "a").tokens_ahead == 4
+        assert inspected(published("speculators-dspark"), tmp_path / "b", sample_from_anchor=None).tokens_ahead == 4
+        assert inspected(published("speculators-dspark-mask"), tmp_path / "c").tokens_ahead == 3
+
+    def test_it_is_recognized_by_its_tensors_when_the_config_has_no_name(self, tmp_path):
+        spec = inspected(published("dspark"), tmp_path, architectures=None)
+
+        assert (spec.kind, spec.tokens_ahead) == ("dspark", 4)
+
+    def test_without_its_markov_and_confidence_heads_it_is_a_dflash_head(self, tmp_path):
+        golden = published("dspark")
+        corrections = {name: None for name in golden.head if name.startswith(("markov_head.", "confidence_head."))}
+
+        spec = inspected(golden, tmp_path, head=corrections)
+
+        assert (spec.kind, spec.tokens_ahead) == ("dflash", 4)
+
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [("markov_head.markov_w1.weight", (39, 6)), ("markov_head.markov_w2.weight", (23, 6)),
+         ("markov_head.gate_proj.weight", (6, 21)), ("confidence_head.proj.weight", (1, 20))],
+    )  # fmt: skip
+    def test_heads_of_another_size_are_refused_by_name(self, name, shape, tmp_path):
+        with pytest.raises(
+            ModelError, match=r"(markov\.\w+\.weight|the confidence head) (has the shape )?\[\d+, \d+\]"
+        ):
+            inspected(published("speculators-dspark-mask"), tmp_path, head={name: torch.zeros(shape)})
+
+    def test_a_markov_head_without_its_second_matrix_is_refused(self, tmp_path):
+        with pytest.raises(ModelError, match=r"a part of the head is missing: markov\.projection\.weight"):
+            inspected(published("dspark"), tmp_path, head={"markov_head.markov_w2.weight": None})

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 import torch
 from plugin_heads import NAMES, logits_of, published
+from specchat_heads.candidate_selector import DFlash2Head
 
 from specchat.drafters.heads import selftest
+from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import self_test
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.hub.config_architecture import architecture_from_config, head_architecture_from_config
-from tests.heads.published import inspected
-from tests.heads.test_networks import (
+from tests.drafters.published import CPU, greedy_slots, inspected
+from tests.drafters.test_networks import (
     BLOCKS,
     CLOSE,
     FAR,
@@ -38,6 +43,26 @@ MISREADINGS = {
     "the residual of P-EAGLE is not normed": ("speculators-peagle", with_wiring(residual_is_normed=False)),
     "the mask token is another": ("speculators-peagle", with_block(mask_token_id=5)),
     "the windows of P-EAGLE are ignored": ("speculators-peagle-window", without_windows),
+    "the blocks of DFlash-2 are not convolved": (
+        "speculators-dflash2",
+        without(*(f"layers.{index}.mlp_conv.base_kernel" for index in range(2))),
+    ),
+    "the convolutions of attention and MLP are exchanged": (
+        "speculators-dflash2",
+        swapped("layers.0.attention_conv.base_kernel", "layers.0.mlp_conv.base_kernel"),
+    ),
+    "the candidate before and the candidate are exchanged": (
+        "speculators-dflash2",
+        swapped("selector.predecessors", "selector.successors"),
+    ),
+    "a slot has fewer candidates": (
+        "speculators-dflash2",
+        lambda spec: replace(spec, network=partial(DFlash2Head, candidates=3)),
+    ),
+    "the windows of DFlash-2 are causal": ("speculators-dflash2-window", with_block(has_non_causal_windows=False)),
+    "the bias of the Markov head is missing": ("dspark-gated", without("markov.projection.weight")),
+    "the gate of the Markov head is missing": ("dspark-gated", without("markov.gate.weight")),
+    "the memory of the Markov head is missing": ("dspark-rnn", without("markov.joint.weight")),
 }
 
 
@@ -46,7 +71,9 @@ def largest_error(spec, golden) -> float:
     first, second = logits_of(spec, golden)
     expected = golden.given["second"]
     rows = second[len(second) - len(expected) :]
-    return max(difference(first, golden.given["first"]), difference(rows, expected))
+    pairs = ((first, golden.given["first"]), (rows, expected))
+    # tokens that are no candidates have the logit -inf
+    return max(difference(ours.clamp(min=-100), theirs.clamp(min=-100)) for ours, theirs in pairs)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,8 +91,24 @@ def test_a_misreading_changes_the_logits(misreading, tmp_path):
     assert largest_error(misread(inspected(golden, tmp_path)), golden) > FAR
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if "dspark" in name])
+def test_confidences_equal_the_publishers(name, tmp_path):
+    golden = published(name)
+    head = load_head(inspected(golden, tmp_path), golden.target, None, CPU)
+    tokens, cache = golden.given["tokens"], head.pool.open()
+    with head.pool.acquire_slot(cache, 64):
+        head.prefill(golden.given["features"], 0, cache)
+        block = head.draft_block([int(tokens[-1])], [len(tokens)], cache)
+        slots = greedy_slots(head, block, tokens[-1:])
+
+    confidence = torch.cat([slot.log_confidence for slot in slots])
+    assert torch.allclose(confidence, golden.given["confidence"][1].sigmoid().log(), atol=1e-4)
+
+
 def test_every_golden_file_names_its_oracle():
-    assert {published(name).oracle.split()[0] for name in NAMES} == {"speculators", "zankner/Hydra"}
+    assert {published(name).oracle.split()[0] for name in NAMES} == {
+        "speculators", "zankner/Hydra", "deepseek-ai/DeepSpec",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,9 @@ import pytest
 
 SOURCE = Path(__file__).parents[1]
 PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
-TOKEN_TABLES = {"hydra": r"hydra_lm_head\.", "peagle": "embed_tokens"}  # a row for each token
+TOKEN_TABLES = {  # a row for each token
+    "hydra": r"hydra_lm_head\.", "peagle": "embed_tokens", "dflash2": r".*codebook", "dspark": r"markov_head\.markov_w",
+}  # fmt: skip
 
 
 def head_of(kind: str, folder: Path) -> str:

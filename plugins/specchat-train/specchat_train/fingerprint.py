@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
 from specchat.weights.tensor_files import TensorFiles
 

@@ -19,7 +19,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.llama_families import FAMILIES, network_config
 from specchat.weights.llama_weights import is_llama_like, tensor_files

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from specchat.drafters.heads.detect import inspect_head
 from specchat.engine.model import FINAL_NORM
 from specchat.errors import ModelError, UsageError
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 from specchat_train import export_weights, load_trained
 from specchat_train.distillation_batches import TargetMatrices, TrainingData
 from specchat_train.distillation_losses import (

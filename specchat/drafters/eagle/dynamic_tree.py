@@ -3,7 +3,7 @@
 Each level computes the best nodes of the level before that are in the tree so far, and the tree ends where their
 acceptance is too improbable. In a CUDA graph nothing waits for the device and all shapes are fixed, so a level that no
 longer counts is computed all the same, with probability 0; elsewhere a level `waits` for the host, which stops there.
-`forward/native_draft.cpp` does the same in one call, and a test compares the two.
+`forward/native/native_draft.cpp` does the same in one call, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import DrawnToken, LogitRows, Ranking
 from specchat.engine.tree import ROOT, DraftSample, DraftTree
-from specchat.forward.native_sampling import rank_rows
+from specchat.forward.native.native_sampling import rank_rows
 
 if TYPE_CHECKING:
     from specchat.drafters.eagle.head import HeadOutput

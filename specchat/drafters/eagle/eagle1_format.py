@@ -13,7 +13,7 @@ from specchat.drafters.heads.head_checkpoint import (
 )
 from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, EAGLE, HeadSpec
 from specchat.engine.model import FINAL_NORM
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 
 NAMING_SCHEMES = (("fc", "layers.0"), ("fusion_fc", "transformer"))  # of the pair projection and the layer
 TENSOR_NAMES = {

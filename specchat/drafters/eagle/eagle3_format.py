@@ -22,7 +22,7 @@ from specchat.drafters.heads.head_checkpoint import (
 )
 from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, EAGLE3, HeadSpec, Wiring
 from specchat.errors import ModelError
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
 
 MASK_HIDDEN = "mask_hidden"  # of P-EAGLE

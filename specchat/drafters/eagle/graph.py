@@ -31,7 +31,13 @@ from specchat.engine.drafter import DraftContext
 from specchat.engine.kv_arena import SPARE_ROWS
 from specchat.engine.model import Model
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, DrawnToken, LogitRows, NoiseInputs, Ranking, Sampler
-from specchat.forward.cuda_graphs import CapturedFunction, device_noise, noise_header, noise_keys, warn_without_graphs
+from specchat.forward.cuda.cuda_graphs import (
+    CapturedFunction,
+    device_noise,
+    noise_header,
+    noise_keys,
+    warn_without_graphs,
+)
 
 if TYPE_CHECKING:
     from specchat.drafters.eagle.head import EagleHead, HeadOutput

@@ -26,8 +26,8 @@ from specchat.engine.kv_arena import KVArena, arena_rows
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import ForwardBatch, HiddenStates, RowBatch
-from specchat.forward.cuda_graphs import Capture, CapturedFunction, CudaGraphCapture
-from specchat.forward.native_stack import NativeStack, linear_layer
+from specchat.forward.cuda.cuda_graphs import Capture, CapturedFunction, CudaGraphCapture
+from specchat.forward.native.native_stack import NativeStack, linear_layer
 from specchat.weights.tensor_files import WeightLoader
 
 MOST_COPIED_VALUES = 2**27  # of input embeddings that are still in a file

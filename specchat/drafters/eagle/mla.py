@@ -18,9 +18,9 @@ from torch.nn import functional
 
 from specchat.drafters.heads.spec import MlaDimensions
 from specchat.forward.attention import apply_rope
-from specchat.forward.decoder_layer import LayerContext, RopeAngles
 from specchat.forward.fused_ops import QKV, TorchOps
-from specchat.forward.linear import Linear, float_linear
+from specchat.forward.linear.linear import Linear, float_linear
+from specchat.forward.llama.decoder_layer import LayerContext, RopeAngles
 from specchat.weights.tensor_files import WeightLoader
 
 LATENT_NORM_EPSILON = 1e-6  # of the norms of latents, whatever the config has for the others

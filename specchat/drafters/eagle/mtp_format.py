@@ -26,7 +26,7 @@ from specchat.drafters.heads.head_checkpoint import (
 )
 from specchat.drafters.heads.spec import MTP, HeadDimensions, HeadSpec, Wiring
 from specchat.engine.model import FINAL_NORM
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 from specchat.weights.fp8_checkpoints import SCALE_INV_SUFFIX, Fp8TensorFiles
 from specchat.weights.tensor_files import TensorFiles
 

@@ -7,7 +7,7 @@ from typing import Any
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, config_mismatches, require_tensors
 from specchat.drafters.heads.spec import HeadDimensions, MlaDimensions
 from specchat.errors import ModelError
-from specchat.forward.moe import SIGMOID, SOFTMAX, Routing
+from specchat.forward.llama.moe import SIGMOID, SOFTMAX, Routing
 from specchat.weights.tensor_files import TensorFiles
 
 ATTENTION_PREFIX = "layers.0.self_attn"

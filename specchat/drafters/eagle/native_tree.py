@@ -1,6 +1,6 @@
 """Draft trees of heads over pairs in one call of a native kernel, where all of their operations are native kernels.
 
-`forward/native_draft.cpp` grows the tree level by level as `dynamic_tree.py` does.
+`forward/native/native_draft.cpp` grows the tree level by level as `dynamic_tree.py` does.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from specchat.drafters.eagle.dynamic_tree import MIN_LOG_PROBABILITY, DraftedChi
 from specchat.drafters.eagle.pair_passes import TextEnd
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
-from specchat.forward.decoder_layer import RopeAngles
-from specchat.forward.linear import Linear
-from specchat.forward.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
-from specchat.forward.native_sampling import sampling_rules
-from specchat.forward.native_stack import LinearLayer, NativeStack, linear_layer
+from specchat.forward.linear.linear import Linear
+from specchat.forward.llama.decoder_layer import RopeAngles
+from specchat.forward.native.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
+from specchat.forward.native.native_sampling import sampling_rules
+from specchat.forward.native.native_stack import LinearLayer, NativeStack, linear_layer
 
 if TYPE_CHECKING:
     from specchat.drafters.eagle.head import PairHead

@@ -8,6 +8,5 @@ draft_head.py       the interface of a loaded head
 load_head.py        the network of a head for its target
 backbone.py         embeddings, decoder layers and LM head
 selftest.py         how well does a head predict its target, and in which variant?
-dflash_format.py dflash_head.py     format and network of heads that draft a block, with
-  block_correction.py candidate_selector.py block_convolution.py     what DSpark and DFlash-2 add to a block
+dflash_format.py dflash_head.py     format and network of heads that draft a block
 """

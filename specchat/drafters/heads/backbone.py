@@ -1,7 +1,7 @@
 """What heads with decoder layers share: embeddings, layers over a KV cache of their own, and the LM head.
 
-The layers are those of `forward/decoder_layer.py`; a head may have MLA, gated attention, a mixture of experts or
-convolutions in them. The inputs of the layers and the use of their outputs differ from head to head and are not here.
+The layers are those of `forward/llama/decoder_layer.py`; a head may have MLA, gated attention or a mixture of experts
+in them. The inputs of the layers and the use of their outputs differ from head to head and are not here.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.drafters.eagle.mla import MlaAttention
-from specchat.drafters.heads.block_convolution import BlockConvolution, ConvolvedAttention, ConvolvedMlp
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.cache import SCRATCH_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, RowBatch
-from specchat.forward.decoder_layer import (
+from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.llama.decoder_layer import (
     Attention,
     AttentionKind,
     AttentionModule,
@@ -27,10 +27,9 @@ from specchat.forward.decoder_layer import (
     RopeAngles,
     SwiGluMlp,
 )
-from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.moe import MixtureOfExperts
-from specchat.forward.native_stack import decoder_stack
-from specchat.forward.rope import cos_sin
+from specchat.forward.llama.moe import MixtureOfExperts
+from specchat.forward.llama.rope import cos_sin
+from specchat.forward.native.native_stack import decoder_stack
 from specchat.weights.llama_families import ExpertNames
 from specchat.weights.moe_weights import load_moe
 from specchat.weights.tensor_files import WeightLoader
@@ -45,7 +44,7 @@ class HeadBackbone:
     """
 
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
-        self.dimensions, self._spec, self._loader = spec.dimensions, spec, loader
+        self.dimensions, self.spec, self.loader = spec.dimensions, spec, loader
         dtype = target.pool.layout.dtype
         self._like = torch.empty(0, dtype=loader.dtype or dtype, device=loader.device)
         self.pool = KVPool(KVLayout((spec.dimensions.kv_shape,) * spec.dimensions.layers, dtype, loader.device))
@@ -53,7 +52,7 @@ class HeadBackbone:
         dimensions = AttentionDimensions(sizes.heads, sizes.kv_heads, sizes.head_size, sizes.epsilon)
         # native kernels write to the cache, so the cache must have the dtype of the weights
         ops = select_fused_ops(dimensions, self._like) if self._like.dtype == dtype else TorchOps(dimensions)
-        layers = [self._layer(index) for index in range(sizes.layers)]
+        layers = [self.load_layer(index) for index in range(sizes.layers)]
         self.angles = self._rope_table(target.context_window)  # of all positions
         self.stack = decoder_stack(layers, self.norm_weight("norm"), ops, [AttentionKind(ops, self.angles.at)])
         self._embeddings, self._target = loader.optional("embed_tokens.weight"), target
@@ -116,44 +115,39 @@ class HeadBackbone:
     def _rope_table(self, context_window: int) -> RopeAngles:
         """The angles of all positions of a text, and of the draft tokens after it."""
         positions = torch.arange(context_window + SCRATCH_ROWS, device=self._like.device)
-        inv_freq = self._spec.rope.inv_freq(self.dimensions.rope_size).to(self._like.device)
-        cos, sin = cos_sin(positions, inv_freq, self._spec.rope.attention_factor)
+        inv_freq = self.spec.rope.inv_freq(self.dimensions.rope_size).to(self._like.device)
+        cos, sin = cos_sin(positions, inv_freq, self.spec.rope.attention_factor)
         return RopeAngles(cos[:, None].to(self._like), sin[:, None].to(self._like))
 
     def norm_weight(self, name: str) -> Tensor | None:
         """The weight of a norm; some families store weight - 1."""
-        weight = self._loader.optional(f"{name}.weight")
-        return weight + 1.0 if weight is not None and self._spec.wiring.norms_add_one else weight
+        weight = self.loader.optional(f"{name}.weight")
+        return weight + 1.0 if weight is not None and self.spec.wiring.norms_add_one else weight
 
-    def _layer(self, index: int) -> DecoderLayer:
+    def load_layer(self, index: int) -> DecoderLayer:
+        """One layer; a subclass may put more into it."""
         prefix, windows = f"layers.{index}", self.dimensions.sliding_windows
         post_attention_layernorm = self.norm_weight(f"{prefix}.post_attention_layernorm")
         assert post_attention_layernorm is not None, "inspection accepted a layer without a norm before its MLP"
-        self_attn, mlp = self._attention(f"{prefix}.self_attn"), self._mlp(prefix)
-        if f"{prefix}.mlp_conv.base_kernel" in self._spec.tensors:
-            self_attn = ConvolvedAttention(
-                BlockConvolution(self._spec, self._loader, f"{prefix}.attention_conv"), self_attn
-            )
-            mlp = ConvolvedMlp(BlockConvolution(self._spec, self._loader, f"{prefix}.mlp_conv"), mlp)
         return DecoderLayer(
             input_layernorm=self.norm_weight(f"{prefix}.input_layernorm"),
-            self_attn=self_attn,
+            self_attn=self._attention(f"{prefix}.self_attn"),
             post_attention_layernorm=post_attention_layernorm,
-            mlp=mlp,
+            mlp=self._mlp(prefix),
             sliding_window=windows[index] if windows else None,
         )
 
     def _mlp(self, prefix: str) -> SwiGluMlp | MixtureOfExperts:
-        if self._spec.routing is None:
-            return SwiGluMlp.load(self._loader.linear, f"{prefix}.mlp")
-        shared = (name for name in SHARED_EXPERTS if f"{prefix}.{name}.up_proj.weight" in self._loader.files)
+        if self.spec.routing is None:
+            return SwiGluMlp.load(self.loader.linear, f"{prefix}.mlp")
+        shared = (name for name in SHARED_EXPERTS if f"{prefix}.{name}.up_proj.weight" in self.loader.files)
         names = ExpertNames(shared=next(shared, None))
-        return load_moe(self._loader, prefix, names, self._spec.routing, torch.float32)  # less would create ties
+        return load_moe(self.loader, prefix, names, self.spec.routing, torch.float32)  # less would create ties
 
     def _attention(self, prefix: str) -> AttentionModule:
-        sizes, loader, names = self.dimensions, self._loader, [f"{part}_proj" for part in "qkv"]
+        sizes, loader, names = self.dimensions, self.loader, [f"{part}_proj" for part in "qkv"]
         if sizes.mla is not None:
-            return MlaAttention(sizes.mla, loader, prefix, self._spec.rope.softmax_mscale)
+            return MlaAttention(sizes.mla, loader, prefix, self.spec.rope.softmax_mscale)
         norms = self.norm_weight(f"{prefix}.q_norm"), self.norm_weight(f"{prefix}.k_norm")
         o_proj = loader.linear(f"{prefix}.o_proj")
         qkv_proj = loader.linear(*(f"{prefix}.{name}" for name in names))

@@ -1,9 +1,9 @@
-"""Heads that draft a block of tokens in one pass: DFlash (arXiv 2602.06036), DFlash-2 and DSpark.
+"""Heads that draft a block of tokens in one pass: DFlash (arXiv 2602.06036).
 
 The text is present as keys and values only: each layer projects them from the target's hidden states, once per token.
 A block is the last committed token, followed by mask tokens. Its slots see the text and each other, and each slot
 predicts the token at its own position (in some checkpoints, the next one). The rows of a block are never committed.
-DSpark and DFlash-2 correct each slot by the token before it (`block_correction.py`, `candidate_selector.py`).
+Heads of plugins can have other layers (`backbone`), and correct each slot by the token before it (`blocks`).
 """
 
 from __future__ import annotations
@@ -14,32 +14,29 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from specchat.drafters.block_chain import DraftedBlocks
 from specchat.drafters.heads.backbone import HeadBackbone
-from specchat.drafters.heads.block_correction import BlockCorrection, DraftedBlocks
-from specchat.drafters.heads.candidate_selector import CandidateSelector
 from specchat.drafters.heads.draft_head import TESTED_DEPTH, DraftHead, TargetSample
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import RowBatch
-from specchat.forward.decoder_layer import AttentionModule
+from specchat.forward.llama.decoder_layer import AttentionModule
 from specchat.weights.tensor_files import WeightLoader
-
-CORRECTIONS = {"dspark": BlockCorrection, "dflash2": CandidateSelector}
 
 
 class DFlashHead(DraftHead):
+    backbone: type[HeadBackbone] = HeadBackbone
+
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
         assert spec.block_config is not None, "inspection accepted a block head without a block"
         self.kind, self.context_window, self.block_config = spec.kind, spec.context_window, spec.block_config
         self.tokens_ahead = spec.tokens_ahead
         self.hidden_state_layers = spec.hidden_state_layers_for(target.layer_count)
-        self._backbone = HeadBackbone(spec, loader, target)
+        self._backbone = self.backbone(spec, loader, target)
         self.pool, self.draft_to_target_ids = self._backbone.pool, self._backbone.draft_to_target_ids
         self._fc, self._feature_norm = loader.linear("fc"), self._backbone.norm_weight("feature_norm")
-        correction = CORRECTIONS.get(spec.kind)
-        self._correction = correction(spec, loader) if correction else None
         self.bytes = loader.loaded_bytes
 
     @torch.inference_mode()
@@ -77,7 +74,11 @@ class DFlashHead(DraftHead):
         states = self._backbone.forward(embeddings, batch, cache, masks=masks).final.view(*block_tokens.shape, -1)
         states = (states if config.samples_from_anchor else states[:, 1:])[:, :tokens_ahead]
         logits = self._backbone.lm_head(states.flatten(0, 1)).view(*states.shape[:2], -1)
-        return DraftedBlocks(logits, states, self._correction)
+        return self.blocks(logits, states)
+
+    def blocks(self, logits: Tensor, _states: Tensor) -> DraftedBlocks:
+        """The slots with these logits [n, slots, Vd] and states [n, slots, D]; the states are for a correction."""
+        return DraftedBlocks(logits)
 
     def cache_bytes(self) -> int:
         return self.pool.bytes

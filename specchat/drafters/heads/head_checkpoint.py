@@ -8,7 +8,7 @@ from typing import Any
 
 from specchat.drafters.heads.spec import HeadDimensions
 from specchat.errors import ModelError
-from specchat.forward.rope import Rope
+from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
 
 ATTENTION_PROJECTIONS = tuple(f"{part}_proj" for part in "qkvo")
@@ -100,10 +100,9 @@ def config_mismatches(config: Mapping[str, Any], tensors: Mapping[str, int | Non
     ]
 
 
-def target_vocab_size(checkpoint: HeadCheckpoint, tensors: TensorFiles) -> int:
+def target_vocab_size(checkpoint: HeadCheckpoint, tensors: TensorFiles, tables: Iterable[str] = ()) -> int:
     """Tokens of the target: from tables with one row per token, else from the config."""
-    tables = ("t2d", "embed_tokens.weight", "markov.embeddings.weight", "selector.predecessors")
-    for name in (*tables, *(() if "d2t" in tensors else ("lm_head.weight",))):
+    for name in ("t2d", "embed_tokens.weight", *tables, *(() if "d2t" in tensors else ("lm_head.weight",))):
         if name in tensors:
             return tensors.shape(name)[0]
     return int(checkpoint.text_config.get("vocab_size") or 0)

@@ -9,10 +9,6 @@ Knows no publisher's tensor names and computes nothing. The names:
                             of the output of fc (DFlash)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
     blocks.{k}.{l}.*        residual blocks of Medusa     heads.{k}     their LM heads, else the target's
-    markov.embeddings       rows of a token, and projection, which makes a bias of them; gate or joint (DSpark)
-    confidence              state of a slot -> probability that its token is accepted (DSpark)
-    selector.predecessors   rows of the token before, successors of a candidate, and projection of the state (DFlash-2)
-    layers.{i}.*_conv       convolutions around attention and mlp: base_kernel and kernel_projection (DFlash-2)
     layers.{i}.self_attn    q, k, v and o; or the q_a, q_b, kv_a and kv_b of MLA
     feedback                output of an assistant -> state of the next draft step, in the size of the target
     centroids               groups of tokens of an assistant; token_ordering lists the tokens of one after the other
@@ -31,8 +27,8 @@ from torch import Tensor
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.errors import ModelError
-from specchat.forward.moe import Routing
-from specchat.forward.rope import Rope
+from specchat.forward.llama.moe import Routing
+from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
 EAGLE, EAGLE3, MTP, MEDUSA, DFLASH, ASSISTANT = "eagle", "eagle3", "mtp", "medusa", "dflash", "assistant"
@@ -100,7 +96,6 @@ class BlockConfig:
         False  # a sliding window reaches back from the anchor for all slots, one more position
     )
     has_non_causal_windows: bool = False  # slots see later slots in layers with a sliding window too
-    candidates: int = 0  # best tokens of a slot, from which the candidate selector chooses
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,8 @@
+"""Kernels for CUDA, and passes that are captured once and replayed.
+
+triton_rows.py       row by row: norms, SwiGLU, RoPE with the write to the KV cache
+triton_attention.py  split-KV attention of trees, and the attention of a prefill
+triton_linear.py     the product of 4-bit weights
+triton_ops.py        the fused ops with these kernels, where they compute what torch computes
+cuda_graphs.py       passes that are captured once and replayed
+"""

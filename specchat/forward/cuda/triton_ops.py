@@ -1,0 +1,132 @@
+"""The fused ops of a layer on a CUDA GPU: the kernels of `triton_rows.py` and `triton_attention.py` behind `TorchOps`.
+
+Triton comes with torch for CUDA and compiles for the GPU that is there. At their first use the kernels are compared
+with torch, and the attention of a tree with that of its paths, bit by bit; where one differs, or none can be compiled,
+torch computes everything. Knows tensors and rows of a KV cache; knows no weight by name.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+import triton
+from torch import Tensor
+
+from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
+from specchat.forward.cuda import triton_attention, triton_rows
+from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps, matches_torch
+from specchat.forward.linear.linear import TOLERANCE, sample_tensor
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MAX_HEAD_SIZE = 256  # keys and values of a block lie in the memory of a multiprocessor
+SAMPLE_TREE = (-1, 0, 0, 2, 3)  # parents
+SAMPLE_LENGTH = triton_attention.SPLIT_KEYS - 2  # the paths of the tree cross the border of a split
+
+log = logging.getLogger(__name__)
+
+
+class TritonOps(TorchOps):
+    """Implemented with Triton kernels. All tensors must have one dtype and be on one GPU.
+
+    The attention of passes without `cache_rows` is that of torch.
+    """
+
+    is_batch_invariant, reads_cache_rows = True, True
+
+    def __init__(self, dimensions: AttentionDimensions) -> None:
+        super().__init__(dimensions)
+        self._norm_offset = float(dimensions.scaling.norms_add_one)
+
+    def rms_norm(self, rows: Tensor, weight: Tensor) -> Tensor:
+        return triton_rows.rms_norm(rows, weight, self.dimensions.epsilon, self._norm_offset)
+
+    def add_rms_norm(self, rows: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return triton_rows.add_rms_norm(rows, residual, weight, self.dimensions.epsilon, self._norm_offset)
+
+    def silu_and_mul(self, gate_up: Tensor) -> Tensor:
+        return triton_rows.silu_and_mul(gate_up)
+
+    def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
+        return triton_rows.gelu_and_mul(gate_up)
+
+    def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
+        is_partly_rotated = inputs.cos.shape[-1] < self.dimensions.head_size
+        if batch.cache_rows is None or is_partly_rotated:
+            return super().attention(inputs, batch, layer, window)
+        queries = triton_rows.qk_norm_rope(inputs, self.dimensions, batch.cache_rows, layer)
+        return triton_attention.attention(queries, batch.cache_rows, layer, self.dimensions, window)
+
+
+@lru_cache
+def triton_ops(dimensions: AttentionDimensions, dtype: torch.dtype, device: torch.device) -> TritonOps | None:
+    """The kernels for this dtype and GPU; None, with a line in the log, where they fail or give other results."""
+    if dtype not in DTYPES or dimensions.head_size > MAX_HEAD_SIZE or dimensions.head_size % 2:
+        return None
+    if dimensions.normalizes_values:  # no kernel does
+        return None
+    ops = TritonOps(dimensions)
+    try:
+        is_right = (
+            matches_torch(ops, dtype, device)
+            and is_tree_invariant(dimensions, dtype, device)
+            and is_prefill_right(dimensions, dtype, device)
+        )
+    except Exception as error:  # noqa: BLE001 - the compiler of kernels, its assembler and the driver raise anything
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        log.warning("the Triton kernels cannot be used here (%s); torch computes instead, which is slower", reason)
+        return None
+    if not is_right:
+        log.warning("the Triton kernels of Triton %s give other results here, and are not used", triton.__version__)
+    return ops if is_right else None
+
+
+@torch.inference_mode()
+def is_tree_invariant(dimensions: AttentionDimensions, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether each node of a small tree has the bits of plain decoding: its path committed, and the node alone."""
+    paths = list[list[int]]()
+    for node, parent in enumerate(SAMPLE_TREE):
+        paths.append([*(paths[parent] if parent >= 0 else []), node])
+    mask = torch.zeros(len(paths), len(paths), dtype=torch.bool)
+    for node, path in enumerate(paths):
+        mask[node, path] = True
+    queries, tree = _sample_pass(dimensions, dtype, mask.to(device))
+    (keys, values), zero = tree.kv(0), tree.first_row
+    together = triton_attention.attention(queries, tree, 0, dimensions)
+    for node, path in enumerate(paths):
+        order = torch.tensor([*range(SAMPLE_LENGTH), *(SAMPLE_LENGTH + each for each in path)]).to(device)
+        path_rows = keys.index_select(2, order), values.index_select(2, order)
+        alone = replace(
+            tree,
+            kv=lambda _layer, path_rows=path_rows: path_rows,
+            length=zero + len(order) - 1,
+            ancestors=zero[None] + 1,
+        )
+        if not torch.equal(
+            triton_attention.attention(queries[node : node + 1], alone, 0, dimensions)[0], together[node]
+        ):
+            return False
+    return True
+
+
+@torch.inference_mode()
+def is_prefill_right(dimensions: AttentionDimensions, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the kernel for many rows computes what the one for few rows does; it has a larger tile."""
+    mask = torch.ones(len(SAMPLE_TREE), len(SAMPLE_TREE), dtype=torch.bool, device=device).tril_()
+    queries, chain = _sample_pass(dimensions, dtype, mask)
+    few, many = (
+        triton_attention.attention(queries, each, 0, dimensions) for each in (chain, replace(chain, ancestors=None))
+    )
+    return torch.allclose(few, many, TOLERANCE[dtype], TOLERANCE[dtype])
+
+
+def _sample_pass(dimensions: AttentionDimensions, dtype: torch.dtype, mask: Tensor) -> tuple[Tensor, CacheRows]:
+    """Queries of a few nodes that follow SAMPLE_LENGTH rows, and the rows of a cache."""
+    device, count, rows = mask.device, len(mask), SAMPLE_LENGTH + len(mask)
+    stored = sample_tensor(dtype, 2, 1, dimensions.kv_heads, rows, dimensions.head_size).to(device)
+    queries = sample_tensor(dtype, count, dimensions.heads, dimensions.head_size).to(device)
+    zero = torch.zeros((), dtype=torch.long, device=device)
+    kv = stored[0], stored[1]
+    return queries, CacheRows(lambda _layer: kv, zero, zero + SAMPLE_LENGTH, ancestor_masks(mask), rows)

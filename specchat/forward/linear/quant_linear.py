@@ -1,0 +1,474 @@
+"""Linear layers with 8-bit and 4-bit weights, on a CPU and on a CUDA GPU.
+
+| format | on a CPU | on a CUDA GPU |
+|---|---|---|
+| `float` | packed by oneDNN | cuBLAS |
+| `int8` | blocks of Q8_0 (`packed_linear.py`), else oneDNN's | integer matmul, in two parts (bitsandbytes) |
+| `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | dequantized to bfloat16 |
+| `fp8` | e4m3, dequantized in every pass | activations in e4m3 too, one scale per row (`torch._scaled_mm`) |
+| `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | bitsandbytes' `gemm_4bit` |
+| `nf4-double` | as `nf4`: packing undoes the double quantization | the scales of blocks have 8 bits too |
+
+Knows tensors and what the hardware can do; knows no network and no file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from specchat.devices import GGUF_FORMAT, kind_of
+from specchat.errors import ModelError
+from specchat.forward.linear.linear import ONEDNN_PACK_ROWS, TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
+from specchat.forward.linear.packed_linear import GROUP, blocks_of_8_bits, multiplies_blocks, packed_linear
+from specchat.forward.native.native_ops import native_kernels
+
+BLOCKS_OF_8_BITS = "q8_0"
+ScaledMatmul = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # [N, in], [out, in], [N, 1], [1, out] -> [N, out]
+NF4_BLOCK_SIZES = (64, 32)  # numbers that share a scale; the first size that divides a row is used
+SCALE_BLOCK = 256  # scales of nf4-double that share one
+FP8 = torch.float8_e4m3fn
+FP8_MAX = 448  # the largest number of e4m3
+FP8_BITS_IN_BF16 = -0x7810  # 1000 0111 1111 0000: the sign, and e4m3's other bits where a bfloat16 has its exponent
+FP8_ALIGNMENT = 16  # fp8 matmuls of GPUs need shapes that are multiples of this
+INT8_MAX = 127  # the largest magnitude of a quantized row
+FINE_STEPS = 2 * INT8_MAX  # a rounding error of at most 0.5 becomes an int8
+ZERO_POINT = 128  # the unsigned byte that stands for 0
+MIN_ABSMAX = 1e-12  # a row with a smaller maximum becomes zeros
+INT7_MAX = 63  # CPUs without VNNI add two products of 8 x 7 bits in 16 bits
+
+
+@dataclass(frozen=True)
+class Int8Linear(QuantLinear):
+    """An int8 weight with a scale per output, multiplied as integers by oneDNN, where no kernel multiplies blocks.
+
+    Activations are quantized dynamically, with a scale per row. Integer sums do not depend on their order, so a row
+    has the same bits in every batch.
+    """
+
+    is_batch_invariant = True
+
+    weight: Tensor  # in oneDNN's packed layout
+    scales: Tensor  # [out]
+    zero_points: Tensor  # [out], all 0
+    bias: Tensor | None
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        row_scales = absmax_scales(rows, INT8_MAX)[:, None]
+        quantized = (rows / row_scales).round_().add_(ZERO_POINT).to(torch.uint8)
+        sums = _int8_matmul(quantized, self.weight, self.scales, self.zero_points).mul_(row_scales)
+        return (sums if self.bias is None else sums.add_(self.bias)).to(rows.dtype)
+
+
+@dataclass(frozen=True)
+class DequantizedLinear(QuantLinear):
+    """An 8-bit weight with a scale per output, dequantized in every pass: for hardware without an 8-bit matmul."""
+
+    weight: Tensor  # int8 or float8_e4m3fn [out, in]
+    scales: Tensor  # [out]
+    bias: Tensor | None
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        is_cpu = rows.is_cpu  # chunks stay in the CPU cache; a GPU would wait for kernel launches
+        chunks = (chunk for _first, chunk in WeightSource.from_tensor(self.weight).row_chunks())
+        outputs = [
+            functional.linear(rows, _upcast(part, rows.dtype)) for part in (chunks if is_cpu else (self.weight,))
+        ]
+        out = torch.cat(outputs, dim=1) * self.scales
+        return (out if self.bias is None else out + self.bias).to(rows.dtype)
+
+
+@dataclass(frozen=True)
+class Fp8Linear(QuantLinear):
+    """An fp8 weight with a scale per output (arXiv 2209.05433), multiplied as fp8.
+
+    Activations are quantized to fp8 dynamically, with a scale per row. Sums are rounded to bfloat16.
+    """
+
+    weight: Tensor  # float8_e4m3fn [out, in]
+    scales: Tensor  # [1, out]
+    scaled_matmul: ScaledMatmul
+    bias: Tensor | None
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        row_scales = absmax_scales(rows, FP8_MAX)[:, None]
+        out = self.scaled_matmul((rows / row_scales).to(FP8), self.weight, row_scales, self.scales)
+        return (out if self.bias is None else out + self.bias).to(rows.dtype)
+
+
+@dataclass(frozen=True)
+class TwoPartInt8Linear(QuantLinear):
+    """An int8 weight with a scale per output. Activations are the sum of two int8 rows, about 16 bits together.
+
+    A large activation makes the steps of its row coarse, and large models have such outliers (LLM.int8, arXiv
+    2208.07339). LLM.int8 computes their columns in float16, but finding them waits for the device in every layer, and
+    they depend on the other rows of a pass. Here the second part quantizes what the first one rounds off, in the same
+    matmul: the weight is read once, nothing waits, and a row has the same bits in every batch.
+    """
+
+    is_batch_invariant = True  # integer sums do not depend on their order
+
+    weight: Tensor  # int8 [out, in]
+    absmax: Tensor  # [out]: the value of INT8_MAX
+    bias: Tensor | None
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        scales = absmax_scales(rows, INT8_MAX)[:, None]
+        scaled = rows.float() / scales
+        coarse = scaled.round()
+        fine = ((scaled - coarse) * FINE_STEPS).round_()
+        parts = torch.cat((coarse, fine)).to(torch.int8)
+        sums = torch.ops.bitsandbytes.int8_linear_matmul.default(parts, self.weight).float()
+        coarse_sums, fine_sums = sums.chunk(2)
+        out = (coarse_sums + fine_sums / FINE_STEPS) * scales * (self.absmax / INT8_MAX)
+        return (out if self.bias is None else out + self.bias).to(rows.dtype)
+
+
+@dataclass(frozen=True)
+class Nf4PackedLinear(QuantLinear):
+    """A 4-bit weight in bitsandbytes' layout for AVX512-BF16. Computes in bfloat16."""
+
+    is_batch_invariant = True  # a property of its kernel; tests compare row counts
+
+    weight: Tensor  # uint8 [out, rounded up to whole tiles, in / 2]
+    scales: Tensor  # bfloat16 [in / block, out, rounded up to whole tiles]
+    code: Tensor  # [16]
+    out_features: int
+    bias: Tensor | None
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        shape = (self.weight.shape[0], rows.shape[1])
+        block = shape[1] // self.scales.shape[0]
+        multiply = torch.ops.bitsandbytes.gemv_4bit.default  # takes any number of rows, despite its name
+        out = multiply(rows.to(torch.bfloat16), self.weight, shape, self.scales, self.code, block)
+        out = out[:, : self.out_features].to(rows.dtype)
+        return out if self.bias is None else out + self.bias
+
+
+@dataclass(frozen=True)
+class Nf4Linear(QuantLinear):
+    weight: Tensor
+    quant_state: Any  # bitsandbytes' QuantState
+    bias: Tensor | None
+
+    @property
+    def bytes(self) -> int:
+        return super().bytes + _quant_state_bytes(self.quant_state)
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        return _bitsandbytes().matmul_4bit(rows, self.weight, quant_state=self.quant_state, bias=self.bias)
+
+
+@dataclass(frozen=True)
+class Nf4DequantizedLinear(QuantLinear):
+    """A 4-bit weight on a CPU without a kernel for it: parts that fit the cache are dequantized in every pass."""
+
+    weight: Tensor  # uint8 [out, in / 2]
+    quant_state: Any  # bitsandbytes' QuantState of the whole weight
+    bias: Tensor | None
+
+    @property
+    def bytes(self) -> int:
+        return super().bytes + _quant_state_bytes(self.quant_state)
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        library, whole = _bitsandbytes().functional, self.quant_state
+        absmax = whole.absmax
+        if whole.nested:
+            absmax = library.dequantize_blockwise(absmax, whole.state2) + whole.offset
+        outputs, inputs = whole.shape
+        absmax = absmax.view(outputs, -1)
+        chunks = WeightSource.from_tensor(self.weight).row_chunks()
+        dequantized = (
+            library.dequantize_4bit(
+                packed.view(-1, 1),
+                library.QuantState(
+                    absmax[first : first + len(packed)].flatten(), (len(packed), inputs), whole.code, whole.blocksize,
+                    "nf4", rows.dtype,
+                ),
+            )
+            for first, packed in chunks
+        )  # fmt: skip
+        out = torch.cat([functional.linear(rows, part) for part in dequantized], dim=1)
+        return out if self.bias is None else out + self.bias
+
+
+def absmax_scales(rows: Tensor, max_value: int) -> Tensor:
+    """The divisor of each row that makes its largest number `max_value`. float32 [N]"""
+    return rows.abs().amax(dim=1).float().clamp_(min=MIN_ABSMAX).div_(max_value)
+
+
+def quant_linear(source: WeightSource, quant_format: str, bias: Tensor | None = None) -> QuantLinear:
+    return QUANT_FORMATS[quant_format](source, bias)
+
+
+def can_quantize(outputs: int, inputs: int, quant_format: str) -> bool:
+    """Whether a weight of this shape becomes what its format says; others stay float."""
+    if quant_format == "fp8":
+        return outputs % FP8_ALIGNMENT == 0 and inputs % FP8_ALIGNMENT == 0
+    return not quant_format.startswith("nf4") or _nf4_block(inputs) is not None
+
+
+def _nf4_block(inputs: int) -> int | None:
+    """bitsandbytes 0.50 reads the scales of rows that are not whole blocks wrongly on a CPU."""
+    return next((block for block in NF4_BLOCK_SIZES if inputs % block == 0), None)
+
+
+def _int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
+    kind = kind_of(source.device)
+    if kind.is_gpu and kind.has_bitsandbytes:
+        return _two_part_int8_linear(source, bias)
+    if (packed := _packed_linear_of_8_bits(source, bias)) is not None:
+        return packed
+    max_value = 0 if kind.is_gpu else max_safe_int8()
+    weight = torch.empty(source.shape, dtype=torch.int8, device=source.device)
+    scales = torch.empty(source.shape[0], device=source.device)
+    for first, rows in source.row_chunks():
+        to = slice(first, first + len(rows))
+        scales[to] = absmax_scales(rows, max_value or INT8_MAX)
+        weight[to] = (rows / scales[to, None]).round_()
+    if not max_value:
+        return DequantizedLinear(weight, scales, bias)
+    packed = torch.ops.onednn.qlinear_prepack(weight, [ONEDNN_PACK_ROWS, source.shape[1]])
+    return Int8Linear(packed, scales, torch.zeros(len(scales), dtype=torch.int32), bias)
+
+
+def _two_part_int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
+    quantize = _bitsandbytes().functional.int8_vectorwise_quant
+    weight = torch.empty(source.shape, dtype=torch.int8, device=source.device)
+    absmax = torch.empty(source.shape[0], device=source.device)
+    for first, rows in source.row_chunks():
+        to = slice(first, first + len(rows))
+        weight[to], absmax[to], _outliers = quantize(rows.to(torch.float16))
+    return TwoPartInt8Linear(weight, absmax, bias)
+
+
+def _fp8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
+    """Quantizes tile by tile: freed large chunks would leave holes between weights in the allocator."""
+    if not can_quantize(*source.shape, "fp8"):
+        return float_linear(source.all_rows(), bias)
+    weight = torch.empty(source.shape, dtype=FP8, device=source.device)
+    scales = torch.empty(source.shape[0], device=source.device)
+    for first, rows in source.row_chunks():
+        for above, tile in zip(range(first, first + len(rows), TILE), rows.split(TILE), strict=True):
+            to = slice(above, above + len(tile))
+            scales[to] = absmax_scales(tile, FP8_MAX)
+            weight[to] = (tile / scales[to, None]).to(FP8)
+    multiply = fp8_matmul(source.device)
+    return Fp8Linear(weight, scales[None], multiply, bias) if multiply else DequantizedLinear(weight, scales, bias)
+
+
+def _nf4_linear(source: WeightSource, bias: Tensor | None, double_quant: bool = False) -> QuantLinear:
+    block = _nf4_block(source.shape[1])
+    if block is None:
+        return float_linear(source.all_rows(), bias)
+    if not kind_of(source.device).is_gpu:
+        if supports_nf4_packed():
+            return _nf4_packed_linear(source, block, bias)
+        return _nf4_dequantized_linear(source, block, bias, double_quant)
+    weight, state = _bitsandbytes().functional.quantize_4bit(
+        source.all_rows(), blocksize=block, quant_type="nf4", compress_statistics=double_quant
+    )
+    return Nf4Linear(weight, state, bias)
+
+
+def _nf4_dequantized_linear(source: WeightSource, block: int, bias: Tensor | None, double_quant: bool) -> QuantLinear:
+    """Quantizes chunk by chunk; the scales of nf4-double together, as bitsandbytes' `quantize_4bit`."""
+    library, (outputs, inputs) = _bitsandbytes().functional, source.shape
+    weight, absmax = torch.empty(outputs, inputs // 2, dtype=torch.uint8), torch.empty(outputs, inputs // block)
+    code = library.get_4bit_type("nf4", device="cpu")
+    for first, rows in source.row_chunks():
+        packed, largest = _quantize_nf4(rows.float().view(-1, block), code)
+        weight[first : first + len(rows)] = packed.view(len(rows), -1)
+        absmax[first : first + len(rows)] = largest.view(len(rows), -1)
+    state = library.QuantState(absmax.flatten(), source.shape, code, block, "nf4")
+    if double_quant:
+        state.offset, state.nested = absmax.mean(), True
+        state.absmax, state.state2 = library.quantize_blockwise(state.absmax - state.offset, blocksize=SCALE_BLOCK)
+    return Nf4DequantizedLinear(weight, state, bias)
+
+
+def _quant_state_bytes(state: Any) -> int:
+    return tensor_bytes(state.absmax, *((state.state2.absmax,) if state.nested else ()))
+
+
+def _nf4_packed_linear(source: WeightSource, block: int, bias: Tensor | None) -> QuantLinear:
+    """Packs chunk by chunk, because bitsandbytes needs eight times the memory of the packed weight.
+
+    The numbers are those of its `quantize_4bit`, which takes five times as long on a CPU.
+    """
+    library = _bitsandbytes().functional
+    outputs, inputs = source.shape
+    padded_outputs = -(-outputs // TILE) * TILE
+    weight = torch.empty(padded_outputs, inputs // 2, dtype=torch.uint8)
+    scales = torch.empty(inputs // block, padded_outputs, dtype=torch.bfloat16)
+    code = library.get_4bit_type("nf4", device="cpu")
+    for first, rows in source.row_chunks():
+        tiles = functional.pad(rows, (0, 0, 0, -len(rows) % TILE)).float()
+        quantized, absmax = _quantize_nf4(tiles.view(-1, block), code)
+        state = library.QuantState(absmax, tiles.shape, code, block, "nf4", torch.bfloat16)
+        # what bitsandbytes' Linear4bit calls
+        packed, state = library._convert_weight_packed_for_cpu(quantized, state)  # noqa: SLF001
+        weight[first : first + len(tiles)], scales[:, first : first + len(tiles)] = packed, state.absmax
+    return Nf4PackedLinear(weight, scales, code, outputs, bias)
+
+
+def _quantize_nf4(blocks: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
+    """Two 4-bit codes per byte, the first in the upper half, and the absmax of each block. float32 [n, block]"""
+    absmax = blocks.abs().amax(dim=1)
+    scaled = blocks * absmax.clamp(min=1e-38).reciprocal()[:, None]
+    nearest = torch.zeros(scaled.shape, dtype=torch.uint8)
+    for bound in ((code[:-1] + code[1:]) / 2).tolist():
+        nearest += scaled > bound
+    pairs = nearest.view(-1, 2)
+    return pairs[:, :1] << 4 | pairs[:, 1:], absmax
+
+
+def _float_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
+    return float_linear(source.all_rows(), bias)
+
+
+def _linear_of_8_bit_blocks(source: WeightSource, bias: Tensor | None) -> QuantLinear:
+    return _packed_linear_of_8_bits(source, bias) or float_linear(source.all_rows(), bias)
+
+
+def _packed_linear_of_8_bits(source: WeightSource, bias: Tensor | None) -> QuantLinear | None:
+    """Blocks of Q8_0, which the kernel for GGUF files multiplies; None where it cannot."""
+    if source.device.type != "cpu" or source.shape[1] % GROUP:
+        return None
+    return packed_linear([blocks_of_8_bits(source)], source.read_rows(0, 1).dtype, bias)
+
+
+QUANT_FORMATS: Mapping[str, Callable[[WeightSource, Tensor | None], QuantLinear]] = {
+    "float": _float_linear,
+    GGUF_FORMAT: _float_linear,  # of blocks that no kernel multiplies as they are (packed_linear.py)
+    "int8": _int8_linear,
+    "fp8": _fp8_linear,
+    "nf4": _nf4_linear,
+    "nf4-double": partial(_nf4_linear, double_quant=True),
+    BLOCKS_OF_8_BITS: _linear_of_8_bit_blocks,  # of heads
+}
+
+
+def hardware_warning(quant_format: str, device: torch.device) -> str:
+    """What this hardware lacks for a quantization format, and what happens instead; empty when it lacks nothing."""
+    kind = kind_of(device)
+    if quant_format == GGUF_FORMAT:
+        missing = "GPUs have no kernel for them" if kind.is_gpu else native_kernels().missing_reason
+        return f"GGUF blocks are dequantized to bf16 when they are loaded: {missing}" if missing else ""
+    if kind.is_gpu and quant_format == "int8" and not kind.has_bitsandbytes:
+        return f"device {kind.name} has no int8 matmul: weights are dequantized in every pass, with no speedup"
+    if kind.is_gpu:
+        has_matmul = quant_format != "fp8" or fp8_matmul(device)
+        return (
+            "" if has_matmul else "this GPU has no fp8 matmul: weights are dequantized in every pass, with no speedup"
+        )
+    if quant_format == "fp8":
+        return "CPUs have no fp8 matmul: weights are dequantized in every pass, which is slow; int8 is faster"
+    if quant_format == "int8" and multiplies_blocks():
+        return ""
+    if quant_format == "int8" and max_safe_int8() == INT7_MAX:
+        return "this CPU has no VNNI: int8 weights keep 7 bits"
+    if quant_format == "int8" and not max_safe_int8():
+        return "oneDNN has no int8 matmul on this CPU: weights are dequantized in every pass, with no speedup"
+    if quant_format.startswith("nf4") and not supports_nf4_packed():
+        return "this CPU has no AVX512-BF16: 4-bit weights are dequantized in every pass, which is slow; int8 is faster"
+    return ""
+
+
+@lru_cache
+def max_safe_int8() -> int:
+    """The largest int8 that oneDNN multiplies on this CPU without overflow: 127, 63, or 0 without an int8 matmul.
+
+    CPUs without VNNI add two products in 16 bits and saturate silently, so this function measures it.
+    """
+    inputs = 64
+    rows, ones = torch.full((1, inputs), 2 * ZERO_POINT - 1, dtype=torch.uint8), torch.ones(TILE)
+    zeros = torch.zeros(TILE, dtype=torch.int32)
+    for max_value in (INT8_MAX, INT7_MAX):
+        weight = torch.full((TILE, inputs), max_value, dtype=torch.int8)
+        try:
+            out = _int8_matmul(rows, torch.ops.onednn.qlinear_prepack(weight, [1, inputs]), ones, zeros)
+        except (RuntimeError, AttributeError, NotImplementedError):
+            return 0
+        if bool((out == inputs * INT8_MAX * max_value).all()):
+            return max_value
+    return 0
+
+
+def fp8_matmul(device: torch.device) -> ScaledMatmul | None:
+    """The fp8 matmul of this device, or None. On a CPU oneDNN has only a slow reference implementation."""
+    return probe_fp8_matmul(device) if kind_of(device).is_gpu else None
+
+
+@lru_cache
+def probe_fp8_matmul(device: torch.device) -> ScaledMatmul | None:
+    """The first fp8 matmul that computes known sums: support depends on the GPU, on torch and on its libraries."""
+    weight = torch.ones(2 * TILE, TILE, device=device).to(FP8)
+    row_scales, scales = (torch.arange(1, count + 1.0, device=device) for count in (3, len(weight)))
+    for multiply in (_rowwise_scaled_matmul, _tensorwise_scaled_matmul):
+        try:
+            out = multiply(weight[:3], weight, row_scales[:, None], scales[None])
+        except (RuntimeError, ValueError, AttributeError, TypeError):
+            continue
+        if torch.equal(out.bfloat16(), (row_scales[:, None] * scales * TILE).bfloat16()):
+            return multiply
+    return None
+
+
+def _rowwise_scaled_matmul(rows: Tensor, weight: Tensor, row_scales: Tensor, output_scales: Tensor) -> Tensor:
+    return _scaled_matmul(rows, weight, row_scales, output_scales)
+
+
+def _tensorwise_scaled_matmul(rows: Tensor, weight: Tensor, row_scales: Tensor, output_scales: Tensor) -> Tensor:
+    """For GPUs that support only one scale for a whole matrix (compute capability 8.9 with some versions of torch)."""
+    one = row_scales.new_ones(())
+    return _scaled_matmul(rows, weight, one, one) * row_scales * output_scales
+
+
+def _scaled_matmul(rows: Tensor, weight: Tensor, row_scales: Tensor, output_scales: Tensor) -> Tensor:
+    multiply = torch.ops.aten._scaled_mm.default  # noqa: SLF001 - torch before 2.10 has no public name for it
+    return multiply(rows, weight.t(), scale_a=row_scales, scale_b=output_scales, out_dtype=torch.bfloat16)
+
+
+def supports_nf4_packed() -> bool:
+    return bool(_bitsandbytes().functional.has_avx512bf16())
+
+
+@lru_cache
+def _bitsandbytes() -> Any:
+    """The library, imported when the first weight needs it; ModelError when that fails."""
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)  # warns about an optional package
+    try:
+        import bitsandbytes
+    except Exception as error:  # a native library can raise anything when it does not load
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"bitsandbytes cannot be imported ({reason}); reinstall it (pip install 'bitsandbytes>=0.50'), "
+            "or use --weights float"
+        ) from error
+    return bitsandbytes
+
+
+def _int8_matmul(rows: Tensor, weight: Tensor, scales: Tensor, zero_points: Tensor) -> Tensor:
+    """oneDNN's integer matmul, with the scales of the outputs applied. Rows are bytes around ZERO_POINT."""
+    multiply = torch.ops.onednn.qlinear_pointwise.default
+    return multiply(rows, 1.0, ZERO_POINT, weight, scales, zero_points, None, 1.0, 0, torch.float32, "none", [], "")
+
+
+def _upcast(quantized: Tensor, dtype: torch.dtype) -> Tensor:
+    """8-bit numbers in another dtype, exactly.
+
+    torch takes 3 ns per fp8 number on a CPU, so this shifts the bits into a bfloat16 and corrects the exponent.
+    """
+    if quantized.dtype != FP8 or not quantized.is_cpu:
+        return quantized.to(dtype)
+    bits = quantized.view(torch.int8).to(torch.int16).bitwise_left_shift_(4).bitwise_and_(FP8_BITS_IN_BF16)
+    return bits.view(torch.bfloat16).mul_(2.0**120).to(dtype)

@@ -1,0 +1,329 @@
+"""Networks of the Llama architecture without transformers; `Scaling` and the layers say what a family varies.
+
+Fused matmuls, packed weights, and tables of rotary embeddings. It computes what transformers computes. Knows
+tensors; knows no file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, is_dataclass, replace
+
+import torch
+from torch import Tensor
+
+from specchat.devices import kind_of
+from specchat.engine.cache import NO_KV_ROWS, NO_ROWS, KVCache, KVLayout, KVPool
+from specchat.engine.device import copy_to_device
+from specchat.engine.kv_arena import KVArena
+from specchat.engine.model import CaptureProgress, ModelOutput, SampledOutput
+from specchat.engine.sampling import NO_NOISE, DeviceNoise, LogitRows, NoiseInputs, Sampler, pack_samples
+from specchat.engine.tree import DraftTree
+from specchat.forward.attention import AttentionMask, build_attention_mask
+from specchat.forward.batch import (
+    BatchLimits,
+    ForwardBatch,
+    ForwardDepth,
+    HiddenStates,
+    Nodes,
+    RowBatch,
+    chain_nodes,
+)
+from specchat.forward.cuda.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput
+from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.linear.expert_linear import ExpertLinear
+from specchat.forward.linear.linear import Linear, QuantLinear
+from specchat.forward.llama.decoder_layer import AttentionKind, DecoderLayer, RopeAngles
+from specchat.forward.llama.embedding_rows import EmbeddingTable
+from specchat.forward.llama.gated_delta_net import DeltaNetSizes, RecurrentPass
+from specchat.forward.llama.layer_shape import LayerShape
+from specchat.forward.llama.moe import ExpertSizes
+from specchat.forward.llama.per_layer_input import PerLayerInput
+from specchat.forward.llama.scaling import Scaling
+from specchat.forward.native.native_sampling import can_sample, sample_rows
+from specchat.forward.native.native_stack import decoder_stack
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocab_size: int
+    epsilon: float
+    max_position_embeddings: int
+    scaling: Scaling = LLAMA_SCALING
+    experts: ExpertSizes | None = None  # of networks whose MLP is a mixture of experts
+    has_sinks: bool = False  # a learned score of each head beside the scores of the keys
+    delta_net: DeltaNetSizes | None = None  # of the recurrent layers
+    recurrent_layers: frozenset[int] = frozenset()
+    layer_shapes: tuple[LayerShape, ...] = ()  # where layers differ from the sizes above
+    per_layer_input_size: int = 0  # of the vector that each layer reads for a token
+    per_layer_vocab_size: int = 0
+
+    def shape(self, layer: int) -> LayerShape:
+        if self.layer_shapes:
+            return self.layer_shapes[layer]
+        return LayerShape(self.kv_heads, self.head_size, self.intermediate_size)
+
+    def attention(self, layer: int) -> AttentionDimensions:
+        shape = self.shape(layer)
+        return AttentionDimensions(
+            self.heads, shape.kv_heads, shape.head_size, self.epsilon, self.scaling, self.has_sinks,
+            shape.normalizes_values,
+        )  # fmt: skip
+
+    @property
+    def kv_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """What each layer writes to the KV cache; those that read the rows of others come last and are left out."""
+        shapes = ((layer, self.shape(layer)) for layer in range(self.layers))
+        return tuple(
+            NO_KV_ROWS if layer in self.recurrent_layers else (shape.kv_heads, shape.head_size, shape.head_size)
+            for layer, shape in shapes
+            if shape.kv_source is None
+        )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """All weights. The embedding may be on the CPU while everything else is on a GPU."""
+
+    embedding: EmbeddingTable  # [V, D]
+    layers: list[DecoderLayer]
+    norm: Tensor  # [D]
+    lm_head: Linear  # -> V
+    ropes: tuple[RopeAngles, ...]  # of each kind of attention, for every position of the context window
+    attentions: tuple[AttentionDimensions, ...]  # of each kind of attention; a layer says which it has
+    bytes: int
+    per_layer_input: PerLayerInput | None = None
+
+
+class LlamaModel:
+    """A model of the Llama family. With `graphs`, passes over few nodes are CUDA graphs over a KV arena.
+
+    With native kernels it is batch invariant: a node of a draft tree has the bits of plain decoding. Without them,
+    exact mode pads every pass to the same shape.
+    """
+
+    supports_self_drafting: bool = True  # draft passes of fewer layers or fewer rows leave no trace
+
+    def __init__(
+        self,
+        dimensions: Dimensions,
+        weights: Weights,
+        context_window: int,
+        limits: BatchLimits,
+        graphs: GraphSettings | None = None,
+        *,
+        has_int8_kv: bool = False,
+    ) -> None:
+        self.dimensions, self.weights, self.limits = dimensions, weights, limits
+        self.device, self._like = weights.norm.device, weights.norm
+        self.scaling = dimensions.scaling
+        self._embedding_scale = torch.tensor(self.scaling.embeddings).to(self._like.dtype).item()  # as transformers
+        is_capturable = graphs is None or kind_of(self.device).has_kernels  # native kernels are not
+        has_kernels = is_capturable and _have_one_dtype(weights)
+        ops = _fused_ops(weights.attentions, self._like if has_kernels else None)
+        self.ops = ops[0]  # they differ in attention only
+        self.is_batch_invariant = all(each.is_batch_invariant for each in ops) and _have_invariant_linears(weights)
+        # an expert computes as many rows as chose it, whatever the number of rows of the pass
+        self.is_exact = self.is_batch_invariant or (limits.exact and dimensions.experts is None)
+        if self.is_batch_invariant and limits.exact:
+            limits = self.limits = replace(limits, exact=False)
+        self.layer_count = len(weights.layers)
+        self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
+        self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
+        layout = KVLayout(dimensions.kv_shapes, self._like.dtype, self.device, has_int8_kv)
+        arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
+        self.pool = KVPool(layout, arena=arena)
+        self.hidden_state_layers: tuple[int, ...] = ()
+        kinds = [AttentionKind(each, rope.at) for each, rope in zip(ops, weights.ropes, strict=True)]
+        self._queries_per_kv = {
+            layer.sliding_window: dimensions.heads // weights.attentions[layer.attention_kind].kv_heads
+            for layer in weights.layers
+        }
+        self._stack = decoder_stack(weights.layers, weights.norm, self.ops, kinds, weights.per_layer_input)
+        self.graphs: CudaGraphs | None = None
+        if graphs is not None and arena is not None:
+            embedded = self._embed_nodes([])
+            network = GraphedNetwork(
+                self._compute_pass,
+                embedded,
+                self._stack.sliding_windows,
+                self._attention_mask,
+                self.ops.reads_cache_rows,
+            )
+            self.graphs = CudaGraphs(graphs.capture, arena, network, exact=limits.exact)
+
+    def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
+        if self.graphs is not None and hidden_state_layers != self.hidden_state_layers:
+            self.graphs.clear()
+        self.hidden_state_layers = hidden_state_layers
+
+    def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
+        if self.graphs is not None:
+            self.graphs.capture_all(self._full_depth, progress)
+            if exit_layer:
+                self.graphs.capture_all(ForwardDepth(exit_layer), progress, self.graphs.sizes[:1])
+
+    @torch.inference_mode()
+    def embed(self, tokens: Tensor) -> Tensor:
+        table = self.weights.embedding
+        rows = table[tokens.to(table.device)].to(self.device, non_blocking=True)
+        return rows if self._embedding_scale == 1.0 else rows * self._embedding_scale
+
+    @property
+    def has_graphs(self) -> bool:
+        return self.graphs is not None
+
+    @property
+    def lm_head(self) -> Linear:
+        return self.weights.lm_head
+
+    @property
+    def attention_windows(self) -> tuple[int | None, ...]:
+        return tuple(layer.sliding_window for layer in self.weights.layers)
+
+    @property
+    def embedding_table(self) -> Tensor | None:
+        """None where they are scaled, on another device, or still in a file."""
+        table = self.weights.embedding
+        if not isinstance(table, Tensor) or self._embedding_scale != 1.0 or table.device != self.device:
+            return None
+        return table
+
+    @torch.inference_mode()
+    def compute_logits(self, hidden_states: Tensor) -> Tensor:
+        return self.weights.lm_head(hidden_states)
+
+    def _scaled_logits(self, hidden_states: Tensor) -> Tensor:
+        """Logits as tokens are sampled from them."""
+        logits, scaling = self.compute_logits(hidden_states), self.scaling
+        if scaling.logits != 1.0:
+            logits = logits * scaling.logits
+        return logits if scaling.logit_cap is None else self.ops.soft_cap(logits, scaling.logit_cap)
+
+    def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
+        return self._forward_chain(tokens, cache, ForwardDepth(exit_layer)).logits
+
+    @torch.inference_mode()
+    def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
+        depth = ForwardDepth(len(self.weights.layers))
+        states = self._run(chain_nodes(tokens), cache, depth, skipped)
+        return self._scaled_logits(states.final[-1:])
+
+    def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
+        count, nodes = len(tree), self.limits.nodes(tree)
+        if (output := self._replay(nodes, cache, self._full_depth)) is not None:
+            return output.rows(0, count)
+        states = self._forward(nodes, cache, self._full_depth, is_tree=True)
+        selected = states.selected[:count] if states.selected is not None else None
+        return ModelOutput(self._scaled_logits(states.final)[:count], selected)
+
+    def forward_and_sample(
+        self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows
+    ) -> SampledOutput | None:
+        if self.device.type == "cpu" and self.graphs is None and can_sample(sampler, rows, self._like.dtype):
+            computed = self.forward(tree, cache)
+            return SampledOutput(computed, sample_rows(computed.logits, sampler, rows))
+        noise = sampler.noise_inputs(rows) if self.graphs is not None else None
+        output = self._replay(self.limits.nodes(tree), cache, self._full_depth, noise) if noise is not None else None
+        return SampledOutput(output.rows(0, len(tree)), output.samples[: len(tree)]) if output is not None else None
+
+    def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
+        output = self._forward_chain(tokens, cache, self._full_depth)
+        cache.commit(list(range(len(tokens))))
+        return output
+
+    @property
+    def _full_depth(self) -> ForwardDepth:
+        return ForwardDepth(len(self.weights.layers), self.hidden_state_layers)
+
+    def _forward_chain(self, tokens: list[int] | Tensor, cache: KVCache, depth: ForwardDepth) -> ModelOutput:
+        """The logits of the last token, and the hidden states of all."""
+        nodes, count = chain_nodes(tokens), len(tokens)
+        if (output := self._replay(nodes, cache, depth)) is not None:
+            return output.rows(count - 1, count)
+        states = self._forward(nodes, cache, depth)
+        return ModelOutput(self._scaled_logits(states.final[-1:]), states.selected)
+
+    def _replay(
+        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, noise: NoiseInputs = NO_NOISE
+    ) -> PassOutput | None:
+        """The output of a CUDA graph; None without one for so many nodes."""
+        graphs = self.graphs
+        if graphs is None or graphs.is_disabled or graphs.width_for(len(nodes.depths)) is None:
+            return None
+        return graphs.run(nodes, self._embed_nodes(nodes.tokens), cache, depth, noise)
+
+    def _compute_pass(self, rows: Tensor, batch: ForwardBatch, noise: DeviceNoise, depth: ForwardDepth) -> PassOutput:
+        """What a CUDA graph captures."""
+        states = self._stack.forward(rows, batch, depth)
+        logits = self._scaled_logits(states.final)
+        return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
+
+    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
+        """A row is computed alike in a tree and in a prompt; only what recurrent layers keep of it differs."""
+        return self._run(nodes, cache, depth)
+
+    def _run(
+        self,
+        nodes: Nodes,
+        cache: KVCache,
+        depth: ForwardDepth,
+        skipped: range = NO_ROWS,
+        recurrent: RecurrentPass | None = None,
+    ) -> HiddenStates:
+        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache, skipped), cache)
+        batch = replace(batch, recurrent=recurrent)
+        return self._stack.forward(self._embed_nodes(nodes.tokens), batch, depth)
+
+    @torch.inference_mode()
+    def _embed_nodes(self, tokens: list[int] | Tensor) -> Tensor:
+        """The rows that the layers read. [N, D]; with a per-layer input [N, D + L * P]"""
+        on_device = copy_to_device(tokens, self.weights.embedding.device)
+        rows, per_layer_input = self.embed(on_device), self.weights.per_layer_input
+        if per_layer_input is None:
+            return rows
+        return torch.cat((rows, per_layer_input.embed(on_device, self.device)), dim=-1)
+
+    def _forward_batch(self, host_batch: RowBatch, cache: KVCache) -> ForwardBatch:
+        cache_rows = host_batch.cache_rows(cache, self.device) if self.ops.reads_cache_rows else None
+        masks = {
+            window: build_attention_mask(host_batch, window, queries_per_kv, self._like)
+            for window, queries_per_kv in self._queries_per_kv.items()
+            if cache_rows is None
+        }
+        return replace(host_batch.to_device(cache, masks, self.device), cache_rows=cache_rows)
+
+    def _attention_mask(self, allowed: Tensor, window: int | None) -> AttentionMask:
+        return AttentionMask(allowed, self._queries_per_kv[window], self._like)
+
+
+def _fused_ops(attentions: tuple[AttentionDimensions, ...], like: Tensor | None) -> list[TorchOps]:
+    """Those of each kind of attention; without `like` those of torch."""
+    ops = [TorchOps(each) if like is None else select_fused_ops(each, like) for each in attentions]
+    if len({each.reads_cache_rows for each in ops}) > 1:  # a pass has masks for all layers, or for none
+        return [TorchOps(each) for each in attentions]
+    return ops
+
+
+def _have_one_dtype(weights: Weights) -> bool:
+    others = [norm for layer in weights.layers for norm in layer.norms]
+    if (per_layer := weights.per_layer_input) is not None:
+        others += [per_layer.embedding, per_layer.norm]
+    return all(each.dtype == weights.norm.dtype for each in (weights.embedding, *others))
+
+
+def _have_invariant_linears(weights: Weights) -> bool:
+    parts = (*weights.layers, weights.per_layer_input, weights.lm_head)
+    return isinstance(weights.lm_head, QuantLinear) and all(map(_is_invariant, parts))
+
+
+def _is_invariant(part: object) -> bool:
+    """Whether all linear layers in this part of a network are batch invariant."""
+    if isinstance(part, QuantLinear | ExpertLinear):
+        return part.is_batch_invariant
+    return not is_dataclass(part) or all(map(_is_invariant, vars(part).values()))

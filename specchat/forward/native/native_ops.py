@@ -1,0 +1,210 @@
+"""The native kernels (`native_*.cpp`), for the instruction set that torch uses on this CPU.
+
+They compute a row to the same bits in every batch, which torch does not, and faster for the few rows of a decoding
+pass. A wheel for Linux x86-64 brings them compiled; else they are compiled at their first use and cached on disk;
+without a C++ compiler torch computes everything. Knows the library and its function signatures; knows no layer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import stat
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from specchat.errors import last_output_line
+from specchat.forward.native.native_build import (
+    InstructionSet,
+    compile_library,
+    find_compiler,
+    instruction_sets,
+    source_hash,
+    wheel_library,
+)
+from specchat.paths import belongs_to_user, cache_folder, user_id
+
+ENVIRONMENT_VARIABLE, DISABLED = "SPECCHAT_KERNELS", "none"
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+_POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
+_QK_NORM_ROPE = (_POINTER,) * 9 + (_INT64, _INT, _INT, _INT, _INT, _INT64, _FLOAT, _FLOAT)
+_ATTENTION = (_POINTER,) * 5 + (_INT64,) + (_INT,) * 3 + (_INT64,) * 5 + (_FLOAT, _FLOAT, _POINTER)
+ARGUMENT_TYPES = {
+    "rms_norm": (_POINTER,) * 3 + (_INT64, _INT64, _FLOAT, _FLOAT),
+    "add_rms_norm": (_POINTER,) * 5 + (_INT64, _INT64, _FLOAT, _FLOAT),
+    "silu_and_mul": (_POINTER,) * 2 + (_INT64, _INT64),
+    "gelu_and_mul": (_POINTER,) * 2 + (_INT64, _INT64),
+    "clamped_swiglu": (_POINTER,) * 2 + (_INT64, _INT64, _FLOAT, _FLOAT),
+    "sigmoid_gate": (_POINTER,) * 3 + (_INT64, _INT64),
+    "soft_cap": (_POINTER,) * 2 + (_INT64, _INT64, _FLOAT),
+    "qk_norm_rope": _QK_NORM_ROPE,
+    "attention": _ATTENTION,
+    "qk_norm_rope_int8": _QK_NORM_ROPE,  # over a KV cache in 8 bits
+    "attention_int8": _ATTENTION,
+    "linear": (_POINTER,) * 4 + (_INT64,) * 4,
+    "packed_linear": (_POINTER, _POINTER, _INT64, _POINTER, _POINTER) + (_INT64,) * 4,
+    "decoder_stack": (_POINTER,) * 2,
+    "sample_rows": (_POINTER,) * 5 + (_INT64,) * 4,
+    "rank_rows": (_POINTER,) * 6 + (_INT64,) * 4,
+    "draft_tree": (_POINTER,) * 3,
+    "gated_delta": (_POINTER,) * 9 + (_INT64,) * 7,
+    "delta_gates": (_POINTER,) * 5 + (_INT64,) * 2,
+    "gated_rms_norm": (_POINTER,) * 4 + (_INT64, _INT64, _FLOAT),
+    "mamba2_scan": (_POINTER,) * 8 + (_INT64,) * 5 + (_INT, _INT64),
+    "convolution": (_POINTER,) * 5 + (_INT64,) * 3 + (_INT,),
+}
+DTYPE_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+NO_MESSAGE = "no error message"
+INSTALL_COMPILER = "install a C++ compiler, such as g++ or clang"
+
+Kernel = Callable[..., None]  # arguments as in `native_*.cpp`
+
+
+@dataclass(frozen=True)
+class NativeKernels:
+    """The compiled library, or the reason why there is none."""
+
+    library: ctypes.CDLL | None
+    missing_reason: str = ""
+    origin: str = ""  # of the library
+
+    @property
+    def lanes(self) -> int:
+        """Outputs of a linear layer that are computed together; 0 without a library."""
+        return int(self.library.lanes()) if self.library is not None else 0
+
+    @property
+    def packed_outputs(self) -> int:
+        """Outputs of a layer of GGUF blocks that are packed together; needs a library."""
+        assert self.library is not None
+        return ctypes.CFUNCTYPE(_INT64)(("packed_outputs", self.library))()
+
+    def packed_block_bytes(self, file_format: int, inputs: int) -> int:
+        """As in native_packed.cpp; this and `pack_blocks` need a library."""
+        assert self.library is not None
+        function_type = ctypes.CFUNCTYPE(_INT64, _INT64, _INT64)
+        return function_type(("packed_block_bytes", self.library))(file_format, inputs)
+
+    def pack_blocks(self, rows: int, out: int, outputs: int, inputs: int, file_format: int, threads: int) -> None:
+        assert self.library is not None
+        function_type = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, *(_INT64,) * 4)
+        function_type(("pack_blocks", self.library))(rows, out, outputs, inputs, file_format, threads)
+
+    def stack_bytes(self, index: int) -> int:
+        """The size of a structure of native_stack.cpp; needs a library."""
+        assert self.library is not None
+        return ctypes.CFUNCTYPE(_INT64, _INT64)(("stack_bytes", self.library))(index)
+
+    def draft_bytes(self, index: int) -> int:
+        """The size of a structure of native_draft.cpp; needs a library."""
+        assert self.library is not None
+        return ctypes.CFUNCTYPE(_INT64, _INT64)(("draft_bytes", self.library))(index)
+
+    def kernel(self, name: str, dtype: torch.dtype) -> Kernel | None:
+        """One of ARGUMENT_TYPES for a dtype; None when it does not exist."""
+        if self.library is None or dtype not in DTYPE_NAMES:
+            return None
+        function_type = ctypes.CFUNCTYPE(None, *ARGUMENT_TYPES[name])
+        return function_type.in_dll(self.library, f"{name}_{DTYPE_NAMES[dtype]}")
+
+    def require_kernel(self, name: str, dtype: torch.dtype) -> Kernel:
+        """As `kernel`, where there is a library and the dtype is one of DTYPE_NAMES."""
+        kernel = self.kernel(name, dtype)
+        assert kernel is not None, f"no kernel {name} for {dtype}"
+        return kernel
+
+
+@lru_cache
+def native_kernels() -> NativeKernels:
+    """The kernels for this CPU: those of the wheel, else those that a compiler makes of their sources."""
+    if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
+        return NativeKernels(None, f"{ENVIRONMENT_VARIABLE}={DISABLED} is set")
+    sets = instruction_sets(torch.backends.cpu.get_cpu_capability(), native_extensions())
+    return _load_from_wheel(sets) or _load_compiled(sets)
+
+
+def _load_from_wheel(sets: Sequence[InstructionSet]) -> NativeKernels | None:
+    """None also where the library of the wheel needs a newer system than this one."""
+    found = wheel_library(sets)
+    if found is None:
+        return None
+    try:
+        return _load(found.path, f"compiled in the wheel, for {found.instruction_set.name}")
+    except OSError:
+        return None
+
+
+def _load_compiled(sets: Sequence[InstructionSet]) -> NativeKernels:
+    compiler, folder = find_compiler(), cache_folder() / "kernels"
+    if compiler is None:
+        return NativeKernels(None, f"no C++ compiler; {INSTALL_COMPILER}")
+    try:
+        return _load(_compile_best_library(compiler, sets, folder), "compiled here, for this CPU")
+    except subprocess.CalledProcessError as error:
+        message = last_output_line(error.stderr, NO_MESSAGE)
+        return NativeKernels(None, f"{compiler} cannot compile them ({message}); {INSTALL_COMPILER}")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return NativeKernels(None, f"{folder}: {last_output_line(str(error), NO_MESSAGE)}")
+
+
+def _load(path: Path, origin: str) -> NativeKernels:
+    library = ctypes.CDLL(str(path))
+    library.enable_amx()
+    return NativeKernels(library, origin=origin)
+
+
+class NativeBorderError(RuntimeError):
+    """A tensor does not have the shape that a native kernel would read. A mistake of ours, or of a plugin."""
+
+
+def check_border(kernel: str, like: torch.Tensor, *expected: tuple[torch.Tensor, Sequence[int]]) -> None:
+    """NativeBorderError where a kernel would read beyond a tensor, or read it as another dtype."""
+    for tensor, shape in expected:
+        if tensor.shape != shape or tensor.dtype != like.dtype:
+            raise NativeBorderError(f"{kernel}: {list(tensor.shape)} {tensor.dtype}, not {list(shape)} {like.dtype}")
+
+
+def data_pointer(tensor: torch.Tensor | None) -> int | None:
+    """The address of a tensor's numbers; None, a null pointer for kernels, without a tensor."""
+    return None if tensor is None else tensor.data_ptr()
+
+
+def native_extensions() -> frozenset[str]:
+    """What this CPU has beyond its instruction set, in torch's words."""
+    supported = {
+        "VNNI": torch.cpu._is_vnni_supported,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        "BF16": torch.cpu._is_avx512_bf16_supported,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        "AMX": torch.cpu._is_amx_tile_supported,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    }
+    return frozenset(name for name, is_supported in supported.items() if is_supported())
+
+
+def _compile_best_library(compiler: str, sets: Sequence[InstructionSet], folder: Path) -> Path:
+    """The library with the most extensions that this compiler knows: older ones know neither AMX nor bfloat16."""
+    *extended, last = sets
+    for each in extended:
+        try:
+            return _compile_into_cache(compiler, each, folder)
+        except subprocess.CalledProcessError:
+            continue
+    return _compile_into_cache(compiler, last, folder)
+
+
+def _compile_into_cache(compiler: str, instruction_set: InstructionSet, folder: Path) -> Path:
+    """The path of the library, compiled unless it is cached. A folder that other users can write to is refused."""
+    key = source_hash(compiler, *instruction_set.flags, platform.machine(), platform.system())
+    library = folder / f"{key}.so"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    is_writable_by_others = user_id() is not None and folder.stat().st_mode & WRITABLE_BY_OTHERS
+    if not belongs_to_user(folder.stat()) or is_writable_by_others:
+        raise PermissionError("other users can write to this folder")
+    if not library.exists():
+        compile_library(compiler, instruction_set.flags, library)
+    return library

@@ -1,0 +1,82 @@
+"""The tokens after rows of logits on a CPU, in one call of a native kernel instead of many operations of torch.
+
+They follow the rules of `engine/sampling.py`, without penalties and rejection sampling. Knows logits; knows no network.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specchat.engine.sampling import LogitRows, Ranking, Sampler, SeenTokens
+from specchat.forward.native.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
+
+
+class SamplingRules(ctypes.Structure):
+    """`Rules` of the kernels."""
+
+    _fields_ = (
+        *((name, ctypes.c_double) for name in ("temperature", "top_p", "min_p")),
+        *((name, ctypes.c_int64) for name in ("top_k", "columns")),
+    )
+
+
+def can_sample(sampler: Sampler, rows: LogitRows, dtype: torch.dtype) -> bool:
+    """Whether the kernels know all rules for these rows."""
+    has_other_rules = sampler.has_penalties or sampler.wants_draft_samples or rows.token_ids is not None
+    return not has_other_rules and native_kernels().kernel("sample_rows", dtype) is not None
+
+
+def sample_rows(logits: Tensor, sampler: Sampler, rows: LogitRows) -> Tensor:
+    """As `sampling.pack_samples`: the token after each row, and whether its score is a finite number. [N, 2]"""
+    logits, (count, size) = logits.contiguous(), logits.shape
+    rules, mask_size = sampling_rules(sampler, size), 0
+    allowed = rows.allowed_mask.contiguous() if rows.allowed_mask is not None else None
+    if allowed is not None:
+        mask_size = allowed.shape[1]
+        check_border("sample_rows", allowed, (allowed, (count, max(mask_size, rules.columns))))
+    keys, samples = _noise_keys(sampler, rows, count), torch.empty(count, 2, dtype=torch.long)
+    native_kernels().require_kernel("sample_rows", logits.dtype)(
+        logits.data_ptr(), ctypes.addressof(rules), keys.ctypes.data, data_pointer(allowed), samples.data_ptr(), count,
+        size, mask_size, torch.get_num_threads(),
+    )  # fmt: skip
+    return samples
+
+
+def rank_rows(
+    logits: Tensor, sampler: Sampler, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1
+) -> Ranking:
+    """As `Sampler.rank`, for drafters: by the kernel where it knows all rules. [N, V] -> [N, count]"""
+    has_other_rules = seen_tokens is not None or rows.allowed_mask is not None or sampler.wants_draft_samples
+    kernel = native_kernels().kernel("rank_rows", logits.dtype) if logits.is_cpu and not has_other_rules else None
+    if kernel is None:
+        return sampler.rank(logits, rows, seen_tokens, count)
+    logits, (row_count, size) = logits.contiguous(), logits.shape
+    count, tokens = min(count, size), rows.token_ids
+    rules = sampling_rules(sampler if tokens is None else sampler.over_all_columns(), size)
+    if tokens is not None:
+        check_border("rank_rows", tokens, (tokens, (size,)))
+    keys = _noise_keys(sampler, rows, row_count)
+    best, scores = torch.empty(row_count, count, dtype=torch.long), torch.empty(row_count, count)
+    kernel(
+        logits.data_ptr(), ctypes.addressof(rules), keys.ctypes.data, data_pointer(tokens), best.data_ptr(),
+        scores.data_ptr(), count, row_count, size, torch.get_num_threads(),
+    )  # fmt: skip
+    return Ranking(best if tokens is None else tokens[best], scores)
+
+
+def sampling_rules(sampler: Sampler, size: int) -> SamplingRules:
+    """For rows of so many columns."""
+    columns = min(sampler.vocab_size or size, size)
+    return SamplingRules(sampler.temperature, sampler.top_p, sampler.min_p, sampler.top_k, columns)
+
+
+def _noise_keys(sampler: Sampler, rows: LogitRows, count: int) -> NDArray[np.int32]:
+    """[count, 2]"""
+    if len(rows.positions) != count:
+        raise NativeBorderError(f"{count} rows of logits, and {len(rows.positions)} positions")
+    return np.array(sampler.noise_keys(rows.positions), dtype=np.int32)

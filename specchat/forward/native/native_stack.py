@@ -1,0 +1,294 @@
+"""Decoder layers in one call of a native kernel, where all of their operations are native kernels anyway.
+
+`native_stack.cpp` calls the kernels in the order of `decoder_layer.py`, so it computes the same bits. In a small
+network the calls from Python take nearly as long as the kernels. Layers with other parts (experts, recurrences, gates,
+linear layers of torch) are left to `DecoderStack`. Knows tensors; knows no file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from specchat.engine.cache import KVLocation, Slot
+from specchat.forward.attention import AttentionMask
+from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates
+from specchat.forward.fused_ops import NativeOps, TorchOps
+from specchat.forward.linear.linear import Linear, NativeLinear
+from specchat.forward.linear.packed_linear import PackedLinear
+from specchat.forward.llama.decoder_layer import (
+    Attention,
+    AttentionKind,
+    DecoderLayer,
+    DecoderStack,
+    GeGluMlp,
+    RopeAngles,
+    SwiGluMlp,
+)
+from specchat.forward.llama.per_layer_input import PerLayerInput
+from specchat.forward.native.native_ops import Kernel, NativeBorderError, check_border, data_pointer, native_kernels
+
+_POINTER, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+
+
+class LinearLayer(ctypes.Structure):
+    """The structures of `native_stack.cpp`, which explains their fields."""
+
+    _fields_ = (
+        ("parts", _POINTER), ("part_count", _INT64), ("floats", _POINTER), ("bias", _POINTER),
+        *((name, _INT64) for name in ("inputs", "padded_inputs", "outputs")),
+    )  # fmt: skip
+
+
+class _AttentionKind(ctypes.Structure):
+    _fields_ = (
+        *((name, _INT64) for name in ("heads", "kv_heads", "size")),
+        *((name, _DOUBLE) for name in ("epsilon", "norm_offset", "scale", "cap")),
+        ("v_norm", _POINTER),
+    )
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *((f"{name}_norm", _POINTER) for name in ("input", "attention_output", "mlp", "mlp_output", "q", "k")),
+        ("sinks", _POINTER),
+        *((name, LinearLayer) for name in ("qkv", "attention_output", "gate_up", "down")),
+        *((name, _INT64) for name in ("kind", "window", "kv_layer", "writes_kv", "is_gelu")),
+    )
+
+
+class _Stack(ctypes.Structure):
+    _fields_ = (
+        ("layers", _POINTER), ("kinds", _POINTER), ("hidden_size", _INT64), ("epsilon", _DOUBLE),
+        ("norm_offset", _DOUBLE), ("norm", _POINTER),
+    )  # fmt: skip
+
+
+class _Pass(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("rows", "attention_input", "out", "selected", "selected_layers")),
+        *((name, _INT64) for name in ("selected_count", "count", "layer_count")),
+        *((name, _POINTER) for name in ("rotary", "cos", "sin", "masks", "keys", "values", "strides")),
+        *((name, _INT64) for name in ("is_int8", "first_row", "kv_length", "first_skipped", "skipped_count")),
+        ("threads", _INT64),
+    )
+
+
+STRUCTURES = (_Layer, _AttentionKind, _Stack, _Pass)  # in the order of `stack_bytes`
+
+
+@dataclass(frozen=True)
+class CacheAddresses:
+    """Where the rows of a slot lie, by layer."""
+
+    keys: ctypes.Array[ctypes.c_void_p]
+    values: ctypes.Array[ctypes.c_void_p]
+    strides: ctypes.Array[ctypes.c_int64]  # numbers between two heads
+    is_int8: bool
+
+
+class NativeProgram:
+    """The layers of a stack as the kernel reads them. Their tensors belong to the stack, which must live as long."""
+
+    def __init__(self, stack: DecoderStack, kinds: Sequence[NativeOps], kernel: Kernel) -> None:
+        self._kinds, self._kernel, self._dtype = kinds, kernel, kinds[0].dtype
+        self._windows = list(dict.fromkeys(layer.sliding_window for layer in stack.layers))
+        self._layers = (_Layer * len(stack.layers))(
+            *(self._layer(index, layer) for index, layer in enumerate(stack.layers))
+        )
+        self._ops_by_kv_layer = {layer.kv_layer: kinds[layer.kind] for layer in self._layers}
+        self._attention_kinds = (_AttentionKind * len(kinds))(*map(_attention_kind, kinds))
+        self.hidden_size, self.input_size = self._layers[0].attention_output.outputs, self._layers[0].qkv.inputs
+        self._stack = _Stack(
+            ctypes.addressof(self._layers), ctypes.addressof(self._attention_kinds), self.hidden_size,
+            stack.ops.dimensions.epsilon, kinds[0].norm_offset, data_pointer(stack.norm),
+        )  # fmt: skip
+        self._check_norms((stack.norm,), self.hidden_size)
+        self._addresses: WeakKeyDictionary[Slot, CacheAddresses] = WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, stack: DecoderStack) -> NativeProgram | None:
+        """None where an operation of the stack is not a native kernel."""
+        kinds = [kind.ops for kind in stack.attention_kinds if isinstance(kind.ops, NativeOps)]
+        if len(kinds) < len(stack.attention_kinds) or not isinstance(stack.ops, NativeOps):
+            return None
+        if stack.per_layer_input is not None or not all(_is_native(each, kinds[0].dtype) for each in stack.layers):
+            return None
+        kernel = native_kernels().kernel("decoder_stack", kinds[0].dtype)
+        return cls(stack, kinds, kernel) if kernel is not None else None
+
+    @property
+    def address(self) -> int:
+        """Of the `Stack` for kernels."""
+        return ctypes.addressof(self._stack)
+
+    def run(
+        self,
+        rows: Tensor,
+        batch: ForwardBatch,
+        depth: ForwardDepth,
+        angles: Sequence[RopeAngles],
+        attention_input: Tensor | None,
+    ) -> HiddenStates:
+        """What `DecoderStack.forward` computes over rows of a slot."""
+        assert batch.kv_slot is not None and batch.kv_location is not None, "a pass over keys without an address"
+        addresses, location = self.cache_addresses(batch.kv_slot), batch.kv_location(0)
+        masks = [batch.masks[window] for window in self._windows]
+        rows = rows.contiguous()
+        attention_input = attention_input.contiguous() if attention_input is not None else None
+        self._check(rows, attention_input, angles, masks, location)
+        out, selected_layers = torch.empty_like(rows), depth.hidden_state_layers
+        selected = rows.new_empty(len(rows), len(selected_layers) * self.hidden_size) if selected_layers else None
+        tables = (
+            (_INT64 * len(angles))(*(each.cos.shape[-1] for each in angles)),
+            (_POINTER * len(angles))(*(each.cos.data_ptr() for each in angles)),
+            (_POINTER * len(angles))(*(each.sin.data_ptr() for each in angles)),
+            (_POINTER * len(masks))(*(data_pointer(mask.allowed if mask else None) for mask in masks)),
+            addresses.keys, addresses.values, addresses.strides,
+        )  # fmt: skip
+        layers = (_INT64 * len(selected_layers))(*selected_layers)
+        native_pass = _Pass(
+            rows.data_ptr(), data_pointer(attention_input), out.data_ptr(), data_pointer(selected),
+            ctypes.addressof(layers), len(layers), len(rows), min(depth.layers, len(self._layers)),
+            *map(ctypes.addressof, tables), addresses.is_int8, location.first_new_row, location.kv_length,
+            location.skipped.start, len(location.skipped), torch.get_num_threads(),
+        )  # fmt: skip
+        self._kernel(self.address, ctypes.addressof(native_pass))
+        return HiddenStates(out, selected)
+
+    def _layer(self, index: int, layer: DecoderLayer) -> _Layer:
+        attention = layer.self_attn
+        assert isinstance(attention, Attention), "`_is_native` would have said no"
+        norms = (
+            layer.input_layernorm, layer.attention_output_norm, layer.post_attention_layernorm, layer.mlp_output_norm,
+            attention.q_norm, attention.k_norm,
+        )  # fmt: skip
+        has_own_rows = attention.kv_source is None
+        row = _Layer(
+            *map(data_pointer, (*norms, attention.sinks)),
+            *(linear_layer(each, self._dtype) for each in _linears(layer)),
+            layer.attention_kind, self._windows.index(layer.sliding_window),
+            index if has_own_rows else attention.kv_source, has_own_rows, isinstance(layer.mlp, GeGluMlp),
+        )  # fmt: skip
+        sizes, hidden_size = self._kinds[layer.attention_kind].dimensions, row.attention_output.outputs
+        width, written = sizes.heads * sizes.head_size, 2 * sizes.kv_heads * sizes.head_size * has_own_rows
+        inputs = hidden_size if index else row.qkv.inputs  # the first attention may read something else
+        expected = [
+            (inputs, width + written), (width, hidden_size), (hidden_size, 2 * row.down.inputs),
+            (row.down.inputs, hidden_size),
+        ]  # fmt: skip
+        actual = [(each.inputs, each.outputs) for each in (row.qkv, row.attention_output, row.gate_up, row.down)]
+        if actual != expected:
+            raise NativeBorderError(f"decoder_stack: layer {index} has matrices of {actual}, not {expected}")
+        self._check_norms(norms[:4], hidden_size)
+        self._check_norms(norms[4:], sizes.head_size)
+        return row
+
+    def _check_norms(self, norms: Sequence[Tensor | None], size: int) -> None:
+        like = torch.empty(0, dtype=self._dtype)
+        check_border("decoder_stack", like, *((norm, (size,)) for norm in norms if norm is not None))
+
+    def _check(
+        self,
+        rows: Tensor,
+        attention_input: Tensor | None,
+        angles: Sequence[RopeAngles],
+        masks: Sequence[AttentionMask | None],
+        location: KVLocation,
+    ) -> None:
+        """NativeBorderError where the kernels would read or write beyond a tensor."""
+        count, kv_length = len(rows), location.kv_length
+        inputs = rows if attention_input is None else attention_input
+        check_border("decoder_stack", rows, (rows, (count, self.hidden_size)), (inputs, (count, self.input_size)))
+        for table, ops in zip(angles, self._kinds, strict=True):
+            ops.check_location(location, count)
+            ops.check_angles(rows, table.cos, table.sin)
+        if any(mask is not None and mask.allowed.shape != (count, kv_length) for mask in masks):
+            raise NativeBorderError(f"decoder_stack: a mask does not have the shape {count} x {kv_length}")
+
+    def cache_addresses(self, slot: Slot) -> CacheAddresses:
+        """They are those of the slot as long as it lives."""
+        if (known := self._addresses.get(slot)) is not None:
+            return known
+        pairs = slot.layers
+        for layer, ops in self._ops_by_kv_layer.items():
+            ops.check_cache(*pairs[layer])
+        keys, values = ((_POINTER * len(pairs))(*(pair[part].data_ptr() for pair in pairs)) for part in (0, 1))
+        strides = (_INT64 * len(pairs))(*(keys.stride(1) for keys, _values in pairs))
+        self._addresses[slot] = CacheAddresses(keys, values, strides, slot.layout.is_int8)
+        return self._addresses[slot]
+
+
+@dataclass(frozen=True)
+class NativeStack(DecoderStack):
+    """A stack whose passes over the rows of a slot are one call."""
+
+    program: NativeProgram = field(kw_only=True)
+
+    @torch.inference_mode()
+    def forward(
+        self, hidden_states: Tensor, batch: ForwardBatch, depth: ForwardDepth, attention_input: Tensor | None = None
+    ) -> HiddenStates:
+        if batch.kv_slot is None or batch.kv_location is None:
+            return super().forward(hidden_states, batch, depth, attention_input)
+        angles = [kind.rope(batch.positions) for kind in self.attention_kinds]
+        return self.program.run(hidden_states, batch, depth, angles, attention_input)
+
+
+def decoder_stack(
+    layers: Sequence[DecoderLayer],
+    norm: Tensor | None,
+    ops: TorchOps,
+    attention_kinds: Sequence[AttentionKind],
+    per_layer_input: PerLayerInput | None = None,
+) -> DecoderStack:
+    """The layers of a network; a NativeStack where that computes all of them."""
+    stack = DecoderStack(layers, norm, ops, attention_kinds, per_layer_input)
+    program = NativeProgram.of(stack)
+    return stack if program is None else NativeStack(layers, norm, ops, attention_kinds, program=program)
+
+
+def _is_native(layer: DecoderLayer, dtype: torch.dtype) -> bool:
+    """Whether the kernel knows all parts of a layer."""
+    attention, mlp = layer.self_attn, layer.mlp
+    if not isinstance(attention, Attention) or type(mlp) not in (SwiGluMlp, GeGluMlp):
+        return False
+    return (
+        not attention.has_output_gate
+        and attention.wide_norms is None
+        and layer.per_layer_gate is None
+        and layer.residual_scale == layer.output_scale == 1.0
+        and all(linear_layer(each, dtype) is not None for each in _linears(layer))
+    )
+
+
+def _linears(layer: DecoderLayer) -> tuple[Linear, Linear, Linear, Linear]:
+    attention, mlp = layer.self_attn, layer.mlp
+    assert isinstance(attention, Attention) and isinstance(mlp, SwiGluMlp), "`_is_native` would have said no"
+    return attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj
+
+
+def linear_layer(linear: Linear, dtype: torch.dtype) -> LinearLayer | None:
+    """None for a layer that is multiplied otherwise."""
+    if not isinstance(linear, PackedLinear | NativeLinear):
+        return None
+    if linear.bias is not None and linear.bias.dtype != dtype:
+        return None
+    bias, sizes = data_pointer(linear.bias), (linear.in_features, linear.padded_inputs, linear.out_features)
+    if isinstance(linear, PackedLinear):
+        parts = ctypes.addressof(linear.part_table), len(linear.parts)
+        return LinearLayer(*parts, None, bias, *sizes) if dtype in linear.kernels else None
+    return LinearLayer(None, 0, linear.weight.data_ptr(), bias, *sizes) if linear.weight.dtype == dtype else None
+
+
+def _attention_kind(ops: NativeOps) -> _AttentionKind:
+    sizes, scores = ops.dimensions, ops.dimensions.scores
+    return _AttentionKind(
+        sizes.heads, sizes.kv_heads, sizes.head_size, sizes.epsilon, ops.norm_offset, scores.scale, scores.cap or 0.0,
+        data_pointer(ops.v_norm),
+    )  # fmt: skip

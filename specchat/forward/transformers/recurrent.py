@@ -1,0 +1,302 @@
+"""Networks that decode over transformers' own cache, chains only.
+
+They have recurrent layers, which fold the whole text into one state (Qwen3-Next, Qwen3.5, LFM2), or attention that does
+not follow our masks (ALiBi).
+
+A recurrent state has no rollback. Where the recurrences of a network are known (`row_steps`), a pass leaves its states
+as they were, and the committed rows are applied at the start of the next pass. For other networks this adapter saves
+the state before a pass, and replays the tokens committed since then at the start of the next pass, where they cost a
+few more rows but no pass of their own. Trees would need a state for every branch.
+
+Going further back needs a checkpoint: a copy of the state, at least every `CHECKPOINT_TOKENS` tokens and at the ends of
+prompts and answers. What is behind the checkpoint is read again.
+
+The network's own cache has the keys, values and states; some networks keep a state in their modules instead, which is
+moved in and out for each text. Our `KVCache` only counts rows: its `rollback_floor` is the length of the current state,
+and a rollback below it goes to one of its `checkpoints`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from specchat.engine.cache import KVCache, KVLayout
+from specchat.engine.model import ModelOutput
+from specchat.engine.tree import DraftTree
+from specchat.forward.batch import BatchLimits
+from specchat.forward.cache_states import (
+    CHECKPOINT_TOKENS,
+    MAX_CHECKPOINT_BYTES,
+    MIN_TURN_TOKENS,
+    Checkpoints,
+    Snapshot,
+    cache_bytes,
+    copy_state,
+    keep_within,
+)
+from specchat.forward.transformers.row_steps import RecordedRows, SteppedNetwork
+from specchat.forward.transformers.transformers_model import TransformersModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+MAX_REPLAYED_TOKENS = 16  # more tokens are replayed in a pass of their own
+MAX_STEPPED_PROMPT = 64  # more tokens of a prompt are computed in chunks: matmuls are faster than steps
+WHOLE_PROMPT = 2**20  # tokens of a prefill pass that must not be continued by another
+CPU = torch.device("cpu")
+
+
+@dataclass
+class _RecurrentState:
+    cache: Any  # the network's own, after `length` tokens and the tokens of the last pass; None: it will make one
+    module_states: list[Any]  # of the modules that keep a state themselves
+    length: int = 0
+    saved: Snapshot | None = None  # after `length`
+    last_tokens: list[int] = field(default_factory=list[int])  # of the last pass
+    checkpoints: Checkpoints[Snapshot] = field(default_factory=Checkpoints[Snapshot])
+    is_prefilled: bool = False  # the last pass was a part of a prompt
+    recorded: RecordedRows | None = None  # of the last pass, if it was stepped
+
+
+class RecurrentModel(TransformersModel):
+    """A transformers model over its own cache.
+
+    With `is_stepwise`, only the first pass over a text may have several tokens, because the network does not continue a
+    state with more than one. Without `steps_rows`, transformers computes the recurrences of several rows.
+    """
+
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        context_window: int | None = None,
+        limits: BatchLimits | None = None,
+        is_stepwise: bool = False,
+        steps_rows: bool = True,
+    ) -> None:
+        super().__init__(network, context_window, limits)
+        self.supports_trees, self.is_stepwise = False, is_stepwise
+        if is_stepwise:
+            self.max_rows, self.prefill_chunk = 1, WHOLE_PROMPT
+        self._state_modules, self._makes_cache = _observe_first_pass(network, self._cache_name)
+        self._initial_states = [getattr(module, name) for module, name in self._state_modules]
+        self._state_by_cache: WeakKeyDictionary[KVCache, _RecurrentState] = WeakKeyDictionary()
+        is_on_cpu = network.device == CPU  # on GPUs, rows of torch's small operations were never measured
+        can_step = steps_rows and is_on_cpu and not self._state_modules and not is_stepwise
+        self._stepped = SteppedNetwork(network) if can_step else None
+        if self._stepped is not None and not self._records_all_rows():
+            self._stepped = None
+
+    @torch.inference_mode()
+    def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
+        assert tree.is_chain, "a network over its own cache supports chains only"
+        state, replayed = self._restore_committed_state(cache)
+        if state.is_prefilled:
+            self._add_checkpoint(state, MIN_TURN_TOKENS)
+            state.is_prefilled = False
+        if len(replayed) > MAX_REPLAYED_TOKENS:
+            state, replayed = self._replay(cache, state, replayed), []
+        return self._forward_tokens(cache, state, replayed, tree.tokens, rows=len(tree))
+
+    @torch.inference_mode()
+    def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
+        """In parts that end where a checkpoint is due; in one, if the network does not continue a state with many."""
+        tokens = tokens.tolist() if isinstance(tokens, Tensor) else tokens
+        state = self._replay(cache, *self._restore_committed_state(cache))
+        if not state.is_prefilled:
+            self._add_checkpoint(state, MIN_TURN_TOKENS)
+        outputs: list[ModelOutput] = []
+        while True:
+            is_whole = self.is_stepwise and state.length == 0
+            part = tokens if is_whole else tokens[: _room(state) or CHECKPOINT_TOKENS]
+            outputs.append(self._forward_tokens(cache, state, [], part, rows=1))
+            cache.commit(list(range(len(part))))
+            tokens = tokens[len(part) :]
+            if not tokens:
+                break
+            state, _none = self._restore_committed_state(cache)
+        state.is_prefilled = True
+        cache.network_bytes = cache_bytes(state.cache) + state.checkpoints.bytes
+        return ModelOutput(outputs[-1].logits, _concatenated_hidden_states(outputs))
+
+    def _kv_layout(self) -> KVLayout:
+        return KVLayout((), self.network.dtype, self.network.device)
+
+    def _new_cache(self) -> Any:
+        """An empty cache; None where the network makes one of its own class in its first pass."""
+        from transformers import DynamicCache
+
+        if self._makes_cache and self._stepped is None:
+            return None
+        cache = DynamicCache(config=self.network.config)
+        if self._stepped is not None:
+            cache.activate_past_recording()
+        return cache
+
+    @torch.inference_mode()
+    def _records_all_rows(self) -> bool:
+        """Whether passes over two rows and over one leave every state as it was, with their rows on record."""
+        cache, tokens = self.pool.open(), DraftTree(0)
+        tokens.add_chain([0])
+        try:
+            self.prefill([0, 0, 0], cache)
+            for tree in (tokens, DraftTree(0)):
+                self.forward(tree, cache)
+                state = self._state_by_cache[cache]
+                if state.recorded is None or not state.recorded.covers(state.cache):
+                    return False
+                cache.commit([0])
+            self._restore_committed_state(cache)
+        except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            return False  # a family of its own
+        finally:
+            self.pool.close(cache)
+            self._state_by_cache.pop(cache, None)
+        return True
+
+    def _forward_tokens(
+        self, cache: KVCache, state: _RecurrentState, replayed: list[int], tokens: list[int], rows: int
+    ) -> ModelOutput:
+        if len(replayed) + len(tokens) > _room(state):
+            self._add_checkpoint(state)
+        output = self._run_network(state, replayed + tokens, rows)
+        cache.rollback_floor, cache.checkpoints = state.length, state.checkpoints.lengths
+        hidden_states = output.hidden_states[len(replayed) :] if output.hidden_states is not None else None
+        return ModelOutput(output.logits, hidden_states)
+
+    def _replay(self, cache: KVCache, state: _RecurrentState, replayed: list[int]) -> _RecurrentState:
+        """The state of all committed tokens, after a pass of its own for those that would be replayed."""
+        if replayed:
+            self._run_network(state, replayed, rows=1)
+            state, _none = self._restore_committed_state(cache)
+        return state
+
+    def _restore_committed_state(self, cache: KVCache) -> tuple[_RecurrentState, list[int]]:
+        """A state of committed tokens only, and the committed tokens that the next pass must replay."""
+        state = self._state_by_cache.pop(cache, None) or self._empty_state()
+        self._state_by_cache[cache] = state  # the text that was used last is the last one
+        if cache.length < state.length:
+            self._go_back(state, cache.length)
+        committed = cache.length - state.length
+        if state.recorded is None and committed < len(state.last_tokens):
+            replayed, state.last_tokens = state.last_tokens[:committed], []
+            self._restore(state, state.saved)
+            return state, replayed
+        if state.recorded is not None:
+            state.recorded.commit(state.cache, committed)
+        elif self._stepped is not None and state.last_tokens:
+            state.cache.crop(0)  # a prompt
+        state.length, state.last_tokens, state.recorded = cache.length, [], None
+        if self._stepped is None:
+            state.saved = Snapshot.take(state.length, state.cache, state.module_states)
+        return state, []
+
+    def _empty_state(self) -> _RecurrentState:
+        return _RecurrentState(self._new_cache(), copy_state(self._initial_states))
+
+    def _go_back(self, state: _RecurrentState, length: int) -> None:
+        self._restore(state, state.checkpoints.go_back(length))
+        state.length, state.last_tokens, state.recorded = length, [], None
+
+    def _restore(self, state: _RecurrentState, snapshot: Snapshot | None) -> None:
+        if snapshot is None or snapshot.length == 0:
+            state.cache, state.module_states = self._new_cache(), copy_state(self._initial_states)
+        else:
+            state.cache, state.module_states = snapshot.cache, snapshot.restore(self.network.device)
+
+    def _add_checkpoint(self, state: _RecurrentState, min_tokens: int = 1) -> None:
+        """Keep the current state, if it is so many tokens behind the last checkpoint."""
+        is_new = state.length >= state.checkpoints.last_length + min_tokens
+        if not is_new:
+            return
+        if state.saved is None:
+            saved = Snapshot.take(state.length, state.cache, state.module_states, CPU)
+        else:
+            saved = state.saved.on_device(CPU)
+        if saved.bytes > MAX_CHECKPOINT_BYTES:
+            return
+        state.checkpoints.add(saved)
+        keep_within(MAX_CHECKPOINT_BYTES, [each.checkpoints for each in self._state_by_cache.values()])
+        for cache, each in self._state_by_cache.items():
+            cache.checkpoints = each.checkpoints.lengths
+            cache.network_bytes = cache_bytes(each.cache) + each.checkpoints.bytes
+
+    def checkpoint_bytes(self) -> int:
+        """Of all texts."""
+        return sum(state.checkpoints.bytes for state in self._state_by_cache.values())
+
+    def _run_network(self, state: _RecurrentState, tokens: list[int], rows: int) -> ModelOutput:
+        if not self.is_stepwise or not state.length or len(tokens) == 1:
+            return self._run_pass(state, tokens, rows)
+        outputs = [self._run_pass(state, [token], 1) for token in tokens]
+        state.last_tokens = tokens
+        logits = torch.cat([each.logits for each in outputs])[-rows:]
+        return ModelOutput(logits, _concatenated_hidden_states(outputs))
+
+    def _run_pass(self, state: _RecurrentState, tokens: list[int], rows: int) -> ModelOutput:
+        first = state.length + len(state.last_tokens)
+        for (module, name), value in zip(self._state_modules, state.module_states, strict=True):
+            setattr(module, name, value)
+        device = self.network.device
+        inputs = self._accepted(
+            input_ids=torch.tensor([tokens], device=device),
+            position_ids=torch.arange(first, first + len(tokens), device=device)[None],
+            use_cache=True,
+            logits_to_keep=rows,
+        )
+        if self._stepped is not None and first > 0 and len(tokens) <= max(rows, MAX_STEPPED_PROMPT):
+            with self._stepped.recording(len(tokens)) as state.recorded:
+                out = self.network(**inputs, **{self._cache_name: state.cache})
+        else:
+            out = self.network(**inputs, **{self._cache_name: state.cache})
+        state.last_tokens = state.last_tokens + tokens
+        if self._makes_cache:
+            state.cache = getattr(out, self._cache_name)
+        state.module_states = [getattr(module, name) for module, name in self._state_modules]
+        return ModelOutput(out.logits[0, -rows:], self._hidden_states())
+
+
+def _room(state: _RecurrentState) -> int:
+    """How many tokens a pass may add before the last checkpoint is too far behind; 0 where one is due."""
+    return max(CHECKPOINT_TOKENS + state.checkpoints.last_length - state.length, 0)
+
+
+def _concatenated_hidden_states(outputs: list[ModelOutput]) -> Tensor | None:
+    hidden_states = [each.hidden_states for each in outputs if each.hidden_states is not None]
+    return torch.cat(hidden_states) if hidden_states else None
+
+
+def has_recurrent_layers(network: PreTrainedModel) -> bool:
+    """Whether a network has layers whose state has no rollback."""
+    from transformers import DynamicCache
+
+    layers: list[Any] = DynamicCache(config=network.config).layers
+    return any(hasattr(layer, "recurrent_states") for layer in layers)
+
+
+def _observe_first_pass(network: PreTrainedModel, cache_name: str) -> tuple[list[tuple[nn.Module, str]], bool]:
+    """The attributes of modules that a pass changes, states outside the cache, and whether it makes a cache."""
+    before = {(module, name): value for module, name, value in _plain_attributes(network)}
+    with torch.inference_mode():
+        out = network(input_ids=torch.zeros(1, 1, dtype=torch.long, device=network.device), use_cache=True)
+    changed = [
+        (module, name)
+        for module, name, value in _plain_attributes(network)
+        if isinstance(value, Tensor) and value is not before.get((module, name))
+    ]
+    for module, name in changed:
+        setattr(module, name, before.get((module, name)))
+    return changed, getattr(out, cache_name, None) is not None
+
+
+def _plain_attributes(network: nn.Module) -> Iterator[tuple[nn.Module, str, Any]]:
+    """Tensors, and attributes that are None until the first pass, that are neither weights nor buffers."""
+    for module in network.modules():
+        for name, value in vars(module).items():
+            if value is None or isinstance(value, Tensor):
+                yield module, name, value

@@ -1,0 +1,74 @@
+"""Loads engines: models of this machine from `loading`, those of other servers from `fleet`; and plans their memory.
+
+Imports no torch before an engine is to be loaded. Tests replace single methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from threading import Event as Flag
+from typing import TYPE_CHECKING, TypeGuard
+
+from specchat.chat.events import Event
+from specchat.errors import UsageError
+from specchat.history.history_reader import past_texts
+from specchat.host.engine_interface import Completer, Engine, EngineMemory
+from specchat.host.spawn import history_path
+from specchat.permanent_objects import permanent_objects
+from specchat.profile import SERVER_BACKENDS, Profile
+from specchat.weights.context_window import trained_context_window
+
+if TYPE_CHECKING:
+    from specchat.loading.load_engine import Engine as LocalEngine
+
+
+class EngineLoader:
+    def load(self, profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> Engine:
+        if profile.models.backend in SERVER_BACKENDS:
+            from specchat.fleet.server_session import connect_server
+
+            return connect_server(profile, progress)
+        with permanent_objects():
+            from specchat.loading.load_engine import load_engine
+
+            return load_engine(profile, progress, cancelled, past_texts=partial(past_texts, history_path()))
+
+    def engine_key(self, profile: Profile) -> Hashable:
+        """Profiles with equal keys share one engine."""
+        return profile.models, profile.limits.context, profile.speculation.exact
+
+    def describe(self, profile: Profile) -> str:
+        """The name of the models."""
+        return profile.models.target
+
+    def context_window(self, profile: Profile) -> int:
+        """How many tokens a conversation may have; 0 when that is known only after the model is loaded."""
+        if profile.models.backend in SERVER_BACKENDS:
+            return profile.limits.context
+        return min(profile.limits.context, trained_context_window(profile.models.target) or 0)
+
+    def memory_of(self, profile: Profile) -> EngineMemory:
+        """What the models need with a full context. It runs while another engine is loaded, so torch is."""
+        if profile.models.backend in SERVER_BACKENDS:
+            return EngineMemory()
+        from specchat.loading.engine_memory import planned_bytes
+
+        return EngineMemory(*planned_bytes(profile))
+
+    def free_bytes(self, device: str) -> int:
+        """What a device has left."""
+        from specchat.loading.engine_memory import free_bytes
+
+        return free_bytes(device)
+
+    def make_completer(self, engine: Engine) -> Completer:
+        from specchat.chat.fim_completer import FimCompleter
+
+        if not _is_local(engine):
+            raise UsageError("a server backend does not support completion; use a profile with a local model")
+        return FimCompleter(engine.models, engine.create_completion_drafters())
+
+
+def _is_local(engine: Engine) -> TypeGuard[LocalEngine]:
+    return hasattr(engine, "models")

@@ -1,0 +1,100 @@
+"""Renders counts as an OpenMetrics page for Prometheus. Imported with the first page.
+
+Speculation metrics have the names of vLLM, so that its dashboards work; metrics that vLLM lacks begin with `specchat:`.
+
+`vllm/v1/spec_decode/metrics.py`
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.openmetrics.exposition import ALLOWUTF8, CONTENT_TYPE_LATEST, generate_latest
+
+from specchat.host.metrics import AnswerCounts
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+SPEC_DECODE = "vllm:spec_decode_num_"
+
+
+@dataclass(frozen=True)
+class MetricsPage:
+    metrics: Iterable[Metric]
+
+    def render(self) -> bytes:
+        return generate_latest(self, ALLOWUTF8)  # any other form loses the colons of the names
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics, as the library asks for them."""
+        return self.metrics
+
+
+def answer_metrics(counts: AnswerCounts) -> list[Metric]:
+    with counts.lock:
+        return [*_token_counters(counts), *_drafter_counters(counts), *_times(counts), *_comparison(counts)]
+
+
+def engine_gauges(running: int, waiting: int, state: str, memory_bytes: Mapping[str, int]) -> Iterator[Metric]:
+    """What the pages of the engine process and of `specchat serve` share of the moment."""
+    yield gauge("vllm:num_requests_running", "Running requests.", running)
+    yield gauge("vllm:num_requests_waiting", "Waiting requests.", waiting)
+    yield gauge("specchat:models_loaded", "1 with loaded models.", int(state == "ready"))
+    yield gauge("specchat:memory_bytes", "Memory use of the engine, by component.", memory_bytes, "kind")
+
+
+def gauge(name: str, help: str, value: float | Mapping[str, float], label: str = "") -> Metric:
+    """A gauge with one sample, or with one for each value of the label."""
+    return _with_samples(GaugeMetricFamily(name, help, labels=(label,) if label else ()), value)
+
+
+def counter(name: str, help: str, value: float | Mapping[str, float], label: str = "") -> Metric:
+    return _with_samples(CounterMetricFamily(name, help, labels=(label,) if label else ()), value)
+
+
+def _with_samples(family: GaugeMetricFamily | CounterMetricFamily, value: float | Mapping[str, float]) -> Metric:
+    for key, number in value.items() if isinstance(value, Mapping) else [("", value)]:
+        family.add_metric((key,), number)
+    return family
+
+
+def _token_counters(counts: AnswerCounts) -> Iterator[Metric]:
+    by_position = {str(position): count for position, count in sorted(counts.accepted_by_position.items())}
+    yield counter(f"{SPEC_DECODE}drafts", "Steps with draft tokens.", counts.drafts)
+    yield counter(f"{SPEC_DECODE}draft_tokens", "Draft tokens.", counts.draft_tokens)
+    yield counter(f"{SPEC_DECODE}accepted_tokens", "Accepted draft tokens.", sum(by_position.values()))
+    help = "Accepted draft tokens, by position in the draft."
+    yield counter(f"{SPEC_DECODE}accepted_tokens_per_pos", help, by_position, "position")
+    yield counter("vllm:prompt_tokens", "Tokens of prompts, cached ones included.", counts.prompt_tokens)
+    yield counter("vllm:generation_tokens", "Tokens of answers.", counts.finished.tokens)
+
+
+def _drafter_counters(counts: AnswerCounts) -> Iterator[Metric]:
+    drafted, accepted = counts.draft_tokens_by_drafter, counts.accepted_by_drafter
+    yield counter("specchat:steps", "Steps, by drafter; plain: no draft tokens.", counts.steps_by_drafter, "drafter")
+    yield counter("specchat:draft_tokens", "Draft tokens, by drafter.", drafted, "drafter")
+    yield counter("specchat:accepted_tokens", "Accepted draft tokens, by drafter.", accepted, "drafter")
+    yield counter("specchat:answers", "Answers, by finish reason.", counts.answers_by_finish_reason, "finish_reason")
+
+
+def _times(counts: AnswerCounts) -> Iterator[Metric]:
+    help = "Duration of forward passes of the target, by rows in the batch."
+    verify = SummaryMetricFamily("specchat:verify_seconds", help, labels=("rows",))
+    for rows, count in sorted(counts.steps_by_rows.items()):
+        verify.add_metric((str(rows),), count, counts.verify_seconds_by_rows[rows])
+    yield verify
+    yield counter("specchat:draft_seconds", "Time spent on drafting.", counts.draft_seconds)
+    first = counts.first_token_count, counts.first_token_seconds
+    yield SummaryMetricFamily("specchat:ttft_seconds", "Time to first token.", *first)
+
+
+def _comparison(counts: AnswerCounts) -> Iterator[Metric]:
+    """The speed relative to plain decoding, and what it comes from."""
+    sums = counts.finished
+    help = "Decode time of answers for which the time of plain decoding is known."
+    yield counter("specchat:compared_decode_seconds", help, sums.compared_decode_seconds)
+    help = "Decode time of the same answers without speculation, from passes measured during them."
+    yield counter("specchat:plain_decode_seconds", help, sums.plain_seconds)
+    if (speedup := sums.speedup) is not None:
+        low, high = speedup.interval
+        yield gauge("specchat:speedup", "Speedup over plain decoding since the start.", speedup.factor)
+        yield gauge("specchat:speedup_interval", "Its 95 % interval.", {"low": low, "high": high}, "bound")
