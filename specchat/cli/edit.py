@@ -22,6 +22,7 @@ from specchat.app.edit_events import EditOrder
 from specchat.app.edit_session import EditSession
 from specchat.app.edited_files import DiskFile, EditedFile, HeldText
 from specchat.cli.completion import complete_files
+from specchat.cli.edit_commit import check_repository
 from specchat.cli.edit_files import EditPrinter
 from specchat.cli.edit_filter import STDIN, EditCommand, run_filter
 from specchat.cli.options import profile_options, resolve_profile
@@ -29,7 +30,6 @@ from specchat.cli.session_options import open_host_conversation, private_option,
 from specchat.cli.starter_offer import offer_starter
 from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_turn import Conversation
-from specchat.edit.git_commit import check_repository
 from specchat.edit.source_text import Source, make_source
 from specchat.errors import InputError, NoChangeError, SpecchatError, UsageError
 from specchat.repl.interrupt import InterruptFlag, interruptible
