@@ -47,7 +47,6 @@ from specchat.edit.edit_task import (
     run_edit,
 )
 from specchat.edit.edit_turn import EditRun
-from specchat.edit.hunk_prompt import ReviewUI, review_edit
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.refactoring import Refactoring
 from specchat.edit.source_text import Source
@@ -83,12 +82,6 @@ def drive(
                 answer = decide(event)
             else:
                 on_event(event)
-
-
-def decide_hunks(proposed: Proposed, ui: ReviewUI) -> Decision:
-    """Go through the hunks with a person; DeclinedError when they quit."""
-    review = review_edit(proposed.source, proposed.new, proposed.result.warnings, proposed.check, ui)
-    return Decision(Answer.ONCE, review.text, len(review.accepted_hunks), len(review.decisions))
 
 
 def describe_ways(order: EditOrder, session: EditSession) -> list[tuple[str, str]]:

@@ -16,7 +16,6 @@ syntax_check.py                   whether the new text still parses, and defines
 refactoring/                      edits that a syntax tree does without a model
 check_commands.py                 --check, in a copy of the project
 hunks.py                          the differences as hunks and as a unified diff
-hunk_prompt.py                    decisions about hunks; their keys, until the accepted text passes the checks
 atomic_write.py                   replace files, all or none
 undo_store.py                     apply and undo an edit; earlier contents by hash
 """
