@@ -16,13 +16,13 @@ from specchat.acp.turn_reporter import TurnReporter, send_usage
 from specchat.app.consent import PERMISSION_OPTIONS, EditConsent
 from specchat.app.edit_call import EditCall
 from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rewriting
+from specchat.app.edit_progress import RewriteAlignment
 from specchat.app.edit_session import EditSession
 from specchat.app.edited_files import WorkspaceFile
 from specchat.app.project_files import ProjectFiles
 from specchat.chat.events import Event, Routed, TextDelta
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import EditIntent
-from specchat.edit.rewrite_alignment import RewriteAlignment
 from specchat.errors import CancelledError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import JsonObject

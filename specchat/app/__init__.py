@@ -7,6 +7,7 @@ said into an order, renders the events, and sends a decision for each proposal.
     edit_events.py       its order, its events, and the one class of an accepted edit
     edit_ui.py           its events and the review of its hunks, by the callbacks of a front end
     hunk_review.py       decisions about hunks, with their keys, until the accepted text passes the checks
+    edit_progress.py     the position of the streamed text in the original, also as a status line
     edit_call.py         the edit of one file as protocols show it: diff, permission, end
     edit_session.py      the conversation that rewrites files, and the profile that it has
     consent.py           what a person decides about a change, and when one must be asked

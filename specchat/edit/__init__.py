@@ -6,7 +6,6 @@ edit_plan.py                      the ways: the whole file, regions, search/repl
 edit_task.py                      prompts, ways, retries: EditJob -> EditResult
 edit_turn.py                      one request to the model and its events
 answer_watch.py                   ends an answer that cannot become the file
-rewrite_alignment.py              the position of the streamed text in the original, also as a status line
 answer_blocks.py                  the part of an answer that is the new text, and the talk around it
 answer_patches.py                 an answer that is a diff or search/replace blocks, applied exactly or refused
 excerpt.py                        an answer with some functions only: they take the place of the old ones
