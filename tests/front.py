@@ -5,11 +5,20 @@ from __future__ import annotations
 import io
 import sys
 from dataclasses import dataclass
+from threading import Event
 
 import pytest
 
+from specchat.app.agent.project_agent import ProjectAgent
+from specchat.app.ask import Asked, AskEvent, ask
+from specchat.app.chat_state import ChatState, CommandResult
+from specchat.app.command_registry import run_line
+from specchat.app.question import Question
+from specchat.chat.request import Request
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.main import COMMANDS, run
+from specchat.repl.loop import run_input_line
+from specchat.repl.terminal_agent import terminal_agent
 
 FRONT_ENDS = {
     "ask": "specchat.cli.ask:ask",
@@ -57,3 +66,21 @@ def command(patch: pytest.MonkeyPatch, *arguments: str, stdin: bytes = b"", on_t
         if sys.stderr is not err:
             sys.stderr.close()
     return Ran(code, out.content(), err.content().decode())
+
+
+def events_of(chat: ChatState, question: Question | Request) -> list[AskEvent]:
+    """What the verb yields for this question."""
+    return list(ask(terminal_agent(chat), question, Event()))
+
+
+def request_of(chat: ChatState, line: str) -> Request:
+    """The request that a typed line becomes, with its files."""
+    question = run_line(chat, line).request
+    assert question
+    [request] = [event.request for event in events_of(chat, question) if isinstance(event, Asked)]
+    return request
+
+
+def type_line(chat: ChatState, line: str, agent: ProjectAgent | None = None) -> CommandResult:
+    """Type a line in the line mode."""
+    return run_input_line(agent or terminal_agent(chat), line)

@@ -23,15 +23,18 @@ from specchat.chat.events import (
     Totals,
 )
 from specchat.chat.request import Request
+from specchat.profile.settings import read_settings
 
 SECONDS_PER_STEP = 0.01
 
 
 class ScriptedSession(AbstractContextManager["ScriptedSession"]):
-    """Has the interface of a `Session`. After the end of the script every answer is a `Failed`."""
+    """Stands for a `Conversation` with the host. After the end of the script every answer is a `Failed`."""
 
-    def __init__(self, script: Sequence[Sequence[Event]]) -> None:
-        self.script = list(script)
+    session_id, window_tokens = "scripted", 8192
+
+    def __init__(self, script: Sequence[Sequence[Event]] = ()) -> None:
+        self.script, self.settings = list(script), read_settings()
         self.requests: list[Request] = []
         self.is_closed = False
 
@@ -52,6 +55,10 @@ class ScriptedSession(AbstractContextManager["ScriptedSession"]):
                 yield Finished("cancelled", Totals())
                 return
             yield event
+
+    def turns(self) -> list[object]:
+        """None: nothing is stored."""
+        return []
 
     def close(self) -> None:
         """Record the call."""

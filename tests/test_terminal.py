@@ -180,10 +180,9 @@ WRITES_PAST_THE_DOOR = ("__stdout__", "__stderr__", "raw_stream", "Styled")
 ALLOWED = {
     "terminal.py": "the door",
     "repl/line_input.py": "prompt_toolkit draws its input line, and shows control characters itself",
-    "cli/print_turn.py": "a line that is erased",
     "repl/terminal_edit_ui.py": "a line that is erased",
-    "repl/thinking_printer.py": "a dimmed text, made printable before",
     "repl/terminal_review.py": "the colours of a hunk",
+    "repl/answer_printer.py": "a line that is erased, and a dimmed text; both are made printable before",
     "app/inspect_text.py": "the colours of tokens",
     "cli/pull.py": "a progress bar",
 }

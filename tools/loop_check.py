@@ -26,10 +26,10 @@ from specchat.chat.tools import NO_TOOL, SOME_TOOL, Tool, ToolCall, ToolResult
 from specchat.cli.bench import ALL, parse_names
 from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.print_turn import TemporaryLine
 from specchat.errors import NotLosslessError, error_with_exit_code
 from specchat.loading.load_engine import Engine
 from specchat.profile import DRAFTERS
+from specchat.repl.answer_printer import TemporaryLine
 from tools.instrument import run_instrument
 
 LONG_LOOP_TURNS, SHORT_LOOP_TURNS = 20, (2, 5)

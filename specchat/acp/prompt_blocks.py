@@ -6,19 +6,20 @@ Reads buffers through a callback; knows no model and no connection.
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from acp.schema import EmbeddedResourceContentBlock, ResourceContentBlock, TextContentBlock, TextResourceContents
 
-from specchat.chat.attachments import decode_text, display_name
+from specchat.app.question import Question
+from specchat.chat.attachments import display_name, read_attachment
 from specchat.chat.request import AnswerFormat, Attachment
-from specchat.context.retrieve import ContextBudget, gather_context
+from specchat.context.at_names import FileAccess
 from specchat.context.workspace_roots import WorkspaceRoots, path_of_uri
 from specchat.errors import InputError, SpecchatError, UsageError
 
 META_KEY = "specchat"  # our key in `_meta` of a text block
-MAX_LINKED_FILE_BYTES = 256 * 2**10
 
 ReadBuffer = Callable[[Path], str | None]
 
@@ -82,37 +83,28 @@ def parse_blocks(blocks: Sequence[Any], workspace: WorkspaceRoots) -> Prompt:
     return replace(prompt, text=prompt.text.strip())
 
 
-def attach_linked_files(prompt: Prompt, window_tokens: int, read_buffer: ReadBuffer) -> Prompt:
-    """Attach the linked files: complete, or the relevant passages if they do not fit the window."""
-    budget = ContextBudget.of_window(window_tokens)
-    files, notices = list[Attachment](), list(prompt.notices)
+def editor_files(workspace: WorkspaceRoots, read_buffer: ReadBuffer) -> FileAccess:
+    """The files of a session: those in its folders, with the texts that the editor has of them."""
+
+    @cache
+    def read(path: Path) -> Attachment:
+        if not os.path.exists(path):  # noqa: PTH110 (some editors return an empty text for a missing file)
+            raise InputError(f"{path}: there is no such file")
+        buffer = read_buffer(path)
+        file = read_attachment(path) if buffer is None else Attachment("", buffer)
+        return replace(file, name=display_name(Path(workspace.display_name(path))))
+
+    return FileAccess(workspace.main_root, read, workspace.contains)
+
+
+def make_question(prompt: Prompt, files: Sequence[Attachment], access: FileAccess) -> tuple[Question, list[str]]:
+    """The question with these texts, and notices about links that cannot be read."""
+    names, notices = list[str](), list(prompt.notices)
     for path in prompt.linked_paths:
         try:
-            text = read_file_text(path, read_buffer)
-            files.append(Attachment(display_name(Path(prompt.workspace.display_name(path))), text))
+            access.read(path)
+            names.append(str(path))
         except SpecchatError as error:
             notices.append(f"{error}; it is not attached")
-    if files and sum(len(each.text) for each in (*prompt.attachments, *files)) > budget.total_characters:
-        context = gather_context([str(path) for path in prompt.linked_paths], prompt.text, budget)
-        files = list(context.files)
-        notices += filter(None, [context.notice, f"from {', '.join(context.sources)}" if context.sources else ""])
-    return replace(prompt, attachments=[*prompt.attachments, *files], notices=notices)
-
-
-def read_file_text(path: Path, read_buffer: ReadBuffer) -> str:
-    """The text of a file from the editor's buffer or from disk; InputError when there is none."""
-    if not os.path.exists(path):  # noqa: PTH110 (some editors return an empty text for a missing file)
-        raise InputError(f"{path}: there is no such file")
-    buffer = read_buffer(path)
-    raw = buffer.encode() if buffer is not None else _read_bytes(path)
-    if len(raw) > MAX_LINKED_FILE_BYTES:
-        raise InputError(f"{path}: more than {MAX_LINKED_FILE_BYTES // 2**10} KiB; attach the relevant part")
-    return buffer if buffer is not None else decode_text(raw, str(path))
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_LINKED_FILE_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    texts = (*files, *prompt.attachments)
+    return Question(prompt.text, tuple(names), texts, answer_format=prompt.structure), notices

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from acp.schema import PromptResponse
 from specchat.acp import stored_sessions
 from specchat.acp.agent_calls import ToolCallReporter
 from specchat.acp.client_requests import EditorClient, PromptTurn, prompt_response, thought_chunk
-from specchat.acp.prompt_blocks import Prompt, attach_linked_files
+from specchat.acp.prompt_blocks import Prompt, editor_files, make_question
 from specchat.acp.session_config import (
     AGENT_OF_MODE,
     ASK_MODE,
@@ -42,11 +42,11 @@ from specchat.acp.stored_sessions import (
     logged_edits,
 )
 from specchat.acp.turn_reporter import TurnReporter, session_title, stream_answer
-from specchat.app.agent.agent_loop import AgentEvent
 from specchat.app.agent.project_agent import AgentUI, ProjectAgent
+from specchat.app.ask import ask
 from specchat.app.command_registry import ChatState
 from specchat.app.model_loading import pending_models
-from specchat.chat.events import Event
+from specchat.app.question import Question
 from specchat.chat.request import Attachment, Request
 from specchat.context.retrieve import ContextBudget
 from specchat.context.workspace_roots import WorkspaceRoots
@@ -144,7 +144,7 @@ class PromptHandler:
             intent := intent_from_text(prompt.text, prompt.linked_paths, self.workspace)
         ):
             return self._run_edit(intent, prompt.text, reporter)
-        return self._run_request(self._make_request(prompt, reporter), reporter)
+        return self._ask(prompt, reporter)
 
     def _run_command(self, name: str, argument: str, prompt: Prompt, reporter: TurnReporter) -> PromptResponse:
         if name == EDIT:
@@ -154,13 +154,13 @@ class PromptHandler:
             return self._run_edit(intent, prompt.text, reporter)
         if name in QUESTION_TEMPLATES:
             question = QUESTION_TEMPLATES[name].format(argument or ATTACHED_CODE)
-            return self._run_request(self._make_request(replace(prompt, text=question), reporter), reporter)
+            return self._ask(replace(prompt, text=question), reporter)
         if name == HELP:
             reporter.send_text(help_text())
             return prompt_response("end_turn")
         reply = available_commands()[name].run(self._chat, argument)
         if reply.request:
-            return self._run_request(reply.request, reporter)
+            return self._run_question(reply.request, reporter)
         reporter.send_text(reply.text)
         self._after_command(name, argument, reporter)
         return prompt_response("end_turn")
@@ -207,16 +207,14 @@ class PromptHandler:
         except (SpecchatError, ConnectionError):
             log.warning("an edit is missing in the log", exc_info=True)
 
-    def _make_request(self, prompt: Prompt, reporter: TurnReporter) -> Request:
-        """The request with its files; files that could not be read are reported."""
-        read_buffer = partial(self.client.read_file, reporter.turn)
-        prompt = attach_linked_files(prompt, self.conversation.window_tokens, read_buffer)
-        if prompt.notices:
-            reporter.send(thought_chunk("\n".join(prompt.notices) + "\n"))
-        files = (*self._edits_since_last_turn(), *prompt.attachments)
-        request = Request(prompt.text, files, answer_format=prompt.structure)
-        request.check_size(self.conversation.window_tokens)
-        return request
+    def _ask(self, prompt: Prompt, reporter: TurnReporter) -> PromptResponse:
+        """Ask with the files of the prompt; what could not be read is reported."""
+        access = editor_files(self.workspace, partial(self.client.read_file, reporter.turn))
+        question, notices = make_question(prompt, self._edits_since_last_turn(), access)
+        if notices:
+            reporter.send(thought_chunk("\n".join(notices) + "\n"))
+        self._chat.access = access
+        return self._run_question(question, reporter)
 
     def _edits_since_last_turn(self) -> list[Attachment]:
         """The edits that the conversation does not hold yet."""
@@ -225,12 +223,12 @@ class PromptHandler:
         budget = ContextBudget.of_window(self.conversation.window_tokens).total_characters // 2
         return attached_edits(edits, turns[-1].id if turns else "", budget)
 
-    def _run_request(self, request: Request, reporter: TurnReporter) -> PromptResponse:
+    def _run_question(self, question: Question | Request, reporter: TurnReporter) -> PromptResponse:
         calls = ToolCallReporter(reporter, self.workspace)
         self._agent.ui, self._agent.mode = calls.ui, AGENT_OF_MODE.get(self.config.mode, "")
-        events = self._forward_events(self._agent.ask(request, reporter.turn.cancelled), calls)
+        events = ask(self._agent, question, reporter.turn.cancelled)
         try:
-            response = stream_answer(events, reporter, self.conversation.window_tokens)
+            response = stream_answer(events, reporter, self.conversation.window_tokens, calls.on_event)
         finally:
             log_calls(self.conversation.session_id, calls.shown.values())
         self._send_title(reporter)
@@ -240,11 +238,3 @@ class PromptHandler:
         if not self._is_named:
             self._is_named = True
             reporter.send(session_title(str(self.conversation.call("subscribe")["name"])))
-
-    def _forward_events(self, events: Iterator[Event | AgentEvent], calls: ToolCallReporter) -> Iterator[Event]:
-        for event in events:
-            if isinstance(event, AgentEvent):
-                calls.on_event(event)
-                continue
-            self._chat.on_event(event)
-            yield event

@@ -1,6 +1,6 @@
 """Translates the engine events of one prompt into updates for the editor, and its end into a response."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,8 @@ from specchat.acp.client_requests import (
     tool_call_progress,
     tool_call_start,
 )
+from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
+from specchat.app.ask import Answered, Asked, AskEvent
 from specchat.chat.events import (
     REPETITION,
     TOOL_CALLS,
@@ -71,8 +73,6 @@ class TurnReporter:
             self.send(*thought_chunks(event.text))
         elif isinstance(event, Notice):
             self.send(thought_chunk(f"{event.text}\n"))
-        elif isinstance(event, Finished) and event.explanation:
-            self.send(thought_chunk(f"{event.explanation}\n"))
 
     def end_loading(self, *, is_done: bool) -> None:
         if self._loading_id:
@@ -97,17 +97,31 @@ def _loading_title(event: LoadingProgress) -> str:
     return f"{text} ({percent} %)" if percent and not event.preparation else text
 
 
-def stream_answer(events: Iterable[Event], reporter: TurnReporter, window_tokens: int) -> PromptResponse:
+def stream_answer(
+    events: Iterable[AskEvent],
+    reporter: TurnReporter,
+    window_tokens: int,
+    on_call: Callable[[AgentEvent], None] = lambda _event: None,
+) -> PromptResponse:
     """Forward all events. A model error is raised with its exit code, a dead engine process as HostError."""
-    last_event: Event | None = None
+    end: Finished | Failed | None = None
     try:
         for event in events:
-            reporter.on_event(event)
-            last_event = event
+            match event:
+                case CallStarted() | CallFinished() | RoundStarted() | LoopEnded():
+                    on_call(event)
+                case Asked():
+                    pass
+                case Answered(notices=notices):
+                    reporter.send(*(thought_chunk(f"{notice}\n") for notice in notices))
+                    end = event.end if isinstance(event.end, Failed) else end
+                case _:
+                    reporter.on_event(event)
+                    end = event if isinstance(event, Finished | Failed) else end
     finally:
         with suppress(ConnectionError):
             reporter.end_loading(is_done=False)
-    match last_event:
+    match end:
         case Finished(finish_reason=reason, totals=totals):
             send_usage(reporter, totals, window_tokens)
             return prompt_response(STOP_REASONS[reason], totals)
@@ -115,7 +129,7 @@ def stream_answer(events: Iterable[Event], reporter: TurnReporter, window_tokens
             raise HostError(message)
         case Failed(message=message, exit_code=code):
             raise error_with_exit_code(message, code)
-        case _:
+        case None:
             raise HostError("the answer did not end")
 
 

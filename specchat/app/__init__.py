@@ -3,6 +3,8 @@
 Knows no screen and no protocol, and imports no torch. Plugins import this package. A front end parses what its user
 said into an order, renders the events, and sends a decision for each proposal.
 
+    ask.py               the verb: a question with its files in, events out, the sum of all answers last
+    question.py          what a person asks, and the one reading of the files that are named
     edit.py              the verb: files and an instruction in, events out, all files written or none
     edit_events.py       its order, its events, and the one class of an accepted edit
     edit_ui.py           its events and the review of its hunks, by the callbacks of a front end

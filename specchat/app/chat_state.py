@@ -1,4 +1,4 @@
-"""The state that a front end keeps for a conversation: files for the next request, the last answer, notices.
+"""The state that a front end keeps for a conversation: files for the next question, the last answer, notices.
 
 The functions of `command_registry.py` read and change a `ChatState` and return a `CommandResult`. This module draws
 nothing and imports neither prompt_toolkit nor torch.
@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 from specchat.app.mcp.mcp_commands import NoServers, ServerDirectory
 from specchat.app.notices import Notices
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta
-from specchat.chat.request import Attachment, Request
+from specchat.chat.request import Request
 from specchat.chat.turn_summary import summary_line
-from specchat.context.at_names import find_mentions
+from specchat.context.at_names import THIS_FOLDER, FileAccess
 from specchat.errors import ContextError
 from specchat.host.client import Conversation
 from specchat.profile import Models
 
 if TYPE_CHECKING:
     from specchat.app.part_reader import PartReader
+    from specchat.app.question import Question
 
 
 @dataclass
@@ -31,9 +32,10 @@ class ChatState:
     conversation: Conversation
     confirm_load: Callable[[Models], bool] = lambda _models: True  # asks the user before models are loaded
     servers: ServerDirectory = field(default_factory=NoServers)  # MCP servers
-    pending_names: list[str] = field(default_factory=list[str])  # files and folders to attach to the next request
-    attachment_notice: str = ""  # about the attachments of the last request
-    passage_sources: tuple[str, ...] = ()  # files that the attached passages come from
+    access: FileAccess = THIS_FOLDER  # where names of files lead
+    has_commands: bool = True  # whether a notice may name a slash command
+    wants_probabilities: bool = False  # whether answers come with the probabilities of their tokens
+    pending_names: tuple[str, ...] = ()  # files and folders to attach to the next question
     routed: Routed | None = None
     finished: Finished | None = None
     last_outcome: Finished | Failed | None = None  # how the last answer ended
@@ -65,33 +67,19 @@ class ChatState:
         return "".join(self._answer_parts)
 
     def _update_notices(self, event: Event) -> None:
-        notices = self._notices_by_session[self.conversation.session_id]
-        notices.on_event(event, self.conversation.window_tokens if isinstance(event, Finished) else 0)
-        if is_context_overflow(event) and len(self.conversation.turns()) > 1:
+        notices, conversation = self._notices_by_session[self.conversation.session_id], self.conversation
+        is_counted = self.has_commands and isinstance(event, Finished)
+        notices.on_event(event, conversation.window_tokens if is_counted else 0)
+        if self.has_commands and is_context_overflow(event) and len(conversation.turns()) > 1:
             notices.on_context_overflow()
 
     @property
     def notices(self) -> tuple[str, ...]:
-        sources = [f"sources: {', '.join(self.passage_sources)}"] if self.passage_sources else []
-        return (*sources, *self.answer_notices)
-
-    @property
-    def answer_notices(self) -> tuple[str, ...]:
-        """Those of the last answer only, of which a question has several when the model uses tools."""
+        """Lines about the last answer, of which a question has several when the model uses tools."""
         return self._notices_by_session[self.conversation.session_id].lines
 
-    def make_request(self, text: str) -> Request:
-        """A request with the attached files and every `@file` that the text names."""
-        return self.make_bare_request(text, self._collect_attachments(text))
-
-    def make_bare_request(
-        self, text: str, files: tuple[Attachment, ...] = (), max_tokens: int | None = None
-    ) -> Request:
-        """A request in which `@file` in the text attaches nothing."""
-        return Request(text, files, max_tokens)
-
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
-        """The events of an answer; files that do not fit the context window are read in parts before it."""
+        """The events of one answer; files that do not fit the context window are read in parts before it."""
         if not request.files:
             yield from self.conversation.ask(request, cancelled)
             return
@@ -99,18 +87,6 @@ class ChatState:
 
         self._part_reader = self._part_reader or PartReader(self.conversation)
         yield from self._part_reader.ask(request, self.conversation.window_tokens, cancelled)
-
-    def _collect_attachments(self, text: str) -> tuple[Attachment, ...]:
-        """Read the named files for this request only, even if the request fails later."""
-        names, self.pending_names, self.attachment_notice, self.passage_sources = self.pending_names, [], "", ()
-        if not (names := [*names, *find_mentions(text, self.servers.loaders)]):
-            return ()
-        from specchat.context.retrieve import ContextBudget, gather_context
-
-        budget = ContextBudget.of_window(self.conversation.window_tokens)
-        context = gather_context(names, text, budget, self.servers.loaders)
-        self.attachment_notice, self.passage_sources = context.notice, context.sources
-        return context.files
 
     @property
     def status_line(self) -> str:
@@ -125,12 +101,12 @@ def is_context_overflow(event: Event | None) -> bool:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What the front end does after a command: show a text, send a request, or quit.
+    """What the front end does after a command: show a text, ask a question (a `Request` as it is), or quit.
 
     `after_answer` runs when the request has ended, whether it succeeded or not.
     """
 
     text: str = ""
-    request: Request | None = None
+    request: Question | Request | None = None
     should_quit: bool = False
     after_answer: Callable[[ChatState], CommandResult] | None = None

@@ -22,6 +22,7 @@ from specchat.app.chat_state import ChatState, CommandResult
 from specchat.app.compact import compact
 from specchat.app.export import export_conversation, write_new_file
 from specchat.app.mcp.mcp_commands import PREFIX, ServerDirectory, show_servers
+from specchat.app.question import Question
 from specchat.app.session_lines import session_details
 from specchat.chat.events import Routed
 from specchat.chat.request import Request
@@ -63,13 +64,14 @@ def is_file_command(line: str) -> bool:
 
 
 def run_line(chat: ChatState, line: str) -> CommandResult:
+    """Run a command; any other line is a question."""
     match = COMMAND_PATTERN.match(line.strip())
     if not match:
-        return CommandResult(request=chat.make_request(line))
+        return CommandResult(request=Question(line))
     if match["name"].startswith(PREFIX):
         text = chat.servers.prompt(match["name"], match["argument"] or "")
         shown = " ".join(text.split())[:MAX_SHOWN_PROMPT]
-        return CommandResult(f"{match['name']}: {shown}", request=chat.make_bare_request(text))
+        return CommandResult(f"{match['name']}: {shown}", request=Request(text))
     if (command := COMMANDS.get(match["name"]) or conversation_commands().get(match["name"])) is None:
         nearest = get_close_matches(match["name"], line_mode_commands(), n=1)
         hint = f"did you mean /{nearest[0]}?" if nearest else "/help lists them"
@@ -93,7 +95,6 @@ def _retry(chat: ChatState, _argument: str) -> CommandResult:
     """Send the last request once more; unless `/seed` fixed it, sampling draws new noise."""
     request = _last_request(chat)
     chat.conversation.rewind()
-    chat.attachment_notice, chat.passage_sources = "", ()
     return CommandResult(request=replace(request, seed=None, temperature=None, variant=None))
 
 
@@ -191,7 +192,7 @@ def _fork(chat: ChatState, _argument: str) -> CommandResult:
 def _file(chat: ChatState, argument: str) -> CommandResult:
     name = unquoted_name(argument)
     check_name(name, chat.servers.loaders)  # report a mistake now, not with the next request
-    chat.pending_names.append(name)
+    chat.pending_names = (*chat.pending_names, name)
     return CommandResult(f"{name} is attached to the next request")
 
 

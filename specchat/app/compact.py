@@ -8,6 +8,7 @@ from functools import partial
 
 from specchat.app.chat_state import ChatState, CommandResult, is_context_overflow
 from specchat.chat.events import Finished
+from specchat.chat.request import Request
 from specchat.errors import UsageError
 
 SUMMARY_PROMPT = (
@@ -32,9 +33,8 @@ def compact(chat: ChatState, _argument: str) -> CommandResult:
 
 def _request_summary(chat: ChatState, original_session: str, dropped_turns: int) -> CommandResult:
     chat.start_answer()
-    chat.attachment_notice, chat.passage_sources = "", ()
     limit = chat.conversation.window_tokens // SUMMARY_WINDOW_DIVISOR
-    request = chat.make_bare_request(SUMMARY_PROMPT, max_tokens=limit)
+    request = Request(SUMMARY_PROMPT, max_tokens=limit)
     proceed = partial(_continue_with_summary, original_session=original_session, dropped_turns=dropped_turns)
     return CommandResult(request=request, after_answer=proceed)
 
@@ -54,7 +54,7 @@ def _continue_with_summary(chat: ChatState, original_session: str, dropped_turns
         return CommandResult("there is no summary; the conversation goes on as it was")
     conversation.rewind(turns)
     chat.start_answer()
-    request = chat.make_bare_request(CONTINUE_PROMPT.format(summary), max_tokens=MAX_READY_TOKENS)
+    request = Request(CONTINUE_PROMPT.format(summary), max_tokens=MAX_READY_TOKENS)
     report = partial(_report_summary, original_session=original_session, dropped_turns=dropped_turns)
     return CommandResult(request=request, after_answer=report)
 

@@ -1,14 +1,14 @@
-"""Notices after an answer: those of the engine, another drafter is used now, or the context is nearly full.
+"""Notices after an answer: why it ended, another drafter is used now, or the context is nearly full.
 
-Events in, lines out; of the kinds that are made here, at most one line each per answer. Drafters are only names here;
-nothing is drawn.
+Events in, lines out, at most one of each kind per answer. What the engine says is an event of its own. Drafters are
+only names here; nothing is drawn.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from specchat.chat.events import TARGET, Event, Failed, Finished, Notice, Routed, StepDone, Totals
+from specchat.chat.events import TARGET, Event, Finished, Routed, StepDone, Totals
 from specchat.chat.router import PINNED
 
 NO_DRAFTER = "none (plain decoding)"
@@ -87,16 +87,11 @@ def _drafters_of(step: StepDone) -> set[str]:
 class Notices:
     def __init__(self) -> None:
         self.lines: tuple[str, ...] = ()  # about the last answer
-        self._engine_lines: list[str] = []
         self._drafter_tracker, self._was_full = DrafterTracker(), False
 
     def on_event(self, event: Event, context_window: int) -> None:
         """Update with an event of an answer; `context_window` is in tokens, 0 when unknown."""
-        if isinstance(event, Notice):
-            self._engine_lines.append(event.text)
         lines = [self._drafter_tracker.on_event(event)]
-        if isinstance(event, Finished | Failed):
-            lines, self._engine_lines = [*self._engine_lines, *lines], []
         if isinstance(event, Finished):
             tokens = event.totals.prompt_tokens + event.totals.completion_tokens
             lines.append(event.explanation)

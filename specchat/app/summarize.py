@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from specchat.app.chat_state import ChatState, CommandResult
+from specchat.app.question import Question
 from specchat.context.at_names import resolve_names, unquoted_name
-from specchat.context.retrieve import ContextBudget, gather_whole
 from specchat.errors import UsageError
 
 DEFAULT_QUESTION = "Summarize this file."
@@ -16,12 +16,10 @@ DEFAULT_QUESTION = "Summarize this file."
 def summarize(chat: ChatState, argument: str) -> CommandResult:
     """Attach the file with all of its text."""
     name, question = _split_argument(argument)
-    named, listing = resolve_names([name])
+    named, listing = resolve_names([name], access=chat.access)
     if len(named) != 1 or listing.files:
         raise UsageError("/summarize reads one file; attach a folder with @, which finds the matching passages")
-    whole = gather_whole(named[0], ContextBudget.of_window(chat.conversation.window_tokens))
-    chat.attachment_notice, chat.passage_sources = whole.notice, ()
-    return CommandResult(request=chat.make_bare_request(question, whole.files))
+    return CommandResult(request=Question(question, files=(named[0],), has_mentions=False))
 
 
 def _split_argument(argument: str) -> tuple[str, str]:

@@ -1,13 +1,16 @@
-"""Attached files: how they are read, and their form in the prompt. Knows no model.
+"""Files as texts: how bytes are decoded, for questions and for edits, and the form of an attachment in the prompt.
 
 Only text can be attached. Each file has its name and a code fence. A passage of a file has the name "a.py lines 10-14".
 
-Files precede the question: two questions about one file then begin alike, and the rows of the file are computed once,
-whoever asks. In an edit the instruction comes first, because its answer is the file again, which follows at once.
+Files precede the question: two questions about one file then begin alike, and the rows of the file are computed once
+for all of them. In an edit the instruction comes first, because its answer is the file again, which follows at once. Knows
+no model.
 """
 
+import codecs
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 
 from specchat.chat.request import EDIT_TASKS, MAX_ATTACHED_BYTES, Attachment
@@ -22,6 +25,9 @@ MEBIBYTE = 2**20
 CONTROL_CHARACTERS = re.compile(
     r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 )  # surrogates are bytes of a name that are not UTF-8
+CODING_DECLARATION = re.compile(rb"coding[:=]\s*([-\w.]+)")  # PEP 263, and what Vim and Emacs read
+UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+BINARY_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")  # these do not occur in Latin-1 texts
 PASSAGE_NAME = re.compile(r"(?P<file>.+)(?P<lines> lines \d+-\d+)")
 
 
@@ -40,15 +46,35 @@ def display_name(path: Path) -> str:
 
 
 def decode_text(content: bytes, name: str) -> str:
-    """Decode a text; InputError when the bytes are not text."""
-    if len(content) > MAX_ATTACHED_BYTES:
-        raise InputError(f"{name}: more than {MAX_ATTACHED_BYTES // MEBIBYTE} MiB; attach the part that matters")
-    if b"\0" in content:
-        raise InputError(f"{name}: a binary file (it contains NUL bytes); only text can be attached")
+    """The text of these bytes; InputError when they are not text."""
+    return decode_bytes(content, name)[0]
+
+
+def decode_bytes(raw: bytes, name: str) -> tuple[str, str]:
+    """The text and its codec: UTF-8, UTF-16 with its mark, the declared encoding, or Latin-1 if it looks like text."""
+    if len(raw) > MAX_ATTACHED_BYTES:
+        raise InputError(f"{name}: more than {MAX_ATTACHED_BYTES // MEBIBYTE} MiB; cut out the part that matters")
+    if raw.startswith(UTF16_BOMS):
+        with suppress(UnicodeDecodeError):
+            if "\0" not in (text := raw.decode("utf-16")):
+                return text, "utf-16"
+    if b"\0" in raw:
+        raise InputError(f"{name}: a binary file (it contains NUL bytes); only text can be read")
+    codec = "utf-8-sig" if raw.startswith(codecs.BOM_UTF8) else "utf-8"
     try:
-        return content.decode("utf-8-sig")
+        return raw.decode(codec), codec
     except UnicodeDecodeError as error:
-        raise InputError(f"{name}: not UTF-8 text (byte {error.start} is invalid); convert it first") from error
+        place = error.start
+    match = next((each for each in map(CODING_DECLARATION.search, raw.split(b"\n", 2)[:2]) if each), None)
+    declared = match[1].decode("ascii", "replace") if match else ""
+    if declared:
+        with suppress(LookupError, ValueError):
+            text = raw.decode(declared)
+            if text.encode(declared) == raw:
+                return text, declared
+    if BINARY_BYTES.search(raw):
+        raise InputError(f"{name}: not text (byte {place} is not UTF-8), nor in another known encoding")
+    return raw.decode("latin-1"), "latin-1"
 
 
 def with_attachments(question: str, files: Sequence[Attachment], task: str = "") -> str:

@@ -37,5 +37,6 @@ def command_agent(
     conversation: Conversation, mode: str, allow: Sequence[str], *, reads_stdin: bool = False
 ) -> ProjectAgent:
     """What answers in a command. It asks the user at a terminal only, and not where stdin has other questions."""
-    agent = terminal_agent(ChatState(conversation, servers=front_end_servers()), allow, mode)
+    chat = ChatState(conversation, servers=front_end_servers(), has_commands=False)
+    agent = terminal_agent(chat, allow, mode)
     return replace(agent, ui=AgentUI()) if reads_stdin else agent

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from threading import Event as Flag
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from specchat.app.agent.agent_loop import AgentEvent
-from specchat.chat.events import Event, Finished, TextDelta, Totals
+from specchat.app.ask import Answered
 from specchat.chat.request import Attachment, Request
+from specchat.cli.agent_options import command_agent
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.print_turn import Conversation, print_answer
 from specchat.cli.session_options import open_conversation
 from specchat.cli.starter_offer import offer_starter
+from specchat.profile import AGENT_OFF
 from specchat.profile.keys import EMBEDDED, STARTER
+from specchat.repl.answer_printer import print_answer
+from specchat.repl.interrupt import interruptible
 
 TEXT = (
     "The lighthouse at Cape Rosa was built in 1871. In 1905, Ada Lind installed an electric light. The beam can be "
@@ -48,27 +48,6 @@ VARIANTS = {
 MAX_ANSWER_TOKENS = 120
 
 
-@dataclass
-class RecordedTurn:
-    """Passes the events of one answer on, and keeps its text and its totals."""
-
-    conversation: Conversation
-    text: str = ""
-    totals: Totals = Totals()
-
-    def ask(self, request: Request, cancelled: Flag) -> Iterator[Event | AgentEvent]:
-        """Answer one request."""
-        for event in self.conversation.ask(request, cancelled):
-            if isinstance(event, TextDelta):
-                self.text += event.text
-            elif isinstance(event, Finished):
-                self.totals = event.totals
-            yield event
-
-    def close(self) -> None:
-        """Do nothing: who has opened the conversation closes it."""
-
-
 @click.command()
 @click.argument("question", required=False)
 @profile_options
@@ -89,20 +68,22 @@ def demo(context: click.Context, question: str | None, **options: Any) -> int:
     for number, request in enumerate(questions, start=1):
         names = "".join(f" ({file.name})" for file in request.files)
         print_note(f"\nquestion {number} of {len(questions)}{names}: {request.text.splitlines()[0]}")
-        turns: list[RecordedTurn] = []
+        answers = list[Answered]()
         for variant, description in VARIANTS.items():
             print_note(f"\n{variant}: {description}")
             # A private conversation for each answer: it must not copy the other one, nor an earlier answer.
             with open_conversation(context.obj, {**options, "is_private": True}) as conversation:
-                turns.append(RecordedTurn(conversation))
                 turn = replace(request, variant=variant, seed=1, temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
-                if code := print_answer(turns[-1], turn):
-                    return code
-        print_note(comparison(*turns))
+                with interruptible() as stopped:
+                    answers.append(print_answer(command_agent(conversation, AGENT_OFF, ()), turn, stopped))
+                answers[-1].raise_failure()
+                if stopped.is_set():
+                    return stopped.exit_code
+        print_note(comparison(*answers))
     return 0
 
 
-def comparison(plain: RecordedTurn, drafted: RecordedTurn) -> str:
+def comparison(plain: Answered, drafted: Answered) -> str:
     """Two answers in one line: is the text the same, and what did it cost?"""
     if plain.text != drafted.text:
         return "the texts differ: a near tie of two tokens was rounded differently; --exact prevents that"

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from threading import Lock, Thread
@@ -27,17 +28,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
-from specchat.app.agent.agent_loop import AgentEvent, RoundStarted
+from specchat.app.agent.agent_loop import CallFinished, CallStarted, LoopEnded, RoundStarted
+from specchat.app.agent.project_agent import ProjectAgent
+from specchat.app.ask import Answered, Asked, AskEvent, ask
 from specchat.app.consent import PERMISSION_OPTIONS
-from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, TextDelta, ThinkingDelta, Totals
-from specchat.chat.request import AnswerFormat, Request
-from specchat.chat.sum_totals import sum_totals
+from specchat.app.question import Question
+from specchat.chat.events import Event, Failed, Finished, Notice, TextDelta, ThinkingDelta, Totals
+from specchat.chat.request import AnswerFormat
 from specchat.cli.agent_options import agent_options, command_agent, take_agent_mode
-from specchat.cli.ask import STDIN, check_utf8, read_stdin
+from specchat.cli.ask import ENDED_EARLY_EXIT_CODE, STDIN, answer_once, check_utf8, file_option, read_stdin
 from specchat.cli.format_options import answer_format_from_options, answer_format_options
 from specchat.cli.main import CONNECTION_CLOSED, INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options
-from specchat.cli.print_turn import ENDED_EARLY_EXIT_CODE, Answering
 from specchat.cli.script_calls import line_of_agent_event
 from specchat.cli.session_options import (
     open_host_conversation,
@@ -45,13 +47,12 @@ from specchat.cli.session_options import (
     resume_options,
     resume_request,
 )
-from specchat.errors import ContextError, HostError, SpecchatError, UsageError
+from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.protocol import EVENT_METHODS, JsonObject, event_to_json
 from specchat.profile.shipped_drafters import with_shipped_drafters
+from specchat.repl.answer_printer import CallPrinter, print_notice
 from specchat.repl.interrupt import interruptible
-from specchat.repl.terminal_agent import CallPrinter
-from specchat.terminal import write_line
 
 if TYPE_CHECKING:
     from specchat.cli.script_edits import EditRunner
@@ -65,6 +66,7 @@ ENGINE_ERROR_PREFIX = "the engine"  # how errors of the engine process begin; mo
 
 @click.command()
 @click.option("-p", "--print", "text", default="", help="The question; - reads it from standard input.")
+@file_option
 @click.option("--json", "is_json", is_flag=True, help="Every event as one JSON object a line.")
 @click.option(
     "--input", "input_format", type=click.Choice(["text", "jsonl"]), default="text", help="The format of stdin."
@@ -76,19 +78,16 @@ ENGINE_ERROR_PREFIX = "the engine"  # how errors of the engine process begin; mo
 @agent_options
 @answer_format_options
 @profile_options
-def script(text: str, is_json: bool, input_format: str, edits: str, **options: Any) -> int:
-    """Answer one question for a program, or many as JSON lines."""
+def script(text: str, files: tuple[str, ...], is_json: bool, input_format: str, edits: str, **options: Any) -> int:
+    """Answer one question for a program, or many as JSON lines; without --json, the answer alone as `ask` does."""
     is_lines = input_format == "jsonl"
-    if not text and not is_lines:
-        raise UsageError("no question; give -p TEXT, -p - for standard input, or --input jsonl")
-    if text and is_lines:
-        raise UsageError("-p and --input jsonl cannot be combined")
-    if not (is_json or is_lines):
-        raise UsageError("-p needs --json; use 'specchat ask' for plain text")
-    if edits == "ask" and not is_lines:
-        raise UsageError("--edit ask needs --input jsonl for the answers; --edit auto does not ask")
+    _check_options(text, files, is_json, is_lines, edits)
     mode, allow = take_agent_mode(options)
-    answer_format = answer_format_from_options(options)
+    ask_by = partial(_question, text, files, answer_format_from_options(options))
+    if not (is_json or is_lines):
+        question = ask_by()
+        with open_host_conversation(resume_request(options)) as conversation:
+            return answer_once(command_agent(conversation, mode, allow), question)
     writer = JsonLinesWriter()
     try:
         request = resume_request(options)
@@ -99,9 +98,9 @@ def script(text: str, is_json: bool, input_format: str, edits: str, **options: A
             if is_lines:
                 lines = (line.decode("utf-8", "replace") for line in sys.stdin.buffer)
                 return InputLoop(agent, writer).run(lines)
-            question = read_stdin() if text == STDIN else check_utf8(text)
+            question = ask_by()
             with interruptible() as stopped:
-                code = writer.run_request(agent, Request(question, answer_format=answer_format), stopped)
+                code = writer.run_question(agent, question, stopped)
             return stopped.exit_code if stopped.is_set() else code
     except SpecchatError as error:
         writer.write_error(str(error), error.exit_code)
@@ -109,6 +108,25 @@ def script(text: str, is_json: bool, input_format: str, edits: str, **options: A
     except ConnectionResetError:  # of the engine process; a broken pipe is that of stdout
         writer.write_error(CONNECTION_CLOSED, HostError.exit_code)
         return HostError.exit_code
+
+
+def _check_options(text: str, files: tuple[str, ...], is_json: bool, is_lines: bool, edits: str) -> None:
+    if not text and not is_lines:
+        raise UsageError("no question; give -p TEXT, -p - for standard input, or --input jsonl")
+    if text and is_lines:
+        raise UsageError("-p and --input jsonl cannot be combined")
+    if files and is_lines:
+        raise UsageError("-f belongs to -p; a question of --input jsonl has a field 'files'")
+    if edits != "none" and not (is_json or is_lines):
+        raise UsageError("--edit needs --json; 'specchat edit' edits without it")
+    if edits == "ask" and not is_lines:
+        raise UsageError("--edit ask needs --input jsonl for the answers; --edit auto does not ask")
+
+
+def _question(text: str, files: tuple[str, ...], answer_format: AnswerFormat | None) -> Question:
+    is_piped = text == STDIN
+    text = read_stdin() if is_piped else check_utf8(text)
+    return Question(text, files, answer_format=answer_format, has_mentions=not is_piped)
 
 
 def _edit_runner(edits: str, conversation: Conversation) -> EditRunner | None:
@@ -138,35 +156,36 @@ class JsonLinesWriter:
         names = {"profile": conversation.profile, "model": models.target, "draft": models.draft}
         self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, **names})
 
-    def run_request(self, answering: Answering, request: Request, stopped: Flag) -> int:
-        if self.edit_runner and self.edit_runner.is_edit_request(request.text):
-            return self._run_edit(self.edit_runner, request.text, stopped)
-        started_at, texts, finished, end, calls = time.monotonic(), list[str](), list[Finished](), None, CallPrinter()
-        for event in answering.ask(request, stopped):
-            if isinstance(event, AgentEvent):
-                self._write_agent_event(event, calls)
-                if isinstance(event, RoundStarted):
-                    texts.clear()  # the answer is the one after the last call
-                continue
-            self.write(_event_line(event))
-            if isinstance(event, TextDelta):
-                texts.append(event.text)
-            elif isinstance(event, Finished | Failed):
-                end = event
-                finished += [event] if isinstance(event, Finished) else []
+    def run_question(self, agent: ProjectAgent, question: Question, stopped: Flag) -> int:
+        if self.edit_runner and self.edit_runner.is_edit_request(question.text):
+            return self._run_edit(self.edit_runner, question.text, stopped)
+        started_at, answered, calls = time.monotonic(), None, CallPrinter()
         self.turn_count += 1
-        if isinstance(end, Finished) and len(finished) > 1:
-            end = replace(end, totals=sum_totals(finished))
-        if request.answer_format and isinstance(end, Finished) and end.finish_reason in TRUNCATED_REASONS:
-            end = Failed(request.answer_format.truncated_message, ContextError.exit_code)
-        return self._write_result_of(end, "".join(texts), _milliseconds_since(started_at), calls.end_reason)
+        try:
+            for event in ask(agent, question, stopped):
+                self._write_event(event, calls)
+                answered = event if isinstance(event, Answered) else None
+        except (SpecchatError, ConnectionResetError) as error:
+            return self._write_failure(error, started_at)
+        assert answered
+        end = replace(answered.end, totals=answered.totals) if isinstance(answered.end, Finished) else answered.end
+        return self._write_result_of(end, answered.text, _milliseconds_since(started_at), answered.ended_early)
 
-    def _write_agent_event(self, event: AgentEvent, calls: CallPrinter) -> None:
-        """A line of JSON, and on stderr what a person would read of it."""
-        if line := line_of_agent_event(event):
-            self.write(line)
-        if text := calls.on_event(event):
-            write_line(text, sys.stderr)
+    def _write_event(self, event: AskEvent, calls: CallPrinter) -> None:
+        """A line of JSON; of a call, also on stderr what a person would read of it."""
+        match event:
+            case Asked():
+                pass
+            case Answered(notices=notices):
+                for notice in notices:
+                    self.write(_event_line(Notice(notice)))
+            case CallStarted() | CallFinished() | RoundStarted() | LoopEnded():
+                if line := line_of_agent_event(event):
+                    self.write(line)
+                if text := calls.on_event(event):
+                    print_notice(text)
+            case _:
+                self.write(_event_line(event))
 
     def _run_edit(self, edit_runner: EditRunner, text: str, stopped: Flag) -> int:
         started_at = time.monotonic()
@@ -174,21 +193,25 @@ class JsonLinesWriter:
         try:
             send_update = lambda update: self.write(_update_line(update))
             outcome = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
-        except ConnectionResetError:  # of the engine process; a broken pipe is that of stdout
-            self.write_error(CONNECTION_CLOSED, HostError.exit_code, milliseconds=_milliseconds_since(started_at))
-            return HostError.exit_code
         except (SpecchatError, OSError) as error:
-            code = error.exit_code if isinstance(error, SpecchatError) else 1
-            self.write_error(str(error), code, milliseconds=_milliseconds_since(started_at))
-            return code
+            return self._write_failure(error, started_at)
         return self._write_result_of(Finished("stop", outcome.totals), outcome.message, _milliseconds_since(started_at))
 
-    def _write_result_of(self, end: Event | None, text: str, milliseconds: int, end_reason: str = "") -> int:
+    def _write_failure(self, error: Exception, started_at: float) -> int:
+        """The last line of a question that could not be sent, or of an edit that failed."""
+        if isinstance(error, BrokenPipeError):
+            raise error  # of stdout
+        message, code = str(error), error.exit_code if isinstance(error, SpecchatError) else 1
+        if isinstance(error, ConnectionResetError):  # of the engine process
+            message, code = CONNECTION_CLOSED, HostError.exit_code
+        self.write_error(message, code, milliseconds=_milliseconds_since(started_at))
+        return code
+
+    def _write_result_of(self, end: Finished | Failed, text: str, milliseconds: int, end_reason: str = "") -> int:
         """The last line; `end_reason` says why the work with tools ended before the model was done."""
-        if not isinstance(end, Finished):
-            message, code = (end.message, end.exit_code) if isinstance(end, Failed) else ("no answer", 1)
-            self.write_error(message, code, text, milliseconds)
-            return code
+        if isinstance(end, Failed):
+            self.write_error(end.message, end.exit_code, text, milliseconds)
+            return end.exit_code
         code, error = 0, {}
         if end.finish_reason == "cancelled":
             code, error = INTERRUPTED_EXIT_CODE, {"error": {"code": "cancelled", "message": "the answer was stopped"}}
@@ -252,8 +275,8 @@ def _usage_numbers(totals: Totals) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class PendingRequest:
-    request: Request
+class PendingQuestion:
+    question: Question
     cancelled: Flag = field(default_factory=Flag)
 
 
@@ -261,10 +284,10 @@ class PendingRequest:
 class InputLoop:
     """`--input jsonl`: reads questions and cancels as lines while it writes answers."""
 
-    answering: Answering
+    agent: ProjectAgent
     writer: JsonLinesWriter
-    request_queue: queue.SimpleQueue[PendingRequest | None] = field(default_factory=queue.SimpleQueue)
-    received_requests: list[PendingRequest] = field(default_factory=list)
+    question_queue: queue.SimpleQueue[PendingQuestion | None] = field(default_factory=queue.SimpleQueue)
+    received_questions: list[PendingQuestion] = field(default_factory=list)
     permission_queues: dict[str, queue.SimpleQueue[str]] = field(default_factory=dict)  # by the id of the request
     is_input_closed: Flag = field(default_factory=Flag)  # no more permissions can arrive
 
@@ -274,9 +297,9 @@ class InputLoop:
             self.writer.edit_runner.request_permission = self.request_permission
         Thread(target=self._read_lines, args=(lines,), daemon=True).start()
         code = 0
-        while (pending := self.request_queue.get()) is not None:
+        while (pending := self.question_queue.get()) is not None:
             with interruptible() as stopped:
-                code = self.writer.run_request(self.answering, pending.request, _any_set(stopped, pending.cancelled))
+                code = self.writer.run_question(self.agent, pending.question, _any_set(stopped, pending.cancelled))
             if stopped.is_set():
                 return stopped.exit_code
         return code
@@ -300,7 +323,7 @@ class InputLoop:
                 fault = {"type": "error", "code": "bad_input", "line": number, "message": problem}
                 self.writer.write(fault)
         self.is_input_closed.set()
-        self.request_queue.put(None)
+        self.question_queue.put(None)
 
     def _handle_line(self, line: str) -> str:
         """Handle a line; returns the problem with it, or an empty string."""
@@ -308,12 +331,11 @@ class InputLoop:
             message = json.loads(line)
             match message["type"]:
                 case "user":
-                    answer_format = AnswerFormat.from_options(message)
-                    pending = PendingRequest(Request(check_utf8(message["text"]), answer_format=answer_format))
-                    self.received_requests.append(pending)
-                    self.request_queue.put(pending)
+                    pending = PendingQuestion(_question_of_line(message))
+                    self.received_questions.append(pending)
+                    self.question_queue.put(pending)
                 case "cancel":
-                    for pending in self.received_requests:
+                    for pending in self.received_questions:
                         pending.cancelled.set()
                 case "permission":
                     self.permission_queues[message["id"]].put(_check_permission_option(message["option"]))
@@ -324,6 +346,14 @@ class InputLoop:
         except UsageError as error:
             return str(error)
         return ""
+
+
+def _question_of_line(message: JsonObject) -> Question:
+    names = message.get("files", [])
+    if not isinstance(names, list):
+        raise UsageError("files: give a list of names")
+    answer_format = AnswerFormat.from_options(message)
+    return Question(check_utf8(message["text"]), tuple(map(str, names)), answer_format=answer_format)
 
 
 def _check_permission_option(option_id: str) -> str:

@@ -22,16 +22,15 @@ from specchat.cli.options import (
     resolve_profile,
     typed_values,
 )
-from specchat.cli.print_turn import Conversation as AnyConversation
-from specchat.cli.print_turn import ConversationFactory
 from specchat.cli.sessions import find_thread, open_history
 from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import history_path
-from specchat.profile import EDIT_PROFILE
+from specchat.profile import EDIT_PROFILE, Profile
 from specchat.profile.settings import Settings
 
+ConversationFactory = Callable[[Profile], AbstractContextManager[Conversation]]  # replaces the host in tests
 PRIVATE_NOTICE = "private: nothing of this conversation is stored, and nothing is copied from others"
 
 
@@ -126,14 +125,14 @@ def _with_typed(stored: Mapping[str, Any], options: Mapping[str, Any]) -> Settin
 
 def open_conversation(
     conversation_factory: ConversationFactory | None, options: dict[str, Any], kind: str = CHAT
-) -> AbstractContextManager[AnyConversation]:
+) -> AbstractContextManager[Conversation]:
     """A new conversation with the host, or one from the factory that replaces the host in tests."""
     return conversation_opener(conversation_factory, options, kind)()
 
 
 def conversation_opener(
     conversation_factory: ConversationFactory | None, options: dict[str, Any], kind: str = CHAT
-) -> Callable[[], AbstractContextManager[AnyConversation]]:
+) -> Callable[[], AbstractContextManager[Conversation]]:
     """What opens the conversation. The options are checked and the MCP servers known before that."""
     if conversation_factory is not None:
         return partial(conversation_factory, resolve_profile(options))

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from specchat.chat.attachments import display_name
+from specchat.chat.attachments import decode_bytes, display_name
 from specchat.cli.completion import complete_files
 from specchat.cli.notes import print_note
 from specchat.edit.atomic_write import Replacement
 from specchat.edit.hunks import unified_diff
-from specchat.edit.source_text import decode_bytes
 from specchat.edit.undo_store import StoredEdit, find_edit, undo_edit, undo_replacements, user_undo_store
 
 

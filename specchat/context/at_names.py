@@ -7,7 +7,7 @@ only files that are named one by one. Knows no model and no screen.
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from specchat.chat.attachments import FENCE_LANGUAGES, decode_text, read_attachment
@@ -28,19 +28,34 @@ Loaders = Mapping[str, Callable[[str], str]]  # by NAME; the argument is REST
 NO_LOADERS: Loaders = {}
 
 
+@dataclass(frozen=True)
+class FileAccess:
+    """Where names lead: relative to `root`; `contains` says which files may be read, any other name is text."""
+
+    root: Path = Path()
+    read: Callable[[Path], Attachment] = read_attachment
+    contains: Callable[[Path], bool] = lambda _path: True
+
+    def path_of(self, name: str) -> Path:
+        return self.root / os.path.expanduser(name)  # noqa: PTH111 (an unknown home folder is not an error)
+
+
+THIS_FOLDER = FileAccess()
+
+
 def check_name(name: str, loaders: Loaders = NO_LOADERS) -> None:
     """Raise InputError when this name resolves to nothing. Loaders run only with the question."""
     if not has_loader(name, loaders):
         resolve_names([name])
 
 
-def find_mentions(text: str, loaders: Loaders = NO_LOADERS) -> list[str]:
+def find_mentions(text: str, loaders: Loaders = NO_LOADERS, access: FileAccess = THIS_FOLDER) -> list[str]:
     """The names after an @ in a question: existing files, folders and globs, the repository, what has a loader.
 
     "why @src/a.py? @home" names "src/a.py". A name with spaces stands in quotes: @"my notes.txt". Raises InputError for
     a word that reads like a file that does not exist; any other word after an @ is text, and so is one in backticks.
     """
-    return [name for word in MENTION.findall(text) if (name := _mention_name(word, loaders))]
+    return [name for word in MENTION.findall(text) if (name := _mention_name(word, loaders, access))]
 
 
 def quoted_name(name: str) -> str:
@@ -59,22 +74,24 @@ def unquoted_name(name: str) -> str:
     return name[1:-1] if is_quoted else name
 
 
-def _mention_name(word: str, loaders: Loaders) -> str:
+def _mention_name(word: str, loaders: Loaders, access: FileAccess) -> str:
     """The name for `resolve_names`; "" for text. In "@clip:." the dot ends the sentence, and the colon stays."""
     if word.startswith('@"') and word.endswith('"') and len(word) > len('@""'):
-        return _existing_name(word[2:-1], is_file=True)
+        return _existing_name(word[2:-1], access, is_file=True)
     if has_loader(word, loaders):
         scheme, colon, rest = word.partition(":")
         return scheme + colon + rest.rstrip(SENTENCE_PUNCTUATION)
     name = word.rstrip(SENTENCE_PUNCTUATION)
     if name == REPOSITORY:
         return name
-    return _existing_name(name[1:], is_file=_reads_like_file(name[1:])) if len(name) > 1 else ""
+    return _existing_name(name[1:], access, is_file=_reads_like_file(name[1:])) if len(name) > 1 else ""
 
 
-def _existing_name(name: str, *, is_file: bool) -> str:
+def _existing_name(name: str, access: FileAccess, *, is_file: bool) -> str:
     """The name if something has it; else InputError if it must be a file, and "" if it may be text."""
-    path = _path(name)
+    path = access.path_of(name)
+    if not access.contains(path):
+        return ""
     if _exists(path) or (is_glob(name) and list_glob(str(path)).files):
         return name
     if is_file:
@@ -91,28 +108,26 @@ def _reads_like_file(name: str) -> bool:
     return "/" in name.strip("/") or PurePath(name).suffix.lower() in FILE_SUFFIXES
 
 
-def _path(name: str) -> Path:
-    return Path(os.path.expanduser(name))  # noqa: PTH111 (an unknown home folder is not an error)
-
-
 def _exists(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 (nor is a name that is too long)
 
 
-def resolve_names(names: Sequence[str], loaders: Loaders = NO_LOADERS) -> tuple[list[Attachment], FileListing]:
+def resolve_names(
+    names: Sequence[str], loaders: Loaders = NO_LOADERS, access: FileAccess = THIS_FOLDER
+) -> tuple[list[Attachment], FileListing]:
     """Read the files that are named one by one and the texts of loaders; list the files of folders and globs."""
     named, listing = dict[Path, Attachment](), FileListing()
     for name in names:
         if has_loader(name, loaders):
             named[Path(name).absolute()] = load_attachment(name, loaders)
             continue
-        path = _repository_root() if name == REPOSITORY else _path(name)
+        path = _repository_root(access.root) if name == REPOSITORY else access.path_of(name)
         if is_folder(path):
             listing += _require_files(list_folder(path), f"{name}: the folder has no files that can be attached")
         elif is_glob(name) and not _exists(path):
             listing += _require_files(list_glob(str(path)), f"{name}: no file matches; ignored files are left out")
         else:
-            named[path.absolute()] = read_attachment(path)
+            named[path.absolute()] = access.read(path)
     others = tuple(path for path in listing.files if path.absolute() not in named)
     return list(named.values()), replace(listing, files=others)
 
@@ -123,13 +138,13 @@ def _require_files(listing: FileListing, error: str) -> FileListing:
     return listing
 
 
-def _repository_root() -> Path:
-    """The root of the current repository, as a short relative path."""
-    here = Path.cwd()
+def _repository_root(folder: Path) -> Path:
+    """The root of the repository of a folder, as a short path relative to it."""
+    here = folder.absolute()
     root = find_repository(here)
     if root is None:
         raise InputError(f"{REPOSITORY}: this folder is in no repository; name a folder instead, such as src/")
-    return Path(*[".."] * len(here.relative_to(root).parts))
+    return folder.joinpath(*[".."] * len(here.relative_to(root).parts))
 
 
 def has_loader(name: str, loaders: Loaders = NO_LOADERS) -> bool:

@@ -11,14 +11,22 @@ although it does not fit: `app/part_reader.py` reads it in parts and attaches it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 
 from specchat.chat.attachments import decode_text, display_name
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
-from specchat.context.at_names import NO_LOADERS, REPOSITORY, Loaders, has_loader, resolve_names
+from specchat.context.at_names import (
+    NO_LOADERS,
+    REPOSITORY,
+    THIS_FOLDER,
+    FileAccess,
+    Loaders,
+    has_loader,
+    resolve_names,
+)
 from specchat.context.file_listing import MAX_FILE_BYTES, MAX_FILES, FileListing
 from specchat.context.long_files import asks_about_whole, split_by_size, split_parts, without_names
 from specchat.context.passages import FileChunk, rank_chunks, split_file, terms
@@ -31,6 +39,8 @@ REPO_MAP_SHARE = 1 / 4  # of the budget of passages
 MAX_SEARCHED_CHARACTERS = 1_000_000  # of the best files; they are split in a quarter of a second
 FRAME_CHARACTERS = 24  # the heading and the fence of a passage
 MAX_NAMED_FILES = 3  # in a notice
+
+Read = Callable[[Path], str | None]  # the text of a file; None for a binary file
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,6 @@ class RetrievedContext:
     files: tuple[Attachment, ...] = ()
     notice: str = ""
     sources: tuple[str, ...] = ()
-    is_too_long: bool = False  # a file does not fit, and will be read in parts
 
 
 @dataclass(frozen=True)
@@ -82,20 +91,26 @@ class _Scan:
 
 
 def gather_context(
-    names: Sequence[str], question: str, budget: ContextBudget, loaders: Loaders = NO_LOADERS
+    names: Sequence[str],
+    question: str,
+    budget: ContextBudget,
+    loaders: Loaders = NO_LOADERS,
+    access: FileAccess = THIS_FOLDER,
 ) -> RetrievedContext:
     """Retrieve what these names (files, folders, globs, "@repo", names with a loader) contain about a question.
 
     Raises InputError for names without text or without a match, and ContextError when nothing fits the budget.
     """
-    named, listing = resolve_names(names, loaders)
+    named, listing = resolve_names(names, loaders, access)
     pinned, long = split_named_files(named, budget, is_more=bool(listing.files))
     whole = [file for file in long if has_loader(file.name, loaders) or _is_read_whole(file, question, names)]
-    searched = replace(listing, files=(*(Path(file.name) for file in long if file not in whole), *listing.files))
+    known = {Path(file.name): file.text for file in long if file not in whole}
+    read: Read = lambda path: known[path] if path in known else _read_text(path)
+    searched = replace(listing, files=(*known, *listing.files))
     start = RetrievedContext((*pinned, *whole), _joined(_attached_notice(pinned), _parts_notice(whole, budget)))
     if searched == FileListing():
         return start
-    scan = _scan(searched, set(terms(question)), budget.passage_characters if not long else 0)
+    scan = _scan(searched, read, set(terms(question)), budget.passage_characters if not long else 0)
     if not scan.file_count:
         raise InputError(f"{_failed_names(names, start.files)}: no text to read{_left_out_notice(scan)}")
     if scan.whole_files is not None:
@@ -103,7 +118,7 @@ def gather_context(
         return RetrievedContext(attached, _attached_notice(attached) + _left_out_notice(scan))
     room = budget.passage_characters // (2 if whole else 1)  # the notes about the whole files need the other half
     try:
-        retrieved = _retrieve_passages(searched, scan, question, room, has_map=REPOSITORY in names)
+        retrieved = _retrieve_passages(scan, read, question, room, has_map=REPOSITORY in names)
     except ContextError:
         if listing.files:
             raise
@@ -120,10 +135,10 @@ def gather_context(
     return replace(retrieved, files=(*start.files, *retrieved.files), notice=notice)
 
 
-def gather_whole(file: Attachment, budget: ContextBudget) -> RetrievedContext:
-    """All of a file, which is read in parts if it does not fit."""
-    fitting, long = split_named_files([file], budget)
-    return RetrievedContext((file,), _attached_notice(fitting) or _parts_notice(long, budget), is_too_long=bool(long))
+def describe_texts(files: Sequence[Attachment], budget: ContextBudget) -> str:
+    """The notice about texts that are attached as they are; those that do not fit are read in parts."""
+    fitting, long = split_named_files(files, budget)
+    return _joined(_attached_notice(fitting), _parts_notice(long, budget))
 
 
 def _is_read_whole(file: Attachment, question: str, names: Sequence[str]) -> bool:
@@ -151,14 +166,14 @@ def split_named_files(
     return split_by_size(named, budget.total_characters - (budget.passage_characters if is_more else 0))
 
 
-def _scan(listing: FileListing, query: set[str], max_characters: int) -> _Scan:
+def _scan(listing: FileListing, read: Read, query: set[str], max_characters: int) -> _Scan:
     """Read all files once and count the words of the query; keep the texts only while they fit."""
     whole, left, binary, unreadable = list[Attachment](), max_characters, 0, list(listing.unreadable)
     counted = list[_TermCounts]()
     words = sorted(query)
     for path in listing.files:
         try:
-            text = _read_text(path)
+            text = read(path)
         except OSError:
             unreadable.append(display_name(path))
             continue
@@ -199,13 +214,15 @@ def _rank_files(counted: Sequence[_TermCounts]) -> list[_TermCounts]:
 
 
 def _retrieve_passages(
-    searched: FileListing, scan: _Scan, question: str, max_characters: int, *, has_map: bool
+    scan: _Scan, read: Read, question: str, max_characters: int, *, has_map: bool
 ) -> RetrievedContext:
     """The passages that match the question; and a map for the repository, or when no passage matches."""
-    texts = _read_files(_top_files(scan.matching_files))
+    texts = _read_files(_top_files(scan.matching_files), read)
     ranked = rank_chunks([chunk for name, text in texts for chunk in split_file(name, text)], question)
     is_mapped = has_map or not ranked
-    repo_map = build_repo_map(_read_files(searched.files), int(max_characters * REPO_MAP_SHARE)) if is_mapped else ""
+    repo_map = (
+        build_repo_map(_read_files(scan.listing.files, read), int(max_characters * REPO_MAP_SHARE)) if is_mapped else ""
+    )
     left = max_characters - len(repo_map)
     passages = _pack_chunks(ranked, left)
     if ranked and not passages:
@@ -237,11 +254,11 @@ def _top_files(matching: Sequence[_TermCounts]) -> Iterator[Path]:
         yield each.path
 
 
-def _read_files(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
+def _read_files(paths: Iterable[Path], read: Read) -> Iterator[tuple[str, str]]:
     """Names and texts, without files that were deleted since."""
     for path in paths:
         try:
-            yield display_name(path), _read_text(path) or ""
+            yield display_name(path), read(path) or ""
         except OSError:
             continue
 

@@ -4,25 +4,18 @@ The model reads and writes plain newlines; `Source.encode` restores the rest. En
 the same bytes. Knows no model.
 """
 
-import codecs
-import re
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from specchat.chat.attachments import MEBIBYTE
-from specchat.chat.request import MAX_ATTACHED_BYTES
+from specchat.chat.attachments import decode_bytes
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.errors import InputError, NoUsableEditError
 from specchat.syntax.languages import language_of
 
 CRLF = "\r\n"
-CODING_DECLARATION = re.compile(rb"coding[:=]\s*([-\w.]+)")  # PEP 263, and what Vim and Emacs read
-UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-CONTROL_CHARACTERS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")  # these do not occur in Latin-1 texts
 
 
 @dataclass(frozen=True)
@@ -95,8 +88,10 @@ def read_source(path: Path) -> Source:
 
 
 def make_source(raw: bytes, name: str) -> Source:
-    """A text from bytes; its newline is the one that most lines use."""
+    """A text from bytes; its newline is the one that most lines use. InputError for bytes that no text encodes to."""
     text, codec = decode_bytes(raw, name)
+    if text.encode(codec) != raw:  # UTF-16 in the byte order of another machine
+        raise InputError(f"{name}: {codec} in this byte order can be read, and not written; convert it to UTF-8 first")
     newline = CRLF if 2 * text.count(CRLF) > text.count("\n") else "\n"
     return Source(name, raw, text.replace(CRLF, "\n"), newline, codec)
 
@@ -105,26 +100,3 @@ def source_diff(source: Source, text: str) -> str:
     """A unified diff that `patch -p1` and `git apply` accept."""
     codec = source.codec.removesuffix("-sig")
     return unified_diff(source.name, source.raw.decode(codec), source.encode(text).decode(codec))
-
-
-def decode_bytes(raw: bytes, name: str) -> tuple[str, str]:
-    """The text and its codec: UTF-8, else the declared encoding, else Latin-1 if it looks like text."""
-    if len(raw) > MAX_ATTACHED_BYTES:
-        raise InputError(f"{name}: more than {MAX_ATTACHED_BYTES // MEBIBYTE} MiB; edit the part that matters")
-    if b"\0" in raw or raw.startswith(UTF16_BOMS):
-        raise InputError(f"{name}: a binary file, or UTF-16; only text in one-byte encodings or UTF-8 can be edited")
-    codec = "utf-8-sig" if raw.startswith(codecs.BOM_UTF8) else "utf-8"
-    try:
-        return raw.decode(codec), codec
-    except UnicodeDecodeError as error:
-        place = error.start
-    match = next((each for each in map(CODING_DECLARATION.search, raw.split(b"\n", 2)[:2]) if each), None)
-    declared = match[1].decode("ascii", "replace") if match else ""
-    if declared:
-        with suppress(LookupError, ValueError):
-            text = raw.decode(declared)
-            if text.encode(declared) == raw:
-                return text, declared
-    if CONTROL_CHARACTERS.search(raw):
-        raise InputError(f"{name}: not valid UTF-8 (at byte {place}), nor a text in another known encoding")
-    return raw.decode("latin-1"), "latin-1"

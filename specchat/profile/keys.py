@@ -113,8 +113,8 @@ class Models:
     )  # fmt: skip
     early_exit: str = key(
         AUTO,
-        'How many first layers of the target draft (early exit, LayerSkip): "8"; "auto": the number in its config.json, '
-        'if any; or "off". Only for models in our own passes, and of use where the target was trained for it.',
+        'How many first layers of the target draft (early exit, LayerSkip): "8"; "auto": the number in its config.json '
+        '(none: off); or "off". Only for models in our own passes, and of use where the target was trained for it.',
     )
     backend: str = key(
         BUILTIN_BACKEND,

@@ -7,19 +7,18 @@ the prompt it clears the line, and Ctrl-D quits.
 import sys
 from pathlib import Path
 
-from specchat.app.agent.agent_loop import AgentEvent, RoundStarted
 from specchat.app.agent.project_agent import ProjectAgent
 from specchat.app.chat_state import ChatState, CommandResult
 from specchat.app.command_registry import is_file_command, run_line
-from specchat.chat.events import Event, Failed, LoadingProgress, TextDelta
+from specchat.app.question import Question
+from specchat.chat.events import Failed
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError, UsageError
 from specchat.profile import Models
+from specchat.repl.answer_printer import print_answer, print_notice
 from specchat.repl.interrupt import interruptible
 from specchat.repl.line_input import is_capable_terminal, plain_line_reader, prompt_toolkit_reader
-from specchat.repl.terminal_agent import CallPrinter, terminal_agent
-from specchat.repl.thinking_printer import ThinkingPrinter
-from specchat.terminal import write_line
+from specchat.repl.terminal_agent import terminal_agent
 
 NO_INPUT = "standard input is empty; pipe a question in, or give one as an argument"
 
@@ -38,7 +37,7 @@ def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> 
         chat.confirm_load = confirm_load
         print_notice("/help lists the commands; Ctrl-D quits")
     agent = terminal_agent(chat)
-    if question and run_input_line(chat, question, agent).should_quit:
+    if question and run_input_line(agent, question).should_quit:
         return 0
     is_asked = bool(question)
     while True:
@@ -51,33 +50,33 @@ def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> 
                 raise UsageError(NO_INPUT) from None
             return 0
         is_asked = True
-        if line.strip() and run_input_line(chat, line, agent).should_quit:
+        if line.strip() and run_input_line(agent, line).should_quit:
             return 0
 
 
-def run_input_line(chat: ChatState, line: str, agent: ProjectAgent | None = None) -> CommandResult:
+def run_input_line(agent: ProjectAgent, line: str) -> CommandResult:
     """Run one line; errors are printed, and the loop continues."""
     try:
         if is_file_command(line):
-            run_file_edit(chat, line)
+            run_file_edit(agent.chat, line)
             return CommandResult()
-        result = run_line(chat, line)
-        show_result(chat, result, agent)
+        result = run_line(agent.chat, line)
+        show_result(agent, result)
     except SpecchatError as error:
         print_notice(f"specchat: {error}")
         return CommandResult()
     return result
 
 
-def show_result(chat: ChatState, result: CommandResult, agent: ProjectAgent | None = None) -> None:
+def show_result(agent: ProjectAgent, result: CommandResult) -> None:
     while True:
         if result.text:
             print_notice(result.text)
         if result.request:
-            print_answer(chat, result.request, agent)
+            answer(agent, result.request)
         if result.after_answer is None:
             return
-        result = result.after_answer(chat)
+        result = result.after_answer(agent.chat)
 
 
 def confirm_load(models: Models) -> bool:
@@ -105,65 +104,9 @@ def run_file_edit(chat: ChatState, line: str) -> None:
     ui.show_message(report)
 
 
-def print_answer(chat: ChatState, request: Request, agent: ProjectAgent | None = None) -> None:
-    """Print an answer as it streams, with the calls of its tools."""
-    if chat.attachment_notice:
-        print_notice(chat.attachment_notice)
+def answer(agent: ProjectAgent, question: Question | Request) -> None:
+    """Print an answer as it streams, with the calls of its tools, and an error in the place of one."""
     with interruptible() as stopped:
-        printer = AnswerPrinter()
-        try:
-            for event in (agent or chat).ask(request, stopped):
-                if isinstance(event, AgentEvent):
-                    printer.on_agent_event(event)
-                    for notice in chat.answer_notices if isinstance(event, RoundStarted) else ():
-                        print_notice(notice)
-                else:
-                    chat.on_event(event)
-                    printer.on_event(event)
-        finally:
-            printer.end_line()
-    if chat.finished:
-        print_notice(("(stopped) " if chat.finished.finish_reason == "cancelled" else "") + chat.status_line)
-    for notice in (*chat.notices, *chat.servers.take_notices()):
-        print_notice(notice)
-
-
-class AnswerPrinter:
-    def __init__(self) -> None:
-        self._is_inside_line = False
-        self._loading = "", ""
-        self._thinking = ThinkingPrinter()
-        self._calls = CallPrinter()
-
-    def on_event(self, event: Event) -> None:
-        self._thinking.on_event(event)
-        match event:
-            case TextDelta(text=text):
-                sys.stdout.write(text)
-                sys.stdout.flush()
-                self._is_inside_line = not text.endswith("\n") if text else self._is_inside_line
-            case LoadingProgress(label=label, preparation=preparation) if (label, preparation) != self._loading:
-                self._loading = label, preparation
-                print_notice(f"{preparation}…" if preparation else event.text)
-            case Failed(message=message):
-                self.end_line()
-                print_notice(f"specchat: {message}")
-            case _:
-                pass
-
-    def on_agent_event(self, event: AgentEvent) -> None:
-        self.end_line()
-        if line := self._calls.on_event(event):
-            print_notice(line)
-
-    def end_line(self) -> None:
-        self._thinking.end_line()
-        if self._is_inside_line:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
-        self._is_inside_line = False
-
-
-def print_notice(line: str) -> None:
-    """Print a line beside the answers, on stderr."""
-    write_line(line, sys.stderr)
+        end = print_answer(agent, question, stopped).end
+    if isinstance(end, Failed):
+        print_notice(f"specchat: {end.message}")

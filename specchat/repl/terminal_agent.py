@@ -1,4 +1,4 @@
-"""The agent on a terminal: questions of consent and lines about calls, on stderr, because stdout is the answer."""
+"""The agent of a terminal and its folder; it asks for consent on stderr, because stdout is the answer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
 from specchat.app.agent.call_consent import ConsentQuestion
-from specchat.app.agent.call_lines import call_line
 from specchat.app.agent.project_agent import AgentUI, ProjectAgent
 from specchat.app.chat_state import ChatState
 from specchat.app.consent import Answer
-from specchat.chat.events import Event
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.hunks import unified_diff
 from specchat.repl.interrupt import keyboard_interrupts
@@ -56,25 +53,3 @@ def confirm(question: str) -> bool:
             return prompt_user(f"{title} [y/N] ").strip().lower().startswith("y")
         except KeyboardInterrupt:
             return False
-
-
-class CallPrinter:
-    """One line on stderr for each call that has its outcome, and why the work ended early."""
-
-    def __init__(self) -> None:
-        self._summary = ""
-        self.end_reason = ""
-
-    def on_event(self, event: Event | AgentEvent) -> str:
-        """The line to print, "" for none."""
-        match event:
-            case CallStarted(summary=summary):
-                self._summary = summary
-            case CallFinished(outcome=outcome):
-                return f"* {call_line(self._summary, outcome)}"
-            case LoopEnded(reason=reason):
-                self.end_reason = reason
-                return f"specchat: the work ended early: {reason}"
-            case _:
-                pass
-        return ""

@@ -4,7 +4,7 @@
 host that does not answer cannot keep the app open.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -14,12 +14,14 @@ from threading import Event as Flag
 from threading import Thread
 from typing import TYPE_CHECKING, ParamSpec
 
-from specchat.app.agent.agent_loop import AgentEvent, RoundStarted
+from specchat.app.agent.agent_loop import RoundStarted
 from specchat.app.agent.project_agent import AgentUI, ProjectAgent
+from specchat.app.ask import Answered, Asked, AskEvent, ask
 from specchat.app.chat_state import ChatState, CommandResult
 from specchat.app.command_registry import COMMAND_PATTERN, run_line
 from specchat.app.mcp.mcp_servers import front_end_servers
-from specchat.chat.events import Failed
+from specchat.app.question import Question
+from specchat.chat.events import Failed, Notice
 from specchat.chat.request import Request
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, DeclinedError, HostError, SpecchatError, UsageError
@@ -39,6 +41,7 @@ from specchat.tui.worker_messages import (
     TranscriptNote,
     Versions,
     VersionsChanged,
+    WorkerMessage,
 )
 
 if TYPE_CHECKING:
@@ -177,7 +180,7 @@ class SessionWorker:
         if self._chat:
             self._chat.servers.cancelled = cancelled
         if not command:
-            self._ask(lambda chat: chat.make_request(line), cancelled)
+            self._ask(Question(line), cancelled)
             return
         chat = self._connected_chat
         result = run_line(chat, line)
@@ -193,7 +196,7 @@ class SessionWorker:
             if result.should_quit:
                 self._worker_messages.put(QuitRequested())
             if request := result.request:
-                self._ask(lambda _chat, request=request: request, cancelled)
+                self._ask(request, cancelled)
             if result.after_answer is None:
                 return
             result = result.after_answer(chat)
@@ -235,25 +238,15 @@ class SessionWorker:
         else:
             self._post_opened()
 
-    def _ask(self, make_request: Callable[[ChatState], Request], cancelled: Flag) -> None:
+    def _ask(self, question: Question | Request, cancelled: Flag) -> None:
         is_stored = False
         try:
             chat = self._connected_chat
-            request = make_request(chat)
-            self._worker_messages.put(RequestSent(request))
-            if chat.attachment_notice:
-                self._worker_messages.put(TranscriptNote(chat.attachment_notice))
-            is_stored = True
-            request = replace(request, wants_probabilities=self._wants_probabilities)
-            for event in self._project_agent(chat, cancelled).ask(request, cancelled):
-                if not isinstance(event, AgentEvent):
-                    chat.on_event(event)
-                    is_stored = is_stored and not _is_refused(event)
-                self._worker_messages.put(event)
-                if isinstance(event, RoundStarted):
-                    self._start_round(chat, event.request, is_stored)
-            for notice in (*chat.notices, *chat.servers.take_notices()):
-                self._worker_messages.put(TranscriptNote(notice))
+            chat.wants_probabilities = self._wants_probabilities
+            for event in ask(self._project_agent(chat, cancelled), question, cancelled):
+                is_stored = (is_stored or isinstance(event, Asked)) and not _is_refused(event)
+                for message in _messages_of(event, is_stored):
+                    self._worker_messages.put(message)
             self._post_new_name(chat)
         except SpecchatError as error:
             is_stored = False
@@ -267,13 +260,6 @@ class SessionWorker:
             self._worker_messages.put(AnswerEnded(is_stored))
         if is_stored:
             self._post_versions()
-
-    def _start_round(self, chat: ChatState, request: Request, is_stored: bool) -> None:
-        """Each answer is a turn of its own, with its notices."""
-        for notice in chat.answer_notices:
-            self._worker_messages.put(TranscriptNote(notice))
-        self._worker_messages.put(AnswerEnded(is_stored))
-        self._worker_messages.put(RequestSent(request))
 
     def _project_agent(self, chat: ChatState, cancelled: Flag) -> ProjectAgent:
         """The agent of this conversation; it asks on the screen, as edits do."""
@@ -305,7 +291,7 @@ class SessionWorker:
         conversation = self._connected_chat.conversation
         conversation.rewind(len(conversation.turns()) - position)
         self._post_opened()
-        self._ask(lambda chat: chat.make_request(text), cancelled)
+        self._ask(Question(text), cancelled)
 
     def fork(self, position: int) -> None:
         conversation = self._connected_chat.conversation
@@ -327,6 +313,22 @@ class SessionWorker:
         conversation = self._connected_chat.conversation
         conversation.switch_session(conversation.call(method, {"session": session_id}))
         self._post_opened()
+
+
+def _messages_of(event: AskEvent, is_stored: bool) -> Iterator[WorkerMessage]:
+    """What the screen is told of an event; each answer of the work with tools is a turn of its own."""
+    match event:
+        case Asked(request=request):
+            yield RequestSent(request)
+        case Notice(text=text):
+            yield TranscriptNote(text)
+        case Answered(notices=notices):
+            yield from map(TranscriptNote, notices)
+        case RoundStarted(request=request):
+            yield AnswerEnded(is_stored)
+            yield RequestSent(request)
+        case _:
+            yield event
 
 
 def _error_line(error: Exception) -> str:

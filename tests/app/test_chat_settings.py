@@ -14,6 +14,7 @@ from specchat.hub.local_models import EMBEDDED
 from specchat.hub.machine import Device, Machine
 from specchat.hub.runnable_models import local_choices
 from specchat.profile.settings import read_settings
+from tests.front import events_of
 
 GIB = 2**30
 
@@ -41,9 +42,7 @@ def free_gib(monkeypatch):
 def do(chat: ChatState, line: str) -> str:
     reply = run_line(chat, line)
     if reply.request:
-        for event in chat.conversation.ask(reply.request):
-            chat.on_event(event)
-        return chat.answer
+        return events_of(chat, reply.request)[-1].text
     return reply.text
 
 

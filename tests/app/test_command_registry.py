@@ -12,10 +12,10 @@ from specchat.app.command_registry import ChatState, line_mode_commands, run_lin
 from specchat.chat.events import TextDelta
 from specchat.errors import UsageError
 from specchat.host.client import Conversation
-from specchat.repl import loop
+from specchat.repl.answer_printer import AnswerPrinter
 from specchat.repl.line_input import read_block
 from specchat.terminal import guarded_terminal
-from tests.front import Bytes, command
+from tests.front import Bytes, command, events_of, request_of
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -30,11 +30,7 @@ def do(chat: ChatState, line: str) -> str:
     reply = run_line(chat, line)
     if not reply.request:
         return reply.text
-    said = []
-    for event in chat.conversation.ask(reply.request):
-        chat.on_event(event)
-        said.append(event.text if isinstance(event, TextDelta) else "")
-    return "".join(said)
+    return events_of(chat, reply.request)[-1].text
 
 
 def test_help_names_every_command(chat):
@@ -85,8 +81,8 @@ def test_files_go_with_the_next_question_only(chat, tmp_path):
     do(chat, f"/file {tmp_path / 'a.txt'}")
 
     first, second = (
-        run_line(chat, f"see @{tmp_path / 'b.txt'}, please").request,
-        run_line(chat, "and @home? @nobody").request,
+        request_of(chat, f"see @{tmp_path / 'b.txt'}, please"),
+        request_of(chat, "and @home? @nobody"),
     )
 
     assert ["old", "older"] == [file.text for file in first.files]
@@ -132,9 +128,9 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(monkeypatch):
     terminal = Bytes(is_terminal=True)
     monkeypatch.setattr(sys, "stdout", terminal)
     with guarded_terminal():
-        printer = loop.AnswerPrinter()
+        printer = AnswerPrinter()
         printer.on_event(TextDelta("a\x1b]52;c;x\x07b\r\n"))
-        printer.end_line()
+        printer.close()
 
     assert "a␛]52;c;x␇b\n" == terminal.content().decode()
 

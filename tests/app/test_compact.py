@@ -9,19 +9,19 @@ import pytest
 from specchat.app import compact as compacting
 from specchat.app.chat_state import ChatState
 from specchat.app.command_registry import run_line
+from specchat.chat.request import Request
 from specchat.errors import UsageError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
-from specchat.repl.loop import run_input_line
-from tests.front import command
+from tests.front import command, type_line
 
 
 @pytest.fixture
 def chat(runtime) -> ChatState:
     """A conversation with two turns."""
     chat = ChatState(Conversation(SessionRequest(settings=read_settings("narrow"))))  # 512 tokens
-    run_input_line(chat, "write first")
-    run_input_line(chat, "write second")
+    type_line(chat, "write first")
+    type_line(chat, "write second")
     return chat
 
 
@@ -29,13 +29,12 @@ def chat(runtime) -> ChatState:
 def replaced_requests(monkeypatch):
     """Replace the requests of a `/compact`, and record their token limits."""
     limits, texts = list[int | None](), list[str]()
-    ours = ChatState.make_bare_request
 
-    def bare_request(chat, text, files=(), max_tokens=None):
+    def request(text, max_tokens):
         limits.append(max_tokens)
-        return ours(chat, texts.pop(0) if texts else text, files, max_tokens)
+        return Request(texts.pop(0) if texts else text, max_tokens=max_tokens)
 
-    monkeypatch.setattr(ChatState, "make_bare_request", bare_request)
+    monkeypatch.setattr(compacting, "Request", request)
     return texts, limits
 
 
@@ -47,18 +46,18 @@ def test_the_copy_begins_with_the_summary_and_the_whole_stays(chat, replaced_req
     texts, limits = replaced_requests
     whole = chat.conversation.session_id
     texts.append("write What was found: 42.")
-    run_input_line(chat, "/compact")
+    type_line(chat, "/compact")
 
     assert [512 // 8, 16] == limits
     assert [compacting.CONTINUE_PROMPT.format("What was found: 42.")] == questions(chat)
     assert f"this copy begins with the summary; /open {whole} is the whole conversation\n" in capsys.readouterr().err
-    run_input_line(chat, f"/open {whole}")
+    type_line(chat, f"/open {whole}")
     assert ["write first", "write second"] == questions(chat)
 
 
 def test_the_conversation_continues_in_the_copy(chat):
-    run_input_line(chat, "/compact")
-    run_input_line(chat, "write third")
+    type_line(chat, "/compact")
+    type_line(chat, "write third")
 
     assert 2 == len(questions(chat))
     assert "write third" == questions(chat)[-1]
@@ -80,7 +79,7 @@ def test_an_empty_conversation_cannot_be_summarized(runtime):
 def test_without_a_summary_the_conversation_is_unchanged(chat, replaced_requests, capsys, question):
     whole = chat.conversation.session_id
     replaced_requests[0].append(question)
-    run_input_line(chat, "/compact")
+    type_line(chat, "/compact")
 
     assert whole == chat.conversation.session_id
     assert ["write first", "write second"] == questions(chat)
@@ -89,10 +88,10 @@ def test_without_a_summary_the_conversation_is_unchanged(chat, replaced_requests
 
 
 def test_if_the_request_does_not_fit_the_last_turns_are_dropped_and_reported(chat, replaced_requests, capsys):
-    run_input_line(chat, "write third")
-    run_input_line(chat, "write fourth")
+    type_line(chat, "write third")
+    type_line(chat, "write fourth")
     replaced_requests[0].extend(["fail", "fail", "write all but the last two"])
-    run_input_line(chat, "/compact")
+    type_line(chat, "/compact")
 
     assert "write all but the last two" not in questions(chat)
     assert "all but the last two" in questions(chat)[0]
@@ -103,7 +102,7 @@ def test_if_the_request_does_not_fit_the_last_turns_are_dropped_and_reported(cha
 def test_where_not_even_one_turn_fits_nothing_changes(chat, replaced_requests):
     whole = chat.conversation.session_id
     replaced_requests[0].extend(["fail"] * 5)
-    run_input_line(chat, "/compact")
+    type_line(chat, "/compact")
 
     assert whole == chat.conversation.session_id
     assert 2 == len(questions(chat))
@@ -119,5 +118,5 @@ def test_compact_works_in_a_pipe(monkeypatch, runtime):
 
 def run_and_capture(chat: ChatState, line: str, capsys) -> str:
     capsys.readouterr()
-    run_input_line(chat, line)
+    type_line(chat, line)
     return capsys.readouterr().err

@@ -6,11 +6,12 @@ import pytest
 
 from specchat.app.chat_state import ChatState
 from specchat.app.notices import DrafterTracker, Notices
-from specchat.chat.events import CommittedToken, Finished, Notice, Routed, StepDone, Totals
+from specchat.app.question import Question
+from specchat.chat.events import CommittedToken, Finished, Routed, StepDone, Totals
 from specchat.chat.router import PINNED
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
-from tests.front import command
+from tests.front import command, events_of
 
 EXPLAINING = "an explanation is predictable but rarely a copy, so draft is tried first"
 NOTHING = Totals()
@@ -115,9 +116,7 @@ def chat(runtime) -> ChatState:
 
 
 def ask(chat: ChatState, question: str) -> tuple[str, ...]:
-    for event in chat.conversation.ask(chat.make_request(question)):
-        chat.on_event(event)
-    return chat.notices
+    return events_of(chat, Question(question))[-1].notices
 
 
 def test_every_conversation_has_its_own_notices(chat):
@@ -146,16 +145,3 @@ def test_the_line_mode_prints_notices_after_the_numbers(runtime, monkeypatch):
     assert 0 == ran.code
     assert 1 == ran.err.count("the context is 93% full; /compact")
     assert ran.err.index("tokens/step") < ran.err.index("the context is")
-
-
-def test_a_notice_of_the_engine_is_a_line_after_its_answer_only():
-    notices = Notices()
-    for event in (Notice("draft left out"), *answer(step("lookup"))):
-        notices.on_event(event, 0)
-
-    assert ("draft left out",) == notices.lines
-
-    for event in answer(step("lookup")):
-        notices.on_event(event, 0)
-
-    assert () == notices.lines

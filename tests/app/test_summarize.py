@@ -11,7 +11,7 @@ from specchat.app.part_reader import PART_PROMPT
 from specchat.app.summarize import DEFAULT_QUESTION
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
-from specchat.repl.loop import run_input_line
+from tests.front import type_line
 
 LINE = "All work and no play makes Jack a dull boy.\n"
 
@@ -23,7 +23,7 @@ def chat(runtime, tmp_path, monkeypatch) -> ChatState:
     (tmp_path / "a book.txt").write_text(LINE * 45)
     (tmp_path / "short.txt").write_text(LINE)
     chat = ChatState(Conversation(SessionRequest(settings=read_settings("narrow"))))
-    run_input_line(chat, "write first")
+    type_line(chat, "write first")
     return chat
 
 
@@ -46,7 +46,7 @@ def sent(monkeypatch):
 )
 def test_a_long_file_is_read_in_parts_and_the_question_is_answered_from_the_notes(chat, sent, capsys, line):
     original = chat.conversation.session_id
-    run_input_line(chat, line)
+    type_line(chat, line)
 
     assert [text.partition(":")[0] for text, _, _ in sent[:-1]] == [
         f"Part {number} of 3 of a book.txt" for number in (1, 2, 3)
@@ -68,7 +68,7 @@ def test_a_long_file_is_read_in_parts_and_the_question_is_answered_from_the_note
 
 
 def test_nothing_of_the_reading_stays_in_the_list_of_conversations_or_among_the_deleted_ones(chat, sent):
-    run_input_line(chat, '/summarize "a book.txt"')
+    type_line(chat, '/summarize "a book.txt"')
 
     for filters in ({}, {"is_deleted": True}):
         rows = chat.conversation.call("list_sessions", filters)["sessions"]
@@ -77,35 +77,35 @@ def test_nothing_of_the_reading_stays_in_the_list_of_conversations_or_among_the_
 
 def test_a_private_conversation_reads_long_files_as_well(runtime, chat, sent):
     private = ChatState(Conversation(SessionRequest(is_stored=False, settings=read_settings("narrow"))))
-    run_input_line(private, '/summarize "a book.txt"')
+    type_line(private, '/summarize "a book.txt"')
 
     assert ["notes about all of a book.txt"] == sent[-1][1]
 
 
-def test_a_file_that_fits_is_attached_whole(chat, sent):
-    run_input_line(chat, "/summarize @short.txt")
+def test_a_file_that_fits_is_attached_whole(chat, sent, capsys):
+    type_line(chat, "/summarize @short.txt")
 
     assert sent == [(DEFAULT_QUESTION, ["short.txt"], None)]
-    assert "attached: short.txt (about 15 tokens)" in chat.attachment_notice
+    assert "attached: short.txt (about 15 tokens)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("question", ["Who is Jack? Look at", "Which dull boy is in"])
 def test_a_question_about_a_passage_attaches_passages_and_names_the_other_way(chat, sent, capsys, question):
-    run_input_line(chat, f'{question} @"a book.txt"')
+    type_line(chat, f'{question} @"a book.txt"')
 
     assert all("a book.txt lines" in name for _, files, _ in sent for name in files)
     assert "ask for a summary to have all of a named file read in parts" in capsys.readouterr().err
 
 
 def test_a_question_without_a_word_of_the_file_reads_all_of_it(chat, sent):
-    run_input_line(chat, 'Elephants in @"a book.txt"?')
+    type_line(chat, 'Elephants in @"a book.txt"?')
 
     assert ["notes about all of a book.txt"] == sent[-1][1]
 
 
 def test_a_repeated_question_does_not_read_the_file_again(chat, sent):
     for _ in range(2):
-        run_input_line(chat, '/summarize "a book.txt"')
+        type_line(chat, '/summarize "a book.txt"')
 
     assert [len(sent), sent[-1][1]] == [5, ["notes about all of a book.txt"]]
 
@@ -119,7 +119,7 @@ def test_notes_that_do_not_fit_are_summarized_again(chat, monkeypatch):
         return asked(conversation, replace(request, text=f"write {note}"), cancelled)
 
     monkeypatch.setattr(Conversation, "ask", ask)
-    run_input_line(chat, '/summarize "a book.txt"')
+    type_line(chat, '/summarize "a book.txt"')
 
     assert texts[3:] == [
         "Part 1 of 2 of the notes about a book.txt",
@@ -137,7 +137,7 @@ def test_a_part_with_more_tokens_than_estimated_is_halved_with_those_behind_it(c
         return asked(conversation, replace(request, text=text), cancelled)
 
     monkeypatch.setattr(Conversation, "ask", ask)
-    run_input_line(chat, '/summarize "a book.txt"')
+    type_line(chat, '/summarize "a book.txt"')
 
     assert texts[2:] == ["Part 3 of 3 of a book.txt", "Part 3 of 4 of a book.txt", "Part 4 of 4 of a book.txt",
                          DEFAULT_QUESTION]  # fmt: skip
@@ -156,7 +156,7 @@ def test_a_part_that_is_stopped_or_fails_sends_no_question_and_keeps_the_convers
         return asked(conversation, request, cancelled)
 
     monkeypatch.setattr(Conversation, "ask", stop_second)
-    run_input_line(chat, '/summarize "a book.txt"')
+    type_line(chat, '/summarize "a book.txt"')
 
     told = capsys.readouterr().err
     assert "reading a book.txt, part 2 of 3" in told
@@ -169,7 +169,7 @@ def test_a_part_that_is_stopped_or_fails_sends_no_question_and_keeps_the_convers
     [("", "/summarize needs a file"), ("gone.txt", "gone.txt: cannot be read"), (".", "/summarize reads one file")],
 )
 def test_what_cannot_be_read_is_an_error(chat, capsys, argument, said):
-    run_input_line(chat, f"/summarize {argument}")
+    type_line(chat, f"/summarize {argument}")
 
     assert said in capsys.readouterr().err
     assert len(chat.conversation.turns()) == 1

@@ -3,10 +3,12 @@
 import pytest
 
 from specchat.app.command_registry import ChatState, run_line
+from specchat.app.question import Question
+from specchat.chat.events import Notice
 from specchat.cli.main import run
 from specchat.errors import InputError
 from specchat.host.client import Conversation
-from specchat.repl import loop
+from tests.front import events_of, request_of, type_line
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession, scripted_answer
@@ -61,18 +63,20 @@ def test_a_name_without_files_sends_no_request(folder, capsys, name):
 
 
 def test_mentioned_files_are_attached(talk):
-    request = run_line(talk, "what is the gate in @src/ made of?").request
+    asked, notice, *_, answered = events_of(talk, Question("what is the gate in @src/ made of?"))
 
-    assert ["src/gate.py lines 1-2"] == [file.name for file in request.files]
-    assert ("src/gate.py:1-2",) == talk.passage_sources
-    assert "out of 2 files" in talk.attachment_notice
+    assert ["src/gate.py lines 1-2"] == [file.name for file in asked.request.files]
+    assert "out of 2 files" in notice.text
+    assert "sources: src/gate.py:1-2" == answered.notices[0]
 
 
 def test_sources_belong_to_one_question(talk):
-    run_line(talk, "what is the gate in @src/ made of?")
+    request_of(talk, "what is the gate in @src/ made of?")
+    asked, second, *_, answered = events_of(talk, Question("and mail@example.org?"))
 
-    assert () == run_line(talk, "and mail@example.org?").request.files
-    assert ("", ()) == (talk.attachment_notice, talk.passage_sources)
+    assert () == asked.request.files
+    assert not isinstance(second, Notice)
+    assert not any("sources" in line for line in answered.notices)
 
 
 def test_a_folder_is_attached_to_the_next_question(talk):
@@ -80,12 +84,12 @@ def test_a_folder_is_attached_to_the_next_question(talk):
     with pytest.raises(InputError):
         run_line(talk, "/file gone/")
 
-    assert 1 == len(run_line(talk, "which gate?").request.files)
-    assert () == run_line(talk, "which gate?").request.files
+    assert 1 == len(request_of(talk, "which gate?").files)
+    assert () == request_of(talk, "which gate?").files
 
 
 def test_the_repl_prints_the_attachments_and_their_sources(talk, capsys):
-    loop.run_input_line(talk, "which gate is in @src/?")
+    type_line(talk, "which gate is in @src/?")
 
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("attached: 1 passage of 1 file")
@@ -93,7 +97,7 @@ def test_the_repl_prints_the_attachments_and_their_sources(talk, capsys):
 
 
 def test_a_mention_of_a_missing_file_sends_no_request(talk, capsys):
-    loop.run_input_line(talk, 'what is in @"src/no gate.py"?')
+    type_line(talk, 'what is in @"src/no gate.py"?')
 
     told = capsys.readouterr()
     assert told.err.startswith('specchat: @"src/no gate.py": there is no such file or folder')
@@ -103,9 +107,9 @@ def test_a_mention_of_a_missing_file_sends_no_request(talk, capsys):
 def test_a_file_with_spaces_is_attached_by_every_front_end(talk, folder):
     (folder / "the gate.py").write_text("GATE = 'iron'\n")
 
-    assert [file.name for file in talk.make_request('what is in @"the gate.py"?').files] == ["the gate.py"]
+    assert [file.name for file in request_of(talk, 'what is in @"the gate.py"?').files] == ["the gate.py"]
     run_line(talk, '/file "the gate.py"')
-    assert [file.name for file in talk.make_request("what?").files] == ["the gate.py"]
+    assert [file.name for file in request_of(talk, "what?").files] == ["the gate.py"]
     _, request = asked("What is the gate made of?", "-f", "the gate.py")
     assert [file.name for file in request.files] == ["the gate.py"]
 

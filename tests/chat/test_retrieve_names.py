@@ -129,7 +129,7 @@ def test_links_are_not_followed_and_loops_end(folder):
 
 def test_files_that_are_left_out_are_counted(folder):
     (folder / "src" / "image.png").write_bytes(b"\x89PNG\0")
-    (folder / "src" / "latin.txt").write_bytes(b"F\xfcchse")
+    (folder / "src" / "odd.txt").write_bytes(b"\xff\x01")
     (folder / "src" / "data.json").write_bytes(b"1" * (MAX_FILE_BYTES + 1))
     (folder / "src" / "link").symlink_to("b.py")
     (folder / "src" / "empty.py").touch()

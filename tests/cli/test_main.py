@@ -53,9 +53,8 @@ def in_process(code: str, **streams) -> subprocess.Popen[bytes]:
         "import itertools, sys, time\n"
         "from specchat.chat.events import *\n"
         "from specchat.cli.main import run\n"
-        "class Endless:\n"
-        "    def __enter__(self): return self\n"
-        "    def __exit__(self, *error): pass\n"
+        "from tests.scripted_session import ScriptedSession\n"
+        "class Endless(ScriptedSession):\n"
         "    def ask(self, request, cancelled):\n"
         "        yield Routed('plain', 0, 'pinned', 1)\n"
         "        while not cancelled.is_set():\n"
@@ -185,7 +184,7 @@ def test_files_are_attached_under_their_names(tmp_path):
         (["ask", "x", "-f", "gone.txt"], "gone.txt: cannot be read: No such file", 2),
         (["ask", "x", "-f", "."], ".: no text to read; left out: 2 not text", 2),
         (["ask", "x", "-f", "nul.bin"], "nul.bin: a binary file", 2),
-        (["ask", "x", "-f", "latin.txt"], "latin.txt: not UTF-8 text (byte 1 is invalid)", 2),
+        (["ask", "x", "-f", "odd.txt"], "odd.txt: not text (byte 0 is not UTF-8)", 2),
         (["ask", " "], "the prompt is empty", 2),
         (["ask", "\udcff"], "the question is not a text in UTF-8", 2),
         (["ask", "x", "-P", "edti"], "unknown profile 'edti'; did you mean 'edit'?", 2),
@@ -197,7 +196,7 @@ def test_files_are_attached_under_their_names(tmp_path):
 def test_bad_input_is_one_line_and_an_exit_code(tmp_path, monkeypatch, capsys, arguments, said, code):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nul.bin").write_bytes(b"a\0b")
-    (tmp_path / "latin.txt").write_bytes(b"F\xfcchse")
+    (tmp_path / "odd.txt").write_bytes(b"\xff\x01\x02")
     opener = Opener()
 
     assert run(arguments, opener) == code
@@ -298,7 +297,7 @@ def test_an_interrupt_keeps_what_was_said():
 
     assert process.returncode == 130
     assert printed.replace(b"a line\n", b"") == b""
-    assert said.startswith(b"3 tokens")
+    assert said.startswith(b"(stopped) 3 tokens")
     assert said.count(b"\n") == 1
 
 

@@ -360,7 +360,7 @@ def test_a_read_only_file_is_refused_before_a_model_is_used(file, monkeypatch):
     assert "is read-only" in said.ran.err
 
 
-@pytest.mark.parametrize("raw", [b"\x00\x01", b"\xff\xfea\x00"])
+@pytest.mark.parametrize("raw", [b"\x00\x01", b"\xff\xfea\x00b"])
 def test_a_binary_file_is_refused(file, monkeypatch, raw):
     file.write_bytes(raw)
 

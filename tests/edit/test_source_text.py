@@ -40,13 +40,15 @@ def test_tabs_and_form_feeds_are_letters():
 @pytest.mark.parametrize(
     ("raw", "codec"),
     [("é\n".encode(), "utf-8"), (b"\xe9\n", "latin-1"), (b"\xef\xbb\xbf\xc3\xa9\n", "utf-8-sig"),
-     ("# -*- coding: iso-8859-15 -*-\n€\n".encode("iso-8859-15"), "iso-8859-15")],
+     ("# -*- coding: iso-8859-15 -*-\n€\n".encode("iso-8859-15"), "iso-8859-15"),
+     (b"\xff\xfe" + "é€\n".encode("utf-16-le"), "utf-16")],
 )  # fmt: skip
 def test_an_encoding_is_found_and_kept(raw, codec):
     source = make_source(raw, "a.py")
 
     assert codec == source.codec
-    assert raw + b"x\n" == source.encode(source.text + "x\n")
+    bare = {"utf-16": "utf-16-le", "utf-8-sig": "utf-8"}.get(codec, codec)  # without the mark
+    assert raw + "x\n".encode(bare) == source.encode(source.text + "x\n")
 
 
 def test_a_letter_that_the_encoding_lacks_is_refused():
@@ -58,7 +60,7 @@ def test_an_empty_file_gets_lines_that_end():
     assert b"x = 1\n" == edited(b"", "x = 1")
 
 
-@pytest.mark.parametrize("raw", [b"\x00binary", b"\xff\xfe", b"\xff\x01\x02", b"\x80\x81"])
+@pytest.mark.parametrize("raw", [b"\x00binary", b"\xff\xfe\x00", b"\xfe\xff\x00a", b"\xff\x01\x02", b"\x80\x81"])
 def test_only_text_can_be_edited(raw):
     with pytest.raises(InputError):
         make_source(raw, "a")

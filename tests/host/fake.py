@@ -217,9 +217,9 @@ class FakeAnswer:
             case "big":
                 words = ["x" * 10_000] * (int(rest) // 10_000)
             case "replace":
-                words = [file.replace(*rest.split())]
+                words = [file.replace(*rest.split()[:2])]
             case "fence":
-                words = [f"```\n{file.replace(*rest.split())}\n```"]
+                words = [f"```\n{file.replace(*rest.split()[:2])}\n```"]
             case "write":
                 words = [rest]
             case _:

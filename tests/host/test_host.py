@@ -8,7 +8,17 @@ from threading import Thread
 
 import pytest
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Notice, PrefillProgress, Routed, StepDone, TextDelta
+from specchat.chat.events import (
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    Notice,
+    PrefillProgress,
+    Routed,
+    StepDone,
+    TextDelta,
+)
 from specchat.chat.request import Request
 from specchat.chat.transcript import Question
 from specchat.cli.session_options import last_session_id

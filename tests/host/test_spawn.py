@@ -281,9 +281,8 @@ def test_a_signal_ends_the_host_and_stores_the_partial_answer(runtime, number):
 
 
 def test_neither_client_nor_protocol_imports_torch(runtime):
-    code = (
-        "import sys, specchat.host.client, specchat.host.protocol, specchat.host.engine_loader; print('torch' in sys.modules)"
-    )
+    modules = "specchat.host.client, specchat.host.protocol, specchat.host.engine_loader"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
 
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
 

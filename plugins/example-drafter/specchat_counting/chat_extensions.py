@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from specchat.app.chat_state import ChatState, CommandResult
+from specchat.app.question import Question
 from specchat.errors import InputError, UsageError
 
 MAX_NUMBERS = 10_000
@@ -16,7 +17,7 @@ def count(chat: ChatState, argument: str) -> CommandResult:
     if not argument.isdecimal():
         raise UsageError("/count needs a number, such as /count 20")
     prompt = f"Count from 1 to {int(argument)}, with commas between the numbers."
-    return CommandResult(request=chat.make_request(prompt))
+    return CommandResult(request=Question(prompt))
 
 
 def numbers(text: str) -> str:

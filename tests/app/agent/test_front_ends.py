@@ -13,9 +13,8 @@ from specchat.cli.main import run
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
 from specchat.repl import terminal_agent as terminal
-from specchat.repl.loop import run_input_line
 from tests.app.agent.scripted import REPOSITORY
-from tests.front import Bytes
+from tests.front import Bytes, type_line
 from tests.host.conftest import world as runtime_folder
 
 
@@ -72,7 +71,7 @@ def asked(world, monkeypatch, capsys, *arguments: str):
 
 
 def test_the_line_mode_uses_no_tools_until_it_is_told_to(chat, capsys):
-    run_input_line(chat, "count 2", terminal.terminal_agent(chat))
+    type_line(chat, "count 2", terminal.terminal_agent(chat))
 
     assert "off" == chat.conversation.settings.values["agent.mode"]
     assert "" == chat.conversation.settings.values["prompt.system"]
@@ -80,9 +79,9 @@ def test_the_line_mode_uses_no_tools_until_it_is_told_to(chat, capsys):
 
 def test_the_line_mode_asks_shows_the_diff_and_writes(chat, world, monkeypatch, capsys):
     keyboard, agent = Keyboard(monkeypatch, "y\n"), terminal.terminal_agent(chat)
-    run_input_line(chat, "/agent on")
+    type_line(chat, "/agent on")
 
-    run_input_line(chat, script(made("read", path="shop/prices.py"), WRITE, "all done"), agent)
+    type_line(chat, script(made("read", path="shop/prices.py"), WRITE, "all done"), agent)
 
     out, err = capsys.readouterr()
     assert "A = 1\n" == (world / "shop/new.py").read_text()
@@ -96,13 +95,13 @@ def test_the_line_mode_asks_shows_the_diff_and_writes(chat, world, monkeypatch, 
 def test_an_edit_by_instruction_is_made_by_the_engine_and_undone(chat, world, monkeypatch, capsys):
     Keyboard(monkeypatch, "y\n")
     agent = terminal.terminal_agent(chat)
-    run_input_line(chat, "/agent on")
+    type_line(chat, "/agent on")
     instruction = made("edit", path="shop/prices.py", instruction="fence TAX VAT")
 
-    run_input_line(chat, script(instruction, "all done"), agent)
+    type_line(chat, script(instruction, "all done"), agent)
 
     assert REPOSITORY["shop/prices.py"].replace("TAX", "VAT") == (world / "shop/prices.py").read_text()
-    run_input_line(chat, "/undo", agent)
+    type_line(chat, "/undo", agent)
     assert REPOSITORY["shop/prices.py"] == (world / "shop/prices.py").read_text()
 
 
@@ -110,9 +109,9 @@ def test_an_edit_by_instruction_is_made_by_the_engine_and_undone(chat, world, mo
 def test_the_line_mode_writes_nothing_that_is_declined(chat, world, monkeypatch, capsys, key):
     Keyboard(monkeypatch, key)
     agent = terminal.terminal_agent(chat)
-    run_input_line(chat, "/agent on")
+    type_line(chat, "/agent on")
 
-    run_input_line(chat, script(WRITE, "all right"), agent)
+    type_line(chat, script(WRITE, "all right"), agent)
 
     assert not (world / "shop/new.py").exists()
 
@@ -125,8 +124,8 @@ def test_a_diff_cannot_send_control_characters_to_the_terminal(chat, world, monk
 
     with guarded_terminal():
         agent = terminal.terminal_agent(chat)
-        run_input_line(chat, "/agent on")
-        run_input_line(chat, script(made("write", path="a.txt", content="\x1b]0;title\x07\n"), "so"), agent)
+        type_line(chat, "/agent on")
+        type_line(chat, script(made("write", path="a.txt", content="\x1b]0;title\x07\n"), "so"), agent)
 
     assert b"\x1b]0" not in err.content()
     assert "␛]0;title␇".encode() in err.content()
@@ -134,9 +133,9 @@ def test_a_diff_cannot_send_control_characters_to_the_terminal(chat, world, monk
 
 def test_plan_mode_only_reads(chat, world, monkeypatch, capsys):
     agent = terminal.terminal_agent(chat)
-    run_input_line(chat, "/agent plan")
+    type_line(chat, "/agent plan")
 
-    run_input_line(chat, script(WRITE, "a plan"), agent)
+    type_line(chat, script(WRITE, "a plan"), agent)
 
     out, err = capsys.readouterr()
     assert "a plan\n" == out
@@ -147,10 +146,10 @@ def test_plan_mode_only_reads(chat, world, monkeypatch, capsys):
 def test_the_system_prompt_of_the_user_is_kept(chat, monkeypatch, capsys):
     agent = terminal.terminal_agent(chat)
     for line in ("/system Be brief.", "/agent on", "count 1", "count 1"):
-        run_input_line(chat, line, agent)
+        type_line(chat, line, agent)
     system = chat.conversation.settings.values["prompt.system"]
-    run_input_line(chat, "/agent off", agent)
-    run_input_line(chat, "count 1", agent)
+    type_line(chat, "/agent off", agent)
+    type_line(chat, "count 1", agent)
 
     assert system.startswith("Be brief.\n\n# Tools\n")
     assert 1 == system.count("# Tools")
@@ -161,9 +160,9 @@ def test_the_system_prompt_of_the_user_is_kept(chat, monkeypatch, capsys):
 def test_the_instructions_of_a_project_are_read_once_accepted(chat, world, monkeypatch, capsys, key, is_read):
     (world / "AGENTS.md").write_text("Use tabs.\n")
     keyboard = Keyboard(monkeypatch, key)
-    run_input_line(chat, "/agent on")
+    type_line(chat, "/agent on")
     for _ in range(2):
-        run_input_line(chat, "count 1", terminal.terminal_agent(chat))
+        type_line(chat, "count 1", terminal.terminal_agent(chat))
 
     assert 1 == len(keyboard.questions)
     assert is_read == ("Use tabs." in chat.conversation.settings.values["prompt.system"])

@@ -3,9 +3,9 @@
 import pytest
 
 from specchat.repl import terminal_agent as terminal
-from specchat.repl.loop import run_input_line
 from tests.app.agent.mcp.conftest import broken
 from tests.app.agent.test_front_ends import Keyboard, chat, made, script, shared_host, world  # noqa: F401 (fixtures)
+from tests.front import type_line
 
 ADD, DIE = made("demo__add", a=2, b=3), made("broken__go")
 
@@ -15,8 +15,8 @@ def work(chat, capsys):  # noqa: F811
     def run(servers, *lines):
         chat.servers = servers
         agent = terminal.terminal_agent(chat)
-        run_input_line(chat, "/agent on")
-        run_input_line(chat, script(*lines), agent)
+        type_line(chat, "/agent on")
+        type_line(chat, script(*lines), agent)
         return capsys.readouterr()
 
     return run

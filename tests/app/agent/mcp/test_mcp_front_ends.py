@@ -1,7 +1,5 @@
 """Servers in the front ends: the command line, the doctor and completion. None is started here."""
 
-from contextlib import contextmanager
-
 import click
 import pytest
 from prompt_toolkit.completion import CompleteEvent
@@ -22,6 +20,7 @@ from specchat.errors import SpecchatError
 from specchat.repl.line_input import CommandPathCompleter
 from specchat.tui.bottom_area import completions
 from tests.processes import modules_after
+from tests.scripted_session import ScriptedSession
 from tests.test_profile import own_folder, write  # noqa: F401 (a fixture)
 
 TEXT = "[mcp.git]\ncommand = ['/no/such/program']\n[mcp.web]\nurl = 'https://a.b'\n[mcp.off]\nenabled = false\n"
@@ -102,34 +101,26 @@ def test_a_server_is_named_by_its_address_and_not_by_its_values():
     assert "t1" not in repr(settings)
 
 
-@contextmanager
-def recording(requests):
-    class Conversation:
-        def ask(self, request, _cancelled=None):
-            requests.append(request)
-            yield Finished("stop", Totals())
-
-    yield Conversation()
-
-
 def test_ask_attaches_resources_of_servers(demo, own_folder, monkeypatch):  # noqa: F811
     monkeypatch.setattr(mcp_servers, "_front_end_servers", demo)
     (own_folder / "a.txt").write_text("a file\n")
-    requests = []
+    session = ScriptedSession([[Finished("stop", Totals())]])
     options = ["-f", "@demo:notes://today", "-f", str(own_folder / "a.txt"), "What is in it?"]
 
-    ask.main(options, obj=lambda _profile: recording(requests), standalone_mode=False)
+    ask.main(options, obj=lambda _profile: session, standalone_mode=False)
 
-    assert ["a file\n", "buy milk"] == sorted(file.text for file in requests[0].files)
+    assert ["a file\n", "buy milk"] == sorted(file.text for file in session.requests[0].files)
     with pytest.raises(SpecchatError, match="MCP server demo: Unknown resource: notes://nothing"):
-        ask.main(["-f", "@demo:notes://nothing", "What?"], obj=lambda _profile: recording(requests))
-    assert 1 == len(requests)
+        ask.main(["-f", "@demo:notes://nothing", "What?"], obj=lambda _profile: session)
+    assert 1 == len(session.requests)
 
 
 def test_ask_knows_the_servers_of_its_profile_before_it_attaches(own_folder, monkeypatch):  # noqa: F811
+    session = ScriptedSession()
     monkeypatch.setattr(mcp_servers, "_front_end_servers", McpServers())
-    monkeypatch.setattr(session_options, "open_host_conversation", lambda _request: pytest.fail("it asks"))
+    monkeypatch.setattr(session_options, "open_host_conversation", lambda _request: session)
     path = write(own_folder, "mine", TEXT)
 
     with pytest.raises(SpecchatError, match="MCP server git: No such file or directory"):
         ask.main(["-P", str(path), "-f", "@git:notes://today", "What?"], standalone_mode=False)
+    assert not session.requests

@@ -18,16 +18,14 @@ from specchat.app.mcp.mcp_settings import ServerSettings
 from specchat.errors import InputError, UsageError
 from tests.app.agent.mcp.conftest import DEMO, call, demo_settings
 from tests.app.agent.mcp.demo_server import ENDLESS
+from tests.front import request_of
+from tests.scripted_session import ScriptedSession
 
 PATIENCE_SECONDS = 90.0
 
 
-class Conversation:
-    session_id, profile, window_tokens = "s", "chat", 8192
-
-
 def chat_with(servers):
-    return ChatState(Conversation(), servers=servers)
+    return ChatState(ScriptedSession(), servers=servers)
 
 
 def tools_of(servers):
@@ -137,7 +135,7 @@ def test_a_wrong_command_names_the_nearest(demo, line, said):
 
 
 def test_a_resource_is_attached_by_its_name(demo):
-    request = run_line(chat_with(demo), "what is in @demo:notes://today?").request
+    request = request_of(chat_with(demo), "what is in @demo:notes://today?")
 
     [file] = request.files
     assert "@demo:notes://today" == file.name
@@ -147,9 +145,9 @@ def test_a_resource_is_attached_by_its_name(demo):
 
 def test_a_resource_that_is_no_text_or_not_there_is_an_error(demo):
     with pytest.raises(InputError, match="is not text"):
-        run_line(chat_with(demo), "and @demo:notes://blob")
+        request_of(chat_with(demo), "and @demo:notes://blob")
     with pytest.raises(Exception, match="MCP server demo: "):
-        run_line(chat_with(demo), "and @demo:notes://tomorrow")
+        request_of(chat_with(demo), "and @demo:notes://tomorrow")
 
 
 def test_mcp_lists_the_servers_and_their_tools(demo):
@@ -161,9 +159,9 @@ def test_mcp_lists_the_servers_and_their_tools(demo):
 
 
 def test_a_front_end_without_servers_says_where_they_are_named():
-    assert "no MCP server is named" in run_line(ChatState(Conversation()), "/mcp").text
+    assert "no MCP server is named" in run_line(ChatState(ScriptedSession()), "/mcp").text
     with pytest.raises(UsageError, match="no MCP server is named"):
-        run_line(ChatState(Conversation()), "/mcp:x:y")
+        run_line(ChatState(ScriptedSession()), "/mcp:x:y")
 
 
 @pytest.mark.full
@@ -234,7 +232,7 @@ def test_a_server_at_a_url_works_the_same_way(start, address):
 
     assert "5" == call(servers, "web__add", a=2, b=3).text
     assert "Review a.py; look at all of it." == run_line(chat_with(servers), "/mcp:web:review a.py").request.text
-    assert "buy milk" == run_line(chat_with(servers), "see @web:notes://today").request.files[0].text
+    assert "buy milk" == request_of(chat_with(servers), "see @web:notes://today").files[0].text
 
 
 @pytest.mark.full

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from specchat.chat.events import Finished, TextDelta, ThinkingDelta, Totals
-from specchat.cli.print_turn import TurnPrinter
-from specchat.repl.loop import AnswerPrinter
+from specchat.repl.answer_printer import AnswerPrinter
 from specchat.terminal import guarded_terminal
 from tests.front import Bytes, command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
@@ -16,17 +15,16 @@ from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 EVENTS = [ThinkingDelta("a\x1b]52;c;x\x07"), ThinkingDelta("b"), TextDelta("c"), Finished("stop", Totals())]
 
 
-@pytest.mark.parametrize("printer", [AnswerPrinter, TurnPrinter])
 @pytest.mark.parametrize(
     ("is_terminal", "expected"), [(True, "\x1b[2ma␛]52;c;x␇\x1b[22m\x1b[2mb\x1b[22m\n\n"), (False, "")]
 )
-def test_a_thought_is_dimmed_on_a_terminal_and_left_out_elsewhere(monkeypatch, printer, is_terminal, expected):
+def test_a_thought_is_dimmed_on_a_terminal_and_left_out_elsewhere(monkeypatch, is_terminal, expected):
     answer, talk = Bytes(), Bytes(is_terminal=is_terminal)
     monkeypatch.setattr(sys, "stdout", answer)
     monkeypatch.setattr(sys, "stderr", talk)
     monkeypatch.delenv("NO_COLOR", raising=False)
     with guarded_terminal():
-        printing = printer()
+        printing = AnswerPrinter()
         for event in EVENTS:
             printing.on_event(event)
 

@@ -1,0 +1,148 @@
+"""The one printer of an answer for pipes and lines: the answer goes to stdout, everything else to stderr.
+
+What passes while the user waits is a line that is drawn over on a terminal that can do so, and a line for each model
+elsewhere. A thought is dimmed, and shown on a terminal only: the line about the answer says how long it took.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from threading import Event as Flag
+
+from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
+from specchat.app.agent.call_lines import call_line
+from specchat.app.agent.project_agent import ProjectAgent
+from specchat.app.ask import Answered, AskEvent, ask
+from specchat.app.question import Question
+from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, TextDelta, ThinkingDelta
+from specchat.chat.request import Request
+from specchat.terminal import Styled, printable_with_tabs, write_line
+
+ERASE_LINE = "\r\x1b[2K"
+DIM, NORMAL = "\x1b[2m", "\x1b[22m"
+
+
+def print_answer(agent: ProjectAgent, question: Question | Request, stopped: Flag) -> Answered:
+    """Ask, and print the answer as it streams; returns how it ended. A failure is not printed."""
+    printer, event = AnswerPrinter(), None
+    try:
+        for event in ask(agent, question, stopped):
+            printer.on_event(event)
+    finally:
+        printer.close()
+    assert isinstance(event, Answered)
+    return event
+
+
+def print_notice(line: str) -> None:
+    """Print a line beside the answers."""
+    write_line(line, sys.stderr)
+
+
+@dataclass
+class TemporaryLine:
+    """A line on stderr while the user waits, which the next one replaces; only where the cursor can be moved."""
+
+    line: str = ""
+
+    @property
+    def is_possible(self) -> bool:
+        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+
+    def show(self, line: str) -> None:
+        if line != self.line and self.is_possible:
+            self.line = line
+            sys.stderr.write(Styled(f"{ERASE_LINE}{printable_with_tabs(line)}"))
+            sys.stderr.flush()
+
+    def erase(self) -> None:
+        self.show("")
+
+
+class CallPrinter:
+    """One line for each call of a tool that has its outcome, and one that says why the work ended early."""
+
+    def __init__(self) -> None:
+        self._summary = ""
+
+    def on_event(self, event: AgentEvent) -> str:
+        """The line to print, "" for none."""
+        match event:
+            case CallStarted(summary=summary):
+                self._summary = summary
+            case CallFinished(outcome=outcome):
+                return f"* {call_line(self._summary, outcome)}"
+            case LoopEnded(reason=reason):
+                return f"specchat: the work ended early: {reason}"
+            case _:
+                pass
+        return ""
+
+
+class AnswerPrinter:
+    def __init__(self) -> None:
+        self._waiting, self._calls = TemporaryLine(), CallPrinter()
+        self._printed_loading = ""
+        self._is_inside_line = self._is_inside_thought = False
+
+    def on_event(self, event: AskEvent) -> None:
+        if not isinstance(event, LoadingProgress | PrefillProgress):
+            self._waiting.erase()
+        match event:
+            case LoadingProgress():
+                self._on_loading(event)
+            case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
+                self._waiting.show(f"reading {done} of {total} tokens…")
+            case ThinkingDelta(text=text):
+                self._print_thought(text)
+            case TextDelta(text=text) if text:
+                self._end_thought()
+                sys.stdout.write(text)
+                sys.stdout.flush()
+                self._is_inside_line = not text.endswith("\n")
+            case Notice(text=text):
+                self._print_beside(text)
+            case Answered(summary=summary, notices=notices):
+                self._print_beside(*filter(None, [summary]), *notices)
+            case CallStarted() | CallFinished() | LoopEnded() if line := self._calls.on_event(event):
+                self._print_beside(line)
+            case _:
+                pass
+
+    def close(self) -> None:
+        self._waiting.erase()
+        self._end_thought()
+        if self._is_inside_line:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+        self._is_inside_line = False
+
+    def _print_beside(self, *lines: str) -> None:
+        self.close()
+        for line in lines:
+            print_notice(line)
+
+    def _on_loading(self, event: LoadingProgress) -> None:
+        if self._waiting.is_possible:
+            self._waiting.show(event.text)
+            return
+        line = f"{event.preparation}…" if event.preparation else event.text
+        if (event.preparation or event.label) != self._printed_loading:
+            self._printed_loading = event.preparation or event.label
+            self._print_beside(line)
+
+    def _print_thought(self, text: str) -> None:
+        if not (text and sys.stderr.isatty()):
+            return
+        shown = printable_with_tabs(text)
+        sys.stderr.write(shown if os.environ.get("NO_COLOR") else Styled(f"{DIM}{shown}{NORMAL}"))
+        sys.stderr.flush()
+        self._is_inside_thought = True
+
+    def _end_thought(self) -> None:
+        if self._is_inside_thought:
+            sys.stderr.write("\n\n")
+            sys.stderr.flush()
+        self._is_inside_thought = False
