@@ -1,9 +1,12 @@
 """One thread for each test process: tiny networks are not faster with two, and spinning threads slow down others."""
 
 import os
+import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -12,7 +15,12 @@ from tests.cover import rest_of_cover
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("SPECCHAT_CACHE", tempfile.mkdtemp(prefix="specchat-cache-"))  # compiled kernels are shared
+if "SPECCHAT_CACHE" not in os.environ:
+    os.environ["SPECCHAT_CACHE"] = tempfile.mkdtemp(prefix="specchat-cache-")
+    # Kernels are named by the hash of their sources: one that was compiled in an earlier run is the same.
+    _kernels = Path(__file__).parent / ".pytest_cache" / "kernels"
+    _kernels.mkdir(mode=0o700, parents=True, exist_ok=True)
+    Path(os.environ["SPECCHAT_CACHE"], "kernels").symlink_to(_kernels)
 # Without a GPU, Triton's kernels run in its interpreter, which must be chosen before anything imports Triton.
 _has_gpu = any(Path(driver).exists() for driver in ("/dev/nvidiactl", "/dev/kfd"))
 os.environ.setdefault("TRITON_INTERPRET", "0" if _has_gpu else "1")
@@ -22,11 +30,42 @@ os.environ["SPECCHAT_HOME"] = tempfile.mkdtemp(prefix="specchat-home-")
 _models = Path(os.environ["SPECCHAT_HOME"], "data", "models")
 _models.mkdir(parents=True)
 (_models / "starter-declined").touch()
+ENVIRONMENT = dict(os.environ)  # before a test changes it
 # Examples have no time limit: on a busy machine, it fails by chance.
 settings.register_profile("no time limit", deadline=None)
 settings.load_profile("no time limit")
 
 DEFAULT_CASES = 8  # of one test function in a default run; `pytest -m full` runs the others
+
+
+@pytest.fixture(scope="session")
+def native_library() -> Path:
+    """The native kernels of this CPU, compiled for the first test that asks; without a compiler, it is skipped."""
+    from specchat.forward.native.native_ops import native_kernels
+
+    library = native_kernels().library
+    if library is None:
+        pytest.skip("no C++ compiler here")
+    return Path(library._name)  # noqa: SLF001 (a CDLL tells its path in no other way)
+
+
+@pytest.fixture
+def kernels_anew() -> Iterator[None]:
+    """A process without loaded kernels. Afterwards it has those of the shared cache, which take seconds to compile."""
+    from specchat.forward.native.native_ops import native_kernels
+
+    native_kernels.cache_clear()
+    yield
+    native_kernels.cache_clear()
+    with patch.dict(os.environ, ENVIRONMENT, clear=True):
+        native_kernels()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Load the native kernels before a test chooses an empty cache, for which they would be compiled again."""
+    native_ops = sys.modules.get("specchat.forward.native.native_ops")  # not there unless torch is needed anyway
+    if native_ops is not None and not session.config.option.collectonly:
+        native_ops.native_kernels()
 
 
 @pytest.hookimpl(tryfirst=True)

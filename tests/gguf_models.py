@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
-import transformers
 from gguf import GGMLQuantizationType, GGUFWriter, get_tensor_name_map
 from gguf.constants import MODEL_ARCH_NAMES
 from gguf.quants import quantize
-from transformers import PreTrainedModel
 
 from tests.tiny import SIZES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 CONTROL, NORMAL = 3, 1
 CONTROL_TOKENS = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
@@ -44,6 +45,8 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 def network(family: str, tied: bool = True, **extra: Any) -> PreTrainedModel:
     """A random network whose weights are bf16 numbers, so that a file in any float format holds them exactly."""
+    import transformers
+
     name, special = FAMILIES[family]
     torch.manual_seed(3)
     sizes = {**SIZES, **WIDTHS, "num_hidden_layers": 2, **special, **extra, "tie_word_embeddings": tied}

@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from specchat.forward.batch import BatchLimits
 from specchat.forward.llama.llama import LlamaModel
@@ -21,6 +20,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 @lru_cache
 def saved_network(layers: int = 3, tied: bool = False) -> Path:
     """The folder of a network of 64 numbers a row, with biases before its attention."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
     folder = Path(_FOLDER.name, f"{layers}-{tied}")
     torch.manual_seed(layers)
     sizes = SIZES | {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": layers, "head_dim": 16}

@@ -12,6 +12,7 @@ from specchat.profile import Models, load_profile
 from specchat.profile import shipped_drafters as shipped
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.weights.load_options import find_head, find_local_model, find_model
+from tests.each_row import each_row
 
 NO_OPTIONS = {option.parameter_name: None for option in PROFILE_OPTIONS} | {"exact": None, "profile": "chat"}
 
@@ -44,7 +45,7 @@ def test_without_the_starter_the_embedded_model_is_the_default():
     assert None is paths.starter_file()
 
 
-@pytest.mark.parametrize("profile", ["chat", "edit", "code", "rag", "creative", "cpu", "plain"])
+@each_row("profile", ["chat", "edit", "code", "rag", "creative", "cpu", "plain"])
 def test_where_it_is_here_the_starter_is_the_default(starter, profile):
     assert "starter" == load_profile(profile).models.target
     assert starter == paths.starter_file()

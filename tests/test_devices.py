@@ -29,6 +29,7 @@ from specchat.hub.safetensors_headers import read_architecture
 from specchat.loading.engine_memory import SPARE_SHARE, compute_features, free_bytes
 from specchat.weights.load import load_model
 from specchat.weights.load_options import EMBEDDED, LoadOptions
+from tests.each_row import each_row
 from tests.fake_gpu import fake_gpu
 from tests.tiny import Chaos, saved, target
 
@@ -121,7 +122,7 @@ def test_an_unknown_device_is_one_line():
         check_available("npu:1")
 
 
-@pytest.mark.parametrize("kind", ["cuda", "mps", "xpu"])
+@each_row("kind", ["cuda", "mps", "xpu"])
 def test_auto_is_the_gpu_that_torch_finds(kind):
     with fake_gpu(kind):
         assert (kind, kind) == (devices.default_device(), compute_features().default_device)
@@ -172,8 +173,8 @@ def test_the_planner_counts_no_arena_and_no_cuda_where_there_is_none():
     assert PYTHON_BYTES < workspace_bytes(model, 4096, kind=MPS) < workspace_bytes(model, 4096, kind=CUDA)
 
 
-@pytest.mark.parametrize(
-    ("kind", "hip", "expected"),
+@each_row(
+    "kind, hip, expected",
     [("cuda", "6.4.1", "ROCm 6.4.1"), ("cuda", None, "CUDA 12.8"), ("xpu", None, "XPU 2025")],
 )
 def test_torch_is_built_for(kind, hip, expected, monkeypatch):
@@ -184,7 +185,7 @@ def test_torch_is_built_for(kind, hip, expected, monkeypatch):
     assert expected == devices.platform_of(kind_of(kind))
 
 
-@pytest.mark.parametrize("kind", ["cuda", "mps", "xpu"])
+@each_row("kind", ["cuda", "mps", "xpu"])
 def test_the_probe_of_torch_lists_each_gpu(kind):
     with fake_gpu(kind, memory_bytes=4 * GIB):
         found = PROBES["torch"]()
@@ -194,7 +195,7 @@ def test_the_probe_of_torch_lists_each_gpu(kind):
     assert gpu["name"]
 
 
-@pytest.mark.parametrize(("kind", "reason"), [("cuda", "Triton is not installed"), ("mps", "Apple GPUs have none")])
+@each_row("kind, reason", [("cuda", "Triton is not installed"), ("mps", "Apple GPUs have none")])
 def test_the_probe_of_triton_says_why_there_is_no_kernel(kind, reason):
     with fake_gpu(kind):
         assert {"error": reason} == PROBES["triton_kernels"]()

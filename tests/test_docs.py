@@ -16,6 +16,7 @@ from specchat.chat.request import Request
 from specchat.cli.main import COMMANDS, COMMANDS_OF_PLUGINS, cli, run, with_default_command
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.plugins.conftest import rediscover
 from tests.plugins.test_example import PIP
@@ -97,7 +98,7 @@ def options_of(command: click.Command) -> set[str]:
     return own | options_of(_command(command if isinstance(command, click.Group) else cli, default))
 
 
-@pytest.mark.parametrize("call", calls(), ids=str)
+@each_row("call", calls)
 def test_what_a_page_calls_exists(call: Call):
     commands = commands_of(call.words)
     known = set.union(*map(options_of, commands))
@@ -134,12 +135,12 @@ def test_the_calls_of_all_pages_are_found():
     assert len(calls()) > 200
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_every_command_is_on_a_page(name: str):
     assert name in {each for call in calls() for word in call.words[:1] for each in word.split("|")}
 
 
-@pytest.mark.parametrize(("group", "name"), [
+@each_row("group, name", [
     (group, name)
     for group, later in COMMANDS.items()
     if isinstance(command := later.load(), click.Group)

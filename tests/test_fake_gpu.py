@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from specchat.forward.cuda.cuda_graphs import CudaGraphCapture
+from tests.each_row import each_row
 from tests.fake_gpu import CaptureError, MixedDevicesError, fake_gpu
 
 GPU = torch.device("cuda")
@@ -76,7 +77,7 @@ def test_a_graph_computes_again_at_the_same_addresses(gpu):
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("run", [lambda numbers: numbers.tolist(), lambda numbers: numbers.add_(torch.ones(3).to(GPU))])
+@each_row("run", [lambda numbers: numbers.tolist(), lambda numbers: numbers.add_(torch.ones(3).to(GPU))])
 def test_a_graph_captures_no_wait_and_no_copy_from_the_host(run):
     numbers = torch.ones(3, device=GPU)
     graph = torch.cuda.CUDAGraph()

@@ -7,16 +7,15 @@ import pty
 import subprocess
 import sys
 
-import pytest
-
 from specchat.cli.chat import can_show_screen
 from specchat.repl.line_input import is_capable_terminal
 from specchat.terminal import HANGUP_EXIT_CODE, can_move_cursor, is_interactive
+from tests.each_row import each_row
 from tests.front import Bytes
 
 
-@pytest.mark.parametrize(
-    ("term", "no_colour", "is_terminal", "draws", "edits_lines"),
+@each_row(
+    "term, no_colour, is_terminal, draws, edits_lines",
     [
         ("xterm", "", True, True, True),
         ("xterm", "1", True, True, False),
@@ -115,7 +114,7 @@ def test_a_closed_stdout_is_one_line():
     assert ran.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
+@each_row("closed", ["<&-", "2>&-", "<&- 2>&-"])
 def test_another_closed_stream_is_the_null_device(closed):
     ran = run_with(closed, "--version")
 

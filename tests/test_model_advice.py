@@ -12,6 +12,7 @@ from specchat.profile import Sampling, load_profile
 from specchat.profile.model_advice import sampling_of
 from specchat.profile.profile_files import read_profile_chain
 from specchat.profile.validation import merge_sources
+from tests.each_row import each_row
 
 SMOLLM2 = {"hidden_size": 576, "num_hidden_layers": 30, "vocab_size": 49152}
 SAMPLED = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.05}
@@ -35,8 +36,8 @@ def sampling_for(target: object, profile: str = "chat") -> Sampling:
     return load_profile(profile, {"models.target": str(target)}).sampling
 
 
-@pytest.mark.parametrize(
-    ("generation_config", "sampling"),
+@each_row(
+    "generation_config, sampling",
     [
         (SAMPLED, {name: value for name, value in SAMPLED.items() if name != "do_sample"}),
         ({"do_sample": True}, {"temperature": 1.0}),
@@ -68,14 +69,12 @@ def test_a_model_in_the_cache_of_the_hub_is_read_too(tmp_path):
     assert Sampling() == sampling_for("org/other")
 
 
-@pytest.mark.parametrize("generation_config", [{**SAMPLED, "top_p": 7}, {**SAMPLED, "temperature": -1}])
+@each_row("generation_config", [{**SAMPLED, "top_p": 7}, {**SAMPLED, "temperature": -1}])
 def test_values_that_no_profile_could_have_count_for_nothing(tmp_path, generation_config):
     assert Sampling() == sampling_for(model(tmp_path / "model", generation_config))
 
 
-@pytest.mark.parametrize(
-    "target", ["starter", "HuggingFaceTB/SmolLM2-135M-Instruct", "/models/smollm2-135m-instruct.Q4_1.gguf"]
-)
+@each_row("target", ["starter", "HuggingFaceTB/SmolLM2-135M-Instruct", "/models/smollm2-135m-instruct.Q4_1.gguf"])
 def test_a_model_whose_files_say_nothing_is_advised_by_its_name(target):
     assert Sampling(0.2, top_p=0.9) == sampling_for(target)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from specchat.chat.events import Finished, Routed, StepDone, Totals
 from specchat.chat.turn_summary import explanation, speedup_to_json, summary_line
 from specchat.host.answer_sums import AnswerTotals
@@ -15,6 +13,7 @@ from specchat.serve.answer import Answer
 from specchat.tui.live_stats import LiveStats
 from specchat.tui.status_bar import status_line
 from specchat.tui.turn_widget import answer_footer
+from tests.each_row import each_row
 
 ROUTED = Routed("auto", 16, "a reason", 7)
 KNOWN = {"completion_tokens": 30, "steps": 10, "draft_tokens": 80, "verify_seconds": 1.0, "plain_decode_seconds": 2.4}
@@ -49,7 +48,7 @@ def metrics(totals: Totals) -> str:
     return MetricsPage(answer_metrics(counted)).render().decode()
 
 
-@pytest.mark.parametrize(("shown", "totals"), TOTALS.items(), ids=list(TOTALS))
+@each_row("shown, totals", TOTALS.items())
 def test_every_place_shows_the_same(shown, totals):
     is_known = shown[:1].isdigit()
     served = Answer(finished=Finished("stop", totals)).speculation_stats()

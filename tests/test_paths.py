@@ -9,6 +9,7 @@ import pytest
 from specchat import paths
 from specchat.host.environment import inherited_variables
 from specchat.paths import cache_folder, configuration_folder, data_folder, home_folder, models_folder
+from tests.each_row import each_row
 
 FOLDERS = {"config": configuration_folder, "cache": cache_folder, "models": models_folder, "data": data_folder}
 VARIABLES = (
@@ -67,7 +68,7 @@ def test_a_relative_path_of_the_system_is_ignored(monkeypatch):
     assert cache_folder() == home_folder() / ".cache" / "specchat"
 
 
-@pytest.mark.parametrize("kind", ["config", "cache", "models"])
+@each_row("kind", ["config", "cache", "models"])
 def test_the_variable_of_one_folder_moves_only_this_one(kind, monkeypatch):
     monkeypatch.setenv("SPECCHAT_HOME", "/x")
     before = folders()
@@ -84,7 +85,7 @@ def test_a_relative_folder_is_one_of_the_current_folder(tmp_path, monkeypatch):
     assert inherited_variables()["SPECCHAT_HOME"] == str(tmp_path / "state")
 
 
-@pytest.mark.parametrize("name", VARIABLES)
+@each_row("name", VARIABLES)
 def test_an_engine_takes_over_every_variable_of_a_folder(name, monkeypatch):
     monkeypatch.setenv(name, "/x")
 

@@ -29,6 +29,7 @@ from specchat.profile.json_schema import profile_schema
 from specchat.profile.profile_files import read_profile_chain
 from specchat.profile.project_file import ProjectFile, TrustStore, find_project_file, read_project_file
 from specchat.profile.validation import key_info, key_types, merge_sources
+from tests.each_row import each_row
 from tests.processes import modules_after
 from tools.profile_comments import with_comments
 
@@ -54,7 +55,7 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@each_row("name", SHIPPED)
 def test_every_shipped_profile_loads_under_its_name(name):
     assert load_profile(name).name == name
 
@@ -63,7 +64,7 @@ def test_the_shipped_profiles_are_the_files_of_the_folder():
     assert profile_names() == SHIPPED == tuple(sorted(file.stem for file in FILES.glob("*.toml")))
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@each_row("name", SHIPPED)
 def test_every_key_of_a_shipped_profile_has_a_comment_above_it(name):
     lines = (FILES / f"{name}.toml").read_text(encoding="utf-8").splitlines()
     keys = [number for number, line in enumerate(lines) if SETTING.match(line)]
@@ -108,7 +109,7 @@ def test_the_help_of_a_key_names_its_choices():
     ]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@each_row("name", SHIPPED)
 def test_a_shipped_profile_sets_only_values_that_differ(name):
     text = (FILES / f"{name}.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
@@ -157,8 +158,8 @@ def test_a_profile_can_be_a_path_and_extend_its_neighbour(tmp_path):
     assert profile.sampling == Sampling(temperature=1.0, top_k=5)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each_row(
+    "text, said",
     [
         ("[models]\ntagret = 'x'", ":2: unknown key 'tagret' in [models]; did you mean 'target'?"),
         ("# a\n\n[sampler]\nseed = 1", ":3: unknown key 'sampler'; did you mean 'sampling'?"),
@@ -284,8 +285,8 @@ def test_the_user_file_applies_unless_a_profile_sets_a_value(own_folder):
     assert (0.0, 4096) == (load_profile("edit").sampling.temperature, load_profile("edit").limits.answer)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each_row(
+    "text, said",
     [
         ("[sampling]\ntemprature = 1", r"config\.toml:2: unknown key 'temprature'"),
         ("\nextends = 'chat'", r"config\.toml:2: 'extends' belongs in a profile, not in config\.toml"),
@@ -338,8 +339,8 @@ def test_every_value_has_an_origin(own_folder, tmp_path):
     assert f"project file {project}:4" == str(settled.origin("routes", 0))
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "key", "wanted"),
+@each_row(
+    "name, value, key, wanted",
     [
         ("SPECCHAT_SAMPLING_TOP_P", "0.5", "sampling.top_p", 0.5),
         ("SPECCHAT_SAMPLING_TOP_K", " 7 ", "sampling.top_k", 7),
@@ -367,8 +368,8 @@ def test_variables_that_are_no_keys_are_ignored():
     assert not environment_source(others).tables
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
+@each_row(
+    "name, value, said",
     [
         ("SPECCHAT_SAMPLING_TEMPRATURE", "1", "did you mean 'SPECCHAT_SAMPLING_TEMPERATURE'?"),
         ("SPECCHAT_SAMPLING_SEED", "many", "SPECCHAT_SAMPLING_SEED must be a whole number, not 'many'"),
@@ -436,7 +437,7 @@ def test_trust_applies_to_the_content_and_not_to_the_path(tmp_path):
     assert trust.is_trusted(first) is None
 
 
-@pytest.mark.parametrize("said", ["", "{", "[]", '{"x": 3}', "[" * 50_000, "\0"])
+@each_row("said", ["", "{", "[]", '{"x": 3}', "[" * 50_000, "\0"])
 def test_a_broken_trust_store_trusts_no_file_and_can_be_written_again(tmp_path, said):
     trust, file = TrustStore(tmp_path / "trusted.json"), ProjectFile(tmp_path / ".specchat.toml", b"")
     trust.path.write_text(said, encoding="utf-8")
@@ -458,12 +459,12 @@ def test_the_schema_in_the_docs_is_current():
     assert profile_schema() == json.loads((DOCS / "profile.schema.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@each_row("name", SHIPPED)
 def test_every_shipped_profile_matches_the_schema(name):
     assert not list(misfits(tomllib.loads((FILES / f"{name}.toml").read_text(encoding="utf-8")), profile_schema()))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "[sampling]\ntemprature = 1", "[sampling]\ntemperature = 6", "[sampling]\ntop_p = 0.0",

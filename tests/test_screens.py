@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.each_row import each_row
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "screens.md"
@@ -64,7 +64,7 @@ def test_what_is_missing_is_a_short_list_that_everybody_can_see():
     assert {promise for _, promise, shown_by in rows() if shown_by.startswith("not built")} == NOT_BUILT
 
 
-@pytest.mark.parametrize(
+@each_row(
     "cell",
     [
         "",

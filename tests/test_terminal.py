@@ -24,6 +24,7 @@ from specchat.terminal import (
     guarded_terminal,
     printable_with_tabs,
 )
+from tests.each_row import each_row
 from tests.edit.scripted import answers, say
 from tests.front import FRONT_ENDS, Bytes, Ran, command
 from tests.host.conftest import runtime  # noqa: F401 - a fixture
@@ -194,7 +195,7 @@ def test_no_other_code_writes_to_the_terminal_past_the_door():
     assert found == set(ALLOWED)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "code",
     [
         "import sys; sys.__stdout__.write('x')", "import os; os.write(1, b'x')", "import os; os.write(2, b'x')",

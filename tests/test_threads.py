@@ -13,9 +13,10 @@ from specchat.threads import (
     threads_for,
     use_passive_waiting,
 )
+from tests.each_row import each_row
 
 
-@pytest.mark.parametrize(("weights", "threads"), [(SMALL_MODEL_BYTES - 1, 1), (SMALL_MODEL_BYTES, 6)])
+@each_row("weights, threads", [(SMALL_MODEL_BYTES - 1, 1), (SMALL_MODEL_BYTES, 6)])
 def test_a_small_model_gets_one_thread(weights, threads, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 

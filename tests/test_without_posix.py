@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from specchat.hub import machine
+from tests.each_row import each_row
 
 ROOT = Path(__file__).parents[1]
 
@@ -84,7 +85,7 @@ def test_the_main_memory_of_windows_is_read(monkeypatch):
     assert machine._windows_memory() == (5, 16)
 
 
-@pytest.mark.parametrize("name", ["getuid", "fork", "fchmod"])
+@each_row("name", ["getuid", "fork", "fchmod"])
 def test_no_module_calls_posix_without_asking(name):
     """A call is in a line, or behind one, that looks for the name."""
     for path in (ROOT / "specchat").rglob("*.py"):

@@ -8,11 +8,10 @@ import shutil
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import torch
-import transformers
-from transformers import PreTrainedModel
 
 from specchat.chat.session import Session
 from specchat.drafters.combined import MergedDrafter
@@ -23,10 +22,12 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.transformers.transformers_model import TransformersModel
 from specchat.loading.load_engine import Engine
 from specchat.weights.llama_weights import load_llama
 from tests.recorder import recorded
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 VOCABULARY = 96
 SIZES = {
@@ -107,6 +108,8 @@ def network(
     device: str = "cpu",
 ) -> PreTrainedModel:  # fmt: skip
     """A random network; the same one for the same arguments."""
+    import transformers
+
     family, extra = (SHAPES | VARIATIONS | OTHERS)[shape]
     torch.manual_seed(seed)
     sizes = {"num_hidden_layers": layers, "vocab_size": vocabulary}
@@ -127,6 +130,8 @@ def target(
 
     `dense-llama` is the network of `llama` in our own passes, `graphs-llama` in passes laid out for recordings.
     """
+    from specchat.forward.transformers.transformers_model import TransformersModel
+
     passes = BatchLimits(prefill_chunk=16, max_rows=32, exact=exact)
     if shape.startswith(("dense-", "graphs-")):
         kind, _, family = shape.partition("-")
@@ -150,6 +155,8 @@ def saved(shape: str) -> Path:
 
 def small(shape: str = "llama") -> Model:
     """A smaller network with the same vocabulary, which rarely agrees with the target."""
+    from specchat.forward.transformers.transformers_model import TransformersModel
+
     family = shape.rsplit("-", maxsplit=1)[-1]
     family = "llama" if family in HYBRIDS else family  # one layer cannot be of both kinds
     return TransformersModel(network(family, layers=1, seed=2), limits=BatchLimits(prefill_chunk=16))

@@ -3,11 +3,10 @@
 import ast
 import random
 
-import pytest
-
 from recipes.edit_examples import MAKERS, SHARES, make_edit
 from recipes.rename_edits import occurrences
 from recipes.snippets import snippet_from, snippets_of
+from tests.each_row import each_row
 
 from .conftest import CODE
 
@@ -18,7 +17,7 @@ def edits_of(kind, code=CODE, tries=60):
     return [edit for edit in made if edit is not None]
 
 
-@pytest.mark.parametrize("kind", MAKERS)
+@each_row("kind", MAKERS)
 def test_edits_of_every_kind_change_the_text_and_parse(kind):
     edits = edits_of(kind)
 
@@ -32,7 +31,7 @@ def test_every_kind_has_a_share():
     assert MAKERS.keys() == SHARES.keys()
 
 
-@pytest.mark.parametrize("kind", ["rename_local", "rename_parameter", "rename_function", "rename_class"])
+@each_row("kind", ["rename_local", "rename_parameter", "rename_function", "rename_class"])
 def test_a_rename_replaces_all_occurrences_of_the_name_in_the_instruction(kind):
     for edit in edits_of(kind):
         gone = [name for name in snippet_from(edit.before).names if occurrences(edit.after, name) == 0]

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipes.acceptance_by_position import Answer, draft_model_tokens, early_exit_tokens, measure
 from recipes.embedded import STAGES, Recipe
@@ -46,6 +45,8 @@ def recipe(corpus, tmp_path_factory):
 
 
 def test_target_and_draft_are_folders_for_transformers(recipe):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     for name in ("target", "draft"):
         model = AutoModelForCausalLM.from_pretrained(recipe.out / name, dtype=torch.float32)
         prompt = AutoTokenizer.from_pretrained(recipe.out / name).apply_chat_template(

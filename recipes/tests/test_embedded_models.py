@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 import specchat
 from recipes.acceptance_by_position import Answer
@@ -40,6 +39,8 @@ def test_all_embedded_models_take_at_most_64_mebibytes():
 
 
 def test_the_target_equals_that_of_transformers(embedded):
+    from transformers import AutoModelForCausalLM
+
     theirs = AutoModelForCausalLM.from_pretrained(EMBEDDED / "target", dtype=torch.float32)
     tokens = torch.arange(100, 160)[None]
 

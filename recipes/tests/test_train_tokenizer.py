@@ -1,7 +1,6 @@
 """A copied file has the same tokens."""
 
 import pytest
-from transformers import AutoTokenizer
 
 from recipes.dialogues import fenced
 from recipes.train_tokenizer import END, SPECIAL
@@ -43,6 +42,8 @@ def test_a_file_has_the_same_tokens_in_question_and_answer(tokenizer, code):
 
 
 def test_the_folder_loads_in_transformers_with_its_chat_template(tokenizer_folder):
+    from transformers import AutoTokenizer
+
     loaded = AutoTokenizer.from_pretrained(tokenizer_folder)
 
     text = loaded.apply_chat_template(

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 import specchat
 from recipes.dialogues import fenced
@@ -30,6 +29,8 @@ def writer():
 
 @pytest.mark.full
 def test_answers_are_those_of_transformers(writer):
+    from transformers import AutoModelForCausalLM
+
     theirs = AutoModelForCausalLM.from_pretrained(EMBEDDED / "target", dtype=torch.float32)
 
     for question in QUESTIONS:

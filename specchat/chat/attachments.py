@@ -2,9 +2,9 @@
 
 Only text can be attached. Each file has its name and a code fence. A passage of a file has the name "a.py lines 10-14".
 
-Files precede the question: two questions about one file then begin alike, and the rows of the file are computed once
-for all of them. In an edit the instruction comes first, because its answer is the file again, which follows at once. Knows
-no model.
+Files precede a question: two questions about one file then begin alike, and the rows of the file are computed once. An
+instruction comes first, because its answer is mostly the file again, and small models follow it better so. Knows no
+model.
 """
 
 import codecs
@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 
 from specchat.chat.request import EDIT_TASKS, MAX_ATTACHED_BYTES, Attachment
+from specchat.chat.request_kinds import is_question
 from specchat.errors import InputError
 
 FENCE_LANGUAGES = {
@@ -78,13 +79,14 @@ def decode_bytes(raw: bytes, name: str) -> tuple[str, str]:
 
 
 def with_attachments(question: str, files: Sequence[Attachment], task: str = "") -> str:
-    """The content of a user message: each file with its name, in a code fence, and the question.
+    """The content of a user message: the question or instruction, and each file with its name, in a code fence.
 
     "Why?" with `a.py`, "x = 1", becomes "File `a.py`:\\n```python\\nx = 1\\n```\\n\\nWhy?". An answer uses the same
     fence for a rewritten file, so a copy of the file is a copy of its tokens.
     """
     fenced = [fenced_file(file) for file in files]
-    return "\n\n".join([question, *fenced] if task in EDIT_TASKS else [*fenced, question])
+    files_first = task not in EDIT_TASKS and is_question(question)
+    return "\n\n".join([*fenced, question] if files_first else [question, *fenced])
 
 
 def fenced_file(file: Attachment) -> str:

@@ -105,7 +105,7 @@ def _extract_instruction(text: str) -> str:
         first = QUOTED_TEXT.sub(
             lambda quoted: quoted[0] if len(quoted[0].split()) < MIN_QUOTED_WORDS else "", first
         ).strip()
-    last = others[-1:] if others and _is_question(others[-1]) else []
+    last = others[-1:] if others and is_question(others[-1]) else []
     ends = [end for end in (first, *last) if len(end.split()) <= MAX_QUESTION_WORDS]
     return " ".join(ends) or first
 
@@ -117,7 +117,12 @@ def _split_at_colon(text: str) -> tuple[str, str]:
     return (before, after) if colon and not is_title else (text, "")
 
 
-def _is_question(paragraph: str) -> bool:
+def is_question(paragraph: str) -> bool:
+    """Whether a short text asks for an answer: by a question mark in any language, or its first word in English.
+
+    >>> is_question("Was ist das?"), is_question("Explain it"), is_question("Write it again")
+    (True, True, False)
+    """
     is_asking = paragraph.rstrip().endswith(tuple(QUESTION_MARKS)) or QUESTION_START.match(paragraph) is not None
     return is_asking and len(paragraph.split()) <= MAX_QUESTION_WORDS
 

@@ -3,8 +3,11 @@
 environment.py          the variables that the host takes over from the client that starts it
 address.py              a Unix socket, or TCP with tokens: where the host listens, and who may connect
 spawn.py                the runtime folder and who may use it; finds the host or starts it
-client.py               a conversation from the client's side, with reconnects
-private_turns.py        the turns and versions of a conversation that is not stored
+client.py               a conversation from the client's side
+pending_answer.py       an answer that comes, also when the host dies
+host_session.py         a session that goes on with the next host, and its completions
+host_connection.py      a connection to the host, which is started if need be
+conversation_turns.py   the turns and versions of a conversation, stored or not
 protocol.py             JSON-RPC 2.0: messages to lines and back
 __main__.py             `python -m specchat.host`
 host_process.py         descriptors, lock, environment; everything before and after `serve`

@@ -178,11 +178,6 @@ def subscribe(handler: RpcHandler, client: ClientConnection, params: JsonObject)
     return _session_info(handler, session)
 
 
-def unsubscribe(_handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
-    client.unsubscribe(_required_text(params, "session"))
-    return {}
-
-
 def cancel(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
     """Cancel a turn; its partial answer stays."""
     handler.sessions.queue.cancel(_required_text(params, "turn"))
@@ -337,7 +332,7 @@ DEFERRED_METHODS: dict[str, Callable[[RpcHandler, ClientConnection, RpcRequest],
 METHODS: dict[str, Callable[[RpcHandler, ClientConnection, JsonObject], JsonObject]] = {
     method.__name__: method
     for method in (
-        hello, open_session, set_settings, list_variants, subscribe, unsubscribe, cancel, rewind,
+        hello, open_session, set_settings, list_variants, subscribe, cancel, rewind,
         select_version, store_session, fork, list_sessions, rename, delete, restore, recover_answer, explain_routing,
         stats, waiting_reason, inspect, metrics_port, models_state, unload, shutdown,
     )

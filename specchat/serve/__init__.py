@@ -2,7 +2,7 @@
 
 server.py              routes and sockets
 authorization.py       which requests are accepted
-session_pool.py        the connection to the host that answers a request
+session_pool.py        connections to the host, one for each answer that runs
 engine_request.py      what an API asks of the engine
 answer.py              the events of an answer, collected
 replies.py             an answer to a response, whole or as a stream

@@ -32,6 +32,7 @@ from specchat.serve.json_fields import (
     optional_number,
     optional_object,
     parse_json_format,
+    parse_message_role,
     parse_sampling,
     parse_stop,
     reject_unsupported_fields,
@@ -253,12 +254,8 @@ def _parse_format(output_format: JsonObject) -> AnswerFormat | None:
 
 
 def _parse_message(message: Any, field_path: str) -> Message:
-    if not isinstance(message, dict):
-        raise RequestError(f"{field_path}: a message is an object with a role and a content", MESSAGES)
-    message = cast("JsonObject", message)
-    role, content = message.get("role"), message.get("content")
-    if not isinstance(role, str) or role not in ROLES:
-        raise RequestError(f"{field_path}: unknown role {role!r}", MESSAGES)
+    message, role = parse_message_role(message, ROLES, field_path, MESSAGES)
+    content = message.get("content")
     blocks = cast("list[Any]", content) if isinstance(content, list) else []
     calls = [_parse_call(each, field_path) for each in blocks if _is_block(each, TOOL_USE)]
     results = [_parse_result(each, field_path) for each in blocks if _is_block(each, TOOL_RESULT)]

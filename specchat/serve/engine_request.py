@@ -1,6 +1,6 @@
 """What an API asks of the engine: an answer after a conversation. Knows no API and no model."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, cast
@@ -9,7 +9,6 @@ from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.tools import NO_TOOL, ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.serve.api_errors import RequestError
-from specchat.serve.json_fields import JsonObject
 from specchat.serve.tool_fields import TOOLS, ToolOptions, with_keys_in_order
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
@@ -18,27 +17,12 @@ GREETING = "Hello"  # stands before a conversation that the assistant begins: ch
 
 
 @dataclass(frozen=True)
-class SessionSettings:
-    """The system prompt and the sampling. The engine needs another session for other settings."""
-
-    system_prompt: str = ""  # "": the one of the profile
-    sampling: tuple[tuple[str, float], ...] = ()
-
-    def changes(self) -> JsonObject:
-        system_prompt = {"prompt.system": self.system_prompt} if self.system_prompt else {}
-        return system_prompt | {f"sampling.{name}": value for name, value in self.sampling}
-
-
-@dataclass(frozen=True)
-class ConversationHistory:
-    turns: tuple[Turn, ...] = ()
-    settings: SessionSettings = SessionSettings()
-
-
-@dataclass(frozen=True)
 class EngineRequest:
+    """A request after these turns; `changes` are keys of the profile that the client sets."""
+
     request: Request
-    history: ConversationHistory = ConversationHistory()
+    turns: tuple[Turn, ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -50,7 +34,7 @@ class AnswerOptions:
     temperature: float | None = None
     stop: tuple[str, ...] = ()
     answer_format: AnswerFormat | None = None
-    sampling: tuple[tuple[str, float], ...] = ()
+    sampling: Mapping[str, float] = field(default_factory=dict[str, float])  # by the keys of the profile
     thinking: str | None = None  # on, off
     tool_options: ToolOptions = ToolOptions()
     wants_probabilities: bool = False
@@ -108,7 +92,8 @@ def build_engine_request(messages: Iterable[Message], options: AnswerOptions, fi
         tools=options.tool_options.tools, tool_choice=options.tool_options.choice,
         tool_results=_results_in_order(sides[-1], calls, field), wants_probabilities=options.wants_probabilities,
     )  # fmt: skip
-    return EngineRequest(request, ConversationHistory(tuple(turns), SessionSettings(system, options.sampling)))
+    system_prompt = {"prompt.system": system} if system else {}
+    return EngineRequest(request, tuple(turns), {**system_prompt, **options.sampling})
 
 
 def _split_sides(messages: Iterable[Message]) -> tuple[str, list[_Side]]:

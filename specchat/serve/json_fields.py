@@ -5,7 +5,7 @@ value has no effect. All other fields are ignored.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from specchat.chat.request import SCHEMA, AnswerFormat
@@ -48,11 +48,10 @@ def reject_unsupported_fields(body: JsonObject, fields: UnsupportedFields) -> No
             raise RequestError(f"{name}: {reason}", name, code="unsupported_parameter")
 
 
-def parse_sampling(body: JsonObject, names: Mapping[str, str] = SAMPLING_FIELDS) -> tuple[tuple[str, float], ...]:
+def parse_sampling(body: JsonObject, names: Mapping[str, str] = SAMPLING_FIELDS) -> dict[str, float]:
     """The sampling settings, by the keys of the profile."""
-    return tuple(
-        (key, value) for name, key in names.items() if (value := optional_number(body, name)) is not None
-    )  # fmt: skip
+    numbers = {key: optional_number(body, name) for name, key in names.items()}
+    return {f"sampling.{key}": number for key, number in numbers.items() if number is not None}
 
 
 def parse_stop(body: JsonObject, name: str = "stop") -> tuple[str, ...]:
@@ -66,6 +65,31 @@ def parse_stop(body: JsonObject, name: str = "stop") -> tuple[str, ...]:
 def parse_json_format(schema: JsonObject | None) -> AnswerFormat:
     """An answer in JSON; without a schema, any object."""
     return AnswerFormat.parse(SCHEMA, {"type": "object"} if schema is None else schema)
+
+
+def parse_format(form: JsonObject, name: str, hint: str) -> AnswerFormat | None:
+    """The form of an answer as the endpoints of OpenAI have it; `hint` says what the type may be."""
+    match form:
+        case {"type": "json_schema", "schema": dict() as schema}:
+            return parse_json_format(cast("JsonObject", schema))
+        case {"type": "json_object"}:
+            return parse_json_format(None)
+        case {"type": "text"}:
+            return None
+        case _ if not form:
+            return None
+        case _:
+            raise RequestError(f"{name}: {hint}", name)
+
+
+def parse_message_role(message: Any, roles: Collection[str], field_path: str, name: str) -> tuple[JsonObject, str]:
+    """A message, and whose it is; RequestError names the field that has the messages."""
+    if not isinstance(message, dict):
+        raise RequestError(f"{field_path}: a message is an object with a role and a content", name)
+    role = cast("JsonObject", message).get("role")
+    if not isinstance(role, str) or role not in roles:
+        raise RequestError(f"{field_path}: unknown role {role!r}", name)
+    return cast("JsonObject", message), role
 
 
 def optional_number(body: JsonObject, name: str, kind: type[float] = float) -> Any:

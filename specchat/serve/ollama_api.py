@@ -34,6 +34,7 @@ from specchat.serve.json_fields import (
     optional_object,
     optional_text,
     parse_json_format,
+    parse_message_role,
     parse_sampling,
     parse_stop,
     reject_unsupported_fields,
@@ -280,14 +281,10 @@ def _parse_format(answer_format: Any) -> AnswerFormat | None:
 
 
 def _parse_message(message: Any, field_path: str) -> Message:
-    if not isinstance(message, dict):
-        raise RequestError(f"{field_path}: a message is an object with a role and a content", MESSAGES)
-    message = cast("JsonObject", message)
-    role, content = message.get("role"), message.get("content")
+    message, role = parse_message_role(message, (*ROLES, TOOL), field_path, MESSAGES)
+    content = message.get("content")
     if message.get("images"):
         raise RequestError(f"{field_path}: images are not supported", MESSAGES)
-    if not isinstance(role, str) or role not in (*ROLES, TOOL):
-        raise RequestError(f"{field_path}: unknown role {role!r}", MESSAGES)
     if content is not None and not isinstance(content, str):
         raise RequestError(f"{field_path}: content must be a text", MESSAGES)
     if role == TOOL:

@@ -28,7 +28,8 @@ from specchat.serve.json_fields import (
     optional_flag,
     optional_number,
     optional_object,
-    parse_json_format,
+    parse_format,
+    parse_message_role,
     parse_sampling,
     parse_stop,
     reject_unsupported_fields,
@@ -38,7 +39,7 @@ from specchat.serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_us
 from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
 from specchat.serve.tool_fields import FUNCTION, parse_functions, parse_openai_tools
 
-MESSAGES = "messages"
+MESSAGES, TOOL = "messages", "tool"  # the field; the role of a result
 ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
 MAX_TOP_LOGPROBS = 4  # as many as the engine gives
 SMALLEST_LOGPROB = -9999.0  # of a probability that is 0 when rounded, as OpenAI has it
@@ -185,16 +186,12 @@ def _parse_top_logprobs(body: JsonObject) -> int:
 
 
 def _parse_message(message: Any, field_path: str) -> Message:
-    if not isinstance(message, dict):
-        raise RequestError(f"{field_path}: a message is an object with a role and a content", MESSAGES)
-    message = cast("JsonObject", message)
-    role, content = message.get("role"), content_text(message.get("content"), field_path, MESSAGES)
+    message, role = parse_message_role(message, (*ROLES, TOOL, FUNCTION), field_path, MESSAGES)
+    content = content_text(message.get("content"), field_path, MESSAGES)
     if role == FUNCTION or message.get("function_call"):
         raise RequestError(f"{field_path}: {FUNCTIONS_UNSUPPORTED}", MESSAGES, code="unsupported_parameter")
-    if role == "tool":
+    if role == TOOL:
         return Message(USER, "", tool_results=(_parse_result(message, content, field_path),))
-    if not isinstance(role, str) or role not in ROLES:
-        raise RequestError(f"{field_path}: unknown role {role!r}", MESSAGES)
     return Message(ROLES[role], content, tuple(_parse_calls(message, field_path)))
 
 
@@ -219,18 +216,11 @@ def _parse_result(message: JsonObject, content: str, field_path: str) -> ToolRes
 
 
 def _parse_response_format(response_format: JsonObject) -> AnswerFormat | None:
-    match response_format:
-        case {"type": "json_schema", "json_schema": {"schema": dict() as schema}}:
-            return parse_json_format(schema)
-        case {"type": "json_object"}:
-            return parse_json_format(None)
-        case {"type": "text"}:
-            return None
-        case _ if not response_format:
-            return None
-        case _:
-            message = "response_format: type must be text, json_object, or json_schema with a json_schema.schema"
-            raise RequestError(message, "response_format")
+    """As of the other endpoint, with the schema one level deeper."""
+    if isinstance(nested := response_format.get("json_schema"), dict):
+        response_format = {**cast("JsonObject", nested), "type": response_format.get("type")}
+    hint = "type must be text, json_object, or json_schema with a json_schema.schema"
+    return parse_format(response_format, "response_format", hint)
 
 
 def _parse_thinking(body: JsonObject) -> str | None:

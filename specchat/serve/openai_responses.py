@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from specchat.chat.events import ThinkingDelta, ToolCallDelta
-from specchat.chat.request import AnswerFormat
 from specchat.chat.tools import ANY_TOOL, Tool, ToolCall, ToolResult
 from specchat.host.protocol import new_id
 from specchat.serve.answer import Answer, Delta
@@ -31,7 +30,8 @@ from specchat.serve.json_fields import (
     optional_number,
     optional_object,
     optional_text,
-    parse_json_format,
+    parse_format,
+    parse_message_role,
     parse_sampling,
     parse_stop,
     reject_unsupported_fields,
@@ -56,6 +56,7 @@ FUNCTION_CALL, FUNCTION_CALL_OUTPUT = "function_call", "function_call_output"
 PART_TYPES = {MESSAGE: "output_text", REASONING: "reasoning_text"}
 ITEM_PREFIXES = {MESSAGE: "msg", REASONING: "rs"}
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
+FORMAT_HINT = "the type of the format must be text, json_object, or json_schema with a schema"
 STORES_NOTHING = "this server stores no responses; send the whole conversation as input"
 UNSUPPORTED_FIELDS: UnsupportedFields = {
     "previous_response_id": (("",), STORES_NOTHING),
@@ -213,7 +214,7 @@ def translate_response(body: JsonObject, served_models: Sequence[str]) -> Transl
         seed=optional_number(body, "seed", int),
         temperature=optional_number(body, "temperature"),
         stop=parse_stop(body),
-        answer_format=_parse_format(optional_object(text_settings, "format")),
+        answer_format=parse_format(optional_object(text_settings, "format"), "text", FORMAT_HINT),
         sampling=parse_sampling(body),
         thinking="off" if optional_object(body, "reasoning").get("effort") == "none" else None,
         tool_options=parse_openai_tools(body, _parse_tools(body)),
@@ -250,7 +251,7 @@ def _parse_input(body: JsonObject) -> Iterator[Message]:
 
 
 def _parse_item(item: JsonObject, field_path: str) -> Message:
-    kind, role = item.get("type", MESSAGE), item.get("role")
+    kind = item.get("type", MESSAGE)
     if kind == FUNCTION_CALL:
         return Message(ASSISTANT, "", tool_calls=(_parse_call(item, field_path),))
     if kind == FUNCTION_CALL_OUTPUT:
@@ -258,8 +259,7 @@ def _parse_item(item: JsonObject, field_path: str) -> Message:
     if kind != MESSAGE:
         words = f"items of type {kind!r} are not supported, only messages, calls of functions and their outputs"
         raise RequestError(f"{field_path}: {words}", INPUT, code="unsupported_parameter")
-    if not isinstance(role, str) or role not in ROLES:
-        raise RequestError(f"{field_path}: unknown role {role!r}", INPUT)
+    _, role = parse_message_role(item, ROLES, field_path, INPUT)
     return Message(ROLES[role], content_text(item.get("content"), field_path, INPUT, TEXT_PARTS))
 
 
@@ -286,21 +286,6 @@ def _parse_tools(body: JsonObject) -> Iterator[Tool]:
         if tool.get("type") != FUNCTION:
             raise unsupported_kind(str(tool.get("type")), f"{TOOLS}[{at}]")
         yield parse_tool(tool.get("name"), tool.get("description"), tool.get("parameters"), f"{TOOLS}[{at}]")
-
-
-def _parse_format(text_format: JsonObject) -> AnswerFormat | None:
-    match text_format:
-        case {"type": "json_schema", "schema": dict() as schema}:
-            return parse_json_format(cast("JsonObject", schema))
-        case {"type": "json_object"}:
-            return parse_json_format(None)
-        case {"type": "text"}:
-            return None
-        case _ if not text_format:
-            return None
-        case _:
-            message = "text: the type of the format must be text, json_object, or json_schema with a schema"
-            raise RequestError(message, "text")
 
 
 def _part(kind: str, text: str) -> JsonObject:

@@ -2,8 +2,6 @@
 
 A request brings the whole conversation, which goes to the engine as it is: what the engine has computed for the
 beginning is found there. The history never stores these conversations, because the client has them.
-
-The event loop takes a connection with the settings of the request; each answer then runs on a thread of its own.
 """
 
 import asyncio
@@ -11,17 +9,18 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import Event as Flag
 from threading import Thread
 
-from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, LoadingProgress, TextDelta
+from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, LoadingProgress
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import HostError, SpecchatError, UsageError, error_with_exit_code
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
 from specchat.host.protocol import new_id
-from specchat.profile.settings import read_settings
-from specchat.serve.engine_request import GREETING, EngineRequest, SessionSettings
+from specchat.profile.settings import Settings, read_settings
+from specchat.serve.engine_request import GREETING, EngineRequest
 
 log = logging.getLogger(__name__)
 
@@ -37,33 +36,24 @@ NO_GAPS = "suffix: the model has no fill-in-the-middle tokens; leave the suffix 
 
 
 class PooledSession:
-    """A connection to the host, with settings."""
+    """A connection to the host. Each request brings its turns and its settings, so any connection will do."""
 
-    def __init__(self, session_request: SessionRequest, settings: SessionSettings) -> None:
-        self.settings, self._session_request = settings, session_request
+    def __init__(self, session_request: SessionRequest) -> None:
+        self._session_request = session_request
         self._fills_gaps: bool | None = None  # None: not known yet
         self._conversation: Conversation | None = None
 
     def stream_events(self, request: EngineRequest | FimRequest, cancelled: Flag) -> Iterator[Event]:
-        if isinstance(request, EngineRequest):
-            return self.open_conversation().ask(request.request, cancelled, request.history.turns)
-        return self.stream_completion(request, cancelled)
-
-    def stream_completion(self, fim_request: FimRequest, cancelled: Flag) -> Iterator[Event]:
-        """Complete a text. UsageError for a gap that the model cannot fill."""
-        has_begun = False
-        try:
-            for event in self._stream_completion(fim_request, cancelled):
-                has_begun = has_begun or isinstance(event, TextDelta)
-                yield event
-        except (HostError, ConnectionError):  # a new host does not have this session
-            self.close()
-            if has_begun:
-                raise
-            yield from self._stream_completion(fim_request, cancelled)
-
-    def _stream_completion(self, fim_request: FimRequest, cancelled: Flag) -> Iterator[Event]:
         conversation = self.open_conversation()
+        if isinstance(request, FimRequest):
+            return self._stream_completion(conversation, request, cancelled)
+        conversation.settings = self._settings.changed(request.changes)
+        return conversation.ask(request.request, cancelled, request.turns)
+
+    def _stream_completion(
+        self, conversation: Conversation, fim_request: FimRequest, cancelled: Flag
+    ) -> Iterator[Event]:
+        """Complete a text. UsageError for a gap that the model cannot fill."""
         for _ in range(LOADING_ATTEMPTS):
             result = yield from self._complete(conversation, fim_request, cancelled)
             if result.finish_reason != MODEL_LOADING or cancelled.is_set():
@@ -104,9 +94,13 @@ class PooledSession:
     def open_conversation(self) -> Conversation:
         """The conversation, opened if necessary. The host then loads the models in the background."""
         if self._conversation is None:
-            own = (self._session_request.settings or read_settings()).changed(self.settings.changes())
-            self._conversation = Conversation(replace(self._session_request, settings=own), CLIENT_NAME)
+            self._conversation = Conversation(replace(self._session_request, settings=self._settings), CLIENT_NAME)
         return self._conversation
+
+    @cached_property
+    def _settings(self) -> Settings:
+        """Those of the server, which the fields of a request change."""
+        return self._session_request.settings or read_settings()
 
     def close(self) -> None:
         if self._conversation is not None:
@@ -133,7 +127,7 @@ class AnswerStream:
 
 
 class SessionPool:
-    """The connections of one event loop; those that are idle stand in the order of their use.
+    """The connections of one event loop.
 
     Calls `notify` with messages for the user, and `count_event` with the events of all answers, from any thread.
     """
@@ -150,7 +144,7 @@ class SessionPool:
         self._session_request = replace(
             session_request, is_stored=False, kind=SESSION_KIND, text_scope=f"{SESSION_KIND} {new_id()}"
         )
-        self._notify, self._count_event, self._max_sessions = notify, count_event, max_sessions
+        self._notify, self._count_event = notify, count_event
         self._idle: list[PooledSession] = []
         self._busy: dict[PooledSession, AnswerStream] = {}
         self._free_slots = asyncio.Semaphore(max_sessions)
@@ -159,7 +153,7 @@ class SessionPool:
     async def preload(self) -> None:
         """Make the host load the models, and read the context window. Does not wait for either."""
         await self._free_slots.acquire()
-        self._start_thread(self._take(SessionSettings()), self._run_preload)
+        self._start_thread(self._run_preload)
 
     async def stream_answer(self, request: EngineRequest | FimRequest) -> AsyncGenerator[Event]:
         """Wait for a free slot and yield the events of the answer. Closing the generator cancels the answer."""
@@ -168,8 +162,7 @@ class SessionPool:
             await self._free_slots.acquire()
         finally:
             self.waiting_count -= 1
-        session = self._take(request.history.settings if isinstance(request, EngineRequest) else None)
-        stream = self._start_thread(session, lambda session, stream: self._run_answer(session, request, stream))
+        stream = self._start_thread(lambda session, stream: self._run_answer(session, request, stream))
         try:
             while (event := await stream.events.get()) is not None:
                 yield event
@@ -187,19 +180,9 @@ class SessionPool:
         for session in self._idle:
             session.close()
 
-    def _take(self, settings: SessionSettings | None) -> PooledSession:
-        """The idle session with these settings that was used last, or a new one; for a completion any will do."""
-        fitting = [each for each in self._idle if settings is None or each.settings == settings]
-        session = fitting[-1] if fitting else PooledSession(self._session_request, settings or SessionSettings())
-        self._idle = [each for each in self._idle if each is not session]
-        while len(self._idle) + len(self._busy) >= self._max_sessions:
-            self._idle.pop(0).close()
-        return session
-
-    def _start_thread(
-        self, session: PooledSession, work: Callable[[PooledSession, AnswerStream], None]
-    ) -> AnswerStream:
-        """Run `work` with the session on a daemon thread, and release the session at its end."""
+    def _start_thread(self, work: Callable[[PooledSession, AnswerStream], None]) -> AnswerStream:
+        """Run `work` with an idle session, or a new one, on a daemon thread, and release the session at its end."""
+        session = self._idle.pop() if self._idle else PooledSession(self._session_request)
         stream = self._busy[session] = AnswerStream()
 
         def run() -> None:

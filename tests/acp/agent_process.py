@@ -21,8 +21,8 @@ if __name__ == "__main__":
             os.system("echo noise of a child")
             return connect(*arguments)
 
-        from specchat.host import client
+        from specchat.host import host_connection
 
-        client.find_or_start_host = noisy
+        host_connection.find_or_start_host = noisy
     main()
     sys.exit(0)

@@ -16,6 +16,7 @@ from specchat.errors import InputError, ModelError
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.bench.counting import CONFIG, counting
+from tests.each_row import each_row
 from tests.tiny import saved
 
 Q8_BLOCK_SIZE = 32  # weights that share a scale
@@ -32,7 +33,7 @@ def test_a_file_begins_with_what_it_holds(tmp_path):
     assert values > 10
 
 
-@pytest.mark.parametrize(("kind", "bytes_of_a_weight"), [("f32", 4), ("bf16", 2), ("q8_0", 1 + 2 / Q8_BLOCK_SIZE)])
+@each_row("kind, bytes_of_a_weight", [("f32", 4), ("bf16", 2), ("q8_0", 1 + 2 / Q8_BLOCK_SIZE)])
 def test_a_file_is_as_long_as_its_weights(tmp_path, kind, bytes_of_a_weight):
     write_gguf(counting(tmp_path), tmp_path / "model.gguf", kind)
 
@@ -64,8 +65,8 @@ def test_a_family_that_is_spelled_otherwise_is_refused(tmp_path):
         write_gguf(saved("gemma2"), tmp_path / "model.gguf", "f32")
 
 
-@pytest.mark.parametrize(
-    ("settings", "kind"),
+@each_row(
+    "settings, kind",
     [({"dtype": "float32"}, "f32"), ({"dtype": "bfloat16"}, "bf16"), ({"dtype": "float32", "weights": "int8"}, "q8_0")],
 )
 def test_weights_are_stored_as_ours_are_held(tmp_path, settings, kind):
@@ -75,7 +76,7 @@ def test_weights_are_stored_as_ours_are_held(tmp_path, settings, kind):
     assert kind == PeerBench(engine, (), 1).gguf_type
 
 
-@pytest.mark.parametrize(("told", "release"), [
+@each_row("told, release", [
     ({"llama_version": b"0.5.0", "ggml_version": b"0.25.1", "ggml_commit": b"0ad4a86"},
      "llama 0.5.0, ggml 0.25.1 (0ad4a86)"),
     ({"ggml_version": b"0.9.4"}, "ggml 0.9.4"), ({}, ""),
@@ -94,7 +95,7 @@ def test_a_folder_without_the_library_is_named(tmp_path, monkeypatch):
 
 
 @needs_llama
-@pytest.mark.parametrize("kind", STORAGE_TYPES)
+@each_row("kind", STORAGE_TYPES)
 def test_llama_counts_as_we_do(tmp_path, kind):
     model = LlamaCppModel.from_folder(
         find_library_folder(), counting(tmp_path), kind, LlamaCppLimits(CONFIG["vocab_size"], 512, frozenset({411}))
@@ -106,7 +107,7 @@ def test_llama_counts_as_we_do(tmp_path, kind):
 
 
 @needs_llama
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@each_row("family", ["llama", "qwen2", "qwen3"])
 def test_llama_writes_our_text(family):
     model = LlamaCppModel.from_folder(find_library_folder(), saved(family), "f32", LlamaCppLimits(96, 256))
 

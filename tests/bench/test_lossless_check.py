@@ -16,6 +16,7 @@ from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
+from tests.each_row import each_row
 from tests.tiny import speaking
 
 PROMPTS = ([7, 3, 9, 12, 40, 41, 42, 60, 61] * 3, [30, 31, 32, 90, 30, 31])
@@ -209,8 +210,8 @@ def test_the_command_leaves_with_a_code_of_its_own_when_a_text_changed(monkeypat
     assert report["results"][0]["mismatches"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+@each_row(
+    "arguments, code, said",
     [
         (("--variants", "nobody"), UsageError.exit_code, "unknown variant 'nobody'"),
         (("--session", "gone", "--prompts", "tests"), UsageError.exit_code, "name one of them"),

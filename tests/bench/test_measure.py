@@ -33,6 +33,7 @@ from specchat.engine.tree import DraftTree
 from specchat.errors import InputError, SpecchatError
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from tests.each_row import each_row
 from tests.tiny import speaking
 
 GRID = Grid(("draft", "lookup"), budgets=(2, 4), max_tokens=12)
@@ -245,9 +246,7 @@ class Bush(Drafter):
         return tree
 
 
-@pytest.mark.parametrize(
-    ("width", "depths"), [(1, [1, 2, 3]), (2, [1, 1, 2, 2, 3, 3]), (9, [1] * 2 + [2] * 4 + [3] * 8)]
-)
+@each_row("width, depths", [(1, [1, 2, 3]), (2, [1, 1, 2, 2, 3, 3]), (9, [1] * 2 + [2] * 4 + [3] * 8)])
 def test_a_narrow_tree_has_so_many_guesses_of_each_depth(width, depths):
     tree = WidthLimitedDrafter(Bush(), width).propose(DraftContext([5], Sampler(), 16))
 
@@ -321,7 +320,7 @@ def test_a_file_that_is_called_as_a_kind_says_what_its_prompts_are(tmp_path):
     assert set(requests_by_kind(Profile(), None, 1)) >= {"edit", "code", "chat"}
 
 
-@pytest.mark.parametrize("content", ["", "\n\n"])
+@each_row("content", ["", "\n\n"])
 def test_a_file_without_prompts_is_said_to_be_one(tmp_path, content):
     (tmp_path / "none.jsonl").write_text(content)
 

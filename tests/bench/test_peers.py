@@ -12,6 +12,7 @@ from specchat.chat.request import Attachment, Request
 from specchat.errors import InputError
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from tests.each_row import each_row
 from tests.tiny import speaking
 from tools.terminal_picture import draw_svg, run_in_pty
 
@@ -26,7 +27,7 @@ def test_prompts_are_questions_or_edits_of_a_file(tmp_path):
     assert (edit.text, edit.files) == ("rename", (Attachment("a.py", "x = 1\n"),))
 
 
-@pytest.mark.parametrize("line", ["not json", "[]", '{"turns": []}', '{"question": "?"}'])
+@each_row("line", ["not json", "[]", '{"turns": []}', '{"question": "?"}'])
 def test_a_bad_row_is_named_by_its_line(tmp_path, line):
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"turns": ["Why?"]}}\n{line}\n')

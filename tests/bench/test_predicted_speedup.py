@@ -12,6 +12,7 @@ from specchat.bench.predicted_speedup import (
 )
 from specchat.chat.events import NO_OUTPUT_YET, Failed, Finished, PrefillProgress, StepDone, TextDelta, Totals
 from specchat.errors import SpecchatError
+from tests.each_row import each_row
 
 
 def counted(acceptance: float, guesses: int) -> float:
@@ -26,8 +27,8 @@ def counted(acceptance: float, guesses: int) -> float:
     return expected
 
 
-@pytest.mark.parametrize("guesses", [0, 1, 4, 8])
-@pytest.mark.parametrize("acceptance", [0.0, 0.3, 0.8, 1.0])
+@each_row("guesses", [0, 1, 4, 8])
+@each_row("acceptance", [0.0, 0.3, 0.8, 1.0])
 def test_tokens_of_a_pass_are_those_of_every_way_to_hold_and_fall(acceptance, guesses):
     assert expected_tokens_per_step(acceptance, guesses) == pytest.approx(counted(acceptance, guesses))
 
@@ -36,8 +37,8 @@ def test_passes_of_several_depths_are_averaged():
     assert mean_expected_tokens(0.5, {0: 1, 2: 3}) == pytest.approx((1 + 3 * counted(0.5, 2)) / 4)
 
 
-@pytest.mark.parametrize(
-    ("acceptance", "guesses", "guess_cost", "rows_cost", "expected"),
+@each_row(
+    "acceptance, guesses, guess_cost, rows_cost, expected",
     [(0.8, 4, 0.05, 0.0, 2.80), (0.8, 8, 0.05, 0.0, 3.09), (0.8, 4, 0.05, 0.04, 2.47), (0.5, 2, 0.05, 0.0, 1.59)],
 )
 def test_speed_is_that_of_the_published_examples(acceptance, guesses, guess_cost, rows_cost, expected):
@@ -76,7 +77,7 @@ def test_the_output_of_an_answer_ends_with_its_last_text_or_step():
     assert (0.75, 2.0) == (answer.output_seconds, answer.request_seconds)
 
 
-@pytest.mark.parametrize("events", [[Failed("no room")], [TextDelta("x")]])
+@each_row("events", [[Failed("no room")], [TextDelta("x")]])
 def test_an_answer_that_does_not_end_well_is_an_error(events):
     with pytest.raises(SpecchatError, match=r"no room|neither"):
         time_answer(events)

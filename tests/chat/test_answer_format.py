@@ -9,6 +9,7 @@ from specchat.chat.request import AnswerFormat, Request
 from specchat.errors import UsageError
 from specchat.loading.load_engine import load_engine
 from specchat.profile import load_profile
+from tests.each_row import each_row
 
 SCHEMA = {
     "type": "object",
@@ -18,8 +19,8 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
+@each_row(
+    "kind, value",
     [("schema", SCHEMA), ("schema", json.dumps(SCHEMA)), ("regex", "[a-z]+"), ("choices", ["yes", "no"])],
 )
 def test_a_format_is_parsed_from_user_input(kind, value):
@@ -34,8 +35,8 @@ def test_no_format_is_none_and_two_are_an_error():
         AnswerFormat.from_options({"schema": SCHEMA, "regex": "a"})
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "said"),
+@each_row(
+    "kind, value, said",
     [
         ("schema", "{", "not JSON"),
         ("schema", "[1]", "a JSON list"),
@@ -106,7 +107,7 @@ def node(*, required: list[str], **child: object) -> dict:
 NODE = {"$ref": "#/$defs/node"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [
         {"$ref": "#"},
@@ -125,7 +126,7 @@ def test_a_schema_of_endless_values_is_refused_in_one_line(schema):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [
         node(required=["name"], **NODE),

@@ -18,6 +18,7 @@ from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from specchat.profile.keys import AGENT_CALLS, Agent
 from tests.cover import matrix
+from tests.each_row import each_row
 from tests.tiny import HERMES_TEMPLATE, THINKING_TEMPLATE, calling, session_drafted_by, speaking, thinking
 
 MODELS = {
@@ -135,8 +136,8 @@ def test_a_tool_whose_schema_no_grammar_supports_can_be_called_all_the_same():
     assert opened.turns[-1].answer or opened.turns[-1].tool_calls
 
 
-@pytest.mark.parametrize("reads_tools", [True, False])
-@pytest.mark.parametrize("calls", AGENT_CALLS)
+@each_row("reads_tools", [True, False])
+@each_row("calls", AGENT_CALLS)
 def test_the_profile_or_the_template_decides_who_makes_the_form(calls, reads_tools):
     chosen = with_answer_tool(OFFERED, (), Agent(calls=calls), reads_tools=reads_tools)
 
@@ -145,14 +146,14 @@ def test_the_profile_or_the_template_decides_who_makes_the_form(calls, reads_too
     assert (chosen.tool_choice, chosen.answer_tool) == ((SOME_TOOL, "answer") if is_by_grammar else (ANY_TOOL, ""))
 
 
-@pytest.mark.parametrize("choice", ["auto", "none", "required", "list"])
+@each_row("choice", ["auto", "none", "required", "list"])
 def test_another_choice_of_tools_stays_as_it_is(choice):
     request = replace(OFFERED, tool_choice=choice)
 
     assert with_answer_tool(request, (), Agent(calls="grammar"), reads_tools=False) == request
 
 
-@pytest.mark.parametrize("how", [{"tools": ()}, {"answer_format": AnswerFormat("regex", "a")}, {"answer_prefix": "a"}])
+@each_row("how", [{"tools": ()}, {"answer_format": AnswerFormat("regex", "a")}, {"answer_prefix": "a"}])
 def test_an_answer_that_has_a_form_or_no_tools_is_free(how):
     assert not with_answer_tool(replace(OFFERED, **how), (), Agent(), reads_tools=False).answer_tool
 
@@ -163,8 +164,8 @@ def test_the_tool_that_answers_takes_no_name_of_another():
     assert with_answer_tool(taken, (), Agent(), reads_tools=False).answer_tool == "answer_user_user"
 
 
-@pytest.mark.parametrize(
-    ("calls", "rounds", "is_due"),
+@each_row(
+    "calls, rounds, is_due",
     [(["{}", "{}"], 25, True), (["{}", "[]"], 25, False), (["{}", "[]", "{}"], 25, False), (["{}"], 25, False),
      (["{}", "[]"], 3, True), (["{}"], 3, False)],
 )  # fmt: skip

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-import pytest
-
 from specchat.chat.compaction import KEPT_CHARACTERS, LEFT_OUT, shorten_results, shorten_turns
 from specchat.chat.events import Failed, Finished, Notice, PrefillProgress
 from specchat.chat.request import Attachment, Request
@@ -16,6 +14,7 @@ from specchat.chat.transcript import Turn
 from specchat.host.protocol import request_from_json, request_to_json
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
+from tests.each_row import each_row
 from tests.tiny import HERMES_TEMPLATE, calling
 
 READ = Tool.parse("read", "Reads.", {"type": "object", "properties": {"path": {"type": "string"}}})
@@ -126,7 +125,7 @@ def test_nothing_of_a_text_can_be_kept():
     assert "\n[… 9 characters left out …]\n" == bounded("x" * 9, 0)
 
 
-@pytest.mark.parametrize("length", [0, 9, 10])
+@each_row("length", [0, 9, 10])
 def test_a_text_that_fits_stays(length):
     assert "x" * length == bounded("x" * length, 10)
 

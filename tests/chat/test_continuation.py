@@ -11,6 +11,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from specchat.chat.continuation import Continuation, is_at_line_end, is_block_over
 from specchat.chat.fim_request import FimRequest
 from specchat.text.tokenizer import Tokenizer
+from tests.each_row import each_row
 from tests.tokenizers_at_hand import byte_level
 
 
@@ -54,15 +55,15 @@ def test_the_prompt_begins_with_the_token_that_the_model_expects_and_keeps_the_n
     assert spaced.decode(prompt.token_ids) == "near"
 
 
-@pytest.mark.parametrize(
-    ("suffix", "is_end"), [("", True), ("\nx", True), (")\n", True), ('"):  \n', True), ("x\n", False), (" + 1", False)]
+@each_row(
+    "suffix, is_end", [("", True), ("\nx", True), (")\n", True), ('"):  \n', True), ("x\n", False), (" + 1", False)]
 )
 def test_closing_brackets_may_follow_a_line_end(suffix, is_end):
     assert is_at_line_end(FimRequest("a", suffix)) == is_end
 
 
-@pytest.mark.parametrize(
-    ("prefix", "text", "is_over"),
+@each_row(
+    "prefix, text, is_over",
     [
         ("def f():\n    ", "return 1\n", False),
         ("def f():\n    ", "return 1\n\ndef g", False),  # that line is not complete

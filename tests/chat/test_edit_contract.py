@@ -22,6 +22,7 @@ from specchat.drafters.combined import SuffixAndRealign
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Prompt, Sampling, load_profile
 from tests.chat.test_session import session
+from tests.each_row import each_row
 
 FILE, OTHER = Attachment("a.py", "abc abc abc\n"), Attachment("b.md", "```\ncode\n```")
 
@@ -55,22 +56,21 @@ def test_the_answer_of_an_edit_is_begun_with_the_fence_of_the_file_and_ends_at_i
     assert ("````markdown", ("\n````",)) == (later.answer_prefix, later.stop)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "request_",
     [
         Request("go on", (FILE,), file_to_rewrite="a.py"),
         Request("write a new file", task="edit"),
         Request("go on", (FILE,), task="edit", file_to_rewrite="a.py", answer_prefix="<<<<<<< SEARCH"),
     ],
-    ids=["a chat", "no file", "its own beginning"],
 )
 def test_other_requests_keep_their_form(request_):
     assert request_ == with_edit_contract(request_, (), PREFILL)
     assert EDIT == with_edit_contract(EDIT, (), FREE)
 
 
-@pytest.mark.parametrize(
-    ("answer", "is_in_fence"),
+@each_row(
+    "answer, is_in_fence",
     [
         ("```python\nx = 1\n```", True),
         ("```python\n```", True),

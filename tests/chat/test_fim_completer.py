@@ -17,6 +17,7 @@ from specchat.chooser.curve import Curve
 from specchat.engine.drafter import Drafter
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
+from tests.each_row import each_row
 from tests.tiny import speaking
 
 BEFORE = "class Point:\n    def __init__(self, x, y):\n        self.x = x\n"
@@ -72,7 +73,7 @@ def test_drafts_do_not_change_the_text(completer, before):
     assert drafted[-1].totals.steps <= expected[-1].totals.steps
 
 
-@pytest.mark.parametrize(("row_power", "is_drafting"), [(0, True), (6, False)], ids=["cheap rows", "expensive rows"])
+@each_row("row_power, is_drafting", [(0, True), (6, False)])
 def test_draft_tokens_are_verified_only_where_that_pays(row_power, is_drafting):
     models = replace(engine().models, costs=FixedCosts(row_power), chooser_state=ChooserState())
     completer = FimCompleter(models, {"suffix": engine().create_completion_drafters()["suffix"]})
@@ -180,8 +181,8 @@ def test_a_model_with_fim_tokens_needs_no_explanation(completer):
     assert list(completer.complete(FimRequest(BEFORE, "", 2), Flag()))[-1].explanation == ""
 
 
-@pytest.mark.parametrize("before", [BEFORE, REPEATING])
-@pytest.mark.parametrize("stop", [("self", "price"), ("l", "ot", "al"), ("\n",), ("never there",)])
+@each_row("before", [BEFORE, REPEATING])
+@each_row("stop", [("self", "price"), ("l", "ot", "al"), ("\n",), ("never there",)])
 def test_a_completion_ends_before_the_first_stop_text_with_any_drafter(before, stop):
     texts = list[tuple[str, str, int]]()
     for drafter in (Drafter(), None):

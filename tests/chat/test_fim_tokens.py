@@ -10,6 +10,7 @@ from specchat.chat.fim_tokens import FIM_FAMILIES, FimTokens, find_fim_tokens
 from specchat.errors import UsageError
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load_options import EMBEDDED
+from tests.each_row import each_row
 from tests.tokenizers_at_hand import SPECIAL, byte_level, sentence_piece
 
 BY_NAME = {family.name: family for family in FIM_FAMILIES}
@@ -49,8 +50,8 @@ def control(fim_tokens: FimTokens) -> set[int]:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "prompt"),
+@each_row(
+    "name, prompt",
     [
         ("CodeGemma", "[<bos>][<|fim_prefix|>]ab[<|fim_suffix|>]er[<|fim_middle|>]"),
         ("Qwen", "[<|fim_prefix|>]ab[<|fim_suffix|>]er[<|fim_middle|>]"),
@@ -113,15 +114,13 @@ def test_a_long_text_is_cut_far_from_the_gap():
     assert prompt.index("near") > 2 * (len(prompt) - prompt.index("close"))
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"max_tokens": 0}, {"max_context_tokens": 0}, {"max_lines": -1}, {"timeout_seconds": -1.0}]
-)
+@each_row("wrong", [{"max_tokens": 0}, {"max_context_tokens": 0}, {"max_lines": -1}, {"timeout_seconds": -1.0}])
 def test_invalid_limits_are_refused(wrong):
     with pytest.raises(UsageError):
         FimRequest("x", **wrong)
 
 
-@pytest.mark.parametrize("name", ["Qwen", "specchat"])
+@each_row("name", ["Qwen", "specchat"])
 def test_only_the_text_around_the_gap_is_encoded(tmp_path, name):
     fim_tokens, encoded = find_fim_tokens(tokenizer_with(tmp_path, name)), []
     encode = fim_tokens.tokenizer.encode

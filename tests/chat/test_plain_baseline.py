@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
-import pytest
-
 from specchat.chat.events import MAX_SHOWN_ERROR
 from specchat.chat.plain_baseline import PlainBaseline, PlainEstimate
+from tests.each_row import each_row
 
 ONE_ROW_SECONDS = 0.02
 RELATIVE_COSTS = {1: 1.0, 2: 1.08, 4: 1.15, 8: 1.45, 17: 2.2}  # of the simulated machine, by rows
@@ -102,8 +101,8 @@ MACHINES = {
 }
 
 
-@pytest.mark.parametrize("per_conversation", [1, 8])
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+@each_row("per_conversation", [1, 8])
+@each_row("machine", MACHINES.values())
 def test_a_shown_factor_is_within_fifteen_percent_of_the_truth_when_the_load_changes(machine, per_conversation):
     found = [each for each in answers(machine, per_conversation) if each.estimate is not None]
     single = [each for each in found if each.estimate.error <= MAX_SHOWN_ERROR]
@@ -112,8 +111,8 @@ def test_a_shown_factor_is_within_fifteen_percent_of_the_truth_when_the_load_cha
     assert len(single) >= (0.85 if per_conversation > 1 else 0.4) * ANSWERS
 
 
-@pytest.mark.parametrize("per_conversation", [1, 8])
-@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+@each_row("per_conversation", [1, 8])
+@each_row("machine", MACHINES.values())
 def test_the_truth_lies_in_the_interval(machine, per_conversation):
     found = [each for each in answers(machine, per_conversation) if each.estimate is not None]
 

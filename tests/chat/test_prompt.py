@@ -13,6 +13,7 @@ from specchat.chat.request import EDIT_TASKS, Attachment, Request
 from specchat.chat.transcript import Turn
 from specchat.text.tokenizer import Tokenizer
 from tests import tokenizers_at_hand as at_hand
+from tests.each_row import each_row
 
 SYSTEM = "Be brief."
 
@@ -90,10 +91,9 @@ def test_an_answer_may_contain_the_text_of_a_control_token(tokenizer):
     )
 
 
-@pytest.mark.parametrize(
-    ("template", "answer", "rewritten"),
+@each_row(
+    "template, answer, rewritten",
     [(at_hand.TRIMMING, "fox\n\n", "fox<|end|>"), (at_hand.FORGETFUL, "hm</think>fox", "<|assistant|>\nfox<|end|>")],
-    ids=["trims", "forgets thinking"],
 )
 def test_a_template_that_changes_the_past_is_encoded_again(tmp_path, template, answer, rewritten):
     tokenizer = Tokenizer(at_hand.byte_level(tmp_path, template))
@@ -122,7 +122,7 @@ def test_a_turn_without_tokens_is_encoded_from_its_text(tokenizer):
     assert "fox<|end|>" in prompt.rendered_prompt
 
 
-@pytest.mark.parametrize(
+@each_row(
     "template", [at_hand.NO_SYSTEM, at_hand.CHAT.replace("messages %}", "messages if message['role'] != 'system' %}")]
 )
 def test_a_system_prompt_without_a_system_role_precedes_the_first_question(tmp_path, template):
@@ -145,12 +145,13 @@ def test_the_space_before_a_sentence_piece_answer_is_no_change(tmp_path):
     )
 
 
-def test_files_precede_the_question_with_their_names_and_in_fences_and_follow_the_instruction_of_an_edit():
+def test_files_precede_a_question_with_their_names_and_in_fences_and_follow_an_instruction():
     files = (Attachment("a.py", "x = 1\n"), Attachment("b\n.txt", "text"))
 
     shown = "File `a.py`:\n```python\nx = 1\n```\n\nFile `b .txt`:\n```\ntext\n```"
     assert f"{shown}\n\nWhy?" == with_attachments("Why?", files)
     assert [f"Why?\n\n{shown}"] * 2 == [with_attachments("Why?", files, task) for task in EDIT_TASKS]
+    assert f"Write it again.\n\n{shown}" == with_attachments("Write it again.", files)
 
 
 def test_a_fence_is_longer_than_any_in_the_file():

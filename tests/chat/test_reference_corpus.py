@@ -5,6 +5,7 @@ import pytest
 from specchat.chat.reference_corpus import Passage, ReferenceCorpus, read_reference_corpus, with_passages
 from specchat.errors import InputError
 from specchat.weights.load_options import EMBEDDED
+from tests.each_row import each_row
 
 BOOK = ReferenceCorpus(
     [
@@ -17,8 +18,8 @@ BOOK = ReferenceCorpus(
 )
 
 
-@pytest.mark.parametrize(
-    ("question", "topics"),
+@each_row(
+    "question, topics",
     [
         ("What is a generator in Python?", ["generator"]),
         ("explain list comprehensions", ["list comprehension"]),
@@ -31,7 +32,7 @@ def test_a_question_finds_the_passages_of_its_topics(question, topics):
     assert topics == [passage.topic for passage in BOOK.search(question)]
 
 
-@pytest.mark.parametrize("words", ["Hello!", "thanks a lot", "What can you do?", "why is Python slow", "", "rename x"])
+@each_row("words", ["Hello!", "thanks a lot", "What can you do?", "why is Python slow", "", "rename x"])
 def test_small_talk_finds_nothing(words):
     assert () == BOOK.search(words)
 
@@ -50,7 +51,7 @@ def test_a_corpus_is_read_from_a_file(tmp_path):
     assert "queue" == read_reference_corpus(path).search("what is a queue")[0].topic
 
 
-@pytest.mark.parametrize("content", ["{", '{"title": "queue"}', "[1]"])
+@each_row("content", ["{", '{"title": "queue"}', "[1]"])
 def test_an_invalid_corpus_file_is_refused_with_its_name(content, tmp_path):
     (tmp_path / "book.jsonl").write_text(content)
 

@@ -18,6 +18,7 @@ from specchat.errors import ProfileError
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from specchat.text.tokenizer import Tokenizer
+from tests.each_row import each_row
 from tests.tiny import speaking
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def words(text: str) -> list[int]:
     return [known.setdefault(word, len(known)) for word in re.findall(r"[^\W\d]+|\d|\s+|.", text)]
 
 
-@pytest.mark.parametrize("period", [32, 33, 50, 100, 301])
+@each_row("period", [32, 33, 50, 100, 301])
 def test_a_long_block_is_noticed_when_its_third_repeat_is_complete(period):
     block = list(range(period))
 
@@ -54,7 +55,7 @@ def test_a_long_block_is_noticed_when_its_third_repeat_is_complete(period):
     assert first_repetition(INTRO + block * 3 + [7777], repeats=4) is None
 
 
-@pytest.mark.parametrize("period", [1, 2, 3, 7, 16, 31])
+@each_row("period", [1, 2, 3, 7, 16, 31])
 def test_a_short_block_is_noticed_after_it_has_gone_on_for_long(period):
     block = list(range(period))
     found = first_repetition(INTRO + block * 400)
@@ -79,7 +80,7 @@ def test_one_other_token_in_a_block_ends_the_run():
     assert first_repetition(INTRO + (block + block + changed) * 2 + block) is None
 
 
-@pytest.mark.parametrize("text", LEGITIMATE, ids=["table", "numbers", "code", "rows", "empty table", "zeros"])
+@each_row("text", LEGITIMATE)
 def test_legitimate_repetition_is_none(text):
     tokenizer = Tokenizer(ROOT / "specchat/embedded/target")
 
@@ -115,12 +116,9 @@ def test_zero_turns_it_off_and_one_is_refused():
         Profile().override({"limits.repeats": 1})
 
 
-PROFILE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
-
-
 @pytest.fixture(scope="module")
 def engine():
-    return load_engine(PROFILE)
+    return load_engine(Profile().override({"models.target": str(speaking()), "models.draft": ""}))
 
 
 @pytest.fixture
@@ -131,7 +129,7 @@ def eager(monkeypatch):
 
 
 def answered(engine: Engine, request: Request, repeats: int = 2) -> tuple[str, Finished, tuple[int, ...]]:
-    with engine.create_session(profile=PROFILE.override({"limits.repeats": repeats})) as session:
+    with engine.create_session(profile=engine.models.profile.override({"limits.repeats": repeats})) as session:
         events: list[Event] = list(session.ask(request))
         [turn], finished = session.turns, events[-1]
         assert isinstance(finished, Finished)

@@ -8,6 +8,7 @@ from specchat.chat.attachments import with_attachments
 from specchat.chat.request import Attachment
 from specchat.context.retrieve import ContextBudget, gather_context
 from specchat.errors import ContextError, InputError
+from tests.each_row import each_row
 
 WIDE = ContextBudget.of_window(8192)
 NARROW = ContextBudget(total_characters=1400, passage_characters=600)
@@ -80,8 +81,8 @@ def test_identifiers_are_found_by_their_parts(folder):
         assert "src/camel.js:1-3" in gather_context(["src/"], question, NARROW).sources
 
 
-@pytest.mark.parametrize(
-    ("said", "written"),
+@each_row(
+    "said, written",
     [("verified", "verify"), ("committed", "commit"), ("queries", "query"), ("classes", "class"), ("caching", "cache")],
 )
 def test_forms_of_a_word_match(folder, said, written):
@@ -143,8 +144,8 @@ def test_without_a_match_and_without_definitions_is_an_error(folder):
     assert 2 == caught.value.exit_code
 
 
-@pytest.mark.parametrize(
-    ("text", "question"),
+@each_row(
+    "text, question",
     [
         ("one two three\n" * 200, "elephants?"),
         ("one two three\n" * 200, "Summarize long.txt"),
@@ -200,7 +201,7 @@ def test_an_installed_reranker_decides_the_order(folder, monkeypatch):
         gather_context(["*.md"], "fence", room)
 
 
-@pytest.mark.parametrize("tokens", [16, 8192, 2**24])
+@each_row("tokens", [16, 8192, 2**24])
 def test_the_budget_leaves_space_for_the_answer(tokens):
     room = ContextBudget.of_window(tokens)
 

@@ -8,6 +8,7 @@ from specchat.chat.events import Notice
 from specchat.cli.main import run
 from specchat.errors import InputError
 from specchat.host.client import Conversation
+from tests.each_row import each_row
 from tests.front import events_of, request_of, type_line
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.processes import modules_after
@@ -56,7 +57,7 @@ def test_a_glob_is_attached_to_a_question_from_stdin(folder, monkeypatch):
     assert ("gate?", ["src/gate.py"]) == (request.text, [file.name for file in request.files])
 
 
-@pytest.mark.parametrize("name", ["*.rs", "gone", "@repo"])
+@each_row("name", ["*.rs", "gone", "@repo"])
 def test_a_name_without_files_sends_no_request(folder, capsys, name):
     assert (2, None) == asked("why?", "-f", name)
     assert 1 == len(capsys.readouterr().err.splitlines())

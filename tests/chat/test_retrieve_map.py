@@ -1,8 +1,7 @@
 """The map of a repository: the most used definitions come first."""
 
-import pytest
-
 from specchat.context.repomap import build_repo_map, rank_definitions
+from tests.each_row import each_row
 
 SHOP = [
     ("cart.py", "class ShoppingCart:\n    def add_item(self, item):\n        self.items.append(item)\n"),
@@ -38,7 +37,7 @@ def test_a_map_has_lines_grouped_by_file():
     ) == build_repo_map(SHOP, 1000)
 
 
-@pytest.mark.parametrize("most", range(0, 160, 7))
+@each_row("most", range(0, 160, 7))
 def test_a_map_stays_within_its_budget(most):
     assert len(build_repo_map(SHOP, most)) <= most
 
@@ -47,8 +46,8 @@ def test_the_best_definition_is_in_a_small_map():
     assert "cart.py\n  1: class ShoppingCart:\n" == build_repo_map(SHOP, 40)
 
 
-@pytest.mark.parametrize(
-    ("line", "name"),
+@each_row(
+    "line, name",
     [
         ("async def read_all():", "read_all"),
         ("export default function openGate(x) {", "openGate"),

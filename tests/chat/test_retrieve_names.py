@@ -10,6 +10,7 @@ from specchat.context.at_names import find_mentions, quoted_name, resolve_names,
 from specchat.context.file_listing import MAX_FILE_BYTES, find_repository, list_folder, matches_glob
 from specchat.context.retrieve import ContextBudget, gather_context
 from specchat.errors import InputError
+from tests.each_row import each_row
 
 WIDE = ContextBudget.of_window(8192)
 
@@ -91,8 +92,8 @@ def test_files_of_files_folders_and_globs_are_unique(folder):
     assert ["src/b.py", "src/deep/c.py", "src/deep/d.md"] == listed("src/b.py", "src", "src/**/*.py")
 
 
-@pytest.mark.parametrize(
-    ("glob", "files"),
+@each_row(
+    "glob, files",
     [
         ("*.py", ["a.py"]),
         ("src/*.py", ["src/b.py"]),
@@ -113,7 +114,7 @@ def test_a_file_whose_name_looks_like_a_glob_is_that_file(folder):
     assert ["[id].py"] == listed("[id].py")
 
 
-@pytest.mark.parametrize("pattern", ["[z-a]", "[", "[]", "[^", "***", "\\"])
+@each_row("pattern", ["[z-a]", "[", "[]", "[^", "***", "\\"])
 def test_an_invalid_glob_matches_nothing(pattern):
     assert not matches_glob(["a", "b"], [pattern])
 
@@ -171,8 +172,8 @@ def test_unreadable_files_are_named(folder):
     (folder / "src" / "deep").chmod(0o700)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
+@each_row(
+    "name, said",
     [
         ("gone.py", "gone.py: cannot be read: No such file"),
         ("gone/", "gone: cannot be read: No such file"),
@@ -186,8 +187,8 @@ def test_unreadable_files_are_named(folder):
     ],
 )
 def test_a_name_without_files_is_an_error_of_one_line(folder, name, said):
-    (folder / "empty").mkdir()
-    (folder / "pictures").mkdir()
+    for each in ("empty", "pictures"):
+        (folder / each).mkdir(exist_ok=True)
     (folder / "pictures" / "p.png").write_bytes(b"\0")
 
     with pytest.raises(InputError, match=said) as caught:
@@ -210,16 +211,14 @@ def test_a_name_with_spaces_stands_in_quotes(folder):
     assert [quoted_name(name) for name in ("my notes.txt", "a.py")] == ['"my notes.txt"', "a.py"]
 
 
-@pytest.mark.parametrize(
-    "mention", ["@src/gone.py", "@gone.py", '@"gone file"', "@*.rs", "@src/*.rs", "@gone/deep", "@types/node"]
-)
+@each_row("mention", ["@src/gone.py", "@gone.py", '@"gone file"', "@*.rs", "@src/*.rs", "@gone/deep", "@types/node"])
 def test_a_mention_that_reads_like_a_missing_file_is_an_error(folder, mention):
     with pytest.raises(InputError) as caught:
         find_mentions(f"why {mention}, then?")
     assert str(caught.value).startswith(f"{mention}: there is no such file or folder; correct the name, or write `@")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "`@gone.py`",
@@ -237,8 +236,8 @@ def test_a_decorator_an_address_and_what_stands_in_backticks_are_text(folder, te
     assert find_mentions(f"why {text} here?") == []
 
 
-@pytest.mark.parametrize(
-    ("typed", "word"),
+@each_row(
+    "typed, word",
     [("why @a", "@a"), ("why ", ""), ('see @"my no', '@"my no'), ('see @"my notes" and', "and"), ('say "so', '"so')],
 )
 def test_the_word_that_is_being_typed_ends_at_a_space_unless_its_quotes_are_open(typed, word):

@@ -15,6 +15,7 @@ from specchat.errors import ProfileError
 from specchat.host.protocol import request_from_json, request_to_json
 from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, RouteRule, load_profile
 from specchat.profile import REQUEST_KINDS as NAMES
+from tests.each_row import each_row
 from tests.processes import modules_after
 from tools.router_accuracy import as_table, confusion_matrix, main, read_requests
 
@@ -79,8 +80,8 @@ def test_kinds_do_not_depend_on_english():
     assert confusion.accuracy >= 0.9, as_table(confusion)
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "expected"),
+@each_row(
+    "kind, value, expected",
     [
         ("schema", '{"type": "object"}', "structured"),
         ("regex", "[a-z]+", "structured"),
@@ -93,7 +94,7 @@ def test_the_format_of_an_answer_decides_before_any_word(kind, value, expected):
     assert expected == route(request).kind
 
 
-@pytest.mark.parametrize(("mark", "kind"), [("?", "files"), ("？", "files"), ("", "edit"), (".", "edit")])
+@each_row("mark, kind", [("?", "files"), ("？", "files"), ("", "edit"), (".", "edit")])
 def test_a_question_mark_tells_a_question_about_files_from_a_change_in_any_language(mark, kind):
     assert kind == route(Request(f"Ihugla zitu marelo{mark}", (FILE,))).kind
 
@@ -102,8 +103,8 @@ def test_a_fence_is_code_in_any_language():
     assert "code" == route("Ihugla zitu\n```py\nx = 1\n```\nmarelo?").kind
 
 
-@pytest.mark.parametrize(
-    ("request_", "kind", "first"),
+@each_row(
+    "request_, kind, first",
     [
         (Request("Anything at all", task="edit"), "edit", "lookup"),
         (Request("Rename total to add", (FILE,)), "edit", "lookup"),
@@ -114,7 +115,6 @@ def test_a_fence_is_code_in_any_language():
         (Request("Write a poem on rain"), "creative", "draft"),
         (Request("What is the capital of Peru?"), "short", "plain"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_each_kind_has_its_first_drafter(request_, kind, first):
     chosen = route(request_)
@@ -122,8 +122,8 @@ def test_each_kind_has_its_first_drafter(request_, kind, first):
     assert (kind, "auto", first) == (chosen.kind, chosen.variant, chosen.drafter_order[0])
 
 
-@pytest.mark.parametrize(
-    ("request_", "kind"),
+@each_row(
+    "request_, kind",
     [
         (Request("Write a poem", tools=(Tool("a"),), tool_choice="a"), "tool_call"),
         (Request("Write a poem", tools=(Tool("a"),), tool_choice="required"), "tool_call"),
@@ -131,7 +131,6 @@ def test_each_kind_has_its_first_drafter(request_, kind, first):
         (Request("Write a poem", tools=(Tool("a"),), tool_results=(ToolResult("c1", "a", "found"),)), "creative"),
         (Request("Write a poem", tools=(Tool("a"),)), "creative"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_calls_and_what_follows_results_are_kinds_of_their_own(request_, kind):
     assert route(request_).kind == kind
@@ -183,7 +182,7 @@ def test_without_a_chooser_the_first_drafter_is_used():
     assert "draft" == route("What is the capital of Peru?", without).variant
 
 
-@pytest.mark.parametrize("variant", ["plain", "lookup", "draft"])
+@each_row("variant", ["plain", "lookup", "draft"])
 def test_a_pin_always_wins(variant):
     by_request = route(Request("Write a poem on rain", variant=variant))
     by_profile = route("Write a poem on rain", speculation_variant=variant)
@@ -198,8 +197,8 @@ def test_a_request_may_override_a_pinned_profile_with_auto():
     assert "auto" == route(Request("Write a poem on rain", variant="auto"), speculation_variant="plain").variant
 
 
-@pytest.mark.parametrize(
-    ("variant", "said"),
+@each_row(
+    "variant, said",
     [
         (
             "draft",
@@ -226,8 +225,8 @@ def test_a_profile_that_pins_an_unavailable_variant_is_refused():
         route("x", speculation_variant="medusa")
 
 
-@pytest.mark.parametrize(
-    ("variants", "variant", "order"),
+@each_row(
+    "variants, variant, order",
     [
         (("auto",), "auto", ("draft", "lookup", "plain")),
         (("auto", "lookup"), "auto", ("lookup", "draft", "plain")),
@@ -272,8 +271,8 @@ def test_a_request_without_a_matching_rule_is_a_chat():
     assert "chat" == by_rules("hello").kind
 
 
-@pytest.mark.parametrize(
-    ("rule", "fitting", "other"),
+@each_row(
+    "rule, fitting, other",
     [
         (RouteRule(kind="chat", contains=("tables*",)), "Three Tablespoons", "a table"),
         (
@@ -320,8 +319,8 @@ def test_conditions_on_files_tasks_and_temperature():
     assert [False, True] == [matches_rule(RouteRule(kind="chat", task="edit"), each, 0.0) for each in (plain, tasked)]
 
 
-@pytest.mark.parametrize(
-    ("text", "asked"),
+@each_row(
+    "text, asked",
     [
         ("Fix the grammar: me and him was late", "Fix the grammar"),
         ("修正这些错字：昨天我去了市长", "修正这些错字"),
@@ -346,9 +345,7 @@ def test_only_the_ends_of_a_long_text_are_read():
     assert question.instruction.endswith("Who wrote it?")
 
 
-@pytest.mark.parametrize(
-    "text", ["?", "```", ":", '"', "\x00", "a" * 100_000, "``` " * 9_000, ": " * 9_000, "\n\n.\n\n"]
-)
+@each_row("text", ["?", "```", ":", '"', "\x00", "a" * 100_000, "``` " * 9_000, ": " * 9_000, "\n\n.\n\n"])
 def test_odd_questions_have_a_kind_too(text):
     assert route(text).kind in KIND_DEFAULTS
 
@@ -378,7 +375,7 @@ def test_the_table_is_printed_for_a_folder_of_prompts(tmp_path, capsys):
     assert "mine: 1 requests of no known kind, left out" in printed
 
 
-@pytest.mark.parametrize("row", ["{", "[]", "{}", '{"turns": []}', '{"text": 3, "kind": "chat"}'])
+@each_row("row", ["{", "[]", "{}", '{"turns": []}', '{"text": 3, "kind": "chat"}'])
 def test_a_row_that_is_no_request_is_one_line(tmp_path, capsys, row):
     (tmp_path / "a.jsonl").write_text(f"{row}\n", encoding="utf-8")
 

@@ -18,6 +18,7 @@ from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from specchat.text.tokenizer import Tokenizer
 from tests.cover import matrix
+from tests.each_row import each_row
 from tests.tiny import Chaos, speaking
 
 SAMPLING = {
@@ -101,7 +102,7 @@ def test_no_drafter_changes_the_text(sampling, variant, stopping):
         assert conversation(speculative, stop) == plainly(sampling, stop)
 
 
-@pytest.mark.parametrize("ending", ["stop string", "limit", "cancel", "end token"])
+@each_row("ending", ["stop string", "limit", "cancel", "end token"])
 def test_after_any_ending_the_next_turn_is_that_of_a_fresh_session(ending):
     with session() as talked, session() as fresh:
         pinned(talked, "self")
@@ -192,7 +193,7 @@ def test_plain_decoding_has_no_factor_and_is_its_own_baseline():
     assert all(step.plain_seconds == step.verify_seconds for step in steps if isinstance(step, StepDone))
 
 
-@pytest.mark.parametrize(("limit", "window"), [(2**20, 32768), (300, 300)])
+@each_row("limit, window", [(2**20, 32768), (300, 300)])
 def test_a_turn_tells_the_window_of_the_model_or_of_the_profile_if_that_is_smaller(limit, window):
     with session(context=limit) as talked:
         routed = next(talked.ask(Request(QUESTIONS[0])))
@@ -282,7 +283,7 @@ def test_a_seed_fixes_the_text():
         assert said(one, "abc", seed=3) != said(other, "abc", seed=4)
 
 
-@pytest.mark.parametrize(("exact", "is_same"), [(True, True), (False, False)])
+@each_row("exact, is_same", [(True, True), (False, False)])
 def test_rejection_sampling_changes_the_text_of_a_seed_unless_exact(exact, is_same):
     warm = engine("T1", 4096)
     profile = warm.models.profile.override(

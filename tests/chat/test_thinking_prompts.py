@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
-
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Request
 from specchat.chat.transcript import Turn
 from specchat.text.tokenizer import Tokenizer
 from tests import tokenizers_at_hand as at_hand
+from tests.each_row import each_row
 
 TURN = (
     "{% for m in messages %}<|{{ m.role }}|>HISTORY<|end|>{% endfor %}"
@@ -64,7 +63,7 @@ FAMILIES = {
     ),
     "brackets": Family("{{ m.content }}[/THINK]", "", "[THINK]hm[/THINK]so[/THINK]", False, ("[THINK]", "[/THINK]")),
 }  # fmt: skip
-EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+EVERY_FAMILY = each_row("family", FAMILIES.values())
 THOUGHT = Turn("why?", answer="so", thinking="hm")
 
 
@@ -112,7 +111,7 @@ def test_a_base_model_with_the_markers_in_its_vocabulary_does_not_think(tmp_path
     assert Tokenizer(folder).thinking is None
 
 
-@pytest.mark.parametrize("thought", ["hm", ""], ids=["a thought", "an empty thought"])
+@each_row("thought", ["hm", ""])
 def test_a_thought_that_the_template_drops_is_not_in_the_tokens_either(tmp_path, thought):
     tokenizer = tokenizer_of(FAMILIES["drops, with a switch"], tmp_path)
     first = build_next_prompt(tokenizer, "", [], Request("why?"))

@@ -14,6 +14,7 @@ from specchat.chat.session import Session
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from tests.cover import matrix
+from tests.each_row import each_row
 from tests.tiny import KEEPING_TEMPLATE, THINKING_TEMPLATE, session_drafted_by, speaking, thinking
 
 SAMPLING = {"greedy": {}, "T1": {"sampling.temperature": 1.0}, "penalty": {"sampling.repetition_penalty": 1.3}}
@@ -65,9 +66,14 @@ def conversation(session: Session) -> list[tuple[str, str, list[int]]]:
     return [(thought_in(events), text_in(events), tokens_in(events)) for events in answers]
 
 
+@lru_cache
+def plainly(template: str, sampling: str) -> list[tuple[str, str, list[int]]]:
+    return conversation(session(template, sampling, "plain"))
+
+
 @pytest.mark.parametrize(("template", "sampling", "variant"), matrix(list(TEMPLATES), list(SAMPLING), VARIANTS))
 def test_no_drafter_changes_a_thought_its_end_or_the_text(template, sampling, variant):
-    plain = conversation(session(template, sampling, "plain"))
+    plain = plainly(template, sampling)
 
     assert conversation(session(template, sampling, variant)) == plain
     assert all(thought and text for thought, text, _tokens in plain[:3])
@@ -134,9 +140,9 @@ def test_a_stored_turn_gives_the_prompt_of_the_turn_in_memory():
     assert "<think>" not in prompt.rendered_prompt.removesuffix("<think>\n")
 
 
-@pytest.mark.parametrize("how", [{"thinking": "off"}, {"answer_prefix": "Well"},
-                                 {"answer_format": AnswerFormat.parse("regex", "[ab]{4}")}], ids=str)  # fmt: skip
-@pytest.mark.parametrize("template", TEMPLATES)
+@each_row("how", [{"thinking": "off"}, {"answer_prefix": "Well"},
+                                 {"answer_format": AnswerFormat.parse("regex", "[ab]{4}")}])  # fmt: skip
+@each_row("template", TEMPLATES)
 def test_an_answer_without_a_thought_begins_after_an_empty_one(template, how):
     asked = session(template)
 

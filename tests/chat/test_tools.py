@@ -5,12 +5,13 @@ import pytest
 from specchat.chat.request import Request
 from specchat.chat.tools import NO_PARAMETERS, Tool, ToolResult
 from specchat.errors import UsageError
+from tests.each_row import each_row
 
 READ = Tool.parse("read", "reads a file", {"type": "object", "properties": {"path": {"type": "string"}}})
 
 
-@pytest.mark.parametrize(
-    ("name", "description", "parameters", "message"),
+@each_row(
+    "name, description, parameters, message",
     [
         ("", "", None, "a name has 1 to 128"),
         ("two words", "", None, "a name has 1 to 128"),

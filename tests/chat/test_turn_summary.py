@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.events import Routed, Totals
 from specchat.chat.turn_summary import explanation, speedup_to_json, summary_line
 from specchat.engine.stats import DrafterSteps
+from tests.each_row import each_row
 
 ROUTED = Routed("lookup", 16, "pinned", seed=1)
 
@@ -124,8 +123,8 @@ def test_a_turn_without_tokens_has_a_line_too():
     assert summary_line(ROUTED, Totals()).startswith("0 tokens · 0.0 tokens/s · no draft tokens")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
+@each_row(
+    "seconds, text",
     [(0.0, ""), (0.01, "thought for under 0.1 s"), (0.44, "thought for 0.4 s"), (3.2, "thought for 3 s")],
 )
 def test_a_turn_says_how_long_the_model_thought(seconds, text):

@@ -12,6 +12,7 @@ from specchat.chooser.curve import Curve, StoredCurve
 from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from tests.each_row import each_row
 from tools.replay_chooser import CostTable, RecordedTree, Replayer, SimulatedClock, Trace
 
 FREE = Costs({1024: Curve({1: 1.0, 64: 1.0})})
@@ -187,7 +188,7 @@ def test_decisions_are_as_rare_while_the_speed_falls_after_good_drafts(monkeypat
     assert len(decided) <= 3
 
 
-@pytest.mark.parametrize(("seconds", "learned"), [(0.002, 11), (1.0, 50)])
+@each_row("seconds, learned", [(0.002, 11), (1.0, 50)])
 def test_of_fast_plain_passes_some_are_learned(monkeypatch, seconds, learned):
     costs, lengths = Costs({1024: Curve({1: seconds, 16: seconds})}), list[int]()
     chooser = Chooser({}, costs)

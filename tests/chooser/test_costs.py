@@ -9,6 +9,7 @@ from specchat.chooser.curve import Curve
 from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import Sampler
+from tests.each_row import each_row
 from tests.tiny import target
 
 IDENTITY = {"target": "tiny", "device": "here"}
@@ -120,7 +121,7 @@ def test_calibrated_costs_are_confirmed(tmp_path):
     assert again.trusted_pass_seconds(100, 16) == pass_seconds(again, 100, 16)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content", ["", "{", "[]", '{"passes": {"1024": {"1": -1}}, "drafts": {}}', '{"passes": {"a": {}}, "drafts": {}}']
 )
 def test_a_broken_file_is_ignored(tmp_path, content):

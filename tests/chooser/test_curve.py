@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat.chooser.curve import Curve, StoredCurve, proportional_curve
+from tests.each_row import each_row
 
 
 def test_a_curve_interpolates_and_extrapolates():
@@ -111,7 +112,7 @@ def test_a_slower_plain_pass_scales_the_whole_stored_curve():
     assert len(curve.trusted_seconds_up_to(20) or ()) == 5
 
 
-@pytest.mark.parametrize("curve_type", [Curve, StoredCurve])
+@each_row("curve_type", [Curve, StoredCurve])
 def test_a_cheap_wide_pass_corrects_a_narrow_one_that_was_measured_beside_other_load(curve_type):
     curve = curve_type({1: 1.0, 2: 3.0, 4: 1.5, 8: 2.0})
     curve.learn(1, 1.0)

@@ -17,6 +17,7 @@ from specchat.errors import ProfileError
 from specchat.profile import Profile
 from specchat.profile.toml_lines import parse_toml
 from specchat.profile.validation import merge_sources
+from tests.each_row import each_row
 from tools.replay_chooser import ReplayedStep, Replayer, Trace, cpu_like_costs, read_traces, seconds_per_token
 
 TRACES = Path(__file__).parent / "traces"
@@ -32,7 +33,7 @@ def answers() -> dict[str, list[Trace]]:
     return groups
 
 
-@pytest.mark.parametrize("slower", [1.0, 2.0])
+@each_row("slower", [1.0, 2.0])
 def test_a_wrong_order_and_a_wrong_cost_are_nearly_free(slower):
     """Law 3, where a draft never pays: with every order, and a draft that has become `slower` than its stored cost."""
     table = cpu_like_costs("steep-dear-draft", 0.1, draft=1.1, lookup=0.01)
@@ -64,8 +65,8 @@ def test_an_order_names_what_auto_tries_first_and_what_rarely():
     assert "mtp is tried first" in route.reason
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each_row(
+    "text, said",
     [
         ("[[drafter_orders]]\nvariants = ['mtp']\n", "needs a kind"),
         ("[[drafter_orders]]\nkind = 'chta'\n", "did you mean 'chat'"),

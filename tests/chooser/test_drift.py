@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from specchat.chooser.drift import DriftDetector, confirmed_detector
+from tests.each_row import each_row
 
 
 def factors(doubt: DriftDetector, *measured: float) -> list[float | None]:
@@ -12,7 +11,7 @@ def factors(doubt: DriftDetector, *measured: float) -> list[float | None]:
     return [doubt.scale_factor(seconds, 1.0) for seconds in measured]
 
 
-@pytest.mark.parametrize(("first", "second", "milder"), [(3.0, 2.5, 2.5), (2.5, 3.0, 2.5), (0.3, 0.4, 0.4)])
+@each_row("first, second, milder", [(3.0, 2.5, 2.5), (2.5, 3.0, 2.5), (0.3, 0.4, 0.4)])
 def test_two_consistent_measurements_are_drift_by_the_smaller_factor(first, second, milder):
     doubt = DriftDetector()
 

@@ -15,6 +15,7 @@ from specchat.chooser.curve import Curve, StoredCurve
 from specchat.chooser.drift import DriftDetector
 from specchat.engine.drafter import AnswerTask
 from tests.cover import matrix
+from tests.each_row import each_row
 from tools.replay_chooser import (
     MAX_DRAFT_TOKENS,
     CostTable,
@@ -140,7 +141,7 @@ def test_it_is_never_two_percent_slower_than_plain(table, group):
     assert TABLES[table].pass_seconds_by_rows[1] / of_auto(table, group) >= 0.98
 
 
-@pytest.mark.parametrize("group", traces())
+@each_row("group", traces)
 def test_nor_with_a_mixture_of_experts(group):
     """Its rows choose different experts: the first draft tokens cost most."""
     seconds = seconds_per_token(played(Replayer(MIXTURE_OF_EXPERTS), traces()[group]))
@@ -210,8 +211,8 @@ def test_wrong_stored_costs_are_corrected_soon(stale, table, group):
     assert single >= HARD.get((table, group), 0.98) or of_auto(table, group) / seconds >= 0.96
 
 
-@pytest.mark.parametrize("table", ["cpu", "flat", "steep"])
-@pytest.mark.parametrize(("before", "after", "wanted"), [
+@each_row("table", ["cpu", "flat", "steep"])
+@each_row("before, after, wanted", [
     ("chat", "edit", "suffix"), ("edit", "chat", "eagle3"),
 ])  # fmt: skip
 def test_it_switches_within_twenty_steps_when_the_task_changes(table, before, after, wanted):
@@ -263,7 +264,7 @@ def crowded(trace: Trace, holds: float, seed: int) -> Trace:
     return Trace(trace.kind, trace.temperature, {**trace.trees_by_drafter, **others})
 
 
-@pytest.mark.parametrize("table", ["cpu", "steep"])
+@each_row("table", ["cpu", "steep"])
 def test_many_loaded_drafters_that_never_pay_cost_less_than_two_percent(table):
     answers = [crowded(each, 0.1, seed=10 * n) for n, each in enumerate(traces()["never"])]
 
@@ -272,7 +273,7 @@ def test_many_loaded_drafters_that_never_pay_cost_less_than_two_percent(table):
     assert TABLES[table].pass_seconds_by_rows[1] / seconds >= 0.98
 
 
-@pytest.mark.parametrize("table", ["cpu", "steep"])
+@each_row("table", ["cpu", "steep"])
 def test_many_loaded_drafters_leave_the_best_one_its_place(table):
     answers = [crowded(each, 0.1, seed=10 * n) for n, each in enumerate(traces()["mostly"])]
 
@@ -281,7 +282,7 @@ def test_many_loaded_drafters_leave_the_best_one_its_place(table):
     assert of_auto(table, "mostly") / seconds >= 0.97
 
 
-@pytest.mark.parametrize("table", ["cpu", "steep"])
+@each_row("table", ["cpu", "steep"])
 def test_a_drafter_of_the_crowd_is_found_when_it_is_the_best(table):
     answers = [crowded(each, 0.85, seed=10 * n) for n, each in enumerate(traces()["never"])]
 
@@ -290,7 +291,7 @@ def test_a_drafter_of_the_crowd_is_found_when_it_is_the_best(table):
     assert sum(step.drafter in OTHERS for step in steps[STEPS // 2 :]) > len(steps) // 4
 
 
-@pytest.mark.parametrize("table", ["flat-dear-draft", "steep-dear-draft"])
+@each_row("table", ["flat-dear-draft", "steep-dear-draft"])
 def test_a_slow_drafter_is_rarely_used(table):
     player = Replayer(TABLES[table])
 

@@ -7,11 +7,18 @@ import pytest
 
 from specchat.bench import measure
 from specchat.cli.main import run
+from tests.each_row import each_row
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.tiny import speaking
 
-ALONE = ["--target", str(speaking()), "--draft", "", "--limit", "4", "--count", "1", "--temperatures", "0"]
-SHORT = ["--drafters", "lookup,eagle3", "--budgets", "2,4", "--kind", "edit", *ALONE]
+
+def alone() -> list[str]:
+    """The options of a bench that computes one tiny model."""
+    return ["--target", str(speaking()), "--draft", "", "--limit", "4", "--count", "1", "--temperatures", "0"]
+
+
+def short() -> list[str]:
+    return ["--drafters", "lookup,eagle3", "--budgets", "2,4", "--kind", "edit", *alone()]
 
 
 @pytest.fixture
@@ -27,7 +34,7 @@ def test_a_sweep_is_printed_and_written(prompts, tmp_path, capsys):
     files = {ending: tmp_path / f"sweep.{ending}" for ending in ("json", "csv")}
     words = ["--json", str(files["json"]), "--csv", str(files["csv"])]
 
-    assert run(["bench", str(prompts), *SHORT, *words]) == 0
+    assert run(["bench", str(prompts), *short(), *words]) == 0
 
     said, lines = capsys.readouterr(), list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert "| edit | 0 | lookup 4 | 1 |" in said.out
@@ -49,9 +56,9 @@ def test_an_interrupted_sweep_says_what_it_has_and_goes_on_from_there(prompts, m
         return real(events)
 
     monkeypatch.setattr(measure, "time_answer", hear)
-    assert run(["bench", str(prompts), *SHORT]) == 130
+    assert run(["bench", str(prompts), *short()]) == 130
     interrupted = capsys.readouterr()
-    assert run(["bench", str(prompts), *SHORT]) == 0
+    assert run(["bench", str(prompts), *short()]) == 0
     resumed = capsys.readouterr()
 
     assert "| edit | 0 | plain |" in interrupted.out
@@ -62,16 +69,16 @@ def test_an_interrupted_sweep_says_what_it_has_and_goes_on_from_there(prompts, m
     assert "edit T=0 1/1 plain" not in resumed.err
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+@each_row(
+    "words, said",
+    lambda: [
         (["nowhere.jsonl"], "nowhere.jsonl: no such file or folder"),
         (["--drafters", "egle3"], "unknown drafter 'egle3'; did you mean 'eagle3'?"),
         (["--budgets", "4,many"], "'4,many' is no list of numbers"),
         (["--budgets=-1"], "-1 does not lie between 0 and 128"),
         (["--csv", "no/such/x.csv"], "no/such/x.csv: its folder does not exist"),
         (["--columns", "speeedup"], "unknown column 'speeedup'; did you mean 'speedup'?"),
-        (["--kind", "creative", *ALONE], "no prompt of such a kind there; there are edit"),
+        (["--kind", "creative", *alone()], "no prompt of such a kind there; there are edit"),
     ],
 )
 def test_what_cannot_be_swept_is_said_in_a_line(words, said, capsys):
@@ -81,9 +88,9 @@ def test_what_cannot_be_swept_is_said_in_a_line(words, said, capsys):
 
 
 def test_an_empty_folder_and_a_broken_file_are_said_to_be_so(tmp_path, capsys):
-    assert run(["bench", str(tmp_path), *ALONE]) == 2
+    assert run(["bench", str(tmp_path), *alone()]) == 2
     (tmp_path / "bad.jsonl").write_text("{")
-    assert run(["bench", str(tmp_path), *ALONE]) == 2
+    assert run(["bench", str(tmp_path), *alone()]) == 2
 
     err = capsys.readouterr().err
     assert "no *.jsonl in this folder" in err
@@ -96,12 +103,12 @@ def test_a_sweep_that_was_ended_before_its_first_answer_has_nothing_to_say(promp
 
     monkeypatch.setattr(measure, "time_answer", hear)
 
-    assert run(["bench", str(prompts), *SHORT]) == 130
+    assert run(["bench", str(prompts), *short()]) == 130
     assert "" == capsys.readouterr().out
 
 
 def test_every_drafter_stands_in_one_table(prompts, capsys):
-    assert run(["bench", str(prompts), "--drafters", "plain,lookup,eagle3", "--limit", "4", *ALONE[:4]]) == 0
+    assert run(["bench", str(prompts), "--drafters", "plain,lookup,eagle3", "--limit", "4", *alone()[:4]]) == 0
 
     out = capsys.readouterr().out
     assert "| edit | 0.8 | lookup |" in out
@@ -109,7 +116,7 @@ def test_every_drafter_stands_in_one_table(prompts, capsys):
 
 
 def test_without_prompts_the_built_in_ones_are_used(capsys):
-    words = ["--drafters", "plain", "--kind", "code", *ALONE]
+    words = ["--drafters", "plain", "--kind", "code", *alone()]
 
     assert run(["bench", "drafters", *words]) == 0
 
@@ -119,7 +126,7 @@ def test_without_prompts_the_built_in_ones_are_used(capsys):
 def test_too_few_prompts_of_a_kind_are_followed_by_built_in_ones(prompts, capsys):
     words = ["--drafters", "auto", "--limit", "4", "--kind", "edit", "--count", "4", "--temperatures", "0"]
 
-    assert run(["bench", str(prompts), *words, *ALONE[:4]]) == 0
+    assert run(["bench", str(prompts), *words, *alone()[:4]]) == 0
 
     assert "| edit | 0 | auto | 4 |" in capsys.readouterr().out  # one of the file, three built-in ones
 
@@ -130,7 +137,7 @@ def test_a_prompt_that_does_not_fit_makes_room_for_the_next(tmp_path, monkeypatc
     edits = [{"instruction": "Rename a to b.", "before": "a = 1\n" * lines, "path": "a.py"} for lines in (9000, 1)]
     path.write_text("\n".join(map(json.dumps, edits)))
 
-    assert run(["bench", str(path), "--drafters", "auto", "--kind", "edit", *ALONE]) == 0
+    assert run(["bench", str(path), "--drafters", "auto", "--kind", "edit", *alone()]) == 0
 
     said = capsys.readouterr()
     assert "| edit | 0 | auto | 1 |" in said.out

@@ -11,6 +11,7 @@ from specchat.bench.llama_cpp import LIBRARY_VARIABLE, TimedRun
 from specchat.bench.peers import TransformersModel
 from specchat.cli.main import run
 from specchat.errors import InputError
+from tests.each_row import each_row
 from tests.gguf_models import write_gguf
 
 QUICK = ["--count", "1", "--limit", "4", "--threads", "1"]
@@ -59,8 +60,8 @@ def gguf(tmp_path, monkeypatch):
     return str(file)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
+@each_row(
+    "words, said",
     [
         ([], "prompts, or --gguf"),
         (["nowhere.jsonl"], "nowhere.jsonl"),
@@ -189,8 +190,8 @@ def test_without_the_library_a_gguf_file_is_not_loaded(gguf, monkeypatch, capsys
     assert 1 == len(err.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("words", "flag"),
+@each_row(
+    "words, flag",
     [
         (["--target", "embedded"], "--target"),
         (["--prompt-tokens", "64"], "--prompt-tokens"),
@@ -208,8 +209,8 @@ def test_what_a_gguf_file_decides_cannot_be_said_a_second_time(words, flag, caps
     assert f"specchat: --gguf decides what is compared and how; leave {flag} out\n" == capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "output"),
+@each_row(
+    "words, output",
     [
         (["embedded"], "embedded: not a GGUF file; give one, a folder with one, starter or ollama:NAME"),
         (["nowhere.gguf"], "nowhere.gguf: no such folder; give a model's folder, a GGUF file"),

@@ -14,6 +14,7 @@ from specchat.history.history_reader import Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.spawn import history_path
 from specchat.profile import all_drafters
+from tests.each_row import each_row
 from tests.processes import modules_after
 
 HEAVY = {"torch", "transformers", "textual", "tokenizers"}
@@ -41,8 +42,8 @@ def press_tab(monkeypatch, capfd, line: str, shell: str = "bash") -> list[str]:
     return printed.out.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("line", "offered"),
+@each_row(
+    "line, offered",
     [
         ("specchat sess", ["sessions"]), ("specchat models pu", ["pull"]), ("specchat -P mi", ["mine"]),
         ("specchat ask -P cod", ["code"]), ("specchat ask --profile=cod", ["code"]),
@@ -75,12 +76,12 @@ def test_every_drafter_is_offered(monkeypatch, capfd):
     assert [f"plain,{name}" for name in all_drafters()] == press_tab(monkeypatch, capfd, "specchat ask --variant ")
 
 
-@pytest.mark.parametrize("line", ["specchat ask -f ", "specchat edit ", "specchat --target ./mod", "specchat -P ~/a"])
+@each_row("line", ["specchat ask -f ", "specchat edit ", "specchat --target ./mod", "specchat -P ~/a"])
 def test_files_are_left_to_the_shell(monkeypatch, capfd, line):
     assert [f"file,{line.split()[-1] if not line.endswith(' ') else ''}"] == press_tab(monkeypatch, capfd, line)
 
 
-@pytest.mark.parametrize("before", ["-r", "sessions export", "inspect", "verify --session"])
+@each_row("before", ["-r", "sessions export", "inspect", "verify --session"])
 def test_conversations_are_offered_the_newest_first(monkeypatch, capfd, before):
     with closing(HistoryWriter(history_path())) as history:
         for id in ("ab1", "ab2", "cd1"):
@@ -97,7 +98,7 @@ def test_what_cannot_be_read_offers_nothing_and_says_nothing(monkeypatch, capfd)
     assert press_tab(monkeypatch, capfd, "specchat -r ") == []
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@each_row("shell", SHELLS)
 def test_a_shell_gets_its_lines(capsys, shell):
     assert main.run(["completion", shell]) == 0
 

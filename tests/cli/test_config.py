@@ -15,6 +15,7 @@ from specchat.cli.session_options import session_request
 from specchat.host.spawn import project_trust
 from specchat.profile import DRAFTERS, Profile, load_profile
 from specchat.profile.json_schema import profile_schema
+from tests.each_row import each_row
 from tests.front import command
 from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession, scripted_answer
@@ -213,8 +214,8 @@ def test_what_a_project_file_says_cannot_play_tricks_on_the_terminal(monkeypatch
     assert "sets nothing usable" in key.err
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each_row(
+    "text, said",
     [
         ("[limits]\nanwser = 1", ".specchat.toml:2: unknown key 'anwser' in [limits]; did you mean 'answer'?"),
         ("[limits\n", ".specchat.toml:1: not valid TOML"),
@@ -240,8 +241,8 @@ def test_a_folder_without_a_project_file_cannot_be_trusted(monkeypatch, project)
     assert f"specchat: {project}/.specchat.toml: no such file; a project is trusted by its .specchat.toml\n" == ran.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@each_row(
+    "arguments, said",
     [
         (["-P", "edti"], "unknown profile 'edti'; did you mean 'edit'?"),
         (["--temperature", "9"], "--temperature: sampling.temperature must lie between 0 and 5, not 9.0"),

@@ -16,6 +16,7 @@ from specchat.forward.native.native_build import COMPILERS
 from specchat.host.client import Conversation, HostConnection
 from specchat.hub import machine, probe
 from specchat.plugins import discovery
+from tests.each_row import each_row
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.processes import modules_after
@@ -79,7 +80,7 @@ def test_an_engine_that_runs_is_described(monkeypatch):
     assert 1 == len(closed)
 
 
-@pytest.mark.parametrize(("today", "found"), [(date(2026, 11, 23), 0), (date(2027, 11, 25), 1)])
+@each_row("today, found", [(date(2026, 11, 23), 0), (date(2027, 11, 25), 1)])
 def test_a_catalog_that_nobody_reviewed_for_a_year_is_a_warning(today, found):
     findings = list(catalog_age(date(2026, 11, 23), today))
 
@@ -122,7 +123,7 @@ def test_an_unknown_profile_is_a_fault_and_the_rest_is_still_looked_at(monkeypat
     assert OK == found["plugin"][0][0]
 
 
-@pytest.mark.parametrize(("target", "said"), [
+@each_row("target, said", [
     ("/nowhere/model", "/nowhere/model: no such folder"),
     ("org/name", "org/name is not on this disk; specchat models pull org/name"),
     ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B is not on this disk; specchat models pull Qwen/Qwen3-0.6B"),

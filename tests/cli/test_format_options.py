@@ -8,6 +8,7 @@ import pytest
 from specchat.cli.main import run
 from specchat.errors import ContextError, InputError, UsageError
 from specchat.host import spawn
+from tests.each_row import each_row
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.scripted_session import ScriptedSession, scripted_answer
@@ -48,8 +49,8 @@ def test_an_expression_and_choices():
     assert asked()[0] is None
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "said"),
+@each_row(
+    "options, code, said",
     [
         (("--schema", "nowhere.json"), InputError.exit_code, "nowhere.json: the schema cannot be read"),
         (("--schema", "{"), UsageError.exit_code, "not JSON"),

@@ -15,6 +15,7 @@ from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.history.step_encoding import StepPacker
 from specchat.host.spawn import history_path
+from tests.each_row import each_row
 from tests.front import Ran, command
 
 TOTALS = Totals(
@@ -121,8 +122,8 @@ def test_a_picture_is_written(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("kept")
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@each_row(
+    "arguments, said",
     [
         (("aaaa", "--turn", "1"), "the steps of answer 1 are not recorded; an older version wrote it"),
         (("aaaa", "--turn", "3"), "conversation aaaa has 2 answers; there is no 3"),

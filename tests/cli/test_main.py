@@ -14,6 +14,7 @@ from specchat.chat.request import Attachment
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.main import COMMANDS, CONNECTION_CLOSED, run, with_default_command
 from specchat.errors import ModelError
+from tests.each_row import each_row
 from tests.plugins.conftest import rediscover
 from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession, scripted_answer
@@ -76,9 +77,7 @@ def test_help_lists_every_command_and_imports_nothing_heavy(capsys):
     assert not HEAVY & modules_after("from specchat.cli.main import run; run(['--help'])")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--version"], ["ask", "--help"], ["demo", "--help"], ["ask", "x", "-P", "gone"]], ids=str
-)
+@each_row("arguments", [["--version"], ["ask", "--help"], ["demo", "--help"], ["ask", "x", "-P", "gone"]])
 def test_nothing_heavy_is_imported_before_a_model_is_needed(arguments):
     assert not HEAVY & modules_after(f"from specchat.cli.main import run; run({arguments})")
 
@@ -92,7 +91,7 @@ def test_the_version_is_one_line(capsys):
     assert capsys.readouterr().out == f"specchat {__version__}\n"
 
 
-@pytest.mark.parametrize("later", COMMANDS.values(), ids=list(COMMANDS))
+@each_row("later", COMMANDS.values())
 def test_every_command_is_where_the_list_says(later: LazyCommand):
     assert later.load().help
 
@@ -138,7 +137,7 @@ def test_options_change_the_profile():
     assert (profile.sampling.top_p, profile.sampling.min_p) == (0.9, 0.1)
 
 
-@pytest.mark.parametrize("arguments", [["ask"], ["ask", "-"]], ids=str)
+@each_row("arguments", [["ask"], ["ask", "-"]])
 def test_a_question_can_be_piped_in(monkeypatch, arguments):
     opener = Opener()
     pipe(monkeypatch, "Was ist ein Füchslein?\n".encode())
@@ -178,8 +177,8 @@ def test_files_are_attached_under_their_names(tmp_path):
     assert opener.request.files == (Attachment(str(first), "x = 1\n"), Attachment(str(second), "é"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said", "code"),
+@each_row(
+    "arguments, said, code",
     [
         (["ask", "x", "-f", "gone.txt"], "gone.txt: cannot be read: No such file", 2),
         (["ask", "x", "-f", "."], ".: no text to read; left out: 2 not text", 2),
@@ -191,7 +190,6 @@ def test_files_are_attached_under_their_names(tmp_path):
         (["ask", "x", "--temperature", "9"], "sampling.temperature must lie between 0 and 5, not 9.0", 2),
         (["ask", "x", "--max-tokens", "9999"], "limits.answer (9999) must be below limits.context (8192)", 2),
     ],
-    ids=str,
 )
 def test_bad_input_is_one_line_and_an_exit_code(tmp_path, monkeypatch, capsys, arguments, said, code):
     monkeypatch.chdir(tmp_path)
@@ -209,9 +207,7 @@ def test_bad_input_is_one_line_and_an_exit_code(tmp_path, monkeypatch, capsys, a
     assert not opener.session.requests
 
 
-@pytest.mark.parametrize(
-    "arguments", [["ask", "x", "--variant", "magic"], ["aks", "x"], ["ask", "--seed", "many", "x"]], ids=str
-)
+@each_row("arguments", [["ask", "x", "--variant", "magic"], ["aks", "x"], ["ask", "--seed", "many", "x"]])
 def test_a_wrong_option_is_a_matter_of_usage(capsys, arguments):
     assert run(arguments, Opener()) == 2
     printed = capsys.readouterr().err
@@ -220,22 +216,21 @@ def test_a_wrong_option_is_a_matter_of_usage(capsys, arguments):
     assert "--help' shows what can be given" in printed
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@each_row(
+    "arguments, said",
     [
         (["ask", "x", "--tempratur", "1"], "no such option '--tempratur'. Did you mean --temperature? "),
         (["--profil", "x"], "no such option '--profil'. Did you mean --profile? "),
         (["ask", "x", "--zzz"], "no such option '--zzz' "),
         (["ask", "x", "-r", "y"], "no such option '-r' "),
     ],
-    ids=str,
 )
 def test_an_option_that_is_mistyped_is_guessed(capsys, arguments, said):
     assert run(arguments, Opener()) == 2
     assert f"specchat: {said}('specchat " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("content", "said"), [(b"", "the prompt is empty"), (b"\0", "standard input: a binary file")])
+@each_row("content, said", [(b"", "the prompt is empty"), (b"\0", "standard input: a binary file")])
 def test_nothing_useful_on_standard_input_is_one_line(monkeypatch, capsys, content, said):
     pipe(monkeypatch, content)
 
@@ -261,15 +256,14 @@ def test_a_failure_keeps_what_was_said_and_its_own_exit_code(capsys):
     assert printed.err == "specchat: the window is full\n"
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "said"),
+@each_row(
+    "error, code, said",
     [
         (ModelError("x: no model there"), 7, "specchat: x: no model there\n"),
         (KeyboardInterrupt(), 130, "specchat: interrupted\n"),
         (ConnectionResetError("[Errno 104]"), 7, f"specchat: {CONNECTION_CLOSED}\n"),
         (RuntimeError("boom\nmore"), 1, "specchat: unexpected RuntimeError: boom (SPECCHAT_TRACEBACK=1 shows where)\n"),
     ],
-    ids=["model", "interrupt", "connection", "bug"],
 )
 def test_what_goes_wrong_while_loading_is_one_line(capsys, error, code, said):
     def opener(_profile):
@@ -346,8 +340,8 @@ def test_the_demo_takes_a_question(capsys):
     assert {"Why?"} == {request.text for request in opener.session.requests}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "is_terminal", "command"),
+@each_row(
+    "arguments, is_terminal, command",
     [
         ([], True, "chat"), ([], False, "chat"), (["-c"], True, "chat"), (["-r", "x"], False, "chat"),
         (["--private"], True, "chat"), (["-P", "code"], True, "chat"), (["--temperature", "1"], False, "chat"),
@@ -360,13 +354,13 @@ def test_without_a_command_it_talks_as_the_terminal_allows(arguments, is_termina
     assert with_default_command(arguments, is_terminal)[0] == command
 
 
-@pytest.mark.parametrize(("word", "meant"), [("modls", "'models'"), ("benhc", "'bench'"), ("sesions", "'sessions'")])
+@each_row("word, meant", [("modls", "'models'"), ("benhc", "'bench'"), ("sesions", "'sessions'")])
 def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
     assert run([word]) == 2
     assert f"No such command {word!r}. Did you mean {meant}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["train"], ["train", "head", "--kind", "eagle3"], ["help", "train"]], ids=" ".join)
+@each_row("words", [["train"], ["train", "head", "--kind", "eagle3"], ["help", "train"]])
 def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, monkeypatch, words):
     monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "")
     rediscover()

@@ -16,6 +16,7 @@ from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import GIB
 from specchat.profile import load_profile
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
+from tests.each_row import each_row
 from tests.front import command
 from tests.gguf_models import write_gguf
 from tests.processes import modules_after
@@ -141,7 +142,7 @@ def test_a_saved_profile_is_not_replaced_unasked(monkeypatch):
     assert printed(monkeypatch, *arguments, "--force")
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "", "x.toml", "-x"])
+@each_row("name", ["../x", "a/b", "", "x.toml", "-x"])
 def test_a_name_that_leaves_the_folder_is_refused(monkeypatch, name):
     assert 2 == command(monkeypatch, "models", "recommend", "--memory", "16", "--save", name or " ").code
 

@@ -13,6 +13,7 @@ import pytest
 from huggingface_hub import constants
 
 from specchat.hub import pull as pulling
+from tests.each_row import each_row
 from tests.front import Ran, command
 from tests.hub.fake_hub import WEIGHTS, FakeHub, reach, serving
 
@@ -92,7 +93,7 @@ def test_a_disk_that_is_too_small_ends_it_before_the_question(hub, monkeypatch):
     assert ran.code == 7 and "the download needs 4.2 MB, and 5 bytes are free" in ran.err and "Download?" not in ran.err
 
 
-@pytest.mark.parametrize("refused", [(401, "GatedRepo"), (403, ""), (404, "RepoNotFound")])
+@each_row("refused", [(401, "GatedRepo"), (403, ""), (404, "RepoNotFound")])
 def test_a_refusal_is_one_line_and_exit_code_7(hub, monkeypatch, refused):
     hub.refused = refused
 
@@ -196,7 +197,7 @@ def test_half_a_download_can_be_removed_too(hub, monkeypatch, tmp_path):
     assert not list((tmp_path / "hub").glob("models--*"))
 
 
-@pytest.mark.parametrize(("arguments", "on_terminal", "code"), [((), False, 2), ((), True, 8)])
+@each_row("arguments, on_terminal, code", [((), False, 2), ((), True, 8)])
 def test_nothing_is_removed_unless_somebody_agrees(hub, monkeypatch, arguments, on_terminal, code):
     folder = Path(pulled(monkeypatch, MODEL, "--yes").out.decode().strip())
 
@@ -205,7 +206,7 @@ def test_nothing_is_removed_unless_somebody_agrees(hub, monkeypatch, arguments, 
     assert ran.code == code and (folder / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("source", ["/tmp/model", "./model", "embedded", "embedded/eagle3", "~/model", "not/pulled"])
+@each_row("source", ["/tmp/model", "./model", "embedded", "embedded/eagle3", "~/model", "not/pulled"])
 def test_only_what_is_in_the_cache_is_removed(hub, monkeypatch, source):
     assert removed(monkeypatch, source, "--yes").code == 7
 

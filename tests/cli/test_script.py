@@ -8,6 +8,7 @@ import pytest
 
 from specchat.errors import HostError
 from specchat.host.client import Conversation
+from tests.each_row import each_row
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 
@@ -56,7 +57,7 @@ def test_a_question_beside_lines_of_questions_is_one_too_many(monkeypatch):
 
 
 @pytest.mark.usefixtures("runtime")
-@pytest.mark.parametrize("arguments", [("-p", "count 1"), ("-p", "/edit a.txt replace a b", "--edit", "auto")])
+@each_row("arguments", [("-p", "count 1"), ("-p", "/edit a.txt replace a b", "--edit", "auto")])
 def test_an_engine_that_disconnects_is_an_error_line_with_its_exit_code(monkeypatch, tmp_path, arguments):
     def disconnect(*_arguments):
         raise ConnectionResetError("the host closed the connection")

@@ -12,6 +12,7 @@ from specchat.cli.setup_hint import SETUP_HINT, setup_hint
 from specchat.errors import ModelError
 from specchat.hub.local_models import hub_cache_folder
 from specchat.profile import load_profile
+from tests.each_row import each_row
 from tests.front import command
 
 pulled: list[tuple[str, ...]] = []
@@ -95,7 +96,7 @@ def test_answers_are_heard(monkeypatch, own_folders):
     assert ["best"] == opened
 
 
-@pytest.mark.parametrize("answers", ["q\n", "\n\nq\n", "", "\n\n"])
+@each_row("answers", ["q\n", "\n\nq\n", "", "\n\n"])
 def test_who_leaves_has_changed_nothing(monkeypatch, own_folders, answers):
     done = ran(monkeypatch, answers=answers, on_terminal=True)
 

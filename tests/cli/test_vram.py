@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from specchat.weights.load_options import EMBEDDED
+from tests.each_row import each_row
 from tests.front import command
 from tests.processes import modules_after
 
@@ -71,7 +72,7 @@ def test_experts_and_windows_are_told_of(monkeypatch):
     assert "layers with a sliding window keep all rows" in notes
 
 
-@pytest.mark.parametrize("layout", ["deepseek", "fbgemm"])
+@each_row("layout", ["deepseek", "fbgemm"])
 def test_a_checkpoint_in_8_bits_takes_what_its_floats_would(monkeypatch, tmp_path, layout):
     from tests.weights.eight_bits import write
 
@@ -92,7 +93,7 @@ def test_a_head_file_alone_is_enough(monkeypatch, tmp_path):
     assert (copied / "model.safetensors").stat().st_size > ran["bf16", 32768]["drafter_bytes"] > 4_000_000
 
 
-@pytest.mark.parametrize("length", ["0", "k", "-3", "32m", "99999999999"])
+@each_row("length", ["0", "k", "-3", "32m", "99999999999"])
 def test_a_length_that_is_none_is_refused(monkeypatch, length):
     ran = command(monkeypatch, "vram", "embedded", "--ctx", length)
 
@@ -100,7 +101,7 @@ def test_a_length_that_is_none_is_refused(monkeypatch, length):
     assert "is no number of tokens" in ran.err
 
 
-@pytest.mark.parametrize("card", ["0", "-8", "nan", "inf", "big"])
+@each_row("card", ["0", "-8", "nan", "inf", "big"])
 def test_a_card_that_is_none_is_refused(monkeypatch, card):
     ran = command(monkeypatch, "vram", "embedded", "--gpu-memory", card)
 

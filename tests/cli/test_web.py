@@ -6,9 +6,8 @@ import webbrowser
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
-import pytest
-
 from specchat.cli.web import CHAT_COMMAND
+from tests.each_row import each_row
 from tests.front import command
 from tests.processes import modules_after
 
@@ -29,7 +28,7 @@ def test_options_of_the_screen_reach_every_tab(monkeypatch):
     assert served == [(*CHAT_COMMAND, "--ascii", "--profile", "plain")]
 
 
-@pytest.mark.parametrize("is_opened", [False, True])
+@each_row("is_opened", [False, True])
 def test_it_says_the_address_and_whether_it_opens_a_browser(monkeypatch, is_opened):
     shown = []
 

@@ -12,6 +12,7 @@ from tests.clients.filters import documented
 from tests.clients.run import CLIENTS, tell
 from tests.clients.snippets import ROOT, snippet, snippets
 from tests.clients.world import NotAvailable, Step, new_world
+from tests.each_row import each_row
 
 PAGES = ("docs/editors.md", "docs/editors-lsp.md", "plugins/README.md", "plugins/neovim/README.md")
 
@@ -22,7 +23,7 @@ def world(tmp_path_factory):
         yield world
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_row("page", PAGES)
 def test_settings_in_json_and_toml_can_be_read(page):
     for text in snippets(page, "json"):
         assert "specchat" in json.dumps(json.loads(text))
@@ -42,7 +43,7 @@ def test_a_snippet_that_is_not_there_is_missed():
         snippet("docs/editors.md", "# Editors", "cobol")
 
 
-@pytest.mark.parametrize("editor", ["Vim", "Neovim", "Helix", "Kakoune", "Emacs"])
+@each_row("editor", ["Vim", "Neovim", "Helix", "Kakoune", "Emacs"])
 def test_the_table_of_filters_has_every_editor(editor):
     assert "specchat edit" in documented(editor)
 

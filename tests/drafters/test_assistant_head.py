@@ -7,7 +7,6 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Gemma4AssistantConfig, Gemma4AssistantForCausalLM, Gemma4TextConfig
 
 from specchat.drafters.assistant import Assistant, AssistantHead
 from specchat.drafters.heads.detect import inspect_head
@@ -33,6 +32,8 @@ def _saved_target():
 @pytest.fixture(params=[False, True], ids=["all tokens", "centroids"])
 def folder(request, tmp_path, monkeypatch):
     """A random assistant, saved by transformers, some versions of which refuse networks without keys of their own."""
+    from transformers import Gemma4AssistantConfig, Gemma4AssistantForCausalLM, Gemma4TextConfig
+
     all_are_shared = property(lambda config: ["reuse"] * config.num_hidden_layers)
     monkeypatch.setattr(Gemma4TextConfig, "kv_sharing_modes", all_are_shared)
     torch.manual_seed(3)
@@ -51,6 +52,8 @@ def folder(request, tmp_path, monkeypatch):
 
 
 def steps_of_transformers(folder, model: LlamaModel, cache, states, tokens):
+    from transformers import Gemma4AssistantForCausalLM
+
     network = Gemma4AssistantForCausalLM.from_pretrained(folder).eval()
     shared = {
         kind: tuple(cache.read(layer, cache.length))

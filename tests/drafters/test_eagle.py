@@ -152,7 +152,7 @@ def test_a_level_is_one_pass(by_operations):
     assert all(count <= EAGER.width for count in rows[1:])
 
 
-@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.usefixtures("native_library")
 @pytest.mark.parametrize("sampler", [*TRUNCATED, "greedy", "T1"])
 @pytest.mark.parametrize("growth", [EAGER, TreeConfig(), CHAIN_CONFIG], ids=["eager", "default", "chain"])
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "mtp"])
@@ -172,7 +172,7 @@ def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, kin
     assert all(same(one, other) for one, other in zip(*drawn, strict=True))
 
 
-@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.usefixtures("native_library")
 @pytest.mark.parametrize("sampler", ["greedy", "T1"])
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "mtp"])
 def test_the_kernel_finds_the_children_of_the_algorithm_and_their_probabilities(kind, sampler):
@@ -193,7 +193,7 @@ def test_the_kernel_finds_the_children_of_the_algorithm_and_their_probabilities(
     assert np.array_equal(*bits)
 
 
-@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.usefixtures("native_library")
 def test_no_kernel_reads_beyond_the_tables_of_a_head():
     writing, drafter = made()
     network, head = drafter.head.network, drafter.head
@@ -208,7 +208,7 @@ def test_no_kernel_reads_beyond_the_tables_of_a_head():
         NativeTrees(head, narrow, EAGER)
 
 
-@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.usefixtures("native_library")
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 def test_embeddings_that_are_still_in_a_file_are_copied_for_the_kernel_unless_they_are_many(monkeypatch, kind):
     writing, drafter = made(kind)

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import DeepseekV3Config
-from transformers.models.deepseek_v3.modeling_deepseek_v3 import (
-    DeepseekV3Attention,
-    DeepseekV3RotaryEmbedding,
-    apply_rotary_pos_emb_interleave,
-    yarn_apply_mscale,
-)
 
 from specchat.drafters.eagle.mla import MlaAttention
 from specchat.drafters.heads.spec import MlaDimensions
@@ -25,6 +18,9 @@ from specchat.forward.fused_ops import AttentionDimensions, TorchOps
 from specchat.forward.llama.decoder_layer import LayerContext, RopeAngles
 from specchat.forward.llama.rope import Rope, cos_sin
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
+
+if TYPE_CHECKING:
+    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention, DeepseekV3RotaryEmbedding
 
 CPU, COUNT, HIDDEN_SIZE = torch.device("cpu"), 7, 24
 YARN = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 64, "rope_theta": 10000.0}
@@ -58,6 +54,9 @@ SIZES = {
 
 def reference(sizes: MlaDimensions, rope: dict[str, Any]) -> tuple[DeepseekV3Attention, DeepseekV3RotaryEmbedding]:
     """transformers' attention with random weights, and its rotary embedding."""
+    from transformers import DeepseekV3Config
+    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention, DeepseekV3RotaryEmbedding
+
     config = DeepseekV3Config(
         hidden_size=HIDDEN_SIZE, num_attention_heads=sizes.heads, num_key_value_heads=sizes.heads,
         kv_lora_rank=sizes.kv_lora_rank, q_lora_rank=sizes.q_lora_rank, qk_nope_head_dim=sizes.qk_nope_head_dim,
@@ -104,12 +103,16 @@ def test_outputs_are_those_of_transformers(sizes, rope, tmp_path):
 
 @pytest.mark.parametrize("rope", ROPES)
 def test_the_softmax_scale_is_that_of_transformers(rope):
+    from transformers.models.deepseek_v3.modeling_deepseek_v3 import yarn_apply_mscale
+
     assert Rope.from_config({"rope_parameters": ROPES[rope]}).softmax_mscale == pytest.approx(
         yarn_apply_mscale(ROPES[rope], 1.0)
     )
 
 
 def test_interleaved_pairs_in_half_split_order_are_rotated_as_interleaved():
+    from transformers.models.deepseek_v3.modeling_deepseek_v3 import apply_rotary_pos_emb_interleave
+
     queries, keys, positions = torch.randn(1, 3, 5, 8), torch.randn(1, 1, 5, 8), torch.arange(5)
     cos, sin = cos_sin(positions, Rope().inv_freq(8))
     positive_sin = torch.cat((-sin[:, :4], sin[:, 4:]), dim=-1)  # transformers' sine is positive in both halves

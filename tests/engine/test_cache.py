@@ -5,6 +5,7 @@ import torch
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool, Slot, bucket_of, slot_rows
 from specchat.errors import CacheError
+from tests.each_row import each_row
 
 LAYOUT = KVLayout(((2, 3, 3), (2, 3, 5)), torch.float32, torch.device("cpu"))
 
@@ -72,12 +73,12 @@ def test_a_pass_attends_to_committed_rows_and_its_own(cache_of_five):
     assert keys[0, 0, :, 0].tolist() == [0, 1, 2, 3, 4, 7, 8]
 
 
-@pytest.mark.parametrize(("length", "bucket"), [(1, 1024), (1024, 1024), (1025, 2048), (5000, 8192)])
+@each_row("length, bucket", [(1, 1024), (1024, 1024), (1025, 2048), (5000, 8192)])
 def test_buckets_are_powers_of_two(length, bucket):
     assert bucket_of(length) == bucket
 
 
-@pytest.mark.parametrize(("rows", "slot"), [(1, 1280), (1280, 1280), (1281, 2304), (8192 + 256, 8192 + 256)])
+@each_row("rows, slot", [(1, 1280), (1280, 1280), (1281, 2304), (8192 + 256, 8192 + 256)])
 def test_a_slot_has_a_length_bucket_and_scratch_rows(rows, slot):
     assert slot_rows(rows) == slot
 

@@ -15,11 +15,11 @@ from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.llama.llama import LlamaModel
-from specchat.forward.native.native_ops import native_kernels
 from specchat.weights import kv_files
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.kv_files import KVFiles
 from specchat.weights.llama_weights import load_llama
+from tests.each_row import each_row
 from tests.gguf_models import write_gguf
 from tests.quantized_models import quantized_target
 from tests.tiny import VOCABULARY, target
@@ -29,7 +29,7 @@ TEXT_TOKENS, ROWS = 420, 512  # rows and keys enough for every limit beyond whic
 PIECES = (1, 2, 7, 16, 33, 64, 127, 128, 129, 256, TEXT_TOKENS)  # rows of a pass
 EVENTS = 10
 
-pytestmark = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.usefixtures("native_library")
 
 
 def of_gguf_blocks(folder: Path) -> LlamaModel:
@@ -155,7 +155,7 @@ def _short_files(monkeypatch):
     monkeypatch.setattr(kv_files, "MIN_TOKENS", 2)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_row("name", MODELS)
 def test_rows_do_not_depend_on_how_a_text_was_cut(name, tmp_path):
     assert different_seeds(MODELS[name](tmp_path), range(5), tmp_path) == []
 

@@ -17,6 +17,7 @@ from specchat.engine.grammar import GRAMMAR_SOURCE, constrain_tree
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import ROOT, DraftTree
 from tests.cover import matrix
+from tests.each_row import each_row
 from tests.tiny import VOCABULARY, Chaos, FirstOf, network, small, target, write
 from tests.tiny_heads import SELF_DRAFTERS, drafter_of
 
@@ -107,8 +108,8 @@ def test_no_drafter_can_change_the_text_under_a_grammar(drafter, sampler):
     assert answer(drafter, sampler) == plainly(sampler)
 
 
-@pytest.mark.parametrize("drafter", ["chaos", "draft", "eagle3"])
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@each_row("drafter", ["chaos", "draft", "eagle3"])
+@each_row("sampler", SAMPLERS)
 def test_every_text_matches_the_grammar(drafter, sampler):
     grammar = Counting()
 
@@ -116,7 +117,7 @@ def test_every_text_matches_the_grammar(drafter, sampler):
     assert grammar.read[-1] == END
 
 
-@pytest.mark.parametrize("drafter", ["chaos", "suffix", "medusa"])
+@each_row("drafter", ["chaos", "suffix", "medusa"])
 def test_in_exact_mode_too(drafter):
     assert answer(drafter, "T1", exact=True) == answer(None, "T1", exact=True)
 

@@ -8,6 +8,7 @@ import torch
 from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.kv_arena import SPARE_ROWS, KVArena, arena_rows
 from specchat.errors import CacheError, ModelError
+from tests.each_row import each_row
 from tests.engine.test_cache import LAYOUT, committed_values, put
 
 
@@ -147,7 +148,7 @@ def test_an_arena_has_room_for_a_full_context_and_a_short_text_beside_it():
     assert None not in first_rows(full, short)
 
 
-@pytest.mark.parametrize("rows", [1, 256, 257, 2048])
+@each_row("rows", [1, 256, 257, 2048])
 def test_a_slot_has_the_asked_rows_and_never_more_than_the_arena(rows):
     slot_rows = KVArena(KVLayout(((1, 1, 1),), torch.float32, torch.device("cpu")), 2048).slot_rows(rows)
 

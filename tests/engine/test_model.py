@@ -13,6 +13,7 @@ from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits, RowBatch
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.llama_weights import is_llama_like, load_llama
+from tests.each_row import each_row
 from tests.tiny import SHAPES, network, saved, target
 
 TEXT = list(range(5, 45))  # longer than the sliding windows
@@ -38,8 +39,8 @@ def alone(shape: str, tokens: list[int]) -> torch.Tensor:
         return network(shape.rsplit("-", maxsplit=1)[-1])(input_ids=torch.tensor([tokens])).logits[0, -1]
 
 
-@pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize("shape", TARGETS)
+@each_row("exact", [False, True])
+@each_row("shape", TARGETS)
 def test_every_node_has_the_logits_of_its_path(shape, exact):
     model, tree = target(shape, exact=exact), branching()
     cache = model.pool.open()
@@ -53,7 +54,7 @@ def test_every_node_has_the_logits_of_its_path(shape, exact):
         assert torch.allclose(logits[node], expected, atol=2e-4), tree.path_tokens(node)
 
 
-@pytest.mark.parametrize("shape", TARGETS)
+@each_row("shape", TARGETS)
 def test_a_committed_path_equals_a_prefill(shape):
     model, tree = target(shape), branching()
     cache = model.pool.open()
@@ -66,7 +67,7 @@ def test_a_committed_path_equals_a_prefill(shape):
     assert torch.allclose(logits[0], alone(shape, [*TEXT, 50, 60, 71, 72, 90]), atol=2e-4)
 
 
-@pytest.mark.parametrize("shape", ["llama", "gemma3", "dense-llama", "dense-qwen3"])
+@each_row("shape", ["llama", "gemma3", "dense-llama", "dense-qwen3"])
 def test_hidden_states_are_the_residual_stream_and_the_final_norm(shape):
     model = target(shape)
     model.set_hidden_state_layers((0, 2, 3, FINAL_NORM))
@@ -95,7 +96,7 @@ def test_without_layers_there_are_no_hidden_states():
         assert model.prefill(TEXT[:5], cache).hidden_states is None
 
 
-@pytest.mark.parametrize("shape", TARGETS)
+@each_row("shape", TARGETS)
 def test_embeddings_are_the_input_of_the_first_layer(shape):
     with torch.inference_mode():
         plain = network(shape.split("-")[-1])
@@ -104,7 +105,7 @@ def test_embeddings_are_the_input_of_the_first_layer(shape):
     assert torch.allclose(target(shape).embed(torch.tensor(TEXT[:10])), states[0][0], atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", TARGETS)
+@each_row("shape", TARGETS)
 def test_logits_are_those_of_the_output_matrix(shape):
     hidden = torch.randn(5, 48, generator=torch.Generator().manual_seed(1))
 
@@ -124,7 +125,7 @@ def test_columns_are_selected_by_layer():
     assert select_layers(features, (0, 2, FINAL_NORM), (0, 2, FINAL_NORM)) is features
 
 
-@pytest.mark.parametrize("shape", ["dense-llama", "dense-qwen3", "dense-mistral", "graphs-qwen3", "graphs-mistral"])
+@each_row("shape", ["dense-llama", "dense-qwen3", "dense-mistral", "graphs-qwen3", "graphs-mistral"])
 def test_an_early_exit_equals_a_network_of_that_depth(shape):
     model = target(shape)
     assert isinstance(model, LlamaModel)
@@ -140,8 +141,8 @@ def test_an_early_exit_equals_a_network_of_that_depth(shape):
     assert torch.allclose(logits[0], expected, atol=2e-4)
 
 
-@pytest.mark.parametrize("shape", ["dense-llama", "dense-qwen3", "graphs-qwen3"])
-@pytest.mark.parametrize("exact", [False, True])
+@each_row("shape", ["dense-llama", "dense-qwen3", "graphs-qwen3"])
+@each_row("exact", [False, True])
 def test_a_windowed_pass_equals_a_network_that_masks_the_skipped_tokens(shape, exact):
     model, skipped = target(shape, exact=exact), range(16, 30)
     assert isinstance(model, LlamaModel)
@@ -214,7 +215,7 @@ ROPES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("rope", ROPES)
+@each_row("rope", ROPES)
 def test_rope_scalings_are_those_of_transformers(rope, tmp_path):
     import transformers
 

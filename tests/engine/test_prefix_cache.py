@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-import pytest
+from tests.each_row import each_row
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def test_a_conversation_goes_on_when_its_template_drops_a_thought_that_was_longe
     assert ([text], cached) == (list(cache), 39)
 
 
-@pytest.mark.parametrize("count", [1, 0])
+@each_row("count", [1, 0])
 def test_with_states_a_copy_begins_at_a_checkpoint_and_says_the_same(count):
     long = (FILE * 10)[: 256 + 60 * count]
     cache = cache_of("dense-qwen3_5")
@@ -184,7 +184,7 @@ def test_idle_texts_are_dropped_by_bytes_and_one_is_always_kept(monkeypatch):
     assert len(list(cache)) == 1
 
 
-@pytest.mark.parametrize("error", ["ModelError", "MemoryError"])
+@each_row("error", ["ModelError", "MemoryError"])
 def test_an_answer_that_breaks_a_text_loses_it_and_another_error_does_not(error):
     from specchat import errors
 

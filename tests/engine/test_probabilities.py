@@ -8,6 +8,7 @@ import torch
 from specchat.engine import decode
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.sampling import Sampler
+from tests.each_row import each_row
 from tests.tiny import Chaos, target, write
 
 PROMPT = [7, 3, 9, 12, 7, 3, 9, 12, 40, 41, 42]
@@ -22,7 +23,7 @@ def steps_of(sampler: Sampler, *, wants_probabilities: bool) -> list[Step]:
     return write(generation, config)
 
 
-@pytest.mark.parametrize("sampler", [Sampler(), Sampler(1.0, seed=1)], ids=["greedy", "T1"])
+@each_row("sampler", [Sampler(), Sampler(1.0, seed=1)])
 def test_they_are_those_of_the_model_after_the_text_so_far(sampler):
     steps = steps_of(sampler, wants_probabilities=True)
 
@@ -41,7 +42,7 @@ def test_they_are_those_of_the_model_after_the_text_so_far(sampler):
             return
 
 
-@pytest.mark.parametrize("sampler", [Sampler(), Sampler(1.0, seed=1)], ids=["greedy", "T1"])
+@each_row("sampler", [Sampler(), Sampler(1.0, seed=1)])
 def test_who_wants_them_gets_the_same_steps(sampler):
     torch.manual_seed(0)
     without = steps_of(sampler, wants_probabilities=False)

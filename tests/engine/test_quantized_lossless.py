@@ -19,6 +19,7 @@ from specchat.forward.llama.llama import LlamaModel
 from specchat.forward.native.native_ops import NativeKernels
 from specchat.weights.llama_weights import load_llama
 from tests.cover import matrix
+from tests.each_row import each_row
 from tests.engine.test_lossless import DRAFTERS, HEADS, PLANS, SAMPLERS, two_turns
 from tests.quantized_models import DTYPES, quantized_target
 from tests.tiny import saved, target
@@ -58,7 +59,7 @@ def test_no_head_and_no_self_draft_can_change_the_text_of_int8_weights(head, dty
 MIXED = [("nf4", "float"), ("nf4", "nf4"), ("int8", "nf4"), ("float", "int8"), ("fp8", "int8")]
 
 
-@pytest.mark.parametrize(("weights", "draft_format"), MIXED)
+@each_row("weights, draft_format", MIXED)
 def test_target_and_draft_model_have_their_own_weight_formats(weights, draft_format):
     drafter = DraftModelDrafter(quantized_target(draft_format, "bfloat16", exact=False, layers=1))
 
@@ -130,7 +131,7 @@ def test_no_drafter_can_change_the_text_of_a_kv_cache_in_8_bits(dtype, drafter, 
     assert texts == plain_texts_over_int8_kv(dtype, sampler)
 
 
-@pytest.mark.parametrize("head", [*HEADS, *SELF_DRAFTERS])
+@each_row("head", [*HEADS, *SELF_DRAFTERS])
 def test_no_head_and_no_self_draft_can_change_the_text_of_a_kv_cache_in_8_bits(head):
     model = int8_kv_target("float32")
 

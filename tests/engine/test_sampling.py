@@ -2,12 +2,12 @@
 
 import math
 
-import pytest
 import torch
 
 from specchat.engine.accept import accept
 from specchat.engine.sampling import LogitRows, Sampler, SeenTokens, _hash_bits, _hash_on_cpu, gumbel_noise
 from specchat.engine.tree import DraftTree
+from tests.each_row import each_row
 
 IDS = torch.arange(50)
 
@@ -22,7 +22,7 @@ def throws(sampler: Sampler, logits: torch.Tensor, count: int) -> torch.Tensor:
     return torch.bincount(torch.tensor(sampled), minlength=logits.shape[-1])
 
 
-@pytest.mark.parametrize("seed", [0, 1, 12345])
+@each_row("seed", [0, 1, 12345])
 def test_samples_follow_the_softmax(seed):
     torch.manual_seed(3)
     logits, count = torch.randn(30), 30_000
@@ -33,8 +33,8 @@ def test_samples_follow_the_softmax(seed):
     assert chi_square(counts, logits.softmax(-1) * count) < 58.3
 
 
-@pytest.mark.parametrize(
-    ("sampler", "kept"),
+@each_row(
+    "sampler, kept",
     [
         (Sampler(1.0, top_k=3, seed=5), 3),
         (Sampler(1.0, top_p=0.7, seed=6), None),
@@ -213,8 +213,8 @@ def test_the_walk_follows_draft_tokens_that_equal_the_samples():
     assert accept(tree, [9, 8, 0, 0, 3]) == [0]
 
 
-@pytest.mark.parametrize("spread", [0.01, 1.0, 5.0, 40.0])
-@pytest.mark.parametrize("count", [1, 6])
+@each_row("spread", [0.01, 1.0, 5.0, 40.0])
+@each_row("count", [1, 6])
 def test_tokens_that_cannot_win_are_skipped_without_an_effect(spread, count):
     """Without top-k, top-p and min-p, most tokens get no noise: the best are those of all tokens with noise."""
     logits = torch.randn(5, 5003, generator=torch.Generator().manual_seed(8)) * spread
@@ -227,9 +227,7 @@ def test_tokens_that_cannot_win_are_skipped_without_an_effect(spread, count):
     assert torch.equal(ranking.scores, scores)
 
 
-@pytest.mark.parametrize(
-    "sampler", [Sampler(0.7, top_p=0.9), Sampler(0.7, top_k=9), Sampler(0.7, min_p=0.02), Sampler(0.7)], ids=str
-)
+@each_row("sampler", [Sampler(0.7, top_p=0.9), Sampler(0.7, top_k=9), Sampler(0.7, min_p=0.02), Sampler(0.7)])
 def test_samples_do_not_depend_on_the_number_of_threads(sampler):
     logits = torch.randn(3, 49152, generator=torch.Generator().manual_seed(9)) * 3
     threads = torch.get_num_threads()
@@ -244,7 +242,7 @@ def test_samples_do_not_depend_on_the_number_of_threads(sampler):
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 0.999])
+@each_row("top_p", [0.1, 0.5, 0.9, 0.999])
 def test_top_p_of_a_row_does_not_depend_on_the_other_rows(top_p):
     """Rows whose nucleus has one token, dozens, thousands, and nearly all tokens."""
     generator = torch.Generator().manual_seed(3)

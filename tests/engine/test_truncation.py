@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 
 from specchat.engine.truncation import Blocks, KeptTokens, keep_min_p, keep_top_k, keep_top_p
+from tests.each_row import each_row
 
 SIZES = (7, 32, 33, 1000, 5003)
 SPREADS = torch.tensor([[30.0], [3.0], [1.0], [0.01]])  # one token, dozens, thousands, and nearly all tokens
@@ -20,8 +20,8 @@ def kept_columns(kept: KeptTokens, row: int) -> list[int]:
     return kept.columns[row][kept.logits[row].isfinite()].tolist()
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("count", [1, 5, 40])
+@each_row("size", SIZES)
+@each_row("count", [1, 5, 40])
 def test_top_k_keeps_the_highest_in_order(size, count):
     logits = rows(size)
 
@@ -32,8 +32,8 @@ def test_top_k_keeps_the_highest_in_order(size, count):
     assert torch.equal(kept.columns, expected.indices)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("min_p", [0.5, 0.02, 1e-6])
+@each_row("size", SIZES)
+@each_row("min_p", [0.5, 0.02, 1e-6])
 def test_min_p_keeps_all_tokens_with_that_share_of_the_highest(size, min_p):
     logits = rows(size)
 
@@ -45,9 +45,9 @@ def test_min_p_keeps_all_tokens_with_that_share_of_the_highest(size, min_p):
         assert sorted(kept_columns(kept, row)) == expected
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("top_p", [0.2, 0.7, 0.95, 0.9999])
-@pytest.mark.parametrize("count", [1, 8])
+@each_row("size", SIZES)
+@each_row("top_p", [0.2, 0.7, 0.95, 0.9999])
+@each_row("count", [1, 8])
 def test_top_p_keeps_the_fewest_tokens_that_are_probable_enough(size, top_p, count):
     kept = keep_top_p(rows(size), top_p, count)
 

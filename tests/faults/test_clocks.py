@@ -16,6 +16,7 @@ from specchat.cli.session_options import last_session_id
 from specchat.edit import undo_store
 from specchat.host import spawn
 from specchat.host.client import Conversation, SessionRequest
+from tests.each_row import each_row
 from tests.host.conftest import FAKE_HOST
 
 YEARS = 365 * 24 * 3600.0
@@ -48,7 +49,7 @@ def test_only_dates_are_read_from_the_wall_clock():
     assert found == DATES, f"measure durations with time.monotonic: {sorted(found ^ DATES)}"
 
 
-@pytest.mark.parametrize("source", ["import time as t\nfrom time import time\ntime()", "import time\ntime.time()"])
+@each_row("source", ["import time as t\nfrom time import time\ntime()", "import time\ntime.time()"])
 def test_a_use_of_the_wall_clock_is_seen(source):
     assert reads_wall_clock(source)
 

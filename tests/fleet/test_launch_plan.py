@@ -7,13 +7,12 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 from specchat.devices import CUDA
 from specchat.fleet.installed_servers import installed_version
 from specchat.fleet.launch_plan import DOCUMENTED_VERSIONS, EMBEDDED, LaunchPlan, plan_launch, resolve_server_config
 from specchat.hub.machine import Device
 from specchat.profile import Profile, load_profile
+from tests.each_row import each_row
 from tests.fleet.pages import VLLM
 from tests.fleet.serving import MODEL, serving
 from tests.front import command
@@ -38,8 +37,8 @@ def variant(name: str, **values: object) -> dict[str, object]:
     return {"speculation.variant": name, **values}
 
 
-@pytest.mark.parametrize(
-    ("name", "config"),
+@each_row(
+    "name, config",
     [
         ("eagle3", {"method": "eagle3", "model": "org/EAGLE3-big", "num_speculative_tokens": 4}),
         ("draft", {"method": "draft_model", "model": "org/small", "num_speculative_tokens": 5}),
@@ -77,8 +76,8 @@ def test_an_older_installed_vllm_gets_its_own_option_names():
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "algorithm", "draft"),
+@each_row(
+    "name, algorithm, draft",
     [("eagle3", "EAGLE3", "org/EAGLE3-big"), ("draft", "STANDALONE", "org/small"), ("mtp", "NEXTN", None)],
 )
 def test_sglang_drafts_a_chain(name, algorithm, draft):
@@ -100,7 +99,7 @@ def test_llama_cpp_takes_gguf_files_and_renamed_its_options():
     assert "GGUF" in new.notes[0]
 
 
-@pytest.mark.parametrize("server", ["vllm", "sglang"])
+@each_row("server", ["vllm", "sglang"])
 def test_medusa_is_gone_from_newer_servers(server):
     line = launch(server, **variant("medusa", **{"models.heads": ["org/medusa"]}))
 
@@ -120,8 +119,8 @@ def test_a_dspark_head_is_given_to_each_server_as_such():
     assert after(llama_cpp, "--spec-type") == "draft-dspark"
 
 
-@pytest.mark.parametrize(
-    ("head", "config"),
+@each_row(
+    "head, config",
     [("org/big-P-EAGLE", {"method": "eagle3", "parallel_drafting": True}), ("org/big-DFlash2", {"method": "dflash"})],
 )
 def test_vllm_drafts_in_one_pass_with_heads_that_can(head, config):
@@ -150,7 +149,7 @@ def test_no_server_is_given_a_hydra_head(tmp_path):
     assert (json.loads(after(line, "--speculative-config"))["method"], line.notes) == ("draft_model", ())
 
 
-@pytest.mark.parametrize("server", DOCUMENTED_VERSIONS)
+@each_row("server", DOCUMENTED_VERSIONS)
 def test_plain_decoding_adds_no_speculative_option(server):
     line = launch(server, **variant("plain"))
 
@@ -190,7 +189,7 @@ def test_the_embedded_models_are_planned_by_their_folders():
     assert json.loads(after(line, "--speculative-config"))["model"] == str(EMBEDDED / "eagle3")
 
 
-@pytest.mark.parametrize(("free", "split"), [((), None), ((10**12, 10**12), None), ((10**9,) * 4, "4")])
+@each_row("free, split", [((), None), ((10**12, 10**12), None), ((10**9,) * 4, "4")])
 def test_weights_are_split_over_as_few_gpus_as_fit(monkeypatch, free, split):
     found = tuple(Device(CUDA, "card", size, size) for size in free)
     monkeypatch.setattr("specchat.hub.machine.detect_gpus", lambda: found)
@@ -260,8 +259,8 @@ def test_joining_says_what_is_missing(monkeypatch):
     assert gone.code == 7 and "no server answers" in gone.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
+@each_row(
+    "arguments, told",
     [
         (("ftp://x",), "begins with http"),
         (("{url}", "--save", "../x"), "a name of letters"),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from specchat.fleet.server_metrics import SpecDecodeCounts, counts_between, counts_of_response, has_speculation
+from tests.each_row import each_row
 from tests.fleet.pages import LLAMA_CPP, SGLANG, SGLANG_WIDTH, SILENT, VLLM
 
 OLD = {"drafts": 100, "drafted": 300, "accepted": 50}
 NEW = {"drafts": 110, "drafted": 330, "accepted": 70}
 
 
-@pytest.mark.parametrize("page", [VLLM, LLAMA_CPP])
+@each_row("page", [VLLM, LLAMA_CPP])
 def test_counters_of_vllm_and_llama_cpp_are_read_by_what_they_grew(page):
     assert counts_between(page.format(**OLD), page.format(**NEW)) == SpecDecodeCounts(
         verify_steps=10, draft_tokens=30, accepted_tokens=20
@@ -63,8 +62,6 @@ def test_other_requests_change_the_acceptance_rate_but_not_the_number_of_tokens(
     assert grown.scaled_to(500) == grown
 
 
-@pytest.mark.parametrize(
-    "told", [None, {}, {"speculative_decoding": None}, {"speculative_decoding": {"num_spec_steps": 1}}, "what"]
-)
+@each_row("told", [None, {}, {"speculative_decoding": None}, {"speculative_decoding": {"num_spec_steps": 1}}, "what"])
 def test_a_response_without_speculation_metrics_has_no_counts(told):
     assert counts_of_response(told) is None

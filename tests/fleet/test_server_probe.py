@@ -11,6 +11,7 @@ from specchat.errors import ModelError
 from specchat.fleet.installed_servers import version_numbers
 from specchat.fleet.server_client import ServerClient
 from specchat.fleet.server_probe import probe_server
+from tests.each_row import each_row
 from tests.fleet.pages import SGLANG, SILENT, VLLM
 from tests.fleet.serving import MODEL, Served, serving
 
@@ -79,8 +80,8 @@ def test_a_server_with_another_api_is_an_error():
             type(served).models = kept
 
 
-@pytest.mark.parametrize(
-    ("version", "parts"),
+@each_row(
+    "version, parts",
     [("0.10.2rc1+cpu", (0, 10, 2)), ("0.5.23", (0, 5, 23)), ("", ()), ("unknown", ())],
 )
 def test_versions_compare_by_their_numbers(version, parts):

@@ -20,6 +20,7 @@ from specchat.errors import ModelError
 from specchat.fleet.server_client import DEFAULT_TIMEOUTS, ServerTimeouts
 from specchat.fleet.server_session import ServerEngine, ServerSession, connect_server
 from specchat.profile import Profile
+from tests.each_row import each_row
 from tests.fleet.pages import VLLM
 from tests.fleet.serving import MODEL, Served, serving
 
@@ -103,7 +104,7 @@ def test_a_request_has_the_whole_conversation_and_the_sampling(served):
 EDIT = Request("count 2", (Attachment("a.py", "x = 1\n"),), task="edit", file_to_rewrite="a.py", stop=("END",))
 
 
-@pytest.mark.parametrize("backend", ["vllm", "sglang"])
+@each_row("backend", ["vllm", "sglang"])
 def test_an_edit_is_begun_where_the_server_can_continue_an_answer(backend):
     with serving(owner=backend) as served:
         session = engine(served.url, **{"models.backend": backend}).create_session()
@@ -153,8 +154,8 @@ def test_turns_are_stored_and_can_be_removed(served):
     assert [message["content"] for message in served.asked[-1]["messages"]] == ["count 2", "word0 word1 ", "count 3"]
 
 
-@pytest.mark.parametrize(
-    ("backend", "structure", "expected"),
+@each_row(
+    "backend, structure, expected",
     [
         ("vllm", AnswerFormat.parse("regex", "a+"), {"structured_outputs": {"regex": "a+"}}),
         ("sglang", AnswerFormat.parse("choices", ["yes", "no"]), {"regex": "yes|no"}),
@@ -242,8 +243,8 @@ def test_an_answer_to_results_has_no_empty_question(served):
     assert ["assistant", "tool", "tool"] == [message["role"] for message in asked["messages"][-3:]]
 
 
-@pytest.mark.parametrize(
-    ("choice", "expected"),
+@each_row(
+    "choice, expected",
     [
         ("required", {"tool_choice": "required"}),
         ("look", {"tool_choice": {"type": "function", "function": {"name": "look"}}}),
@@ -358,8 +359,8 @@ def test_a_server_that_sends_nothing_times_out(served):
     assert "did not respond in time" in failure(ask(session, "silent"))
 
 
-@pytest.mark.parametrize(
-    ("question", "expected"),
+@each_row(
+    "question, expected",
     [
         ("refuse 500", "refused with 500: something is wrong"),
         ("refuse 429", "is overloaded: something is wrong"),
@@ -444,7 +445,7 @@ def test_thinking_that_a_server_sends_apart_is_no_part_of_the_answer(served):
     assert served.asked[-1]["messages"][-2] == {"role": "assistant", "content": "so it is"}
 
 
-@pytest.mark.parametrize(("owner", "sent"), [("vllm", {"enable_thinking": False}), ("openai", None)])
+@each_row("owner, sent", [("vllm", {"enable_thinking": False}), ("openai", None)])
 def test_the_switch_is_sent_to_servers_that_render_the_template(served, owner, sent):
     session = engine(served.url, **{"models.backend": owner, "prompt.thinking": "off"}).create_session()
 

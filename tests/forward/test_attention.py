@@ -1,11 +1,11 @@
 """Attention by two matmuls has the results of the fused kernel, also for large scores."""
 
-import pytest
 import torch
 from torch.nn import functional
 
 from specchat.forward import attention
 from specchat.forward.attention import MATMUL_MIN_SCORES, sdpa
+from tests.each_row import each_row
 
 HEADS, NODES, SIZE = 2, 64, 16
 WIDTH = MATMUL_MIN_SCORES // NODES
@@ -25,14 +25,14 @@ def relative_error(output, rows, keys, values, mask):
     return float((output.double() - exact).norm() / exact.norm())
 
 
-@pytest.mark.parametrize("score_scale", [0.1, 1, 4, 16])
+@each_row("score_scale", [0.1, 1, 4, 16])
 def test_matmuls_are_as_precise_as_bfloat16_allows(score_scale):
     parts = tensors(score_scale)
 
     assert relative_error(sdpa(*parts), *parts) < 0.008  # without the second matmul: 0.03 with a sharp softmax
 
 
-@pytest.mark.parametrize(("width", "is_used"), [(WIDTH, True), (WIDTH - 1, False)])
+@each_row("width, is_used", [(WIDTH, True), (WIDTH - 1, False)])
 def test_matmuls_are_used_for_many_scores_only(width, is_used, monkeypatch):
     calls = []
     monkeypatch.setattr(attention, "_attention_by_matmuls", lambda *parts: calls.append(parts))

@@ -16,6 +16,7 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda.cuda_graphs import CAPTURE_SIZES, CudaGraphs
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.llama_weights import load_llama
+from tests.each_row import each_row
 from tests.fake_gpu import fake_gpu
 from tests.tiny import Chaos, answer, saved, target, write
 
@@ -104,7 +105,7 @@ def test_passes_of_two_texts_at_the_same_time_do_not_mix():
 SAMPLED = {"greedy": Sampler(vocab_size=90), "T0.8": Sampler(0.8, seed=3), "T0.8 padded": Sampler(0.8, vocab_size=90)}
 
 
-@pytest.mark.parametrize("sampler", SAMPLED)
+@each_row("sampler", SAMPLED)
 def test_a_graph_samples_as_the_sampler_does(sampler):
     model, _graphs = graphed()
     cache, rules, tree = model.pool.open(), SAMPLED[sampler], chain(7, 8, 9)
@@ -118,10 +119,9 @@ def test_a_graph_samples_as_the_sampler_does(sampler):
     assert torch.equal(sampled.samples, pack_samples(expected))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "sampler",
     [Sampler(0.8, top_k=5), Sampler(0.8, top_p=0.9), Sampler(0.8, min_p=0.1)],
-    ids=["top-k", "top-p", "min-p"],
 )
 def test_other_rules_look_at_the_logits_of_the_graph(sampler):
     model, _graphs = graphed()
@@ -179,7 +179,7 @@ def test_exact_mode_has_one_graph():
     assert len(graphs) == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@each_row("dtype", [torch.float32, torch.bfloat16])
 def test_exact_mode_with_graphs_is_bit_identical_to_plain_decoding(dtype):
     def logits(*tokens: int) -> torch.Tensor:
         model = target("graphs-qwen3", exact=True, dtype=dtype)

@@ -12,10 +12,10 @@ from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers.decoding_form import CHAINS, OWN_CACHE, RECURRENT, STEPWISE, TREES
 from specchat.forward.transformers.decoding_probe import build_model, find_form
-from specchat.forward.transformers.transformers_model import TransformersModel
 from specchat.weights import decoding_forms
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from tests.each_row import each_row
 from tools.zoo_networks import tiny_network
 
 FORMS = {
@@ -34,7 +34,7 @@ def network(family):
     return tiny_network(family)
 
 
-@pytest.mark.parametrize("family", FORMS)
+@each_row("family", FORMS)
 def test_a_family_is_decoded_in_the_best_form_that_is_right(family):
     form = find_form(network(family), BatchLimits())
 
@@ -43,7 +43,7 @@ def test_a_family_is_decoded_in_the_best_form_that_is_right(family):
     assert reason in form.reason
 
 
-@pytest.mark.parametrize(("family", "name"), [("recurrent_gemma", STEPWISE), ("qwen3_moe", TREES), ("gpt2", TREES)])
+@each_row("family, name", [("recurrent_gemma", STEPWISE), ("qwen3_moe", TREES), ("gpt2", TREES)])
 def test_rounding_to_16_bits_does_not_change_the_form_or_the_weights(family, name):
     rounded = tiny_network(family).to(torch.bfloat16)
     before = {key: each.clone() for key, each in rounded.state_dict().items()}
@@ -53,7 +53,7 @@ def test_rounding_to_16_bits_does_not_change_the_form_or_the_weights(family, nam
     assert {each.dtype for each in rounded.parameters()} == {torch.bfloat16}
 
 
-@pytest.mark.parametrize("family", ["bamba", "jamba", "recurrent_gemma"])
+@each_row("family", ["bamba", "jamba", "recurrent_gemma"])
 def test_two_texts_of_a_recurrent_network_are_those_of_transformers(family):
     reference, prompts = network(family), ([*range(5, 26)], [*range(60, 40, -1)])
     model = build_model(reference, find_form(reference, BatchLimits()), None, BatchLimits())
@@ -76,6 +76,8 @@ def test_two_texts_of_a_recurrent_network_are_those_of_transformers(family):
 
 
 def test_a_window_of_thousands_of_tokens_is_probed_with_a_short_text(monkeypatch):
+    from specchat.forward.transformers.transformers_model import TransformersModel
+
     reference = tiny_network("mistral", sliding_window=4096)
     monkeypatch.setattr(
         TransformersModel, "_attention_masks", lambda self, batch: self._attention_mask(batch.attention_mask)

@@ -6,7 +6,6 @@ import torch
 from specchat.forward.linear.expert_linear import ExpertLinear, RowsByExpert
 from specchat.forward.linear.linear import WeightSource
 from specchat.forward.linear.quant_linear import supports_nf4_packed
-from specchat.forward.native.native_ops import native_kernels
 
 EXPERTS, OUTPUTS, INPUTS = 6, 48, 64
 CHOSEN = torch.tensor([[0, 3], [3, 1], [5, 3], [1, 0], [0, 3]])
@@ -47,7 +46,7 @@ def test_quantized_experts_are_near_their_floats(weights, quant_format):
 
 
 @pytest.mark.parametrize("quant_format", ["float", "int8", "nf4"])
-@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.usefixtures("native_library")
 def test_a_row_of_experts_is_the_same_in_every_batch(weights, quant_format):
     linear = quantized(weights, quant_format)
     if quant_format == "nf4" and not supports_nf4_packed():

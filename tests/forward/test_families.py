@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import Gemma3TextConfig
 
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
@@ -18,12 +17,12 @@ from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.llama.llama import LlamaModel
 from specchat.forward.llama.rope import Rope
-from specchat.forward.native.native_ops import native_kernels
 from specchat.weights.llama_families import FAMILIES, network_config, rope_config, sliding_window
 from specchat.weights.llama_manifest import read_dimensions
 from specchat.weights.llama_weights import load_llama
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from tests.each_row import each_row
 from tests.engine.test_model import branching
 from tests.tiny import VARIATIONS, Chaos, answer, network, saved, target
 
@@ -40,7 +39,7 @@ def logits_after(model: Model, text: list[int], tree: DraftTree) -> Tensor:
         return model.forward(tree, cache).logits
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_the_nodes_of_a_tree_have_the_logits_of_transformers(name):
     tree = branching()
     logits = logits_after(target(f"dense-{name}"), TEXT, tree)
@@ -54,7 +53,7 @@ def test_the_nodes_of_a_tree_have_the_logits_of_transformers(name):
             assert torch.allclose(logits[node], expected(input_ids=path).logits[0, -1].float(), atol=2e-4), node
 
 
-@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.usefixtures("native_library")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_node_has_the_bits_that_it_has_alone(name):
     model = target(f"dense-{name}", dtype=torch.bfloat16)
@@ -66,7 +65,7 @@ def test_a_node_has_the_bits_that_it_has_alone(name):
     assert answer(model, Chaos(), TEXT, Sampler()) == answer(model, Drafter(), TEXT, Sampler())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_eight_bits_are_near_the_floats(name):
     eight, floats = (
         logits_after(
@@ -94,10 +93,9 @@ def test_an_embedding_is_scaled_as_hidden_state_0_of_transformers():
     assert torch.allclose(target("dense-gemma3").embed(torch.tensor(TEXT)), states[0][0], atol=1e-5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "model",
     [lambda: target("graphs-gemma4"), lambda: target("dense-gemma4", dtype=torch.float64)],
-    ids=["CUDA graphs", "torch alone"],
 )
 def test_shared_keys_and_per_layer_embeddings_need_no_kernels(model):
     expected = logits_after(target("dense-gemma4"), TEXT, branching())
@@ -109,7 +107,7 @@ def test_layers_that_read_the_keys_of_another_have_no_cache_of_their_own():
     assert target("dense-gemma4").pool.layout.shapes == ((2, 12, 12), (2, 16, 16), (2, 12, 12))
 
 
-@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+@each_row("prefix", ["language_model.model.", "model.language_model."])
 def test_the_text_part_of_a_vision_language_checkpoint_runs_alone(tmp_path, prefix):
     tensors = {
         name.replace("model.", prefix, 1): tensor for name, tensor in load_file(saved("gemma3") / WEIGHTS).items()
@@ -128,6 +126,8 @@ def test_the_text_part_of_a_vision_language_checkpoint_runs_alone(tmp_path, pref
 
 def test_what_a_published_gemma_3_config_leaves_out_is_as_in_transformers():
     """The file of gemma-3-4b-it, without the sizes that its class has anyway."""
+    from transformers import Gemma3TextConfig
+
     rope = {"factor": 8.0, "rope_type": "linear"}
     text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
     config = network_config({"model_type": "gemma3", "text_config": text | {"rope_scaling": rope}})
@@ -145,7 +145,7 @@ def test_what_a_published_gemma_3_config_leaves_out_is_as_in_transformers():
         assert found.rope_type == theirs.rope_parameters[kind]["rope_type"]
 
 
-@pytest.mark.parametrize("name", ["olmo3", "exaone4"])
+@each_row("name", ["olmo3", "exaone4"])
 def test_a_config_of_old_keys_means_the_layers_that_transformers_sees(name):
     theirs = network(name).config
     old = {"model_type": theirs.model_type, "sliding_window": 24, "rope_theta": 10000.0, "num_hidden_layers": 3}

@@ -22,6 +22,7 @@ from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat.weights.tensor_files import TensorFiles
 from tests.cover import matrix
+from tests.each_row import each_row
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
 from tests.tiny import Chaos
 from tests.weights.eight_bits import LAYOUTS, write
@@ -81,20 +82,19 @@ def test_other_quantizations_are_left_to_transformers(published):
         assert not is_llama_like(config | {"quantization_config": other})
 
 
-@pytest.mark.parametrize(
-    ("config", "dtype"),
+@each_row(
+    "config, dtype",
     [
         ({"dtype": "bfloat16"}, torch.bfloat16), ({"torch_dtype": "float16"}, torch.float16),
         ({"torch_dtype": "torch.bfloat16"}, torch.bfloat16), ({"dtype": "float32"}, torch.float32),
         ({"dtype": "float8_e4m3fn"}, torch.bfloat16), ({"dtype": None}, torch.bfloat16), ({}, torch.bfloat16),
     ],
-    ids=str,
 )  # fmt: skip
 def test_the_dtype_is_from_the_config_and_never_has_eight_bits(config, dtype):
     assert config_dtype(config) == dtype
 
 
-@pytest.mark.parametrize(("dtype", "changes"), [("bfloat16", {}), ("float32", {"dtype": "float32"})])
+@each_row("dtype, changes", [("bfloat16", {}), ("float32", {"dtype": "float32"})])
 def test_the_default_dtype_is_that_of_the_config(dtype, changes, tmp_path):
     model = loaded(write(tmp_path, "outputs", "llama", **changes) / "small", dtype=None)
 

@@ -27,6 +27,7 @@ from specchat.forward.linear.linear import TOLERANCE
 from specchat.forward.llama.llama import LlamaModel
 from specchat.forward.llama.scaling import SwiGluClamp
 from specchat.forward.native.native_ops import NativeBorderError, native_kernels
+from tests.each_row import each_row
 from tests.tiny import target
 
 CHAIN = [60, 61, 3]
@@ -40,7 +41,7 @@ SHAPES = [
     AttentionDimensions(6, 2, 24, 1e-6, has_sinks=True),
 ]
 
-pytestmark = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.usefixtures("native_library")
 
 
 def both(sizes: AttentionDimensions = SHAPES[0], dtype: torch.dtype = torch.float32) -> tuple[NativeOps, TorchOps]:
@@ -99,7 +100,7 @@ def attention_results(
         return [output, *(dequantize_rows(each, dtype) if is_int8 else each.clone() for each in layers)]
 
 
-@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: f"{sizes.heads}x{sizes.head_size}")
+@each_row("sizes", SHAPES)
 def test_attention_has_the_output_and_the_cache_of_torch(sizes):
     """For one row, for the nodes of a tree, and for so many rows that threads share blocks of them."""
     cases, wrong = product(DTYPES, (1, 5, 150), (True, False)), []
@@ -111,8 +112,8 @@ def test_attention_has_the_output_and_the_cache_of_torch(sizes):
     assert wrong == []
 
 
-@pytest.mark.parametrize("is_int8", [False, True], ids=["floats", "int8"])
-@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: f"{sizes.heads}x{sizes.head_size}")
+@each_row("is_int8", [False, True])
+@each_row("sizes", SHAPES)
 def test_attention_to_the_keys_of_an_earlier_layer_has_the_output_of_torch(sizes, is_int8):
     ours, theirs = (
         attention_results(ops, torch.bfloat16, 5, 37, has_norms=True, is_int8=is_int8, writes_kv=False)
@@ -123,8 +124,8 @@ def test_attention_to_the_keys_of_an_earlier_layer_has_the_output_of_torch(sizes
     assert all(torch.equal(our, their) for our, their in zip(ours[1:], theirs[1:], strict=True))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: f"{sizes.heads}x{sizes.head_size}")
+@each_row("dtype", DTYPES)
+@each_row("sizes", SHAPES)
 def test_attention_over_rows_of_8_bits_has_the_output_of_torch(dtype, sizes):
     native_ops, torch_ops = both(sizes, dtype)
     ours, theirs = (
@@ -137,9 +138,9 @@ def test_attention_over_rows_of_8_bits_has_the_output_of_torch(dtype, sizes):
         assert ((our.float() - their.float()).abs() <= 1.1 * step + TOLERANCE[dtype] * their.float().abs()).all()
 
 
-@pytest.mark.parametrize("is_int8", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("count", [1, 5])
+@each_row("is_int8", [False, True])
+@each_row("dtype", DTYPES)
+@each_row("count", [1, 5])
 def test_skipped_rows_are_not_read(dtype, count, is_int8):
     ours, theirs = (
         attention_results(ops, dtype, count, 75, has_norms=False, is_int8=is_int8, skipped=range(16, 41))
@@ -151,7 +152,7 @@ def test_skipped_rows_are_not_read(dtype, count, is_int8):
     assert not is_close(ours[0], seen[0])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@each_row("dtype", DTYPES)
 def test_rms_norm_and_swiglu_have_the_results_of_torch(dtype):
     native_ops, torch_ops = both(dtype=dtype)
     rows, residual, weight = random(dtype, 3, 77), random(dtype, 3, 77, seed=2), random(dtype, 77, seed=3)
@@ -178,13 +179,13 @@ BORDERS = {
 }
 
 
-@pytest.mark.parametrize("call", BORDERS.values(), ids=BORDERS.keys())
+@each_row("call", BORDERS.values())
 def test_a_kernel_gets_no_tensor_that_it_would_read_beyond(call):
     with pytest.raises(NativeBorderError):
         call(both()[0])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {"qkv": torch.ones(3, 64)}, {"qkv": torch.ones(3, 96).bfloat16()}, {"q_norm": torch.ones(1)},
@@ -192,7 +193,6 @@ def test_a_kernel_gets_no_tensor_that_it_would_read_beyond(call):
         {"keys": 1}, {"mask": 5}, {"skipped": range(6)},
         {"skipped": range(1, 3)}, {"skipped": range(-16, 1)}, {"skipped": range(0, 4, 2)},
     ],
-    ids=str,
 )  # fmt: skip
 def test_attention_gets_no_rows_and_no_cache_of_another_size(change):
     sizes, native_ops = SHAPES[0], both()[0]
@@ -236,7 +236,7 @@ def test_swiglu_is_right_for_large_numbers():
     assert torch.allclose(native_ops.silu_and_mul(rows), torch_ops.silu_and_mul(rows), rtol=1e-5, atol=1e-30)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@each_row("dtype", DTYPES)
 def test_a_row_is_bit_identical_in_every_batch(dtype):
     native_ops, _ = both(dtype=dtype)
     rows, weight = random(dtype, 9, 64), random(dtype, 64, seed=2)
@@ -247,8 +247,8 @@ def test_a_row_is_bit_identical_in_every_batch(dtype):
         assert torch.equal(few, all_rows[:count])
 
 
-@pytest.mark.parametrize(
-    ("name", "out"),
+@each_row(
+    "name, out",
     [("_rms_norm", 2), ("_add_rms_norm", 4), ("_silu_and_mul", 1), ("_clamped_swiglu", 1)],
 )
 def test_kernels_with_wrong_results_are_detected(name, out, monkeypatch):
@@ -259,8 +259,8 @@ def test_kernels_with_wrong_results_are_detected(name, out, monkeypatch):
     assert not matches_torch(native_ops, torch.float32)
 
 
-@pytest.mark.parametrize("is_int8", [False, True])
-@pytest.mark.parametrize(("name", "out"), [("qk_norm_rope", 5), ("attention", 4)])
+@each_row("is_int8", [False, True])
+@each_row("name, out", [("qk_norm_rope", 5), ("attention", 4)])
 def test_attention_kernels_with_wrong_results_are_detected(name, out, is_int8, monkeypatch):
     native_ops, _ = both()
     assert matches_torch(native_ops, torch.float32, is_int8=is_int8)
@@ -278,10 +278,9 @@ def test_kernels_with_wrong_results_are_not_used(monkeypatch, caplog):
     assert "other results than torch" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("sizes", "like"),
+@each_row(
+    "sizes, like",
     [(SHAPES[0], torch.zeros(1, dtype=torch.float16)), (replace(SHAPES[0], head_size=514), torch.zeros(1))],
-    ids=["float16", "large heads"],
 )
 def test_unsupported_dtypes_and_sizes_use_torch(sizes, like):
     assert type(select_fused_ops(sizes, like)) is TorchOps
@@ -296,11 +295,9 @@ def test_norms_in_another_dtype_use_torch():
     assert type(LlamaModel(model.dimensions, odd, model.context_window, model.limits).ops) is TorchOps
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(
-    "shape", ["dense-qwen3", "dense-mistral", "dense-gpt_oss"]
-)  # a window that is shorter than the text; sinks
-@pytest.mark.parametrize("has_int8_kv", [False, True])
+@each_row("dtype", DTYPES)
+@each_row("shape", ["dense-qwen3", "dense-mistral", "dense-gpt_oss"])  # a window that is shorter than the text; sinks
+@each_row("has_int8_kv", [False, True])
 def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(shape, dtype, has_int8_kv):
     model = target(shape, dtype=dtype, has_int8_kv=has_int8_kv)
     generation = Generation(model)
@@ -323,7 +320,7 @@ def test_a_node_of_a_tree_has_the_bits_of_plain_decoding(shape, dtype, has_int8_
     assert torch.equal(torch.stack(alone), logits[path])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@each_row("dtype", DTYPES)
 def test_attention_of_a_row_is_bit_identical_in_every_batch(dtype):
     """After 200 committed rows, over 300 rows of keys, as in exact mode."""
     sizes, kv_length = AttentionDimensions(4, 2, 12, 1e-6), 300

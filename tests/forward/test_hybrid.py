@@ -18,6 +18,7 @@ from specchat.forward.native.native_ops import native_kernels
 from specchat.weights.llama_weights import load_llama
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from tests.each_row import each_row
 from tests.tiny import HYBRIDS, VOCABULARY, network, saved, target
 
 PROMPT = [random.Random(1).randrange(1, VOCABULARY) for _ in range(40)]
@@ -61,7 +62,7 @@ def close_checkpoints(monkeypatch):
     monkeypatch.setattr(hybrid, "CHECKPOINT_TOKENS", 16)
 
 
-@pytest.mark.parametrize("name", HYBRIDS)
+@each_row("name", HYBRIDS)
 def test_a_pass_after_a_committed_branch_continues_that_branch(name):
     model = target(f"dense-{name}")
     cache, tree = model.pool.open(), DraftTree(7)
@@ -80,7 +81,7 @@ def test_a_pass_after_a_committed_branch_continues_that_branch(name):
 
 
 @pytest.mark.usefixtures("close_checkpoints")
-@pytest.mark.parametrize("name", HYBRIDS)
+@each_row("name", HYBRIDS)
 def test_a_text_with_rejected_drafts_goes_back_again_and_again(name):
     model = target(f"dense-{name}")
     generation = Generation(model)
@@ -93,7 +94,7 @@ def test_a_text_with_rejected_drafts_goes_back_again_and_again(name):
 
 
 @pytest.mark.usefixtures("close_checkpoints")
-@pytest.mark.parametrize("kept", [2, 40, 47, 63, 64, 71, 72, 74, 75, 76])
+@each_row("kept", [2, 40, 47, 63, 64, 71, 72, 74, 75, 76])
 def test_what_is_kept_of_a_text_does_not_depend_on_drafts(kept):
     model = target("dense-qwen3_5")
     lengths, text = set[int](), extended(model, Generation(model), PROMPT, Drafter(), limit=36)
@@ -134,7 +135,7 @@ def test_checkpoints_of_all_texts_share_a_budget_and_are_counted(monkeypatch):
     assert expected == extended(model, first, changed, Drafter(), limit=8)
 
 
-@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.usefixtures("native_library")
 def test_rows_of_a_prompt_are_those_of_decoding():
     """In bfloat16 too, as long as torch does not compute the attention of the prompt."""
     model = target("dense-qwen3_5", dtype=torch.bfloat16)
@@ -149,7 +150,7 @@ def test_rows_of_a_prompt_are_those_of_decoding():
     assert torch.equal(*logits)
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@each_row("exact", [False, True])
 def test_a_checkpoint_loads_into_our_own_passes(exact):
     model = load_model(saved("qwen3_5"), LoadOptions(dtype="bfloat16", device="cpu", exact=exact))
 
@@ -159,7 +160,7 @@ def test_a_checkpoint_loads_into_our_own_passes(exact):
     assert not model.pool.layout.has_all_layers
 
 
-@pytest.mark.parametrize("weights", ["int8", "nf4", "fp8"])
+@each_row("weights", ["int8", "nf4", "fp8"])
 def test_quantized_weights_load_and_are_near_the_floats(weights):
     floats, quantized = (
         load_llama(saved("qwen3_5"), torch.float32, torch.device("cpu"), 512, BatchLimits(), quant_format=each)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.llama.moe import SIGMOID, SOFTMAX, MixtureOfExperts, Routing, select_experts
-from specchat.forward.native.native_ops import native_kernels
 from specchat.weights.llama_families import ExpertNames
 from specchat.weights.moe_weights import load_moe
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
@@ -106,7 +105,7 @@ def test_stacked_experts_have_the_output_of_named_ones(tmp_path: Path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.usefixtures("native_library")
 def test_a_row_has_the_same_bits_however_many_rows_chose_its_experts(tmp_path: Path, dtype: torch.dtype):
     size, inner, count, rng = 70, 44, 12, torch.Generator().manual_seed(2)
     at, random = "layers.0.mlp", partial(torch.randn, generator=rng)

@@ -6,6 +6,7 @@ import pytest
 
 from specchat.forward.native import native_build
 from specchat.forward.native.native_build import INSTRUCTION_SETS, PLAIN, instruction_sets, platform_tag, wheel_library
+from tests.each_row import each_row
 
 CPUS = {  # the best library for each, by what torch says of the CPU
     "avx512-amx": ("AVX512", {"VNNI", "BF16", "AMX"}),
@@ -26,7 +27,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", CPUS)
+@each_row("name", CPUS)
 def test_a_cpu_gets_the_best_library_that_it_can_run(folder, name):
     assert wheel_library(instruction_sets(*CPUS[name])).instruction_set.name == name
 
@@ -54,8 +55,8 @@ def test_a_library_of_other_sources_is_not_used(folder, monkeypatch, tmp_path):
     assert wheel_library(instruction_sets(*CPUS["avx2"])) is None
 
 
-@pytest.mark.parametrize(
-    ("needed", "tag"),
+@each_row(
+    "needed, tag",
     [
         (b"GLIBC_2.2.5\0GLIBC_2.14\0GLIBCXX_3.4\0", "manylinux_2_17_x86_64"),
         (b"GLIBC_2.2.5\0GLIBC_2.29\0", "manylinux_2_29_x86_64"),

@@ -14,20 +14,21 @@ from specchat.forward.linear.linear import (
     linear_kernel,
 )
 from specchat.forward.native.native_ops import NativeBorderError, NativeKernels, native_kernels
+from tests.each_row import each_row
 from tests.forward.threads import with_threads
 
 DTYPES = [torch.float32, torch.bfloat16]
 SHAPES = [(96, 64), (83, 100), (5, 36), (1, 32)]  # outputs and inputs that are no whole blocks and tiles, too
 
-pytestmark = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.usefixtures("native_library")
 
 
 def random(dtype: torch.dtype, *shape: int, seed: int = 1) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@each_row("dtype", DTYPES)
+@each_row("shape", SHAPES)
 def test_the_results_are_those_of_torch_and_the_same_in_every_batch(kernels: NativeKernels, shape, dtype):
     weight, bias, rows = random(dtype, *shape), random(dtype, shape[0], seed=2), random(dtype, 130, shape[1], seed=3)
     kernel = linear_kernel(kernels, dtype)
@@ -42,7 +43,7 @@ def test_the_results_are_those_of_torch_and_the_same_in_every_batch(kernels: Nat
             assert torch.equal(linear(rows[-count:]), out[-count:])
 
 
-@pytest.mark.parametrize("rows", [torch.ones(3, 33), torch.ones(3, 31), torch.ones(3, 32).bfloat16()], ids=str)
+@each_row("rows", [torch.ones(3, 33), torch.ones(3, 31), torch.ones(3, 32).bfloat16()])
 def test_rows_of_another_size_or_dtype_are_refused(rows):
     with pytest.raises(NativeBorderError):
         float_linear(torch.ones(5, 32))(rows)

@@ -18,13 +18,11 @@ SIZES = AttentionDimensions(heads=4, kv_heads=2, head_size=12, epsilon=1e-6)
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def cache(kernels_anew, tmp_path, monkeypatch):
     """An empty cache folder, and a process without loaded kernels."""
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(native_ops.ENVIRONMENT_VARIABLE, raising=False)
-    native_kernels.cache_clear()
-    yield tmp_path / "cache" / "kernels"
-    native_kernels.cache_clear()
+    return tmp_path / "cache" / "kernels"
 
 
 @pytest.fixture
@@ -53,19 +51,17 @@ def load_again() -> native_ops.NativeKernels:
     return native_kernels()
 
 
-COMPILED = native_kernels().library  # before the tests have empty caches
-needs_compiler = pytest.mark.skipif(COMPILED is None, reason="no C++ compiler here")
-# stands for the compiler: compiling takes seconds
-COPY = f'while [ "$1" != -o ]; do shift; done; cp {COMPILED._name if COMPILED else ""} "$2"'
+def copying(library: Path) -> str:
+    """Stands for the compiler: compiling takes seconds."""
+    return f'while [ "$1" != -o ]; do shift; done; cp {library} "$2"'
 
 
 def instruction_sets_here() -> list[InstructionSet]:
     return instruction_sets(torch.backends.cpu.get_cpu_capability(), native_ops.native_extensions())
 
 
-@needs_compiler
-def test_kernels_are_compiled_once_and_cached(compiler, cache):
-    calls = compiler(COPY)
+def test_kernels_are_compiled_once_and_cached(compiler, cache, native_library):
+    calls = compiler(copying(native_library))
 
     assert load_again().library is not None
     assert load_again().library is not None
@@ -74,9 +70,8 @@ def test_kernels_are_compiled_once_and_cached(compiler, cache):
     assert 0o700 == stat.S_IMODE(cache.stat().st_mode)
 
 
-@needs_compiler
-def test_another_instruction_set_of_torch_has_its_own_library(compiler, monkeypatch):
-    calls = compiler(COPY)
+def test_another_instruction_set_of_torch_has_its_own_library(compiler, monkeypatch, native_library):
+    calls = compiler(copying(native_library))
 
     assert load_again().library is not None
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
@@ -84,19 +79,19 @@ def test_another_instruction_set_of_torch_has_its_own_library(compiler, monkeypa
     assert 2 == calls()
 
 
-@needs_compiler
-def test_the_library_of_the_wheel_is_used_before_any_compiler(compiler, wheel_folder):
+def test_the_library_of_the_wheel_is_used_before_any_compiler(compiler, wheel_folder, native_library):
     calls, best = compiler("exit 1"), instruction_sets_here()[0]
-    (wheel_folder / best.library_name()).write_bytes(Path(COMPILED._name).read_bytes())
+    (wheel_folder / best.library_name()).write_bytes(native_library.read_bytes())
 
     assert f"compiled in the wheel, for {best.name}" == load_again().origin
     assert 0 == calls()
 
 
-@needs_compiler
 @pytest.mark.parametrize("content", [None, b"for a newer system"])
-def test_without_a_library_in_the_wheel_that_runs_here_the_compiler_makes_one(compiler, wheel_folder, content):
-    compiler(COPY)
+def test_without_a_library_in_the_wheel_that_runs_here_the_compiler_makes_one(
+    compiler, wheel_folder, content, native_library
+):
+    compiler(copying(native_library))
     for each in instruction_sets_here() if content else ():
         (wheel_folder / each.library_name()).write_bytes(content)
 
@@ -125,7 +120,7 @@ def test_a_compiler_that_fails_is_quoted(compiler, cache):
 
 
 @pytest.mark.full
-@needs_compiler
+@pytest.mark.usefixtures("native_library")
 def test_a_compiler_that_knows_no_amx_compiles_without(compiler, monkeypatch):
     monkeypatch.setattr(native_ops, "instruction_sets", lambda *_cpu: [INSTRUCTION_SETS[0], PLAIN])
     calls = compiler('case "$*" in *-mamx*) exit 1;; esac; exec c++ "$@"')
@@ -164,9 +159,8 @@ def test_the_environment_variable_disables_the_kernels(monkeypatch):
     assert load_again() == native_ops.NativeKernels(None, "SPECCHAT_KERNELS=none is set")
 
 
-@needs_compiler
-def test_the_text_is_the_same_with_and_without(monkeypatch, compiler):
-    compiler(COPY)
+def test_the_text_is_the_same_with_and_without(monkeypatch, compiler, native_library):
+    compiler(copying(native_library))
     model = target("dense-qwen3")
     assert isinstance(model.ops, NativeOps)
     with_kernels = answer(model, Drafter(), [7, 3, 9, 12], Sampler())

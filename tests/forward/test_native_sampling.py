@@ -5,10 +5,11 @@ import torch
 
 from specchat.engine.sampling import LogitRows, Sampler, pack_samples
 from specchat.forward.native import native_sampling
-from specchat.forward.native.native_ops import NativeBorderError, NativeKernels, native_kernels
+from specchat.forward.native.native_ops import NativeBorderError, NativeKernels
 from specchat.forward.native.native_sampling import can_sample, sample_rows
+from tests.each_row import each_row
 
-pytestmark = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.usefixtures("native_library")
 
 SAMPLERS = [
     Sampler(), Sampler(0.2, top_p=0.9), Sampler(1.0), Sampler(0.7, top_k=40), Sampler(0.6, min_p=0.1),
@@ -30,16 +31,16 @@ def by_torch(logits: torch.Tensor, sampler: Sampler, rows: LogitRows) -> torch.T
     return pack_samples(sampler.rank(logits, rows))
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-@pytest.mark.parametrize("columns", [30, 96, 1000, 5003])
-@pytest.mark.parametrize("scale", [0.5, 3.0, 12.0])
+@each_row("sampler", SAMPLERS)
+@each_row("columns", [30, 96, 1000, 5003])
+@each_row("scale", [0.5, 3.0, 12.0])
 def test_the_tokens_are_those_of_torch(sampler, columns, scale):
     logits, rows = logits_of(columns, scale), LogitRows(list(range(100, 100 + COUNT)))
 
     assert torch.equal(by_torch(logits, sampler, rows), sample_rows(logits, sampler, rows))
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+@each_row("sampler", SAMPLERS)
 def test_padding_and_what_a_grammar_forbids_are_not_sampled(sampler):
     sampler = Sampler(**(vars(sampler) | {"vocab_size": 180}))
     logits = logits_of(200, 3.0)
@@ -53,8 +54,8 @@ def test_padding_and_what_a_grammar_forbids_are_not_sampled(sampler):
     assert bool(allowed.gather(1, samples[:, :1]).all())
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@each_row("sampler", SAMPLERS)
+@each_row("dtype", [torch.float32, torch.bfloat16])
 def test_a_row_has_its_token_whatever_other_rows_there_are(sampler, dtype):
     logits = logits_of(4000, 4.0).to(dtype)  # bfloat16: many are equal
     together = sample_rows(logits, sampler, LogitRows(list(range(COUNT))))
@@ -64,8 +65,8 @@ def test_a_row_has_its_token_whatever_other_rows_there_are(sampler, dtype):
     assert torch.equal(torch.cat(alone), together)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@each_row("sampler", SAMPLERS)
+@each_row("number", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_are_not_finite_are_reported(sampler, number):
     logits = logits_of(100, 1.0)
     logits[1] = number
@@ -83,8 +84,8 @@ def test_of_equal_logits_the_first_columns_are_kept():
     assert set(range(7)) == set(samples[:, 0].tolist())
 
 
-@pytest.mark.parametrize(
-    ("sampler", "rows"),
+@each_row(
+    "sampler, rows",
     [
         (Sampler(0.5, repetition_penalty=1.2), LogitRows([1])), (Sampler(0.5, frequency_penalty=0.2), LogitRows([1])),
         (Sampler(0.5, uses_rejection_sampling=True), LogitRows([1])),

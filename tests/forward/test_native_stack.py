@@ -17,12 +17,13 @@ from specchat.forward.native.native_ops import NativeBorderError, NativeKernels,
 from specchat.forward.native.native_stack import STRUCTURES, NativeProgram, NativeStack
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.llama_weights import load_llama
+from tests.each_row import each_row
 from tests.engine.test_model import branching
 from tests.gguf_models import write_gguf
 from tests.tiny import SHAPES, VARIATIONS, target
 from tests.tiny_heads import tiny_head
 
-pytestmark = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.usefixtures("native_library")
 
 TEXT = list(range(5, 45))  # longer than the sliding windows and the chunks of a prefill
 OTHER_PARTS = {  # in layers of these families: experts, recurrences, per-layer inputs, scaled outputs, wide norms
@@ -68,7 +69,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("name", sorted({*SHAPES, *VARIATIONS}))
+@each_row("name", sorted({*SHAPES, *VARIATIONS}))
 def test_these_families_have_layers_that_one_call_computes(name):
     model = target(f"dense-{name}")
     assert isinstance(model, LlamaModel)
@@ -76,9 +77,9 @@ def test_these_families_have_layers_that_one_call_computes(name):
     assert isinstance(model._stack, NativeStack) == (name in NATIVE)
 
 
-@pytest.mark.parametrize("is_int8", [False, True], ids=["floats", "int8"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", NATIVE)
+@each_row("is_int8", [False, True])
+@each_row("dtype", [torch.float32, torch.bfloat16])
+@each_row("name", NATIVE)
 def test_a_pass_has_the_bits_of_its_operations(monkeypatch, name, dtype, is_int8):
     model = target(f"dense-{name}", dtype=dtype, has_int8_kv=is_int8)
     assert isinstance(model, LlamaModel)
@@ -90,7 +91,7 @@ def test_a_pass_has_the_bits_of_its_operations(monkeypatch, name, dtype, is_int8
     assert [16, 16, 8, len(branching()), 2, 2] == counts
 
 
-@pytest.mark.parametrize("storage", ["Q4_1", "Q8_0"])
+@each_row("storage", ["Q4_1", "Q8_0"])
 def test_blocks_of_a_file_have_the_bits_of_the_operations(monkeypatch, tmp_path, storage):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen2", storage=storage))
@@ -119,7 +120,7 @@ def test_a_growing_cache_is_read_where_it_lies_now(monkeypatch):
     assert torch.equal(ours, logits())
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "mtp"])
+@each_row("kind", ["eagle", "eagle3", "mtp"])
 def test_the_layers_of_a_head_are_one_call(monkeypatch, kind):
     model = target("dense-llama")
     head, counts = tiny_head(kind, model), count_calls(monkeypatch)
@@ -158,10 +159,9 @@ def test_a_mask_or_a_cache_that_does_not_fit_is_not_read():
                 stack.forward(rows, wrong, ForwardDepth(3))
 
 
-@pytest.mark.parametrize(
-    ("structures", "size"),
+@each_row(
+    "structures, size",
     [(STRUCTURES, NativeKernels.stack_bytes), (native_tree.STRUCTURES, NativeKernels.draft_bytes)],
-    ids=["stack", "draft"],
 )
 def test_python_and_the_kernel_have_structures_of_the_same_size(structures, size):
     sizes = [size(native_kernels(), index) for index in range(len(structures))]

@@ -22,6 +22,7 @@ from specchat.forward.linear.packed_linear import (
 )
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS, quant_linear
 from specchat.forward.native.native_ops import NativeBorderError, NativeKernels, native_kernels
+from tests.each_row import each_row
 from tests.forward.threads import with_threads
 
 INPUTS, OUTPUTS = 768, 35  # three super-blocks, and no whole number of lanes
@@ -31,7 +32,7 @@ SCALE_BYTES = {  # of half floats, if not only 0
     **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), SCALES_AND_MINIMUMS),
     "Q6_K": (208,),
 }
-needs_kernels = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+needs_kernels = pytest.mark.usefixtures("native_library")
 
 
 def stored(name: str, outputs: int = OUTPUTS, seed: int = 1, inputs: int = INPUTS) -> tuple[StoredBlocks, torch.Tensor]:
@@ -51,7 +52,7 @@ def activations(dtype: torch.dtype, count: int = 19, inputs: int = INPUTS) -> to
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", PACKED_FORMATS)
+@each_row("name", PACKED_FORMATS)
 def test_a_packed_weight_has_the_numbers_that_the_package_gguf_reads(kernels: NativeKernels, name):
     blocks, numbers = stored(name, outputs=1100)  # packed in three parts
 
@@ -63,7 +64,7 @@ def test_a_packed_weight_has_the_numbers_that_the_package_gguf_reads(kernels: Na
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", PACKED_FORMATS)
+@each_row("name", PACKED_FORMATS)
 def test_a_packed_weight_takes_the_bytes_of_the_file(kernels: NativeKernels, name):
     blocks, _numbers = stored(name, outputs=64)  # whole lanes
 
@@ -73,7 +74,7 @@ def test_a_packed_weight_takes_the_bytes_of_the_file(kernels: NativeKernels, nam
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", PACKED_FORMATS)
+@each_row("name", PACKED_FORMATS)
 def test_the_number_of_threads_does_not_change_what_is_packed(kernels: NativeKernels, name):
     blocks, _numbers = stored(name, outputs=700)
 
@@ -108,7 +109,7 @@ def test_a_system_without_huge_pages_packs_weights_all_the_same(kernels: NativeK
     assert pack(blocks, kernels).weight.dtype == torch.uint8
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@each_row("dtype", DTYPES)
 def test_floats_in_blocks_of_8_bits_are_rounded_to_half_a_step(dtype):
     weight = torch.cat((activations(dtype), torch.zeros(1, INPUTS, dtype=dtype), activations(dtype) * 1e-9))
 
@@ -120,7 +121,7 @@ def test_floats_in_blocks_of_8_bits_are_rounded_to_half_a_step(dtype):
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", PACKED_FORMATS)
+@each_row("name", PACKED_FORMATS)
 def test_one_large_number_of_a_group_does_not_round_the_others(kernels: NativeKernels, name):
     blocks, numbers = stored(name)
     rows = activations(torch.float32)
@@ -134,7 +135,7 @@ def test_one_large_number_of_a_group_does_not_round_the_others(kernels: NativeKe
 
 
 @needs_kernels
-@pytest.mark.parametrize("inputs", [INPUTS, INPUTS + 8])
+@each_row("inputs", [INPUTS, INPUTS + 8])
 def test_a_float_layer_in_blocks_of_8_bits_is_near_the_float_result(inputs):
     weight, bias = torch.randn(OUTPUTS, inputs), torch.randn(OUTPUTS)
     rows = torch.randn(3, inputs)
@@ -146,8 +147,8 @@ def test_a_float_layer_in_blocks_of_8_bits_is_near_the_float_result(inputs):
 
 
 @needs_kernels
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", PACKED_FORMATS)
+@each_row("dtype", DTYPES)
+@each_row("name", PACKED_FORMATS)
 def test_a_row_is_near_the_float_result_and_the_same_in_every_batch(kernels: NativeKernels, name, dtype):
     blocks, numbers = stored(name)
     linear, rows = PackedLinear((pack(blocks, kernels),), None, INPUTS, packed_kernels(kernels)), activations(dtype)
@@ -161,8 +162,8 @@ def test_a_row_is_near_the_float_result_and_the_same_in_every_batch(kernels: Nat
 
 
 @needs_kernels
-@pytest.mark.parametrize("groups", [1, 3, 18])  # of 32 inputs; CPUs with tiles multiply four together
-@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+@each_row("groups", [1, 3, 18])  # of 32 inputs; CPUs with tiles multiply four together
+@each_row("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
 def test_any_number_of_groups_is_multiplied(kernels: NativeKernels, name, groups):
     inputs = 32 * groups
     blocks, numbers = stored(name, inputs=inputs)
@@ -205,7 +206,7 @@ def test_activations_of_whole_numbers_are_multiplied_exactly():
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", PACKED_FORMATS)
+@each_row("name", PACKED_FORMATS)
 def test_sums_of_the_largest_products_do_not_overflow(kernels: NativeKernels, name):
     """Where they are added in 16 bits."""
     kind = PACKED_FORMATS[name]
@@ -223,7 +224,7 @@ def test_sums_of_the_largest_products_do_not_overflow(kernels: NativeKernels, na
 
 
 @needs_kernels
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@each_row("dtype", DTYPES)
 def test_weights_of_several_formats_are_one_layer_with_a_bias(dtype):
     parts = [stored("Q4_K", 48)[0], stored("Q6_K", 16, seed=2)[0], stored("Q4_1", 21, seed=3)[0]]
     bias, rows = torch.arange(85.0).to(dtype), activations(dtype)

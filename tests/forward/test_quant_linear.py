@@ -27,8 +27,9 @@ from specchat.forward.linear.quant_linear import (
     probe_fp8_matmul,
     quant_linear,
 )
-from specchat.forward.native.native_ops import NativeKernels, native_kernels
+from specchat.forward.native.native_ops import NativeKernels
 from specchat.profile import WEIGHT_CHOICES
+from tests.each_row import each_row
 
 CPU = torch.device("cpu")
 TOLERANCE = {
@@ -61,9 +62,9 @@ def test_a_profile_can_name_every_format():
     assert ("auto", *QUANT_FORMATS) == (*WEIGHT_CHOICES, BLOCKS_OF_8_BITS)  # heads alone have the last one
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("quant_format", QUANT_FORMATS)
-@pytest.mark.parametrize("shape", [(7, 13), (50, 80), (48, 80), (72, 64), (264, 288), (130, 192)])
+@each_row("dtype", [torch.float32, torch.bfloat16])
+@each_row("quant_format", QUANT_FORMATS)
+@each_row("shape", [(7, 13), (50, 80), (48, 80), (72, 64), (264, 288), (130, 192)])
 def test_every_format_is_near_the_float_result(shape, quant_format, dtype):
     matrix, bias, rows = weight(*shape, dtype), weight(1, shape[0], dtype)[0], weight(33, shape[1], dtype)
     before = matrix.clone()
@@ -78,7 +79,7 @@ def test_every_format_is_near_the_float_result(shape, quant_format, dtype):
         assert relative_error(output, expected) < TOLERANCE[quant_format]
 
 
-@pytest.mark.parametrize("quant_format", SIZES)
+@each_row("quant_format", SIZES)
 def test_quantized_weights_take_less_memory(quant_format):
     matrix = weight(512, 256)
 
@@ -88,7 +89,7 @@ def test_quantized_weights_take_less_memory(quant_format):
     )
 
 
-@pytest.mark.parametrize("quant_format", QUANT_FORMATS)
+@each_row("quant_format", QUANT_FORMATS)
 def test_a_weight_that_is_read_in_chunks_is_the_same(quant_format, monkeypatch):
     matrix, rows = weight(200, 64), weight(4, 64)
     whole = quant_linear(WeightSource.from_tensor(matrix), quant_format)(rows)
@@ -99,7 +100,7 @@ def test_a_weight_that_is_read_in_chunks_is_the_same(quant_format, monkeypatch):
     assert torch.equal(quant_linear(WeightSource.from_tensor(matrix), quant_format)(rows), whole)
 
 
-@pytest.mark.parametrize("quant_format", SIZES)
+@each_row("quant_format", SIZES)
 def test_zeros_stay_zeros(quant_format):
     multiply = quant_linear(WeightSource.from_tensor(torch.zeros(64, 64)), quant_format)
 
@@ -116,7 +117,7 @@ def test_rows_that_are_not_whole_blocks_stay_float_in_nf4():
     )
 
 
-@pytest.mark.parametrize("shape", [(64, 72), (72, 64)])
+@each_row("shape", [(64, 72), (72, 64)])
 def test_shapes_that_are_not_multiples_of_16_stay_float_in_fp8(shape):
     matrix, rows = weight(*shape), weight(3, shape[1])
 
@@ -137,7 +138,7 @@ def test_numbers_that_fp8_can_represent_are_exact():
     assert torch.equal(multiply(matrix[:3]), matrix[:3] @ matrix.T)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@each_row("dtype", [torch.float32, torch.bfloat16])
 def test_every_fp8_number_is_upcast_exactly(dtype):
     codes = torch.arange(256, dtype=torch.uint8).view(FP8)
     numbers = codes[~codes.float().isnan()]
@@ -151,8 +152,8 @@ def as_on_a_gpu(matrix, multiply, bias=None):
     return Fp8Linear(dequantized.weight, dequantized.scales[None], multiply, bias)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("multiply", [module._rowwise_scaled_matmul, module._tensorwise_scaled_matmul])
+@each_row("dtype", [torch.float32, torch.bfloat16])
+@each_row("multiply", [module._rowwise_scaled_matmul, module._tensorwise_scaled_matmul])
 def test_the_fp8_matmul_of_gpus_is_near_the_float_result(multiply, dtype):
     """torch computes it slowly on a CPU too, so the test needs no GPU."""
     matrix, bias = weight(96, 64, dtype), weight(1, 96, dtype)[0]
@@ -173,10 +174,8 @@ def test_rows_that_fp8_can_represent_are_multiplied_exactly():
     assert torch.equal(output, (matrix[:3] @ matrix.T).bfloat16().float())
 
 
-@pytest.mark.parametrize(
-    "missing", [(), ("_rowwise_scaled_matmul",), ("_rowwise_scaled_matmul", "_tensorwise_scaled_matmul")], ids=len
-)
-@pytest.mark.parametrize("fault", ["raises", "ignores the scales"])
+@each_row("missing", [(), ("_rowwise_scaled_matmul",), ("_rowwise_scaled_matmul", "_tensorwise_scaled_matmul")])
+@each_row("fault", ["raises", "ignores the scales"])
 def test_the_fp8_matmul_of_a_device_is_probed(missing, fault, monkeypatch):
     implementations = [module._rowwise_scaled_matmul, module._tensorwise_scaled_matmul, None]
     probe_fp8_matmul.cache_clear()
@@ -194,7 +193,7 @@ def test_the_fp8_matmul_of_a_device_is_probed(missing, fault, monkeypatch):
     assert selected is implementations[len(missing)]
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@each_row("device", ["cpu", "cuda"])
 def test_a_device_without_fp8_matmul_dequantizes(device, monkeypatch):
     matrix, bias, rows = weight(64, 128), weight(1, 64)[0], weight(5, 128)
     monkeypatch.setattr(module, "probe_fp8_matmul", lambda _device: None)
@@ -256,7 +255,7 @@ def test_an_older_cpu_dequantizes_nf4(monkeypatch):
     assert "AVX512-BF16" in hardware_warning("nf4", CPU)
 
 
-@pytest.mark.parametrize("quant_format", ["nf4", "nf4-double"])
+@each_row("quant_format", ["nf4", "nf4-double"])
 def test_chunks_that_an_older_cpu_dequantizes_are_those_of_the_whole_weight(monkeypatch, quant_format):
     monkeypatch.setattr(module, "supports_nf4_packed", lambda: False)
     monkeypatch.setattr(linear, "CHUNK_ELEMENTS", 64 * 128)
@@ -271,7 +270,7 @@ def test_chunks_that_an_older_cpu_dequantizes_are_those_of_the_whole_weight(monk
     assert relative_error(out, whole) < 0.01  # sums in bfloat16
 
 
-@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.usefixtures("native_library")
 def test_eight_bits_are_blocks_where_native_kernels_multiply_them():
     wide, narrow = (quant_linear(WeightSource.from_tensor(weight(64, inputs)), "int8") for inputs in (96, 100))
 
@@ -322,7 +321,7 @@ def test_a_cpu_without_vnni_keeps_seven_bits_and_does_not_overflow():
     assert output.strip() == "63 True this CPU has no VNNI: int8 weights keep 7 bits"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@each_row("dtype", [torch.float32, torch.bfloat16])
 def test_the_int8_matmul_of_gpus_is_near_the_float_result(dtype):
     """bitsandbytes computes it on a CPU too, so the test needs no GPU."""
     matrix, bias, rows = weight(64, 128, dtype), weight(1, 64, dtype)[0], weight(5, 128, dtype)

@@ -4,7 +4,6 @@ import random
 
 import pytest
 import torch
-import transformers
 
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
@@ -23,17 +22,24 @@ DELTA = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_hea
 HYBRID = ["linear_attention"] * 3 + ["full_attention"]
 NO_EXPERTS = {"num_experts": 0, "num_experts_per_tok": 1, "mlp_only_layers": [0, 1, 2, 3], "decoder_sparse_step": 1}
 CONFIGS = {
-    "qwen3_next": lambda: transformers.Qwen3NextConfig(**SIZES, **DELTA, **NO_EXPERTS, layer_types=HYBRID),
-    "lfm2": lambda: transformers.Lfm2Config(**SIZES, layer_types=["conv", "conv", "full_attention", "conv"]),
+    "qwen3_next": ("Qwen3NextConfig", SIZES | DELTA | NO_EXPERTS | {"layer_types": HYBRID}),
+    "lfm2": ("Lfm2Config", SIZES | {"layer_types": ["conv", "conv", "full_attention", "conv"]}),
 }
 PROMPT = [random.Random(1).randrange(1, tiny.VOCABULARY) for _ in range(40)]
 SAMPLERS = [Sampler(), Sampler(temperature=1.0, seed=5)]
 
 
+def network_of(family):
+    import transformers
+
+    name, sizes = CONFIGS[family]
+    torch.manual_seed(3)
+    return transformers.AutoModelForCausalLM.from_config(getattr(transformers, name)(**sizes)).eval()
+
+
 @pytest.fixture(scope="module", params=CONFIGS)
 def network(request):
-    torch.manual_seed(3)
-    return transformers.AutoModelForCausalLM.from_config(CONFIGS[request.param]()).eval()
+    return network_of(request.param)
 
 
 class Oracle(Drafter):
@@ -193,7 +199,7 @@ def test_hidden_states_belong_to_the_nodes_and_not_to_replayed_tokens(network):
 
 
 def test_a_network_with_recurrent_layers_is_recognized_at_load(tmp_path):
-    transformers.AutoModelForCausalLM.from_config(CONFIGS["lfm2"]()).save_pretrained(tmp_path)
+    network_of("lfm2").save_pretrained(tmp_path)
 
     model = load_model(tmp_path, LoadOptions(dtype="float32", device="cpu"))
 

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specchat.forward.llama.rope import ROPE_TYPES, Rope, cos_sin
+from tests.each_row import each_row
 
 ORIGINAL = {"factor": 8.0, "original_max_position_embeddings": 64}
 SCALINGS = {
@@ -22,8 +21,11 @@ def rope_type_of(name):
     return name.split(",")[0]
 
 
-@pytest.mark.parametrize("name", SCALINGS)
+@each_row("name", SCALINGS)
 def test_frequencies_are_those_of_transformers(name):
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     scaling = {"rope_type": rope_type_of(name), "rope_theta": 50000.0, **SCALINGS[name]}
     config = LlamaConfig(
         hidden_size=64, num_attention_heads=2, head_dim=32, max_position_embeddings=512, rope_parameters=scaling
@@ -40,13 +42,12 @@ def test_every_type_is_compared():
     assert {rope_type_of(name) for name in SCALINGS} | {"default"} == set(ROPE_TYPES)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "config",
     [
         {"rope_theta": 7.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
         {"rope_parameters": {"rope_theta": 7.0, "rope_type": "linear", "factor": 2.0}},
     ],
-    ids=["old keys", "new keys"],
 )
 def test_old_and_new_config_keys_are_equivalent(config):
     rope = Rope.from_config(config)

@@ -19,6 +19,7 @@ from specchat.forward.recurrences import (
     step_scan,
 )
 from specchat.forward.transformers.recurrent import RecurrentModel
+from tests.each_row import each_row
 from tools.zoo_networks import tiny_network
 
 STEPPED = ["qwen3_next", "kimi_linear", "granitemoehybrid", "nemotron_h", "lfm2"]
@@ -47,8 +48,8 @@ def scan(dtype: torch.dtype) -> Scan:
     return Scan(numbers(7, 1, 4, 10, 20), x, dt, rates, inputs, outputs, skip)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("decays", [1, 24], ids=["gated delta", "kimi delta"])
+@each_row("dtype", TOLERANCE)
+@each_row("decays", [1, 24])
 def test_the_kernel_of_the_delta_rule_computes_what_torch_computes(dtype, decays):
     ours, reference = delta_rule(dtype, decays), delta_rule(dtype, decays)
 
@@ -58,7 +59,7 @@ def test_the_kernel_of_the_delta_rule_computes_what_torch_computes(dtype, decays
     torch.testing.assert_close(ours.state, reference.state, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@each_row("dtype", TOLERANCE)
 def test_the_kernel_of_the_scan_computes_what_torch_computes(dtype):
     ours, reference = scan(dtype), scan(dtype)
 
@@ -68,8 +69,8 @@ def test_the_kernel_of_the_scan_computes_what_torch_computes(dtype):
     torch.testing.assert_close(ours.state, reference.state, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("has_silu", [True, False])
+@each_row("dtype", TOLERANCE)
+@each_row("has_silu", [True, False])
 def test_the_kernel_of_the_convolution_computes_what_torch_computes(dtype, has_silu):
     bias = numbers(3, 40, dtype=dtype)
     windows = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 5], [3, 5, 7, 8]])
@@ -106,7 +107,7 @@ def test_a_node_has_the_bits_of_the_chain_that_leads_to_it():
         assert torch.equal(of_tree[path], step_delta_rule(rule.along(path)))
 
 
-@pytest.mark.parametrize("family", STEPPED)
+@each_row("family", STEPPED)
 def test_a_rejected_draft_token_costs_no_row_of_the_next_pass(family):
     network = tiny_network(family)
     model, lengths = RecurrentModel(network), list[int]()

@@ -13,6 +13,7 @@ pytest.importorskip("triton", reason="Triton has no release for this platform")
 from specchat.forward.cuda.triton_linear import FEW_ROWS, int4_product
 from specchat.forward.linear.int4_linear import Int4Weight
 from tests.cover import matrix
+from tests.each_row import each_row
 from tests.triton_interpreter import DEVICE, interpreted_kernels
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
@@ -62,7 +63,7 @@ def test_a_prefill_is_multiplied_by_the_same_weights():
     assert torch.allclose(int4_product(rows, weight, None), expected, 1e-5, 1e-5)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@each_row("dtype", DTYPES)
 def test_a_row_has_the_same_bits_in_every_batch_of_few_rows(dtype):
     weight, rows = weight_of(40, 200, 64), rows_of(dtype, FEW_ROWS, 200)
     together = int4_product(rows, weight, None)

@@ -14,6 +14,7 @@ from specchat.forward.batch import CacheRows
 from specchat.forward.cuda.triton_rows import add_rms_norm, qk_norm_rope, rms_norm, silu_and_mul
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps
 from tests.cover import matrix
+from tests.each_row import each_row
 from tests.triton_interpreter import DEVICE, interpreted_kernels
 
 EPSILON = 1e-5
@@ -49,8 +50,8 @@ def rows_of_a_cache(keys: Tensor, values: Tensor, first_row: int, length: int) -
     return CacheRows(lambda _layer: (keys, values), *numbers, None, keys.shape[2])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("size", [48, 77, 2048])
+@each_row("dtype", DTYPES)
+@each_row("size", [48, 77, 2048])
 def test_norms_are_those_of_torch(dtype, size):
     torch_ops = TorchOps(AttentionDimensions(1, 1, size, EPSILON))
     rows, residual, weight = (random(dtype, 3, size), random(dtype, 3, size, seed=2), random(dtype, size, seed=3))
@@ -62,8 +63,8 @@ def test_norms_are_those_of_torch(dtype, size):
     assert is_close(normed, torch_ops.rms_norm(rows + residual, weight))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("inner", [40, 1024, 1100])
+@each_row("dtype", DTYPES)
+@each_row("inner", [40, 1024, 1100])
 def test_swiglu_is_that_of_torch(dtype, inner):
     gate_up = random(dtype, 3, 2 * inner + 4)[:, : 2 * inner]  # not contiguous, as padded matmul results
 

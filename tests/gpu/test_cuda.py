@@ -12,6 +12,7 @@ from specchat.engine.sampling import LogitRows, Sampler, SeenTokens, gumbel_nois
 from specchat.forward.batch import BatchLimits
 from specchat.weights.llama_weights import load_llama
 from tests.cover import matrix
+from tests.each_row import each_row
 from tests.engine.test_lossless import SAMPLERS, STOPS, two_turns
 from tests.quantized_models import quantized_target, saved_network
 from tests.tiny import Chaos, FirstOf, target
@@ -40,8 +41,8 @@ def plain_text(shape: str, sampler: str) -> list[list[int]]:
     return two_turns(target(shape, device="cuda"), Drafter(), SAMPLERS[sampler], STOPS)
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("shape", ["llama", "dense-qwen3"])
+@each_row("drafter", DRAFTERS)
+@each_row("shape", ["llama", "dense-qwen3"])
 def test_exact_mode_keeps_the_text_in_bfloat16_too(shape, drafter):
     model = target(shape, exact=True, dtype=torch.bfloat16, device="cuda")
 
@@ -50,8 +51,8 @@ def test_exact_mode_keeps_the_text_in_bfloat16_too(shape, drafter):
     assert two_turns(model, DRAFTERS[drafter](shape), SAMPLERS["T1"], STOPS) == expected
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("weights", ["int8", "fp8", "nf4", "nf4-double"])
+@each_row("drafter", DRAFTERS)
+@each_row("weights", ["int8", "fp8", "nf4", "nf4-double"])
 def test_exact_mode_keeps_the_text_of_quantized_weights(weights, drafter):
     model = quantized_target(weights, "bfloat16", device="cuda")
 
@@ -60,7 +61,7 @@ def test_exact_mode_keeps_the_text_of_quantized_weights(weights, drafter):
     assert two_turns(model, DRAFTERS[drafter]("llama"), SAMPLERS["T1"], STOPS) == expected
 
 
-@pytest.mark.parametrize("weights", ["float", "int8", "fp8", "nf4"])
+@each_row("weights", ["float", "int8", "fp8", "nf4"])
 def test_the_embedding_may_stay_on_the_cpu(weights):
     shape, cpu = BatchLimits(prefill_chunk=16, max_rows=32, exact=True), torch.device("cpu")
     cuda = torch.device("cuda")
@@ -70,7 +71,7 @@ def test_the_embedding_may_stay_on_the_cpu(weights):
     assert two_turns(apart, Chaos(3), SAMPLERS["T1"], STOPS) == two_turns(apart, Drafter(), SAMPLERS["T1"], STOPS)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@each_row("sampler", SAMPLERS)
 def test_a_draft_may_compute_on_the_cpu(sampler):
     model, drafter = target("dense-qwen3", device="cuda"), DraftModelDrafter(target("dense-qwen3"))
 

@@ -12,6 +12,7 @@ from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from tests.each_row import each_row
 from tests.fake_gpu import CaptureError, FakeGpu
 from tests.tiny import target, write
 from tests.tiny_heads import drafter_of, read
@@ -77,7 +78,7 @@ def waits_per_step(gpu: FakeGpu, config: TreeConfig, sampler: Sampler) -> float:
     return gpu.waits.total() / (len(steps) - 2)
 
 
-@pytest.mark.parametrize("kind", wide("eagle3", "eagle", "mtp", "mtp latent"))
+@each_row("kind", wide("eagle3", "eagle", "mtp", "mtp latent"))
 def test_a_tree_of_the_device_is_that_of_the_host(kind):
     for config in (DEEP, TreeConfig()):
         (there, on_gpu), (here, on_cpu) = made("cuda", kind, config), made("cpu", kind, config)
@@ -89,7 +90,7 @@ def test_a_tree_of_the_device_is_that_of_the_host(kind):
             assert len(tree) > 1 or config == TreeConfig()
 
 
-@pytest.mark.parametrize("sampler", wide("T1", "greedy", "padded", "top-p", "penalty"))
+@each_row("sampler", wide("T1", "greedy", "padded", "top-p", "penalty"))
 def test_it_ranks_with_the_noise_and_the_rules_of_the_sampler(sampler):
     (there, on_gpu), (here, on_cpu) = made("cuda"), made("cpu")
     for text in (TEXT, [*TEXT, 9, 9]):
@@ -113,8 +114,8 @@ def test_a_sampled_chain_waits_no_longer(gpu, rules):
     assert waits_per_step(gpu, TreeConfig(depth=6), sampler) <= 3
 
 
-@pytest.mark.parametrize("kind", wide("eagle3", "mtp"))
-@pytest.mark.parametrize("rules", wide({}, {"top_k": 9}), ids=["noise", "top-k"])
+@each_row("kind", wide("eagle3", "mtp"))
+@each_row("rules", wide({}, {"top_k": 9}))
 def test_a_sampled_chain_is_that_of_the_host(kind, rules):
     (there, on_gpu), (here, on_cpu) = made("cuda", kind), made("cpu", kind)
     read(there, TEXT)

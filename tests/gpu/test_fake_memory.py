@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from specchat.engine.decode import Generation
 from specchat.forward.batch import BatchLimits
@@ -24,6 +23,8 @@ FORMATS = {"float": "bf16", "int8": "int8", "fp8": "fp8", "nf4": "nf4", "nf4-dou
 @pytest.fixture(scope="module", params=[False, True], ids=["own output matrix", "tied embeddings"])
 def folder(request, tmp_path_factory) -> Path:
     """A network large enough that norms and tables do not matter."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
     folder = tmp_path_factory.mktemp("sized")
     config = Qwen3Config(
         vocab_size=8192, hidden_size=256, intermediate_size=768, num_hidden_layers=4, num_attention_heads=8,

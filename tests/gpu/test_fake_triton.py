@@ -22,6 +22,7 @@ from specchat.forward.llama.llama import LlamaModel
 from specchat.hub.memory_plan import listed_formats
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.weights.llama_weights import load_llama
+from tests.each_row import each_row
 from tests.fake_gpu import FakeGpu, fake_gpu
 from tests.tiny import Chaos, target
 from tests.triton_interpreter import IS_INTERPRETED, interpreted_kernels
@@ -121,9 +122,7 @@ def test_a_gpu_for_which_nothing_can_be_compiled_is_used_by_torch(monkeypatch, c
     assert "please set" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("sizes", "dtype"), [(SIZES, torch.float64), (AttentionDimensions(2, 1, 257, 1e-6), torch.float32)], ids=str
-)
+@each_row("sizes, dtype", [(SIZES, torch.float64), (AttentionDimensions(2, 1, 257, 1e-6), torch.float32)])
 def test_other_dtypes_and_sizes_are_left_to_torch(sizes, dtype):
     assert type(select_fused_ops(sizes, like(dtype))) is TorchOps
 

@@ -13,6 +13,7 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.errors import CacheError
 from specchat.forward.llama.llama import LlamaModel
+from tests.each_row import each_row
 from tests.engine.test_grammar import Counting
 from tests.fake_gpu import CaptureError, FakeGpu
 from tests.tiny import target, write
@@ -132,7 +133,7 @@ def test_the_time_of_a_capture_is_not_that_of_a_pass(monkeypatch: pytest.MonkeyP
     assert max(step.draft_seconds for step in steps) < 1
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@each_row("temperature", [0.0, 0.8])
 def test_a_grammar_masks_logits_on_the_device(temperature):
     sampler, on_cpu = Sampler(temperature, seed=3), target("dense-qwen3")
     texts = list[list[int]]()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from specchat.errors import SpecchatError
-from specchat.host import client, spawn
+from specchat.host import host_connection, spawn
 from specchat.host.host_lock import running_host
 from tests.host.fake import write_odd_profiles
 
@@ -34,9 +34,9 @@ def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
     patch.setenv("SPECCHAT_RUNTIME", str(folder))
     patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
     write_odd_profiles()
-    connections: list[client.HostConnection] = []
+    connections: list[host_connection.HostConnection] = []
 
-    class RecordedConnection(client.HostConnection):
+    class RecordedConnection(host_connection.HostConnection):
         """Recorded before `hello`, so that it is closed even if the host dies during `hello`."""
 
         def __init__(self, peer: socket.socket, name: str) -> None:
@@ -44,7 +44,7 @@ def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
             connections.append(self)
             super().__init__(peer, name)
 
-    patch.setattr(client, "HostConnection", RecordedConnection)
+    patch.setattr(host_connection, "HostConnection", RecordedConnection)
     yield folder
     for connection in connections:
         connection.close()

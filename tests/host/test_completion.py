@@ -11,7 +11,7 @@ import pytest
 from specchat.chat.events import Finished, StepDone
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import HostError, UsageError
-from specchat.host import client, spawn
+from specchat.host import host_connection, spawn
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
 from tests.host.conftest import kill_host
 
@@ -20,7 +20,7 @@ from tests.host.conftest import kill_host
 def engine(runtime, monkeypatch):
     """A conversation with a fake engine that is loaded."""
     monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "tests.lsp.fake_host"))
-    monkeypatch.setattr(client, "configuration_hash", lambda: "fake")
+    monkeypatch.setattr(host_connection, "configuration_hash", lambda: "fake")
     conversation = Conversation(SessionRequest(kind="completion"))
     while conversation.complete(FimRequest("x")).finish_reason == "model_loading":
         pass
@@ -76,7 +76,7 @@ def test_a_cancelled_completion_ends_at_once_and_the_next_one_works(engine):
 
 def test_a_newer_completion_of_a_client_cancels_the_older_one(engine):
     params = {"session": engine.session_id, "prefix": "# slowly: abc\n"}
-    engine._connection.send("complete", {**params, "turn": "older"})
+    engine.connection.send("complete", {**params, "turn": "older"})
 
     assert engine.complete(fim("fill", "newer")).text == "newer"
     assert engine.call("stats")["state"] == "ready"

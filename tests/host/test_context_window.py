@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from threading import Event as Flag
 
-import pytest
-
 from specchat.app.edit_session import EditSession
 from specchat.chat.events import Finished
 from specchat.chat.request import Request
@@ -16,6 +14,7 @@ from specchat.host.engine_loader import EngineLoader
 from specchat.profile import load_profile
 from specchat.profile.settings import read_settings
 from specchat.weights.context_window import trained_context_window
+from tests.each_row import each_row
 
 
 def test_a_conversation_knows_its_context_window_when_it_opens(runtime):
@@ -55,15 +54,15 @@ def test_the_window_of_a_server_is_that_of_its_profile():
     assert EngineLoader().context_window(profile) == 1000
 
 
-@pytest.mark.parametrize(("context", "expected"), [(1000, 1000), (100_000, 4096)])
+@each_row("context, expected", [(1000, 1000), (100_000, 4096)])
 def test_it_is_the_smaller_of_limit_and_trained_context(context, expected):
     profile = load_profile("edit").override({"limits.context": context, "limits.answer": 100})
 
     assert expected == EngineLoader().context_window(profile)
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
+@each_row(
+    "config, expected",
     [
         ({"max_position_embeddings": 32768}, 32768),
         ({"text_config": {"max_position_embeddings": 8}}, 8),
@@ -78,7 +77,7 @@ def test_the_config_of_a_folder_has_it(tmp_path, config, expected):
     assert expected == trained_context_window(str(tmp_path))
 
 
-@pytest.mark.parametrize("source", ["nobody/has-this-model", "./absent", "no model at all"])
+@each_row("source", ["nobody/has-this-model", "./absent", "no model at all"])
 def test_a_model_that_is_not_downloaded_has_none(source, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from specchat.bench import health_checks
 from specchat.host.client import connect
 from specchat.host.environment import differing_variables, host_environment, variable_digests
+from tests.each_row import each_row
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
+@each_row(
+    "name, value",
     [
         ("HF_TOKEN", "secret"),
         ("HF_HUB_OFFLINE", "1"),

@@ -24,7 +24,7 @@ def pid_of(talk: Conversation) -> int:
 
 
 def send_question(talk: Conversation, text: str, turn: str) -> None:
-    talk._connection.send("ask", {"session": talk.session_id, "turn": turn, "request": request_to_json(Request(text))})
+    talk.connection.send("ask", {"session": talk.session_id, "turn": turn, "request": request_to_json(Request(text))})
 
 
 def test_an_id_of_a_turn_in_another_session_is_refused_and_both_go_on():

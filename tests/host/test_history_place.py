@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import stat
 
-import pytest
-
 from specchat.history.history_writer import HistoryWriter
 from specchat.host import spawn
+from tests.each_row import each_row
 
 
 def mode(path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize("exists", [False, True])
+@each_row("exists", [False, True])
 def test_only_the_user_may_read_the_history(tmp_path, exists):
     path = tmp_path / "history.db"
     if exists:

@@ -192,7 +192,7 @@ def test_the_turn_of_a_disconnected_client_is_cancelled_and_stored():
     heard = talk.ask(Request("slowly 100000"))
     next(event for event in heard if isinstance(event, TextDelta))
     other = Conversation(SessionRequest(session_id=talk.session_id))
-    talk._connection.close()
+    talk.connection.close()
 
     assert "turn 1" in text_of(ask(other, "count 2"))
     assert "cancelled" == other.turns()[0].state

@@ -16,6 +16,7 @@ from specchat.history.history_reader import HistoryReader
 from specchat.history.step_encoding import unpack_steps
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import history_path
+from tests.each_row import each_row
 from tests.host.conftest import kill_host
 
 pytestmark = pytest.mark.usefixtures("runtime")
@@ -100,7 +101,7 @@ def test_the_stored_steps_of_a_killed_host_stay(talk):
     assert stored
 
 
-@pytest.mark.parametrize("which", [{"turn_index": 7}, {"turn_index": -1}, {"turn": "nothing"}])
+@each_row("which", [{"turn_index": 7}, {"turn_index": -1}, {"turn": "nothing"}])
 def test_an_unknown_turn_is_an_error(talk, which):
     ask_for_steps(talk, "guess 1")
 

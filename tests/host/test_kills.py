@@ -76,7 +76,7 @@ def look_at_history() -> str:
     talk = Conversation(SessionRequest(last_session_id()))
     while talk.call("stats")["live_turns"]:
         time.sleep(0.01)
-    path = Path(talk._connection.host_info["history_path"])
+    path = Path(talk.connection.host_info["history_path"])
     if not path.exists():
         return ""
     with closing(sqlite3.connect(path)) as database:

@@ -17,6 +17,7 @@ from specchat.host.client import Conversation, connect
 from specchat.host.metrics import AnswerCounts
 from specchat.host.metrics_page import CONTENT_TYPE, MetricsPage, answer_metrics
 from specchat.host.metrics_server import MetricsServer
+from tests.each_row import each_row
 from tests.front import command
 
 ACCEPTED = StepDone(
@@ -182,7 +183,7 @@ def test_the_next_host_serves_on_the_same_port(tmp_path):
     server.close()
 
 
-@pytest.mark.parametrize("kept", ["taken", "no number\n", "99999999\n"])
+@each_row("kept", ["taken", "no number\n", "99999999\n"])
 def test_a_stored_port_that_is_not_available_does_not_stop_the_host(tmp_path, kept):
     first, second = (MetricsServer(lambda: b"# EOF\n", tmp_path / "port") for _ in range(2))
     first.set_port(free_port())

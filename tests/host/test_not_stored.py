@@ -141,7 +141,7 @@ def test_the_files_of_a_version_are_read_again_when_it_is_shown():
     list(talk.ask(Request("write second")))
     talk.select_version(0, 1)
 
-    assert [(Attachment("a.txt", "text"),)] == [turn.files for turn in talk._unsent_turns]
+    assert [(Attachment("a.txt", "text"),)] == [turn.files for turn in talk.unsent_turns]
 
 
 def test_a_session_of_another_kind_keeps_no_versions():

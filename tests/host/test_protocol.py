@@ -43,6 +43,7 @@ from specchat.host.protocol import (
     request_from_json,
     request_to_json,
 )
+from tests.each_row import each_row
 
 EVENTS = [
     LoadingProgress("target", 3, 10),
@@ -73,7 +74,7 @@ def calls(*lines: bytes, limit: int = 1000) -> list[RpcRequest | RpcError]:
     return [call for line in lines for call in decode_requests(reader.feed(line))]
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+@each_row("event", EVENTS)
 def test_every_event_survives_the_wire(event):
     line = encode(RpcNotification(EVENT_METHODS[type(event)], event_to_json(event)))
 
@@ -91,10 +92,9 @@ def test_an_unknown_notification_is_no_event():
     assert [] == events_from_json("gauge", {"x": 1})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "message",
     [RpcResponse(3, {"a": 1}), RpcError("x", -32601, "no"), RpcError(None, -32000, "no model", "ModelError")],
-    ids=repr,
 )
 def test_replies_survive_the_wire(message):
     assert [message] == list(decode_host_messages(LineReader().feed(encode(message))))
@@ -117,7 +117,7 @@ def test_tools_and_their_results_survive_the_wire():
     assert request == request_from_json(json.loads(json.dumps(request_to_json(request))))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "params",
     [
         {},
@@ -143,8 +143,8 @@ def test_an_error_response_becomes_its_exception():
     assert "HostError" == type(RpcError(1, -32000, "gone", "os").to_exception()).__name__
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
+@each_row(
+    "line, code",
     [
         (b"nonsense\n", PARSE_ERROR),
         (b"\xff\xfe\n", PARSE_ERROR),

@@ -18,9 +18,10 @@ import pytest
 
 from specchat.chat.request import Request
 from specchat.errors import HostError, InputError
-from specchat.host import client, spawn
-from specchat.host.client import Conversation, connect
+from specchat.host import host_connection, spawn
+from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.host.environment import FOLDER_VARIABLES
+from tests.each_row import each_row
 from tests.host.conftest import FAKE_HOST
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +100,7 @@ def test_the_default_folder_does_not_depend_on_variables_that_editors_drop(monke
 
 
 @pytest.mark.usefixtures("without_variables")
-@pytest.mark.parametrize("name", ["SPECCHAT_CONFIG", "SPECCHAT_CACHE", "SPECCHAT_MODELS", "XDG_DATA_HOME"])
+@each_row("name", ["SPECCHAT_CONFIG", "SPECCHAT_CACHE", "SPECCHAT_MODELS", "XDG_DATA_HOME"])
 def test_engines_that_use_other_folders_do_not_meet(name, monkeypatch):
     before = spawn._default_folder()
     monkeypatch.setenv(name, "/elsewhere")
@@ -219,12 +220,12 @@ def test_an_old_idle_host_is_replaced(runtime, monkeypatch):
 
 
 def test_an_old_busy_host_is_left_alone_and_named(runtime, monkeypatch):
-    monkeypatch.setattr(client, "__version__", "0.0.1")
+    monkeypatch.setattr(host_connection, "__version__", "0.0.1")
     monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--version", "0.0.1"))
     talk = Conversation()
     running = talk.ask(Request("read"))
     next(running)
-    monkeypatch.setattr(client, "__version__", "0.0.2")
+    monkeypatch.setattr(host_connection, "__version__", "0.0.2")
 
     with pytest.raises(HostError, match=r"is version 0\.0\.1 and is busy"):
         connect("test")
@@ -271,11 +272,11 @@ def test_a_signal_ends_the_host_and_stores_the_partial_answer(runtime, number):
     heard = [event for _, event in zip(range(20), talk.ask(Request("slowly 100000")), strict=False)]
     assert heard
 
-    pid = talk._connection.host_info["pid"]
+    pid = talk.connection.host_info["pid"]
     os.kill(pid, number)
     until(lambda: not is_alive(pid))
 
-    [turn] = Conversation(client.SessionRequest(session_id=talk.session_id)).turns()
+    [turn] = Conversation(SessionRequest(session_id=talk.session_id)).turns()
     assert "cancelled" == turn.state
     assert turn.answer.text.startswith("word0 word1 ")
 

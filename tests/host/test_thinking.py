@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import closing
 
-import pytest
-
 from specchat.chat.events import Finished, TextDelta, ThinkingDelta, Totals
 from specchat.history.history_reader import HistoryReader, StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.event_feed import EventBatcher, PartialAnswer
 from specchat.host.protocol import EVENT_METHODS, event_to_json, events_from_json
+from tests.each_row import each_row
 
 EVENTS = [ThinkingDelta("hm"), ThinkingDelta(", so"), TextDelta("It "), TextDelta("is.")]
 
@@ -43,7 +42,7 @@ def test_a_partial_answer_stores_the_thinking_apart():
     assert (partial.to_stored().thinking, partial.to_stored().text) == ("hm, so", "It is.")
 
 
-@pytest.mark.parametrize("thinking", ["hm, so", ""], ids=["with a thought", "without"])
+@each_row("thinking", ["hm, so", ""])
 def test_the_history_gives_the_thinking_back_and_does_not_search_it(tmp_path, thinking):
     thread, answer = Thread("t1", "a talk", tip="a"), StoredAnswer("It is.", thinking=thinking)
     with closing(HistoryWriter(tmp_path / "history.sqlite")) as writer:

@@ -17,6 +17,7 @@ from specchat.history.history_writer import HistoryWriter
 from specchat.host.event_feed import EventBatcher, PartialAnswer
 from specchat.host.protocol import events_from_json, request_to_json, turn_from_json, turn_to_json
 from specchat.host.session_turns import turn_of_stored
+from tests.each_row import each_row
 
 CALLS = (ToolCall("call_1", "weather", '{"city": "Ulm"}'), ToolCall("call_2", "time", "{}"))
 RESULTS = (ToolResult("call_1", "weather", "dry"), ToolResult("call_2", "time", "late", is_error=True))
@@ -62,7 +63,7 @@ def test_the_history_gives_calls_and_results_back(tmp_path):
     assert second.tool_results == RESULTS and second.user == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     "turn", [Turn("Rain?", answer="Let me see.", tool_calls=CALLS), Turn("", answer="Dry.", tool_results=RESULTS)]
 )
 def test_a_turn_of_a_client_arrives_as_it_was_sent(turn):

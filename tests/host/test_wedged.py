@@ -17,7 +17,7 @@ import pytest
 from specchat.chat.events import Failed, Finished, Notice, PrefillProgress, TextDelta
 from specchat.chat.request import Request
 from specchat.errors import HostError
-from specchat.host import client, host_lock, silence, spawn
+from specchat.host import host_connection, host_lock, silence, spawn
 from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.profile.settings import read_settings
 from tests.front import command
@@ -27,7 +27,7 @@ from tests.host.test_spawn import is_alive, until
 
 @pytest.fixture(autouse=True)
 def impatient(runtime, monkeypatch):
-    monkeypatch.setattr(client, "HELLO_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(host_connection, "HELLO_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.2)
     monkeypatch.setattr(silence, "CANCEL_SECONDS", 0.3)
     monkeypatch.setattr(silence, "UNANSWERED_SECONDS", 0.2)
@@ -37,7 +37,7 @@ def impatient(runtime, monkeypatch):
 
 
 def pid_of(conversation: Conversation) -> int:
-    return conversation._connection.host_info["pid"]
+    return conversation.connection.host_info["pid"]
 
 
 def suspend(pid: int) -> None:

@@ -18,7 +18,7 @@ from specchat.host.protocol import INVALID_REQUEST, MAX_LINE_BYTES
 from tests.faults.generated import damaged
 
 METHODS = [
-    "hello", "open_session", "unsubscribe", "fork", "list_sessions", "rename", "delete", "restore", "subscribe",
+    "hello", "open_session", "fork", "list_sessions", "rename", "delete", "restore", "subscribe",
     "cancel", "rewind", "recover_answer", "set_settings", "explain_routing",
     "stats", "unload", "ask", "sing", "", None, 7,
 ]  # fmt: skip
@@ -121,7 +121,7 @@ def memory_bytes(pid: int) -> int:
 
 def test_a_slow_reader_costs_little_memory_and_misses_nothing(runtime):
     talk = Conversation()
-    pid = talk._connection.host_info["pid"]
+    pid = talk.connection.host_info["pid"]
     quick = Conversation()
     list(quick.ask(Request("count 2")))
     before = memory_bytes(pid)

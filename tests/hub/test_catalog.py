@@ -41,6 +41,7 @@ from specchat.hub.recommend import (
     recommend,
 )
 from specchat.profile import load_profile
+from tests.each_row import each_row
 from tests.processes import modules_after
 
 # From published configs, computed by hand: target, its format, drafter, its format, GPU in GB, GiB at 8k tokens.
@@ -99,7 +100,7 @@ def quantized(target: str, drafter: str, quant_format: str) -> QuantizedModel | 
     )
 
 
-@pytest.mark.parametrize(("target", "quant_format", "drafter", "drafter_format", "gpu", "gib"), PAIRS)
+@each_row("target, quant_format, drafter, drafter_format, gpu, gib", PAIRS)
 def test_the_memory_plan_of_a_pair_is_the_known_total(target, quant_format, drafter, drafter_format, gpu, gib):
     model = QuantizedModel(find_entry(target).architecture, quant_format)
     plan = plan_memory(model, quantized(target, drafter, drafter_format), 8192)
@@ -107,7 +108,7 @@ def test_the_memory_plan_of_a_pair_is_the_known_total(target, quant_format, draf
     assert plan.total_bytes / GIB == pytest.approx(gib, rel=0.05)
 
 
-@pytest.mark.parametrize(("name", "parameters", "bf16", "int8", "nf4", "row"), MODELS)
+@each_row("name, parameters, bf16, int8, nf4, row", MODELS)
 def test_the_memory_of_a_model_is_the_known_total(name, parameters, bf16, int8, nf4, row):
     architecture = find_entry(name).architecture
     gib = [weight_bytes(architecture, quant_format) / GIB for quant_format in ("bf16", "int8", "nf4-double")]
@@ -125,7 +126,7 @@ def test_sliding_windows_of_gemma_limit_the_kv_cache():
     assert 320 == (kv_cache_bytes(gemma, 4000) - 4000 * row) / 2**20
 
 
-@pytest.mark.parametrize(("target", "kind", "gib"), [
+@each_row("target, kind, gib", [
     ("Qwen3-1.7B", "eagle3", 0.25), ("Qwen3-4B", "eagle3", 0.41), ("Qwen3-8B", "eagle3", 0.74),
     ("Qwen3-32B", "eagle3", 1.46), ("Qwen3-8B", "dflash", 1.95),
 ])  # fmt: skip
@@ -154,8 +155,8 @@ def test_models_are_found_by_id_by_name_and_by_same_shape():
     assert find_entry("nobody/nothing") is None
 
 
-@pytest.mark.parametrize("gpu", GPU_SIZES_GB)
-@pytest.mark.parametrize("purpose", PURPOSES)
+@each_row("gpu", GPU_SIZES_GB)
+@each_row("purpose", PURPOSES)
 def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu, purpose):
     device = simulated_gpu(gpu)
     pairs = recommend(device, PairRequirements(purpose))
@@ -173,7 +174,7 @@ def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu, purpose
         assert pair.quant_format in (profile.models.weights, {"bfloat16": "bf16"}.get(profile.models.dtype))
 
 
-@pytest.mark.parametrize(("gpu", "purpose", "target", "quant_format", "drafter"), [
+@each_row("gpu, purpose, target, quant_format, drafter", [
     (8, "chat", "Qwen3.5-4B", "nf4-double", "mtp"),
     (8, "edit", "MiniCPM5-2B", "bf16", ""),
     (12, "chat", "Qwen3.5-9B", "nf4-double", "mtp"),
@@ -189,7 +190,7 @@ def test_gpus_get_the_pairs_of_this_year(gpu, purpose, target, quant_format, dra
     assert (target, quant_format, drafter) == (best.entry.name, best.quant_format, best.drafter.kind)
 
 
-@pytest.mark.parametrize("gpu", GPU_SIZES_GB)
+@each_row("gpu", GPU_SIZES_GB)
 def test_every_pair_leaves_five_percent_of_the_memory_and_quantizes_only_what_the_engine_can(gpu):
     for pair in recommend(simulated_gpu(gpu)):
         assert pair.memory_plan.total_bytes <= 0.95 * usable_gpu_bytes(gpu)
@@ -310,9 +311,7 @@ def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():
     }
 
 
-@pytest.mark.parametrize(
-    ("device", "quant_format"), [(main_memory(64), "int8"), (simulated_gpu(48), "bf16")], ids=["cpu", "gpu"]
-)
+@each_row("device, quant_format", [(main_memory(64), "int8"), (simulated_gpu(48), "bf16")])
 def test_the_draft_of_an_int8_target_is_int8_on_a_cpu_only(device, quant_format, tmp_path):
     draft, draft_format = find_entry("Qwen3-0.6B"), drafter_quant_format("int8", kind=device.kind)
     drafter = DrafterChoice("draft", draft.id, QuantizedModel(draft.architecture, draft_format))
@@ -383,7 +382,7 @@ def test_a_draft_of_the_right_family_and_size_has_no_warning():
     )
 
 
-@pytest.mark.parametrize(("draft", "message"), [
+@each_row("draft, message", [
     (PairMember("d", 330, 2, is_instruct=True), "d has 33% of the parameters of t; 5% to 20% is best"),
     (PairMember("d", 10, 2, is_instruct=True), "d has 1.0% of the parameters of t"),
     (PairMember("d", 100, 7, is_instruct=True), "d has 7 layers and t 8"),
@@ -402,7 +401,7 @@ def test_many_layers_are_no_problem_on_a_cpu_or_with_cuda_graphs():
     assert [] == list(pair_warnings(replace(deep, has_cuda_graphs=True), target))
 
 
-@pytest.mark.parametrize(("name", "has_cuda_graphs"), [("Qwen2.5-Coder-0.5B-Instruct", True), ("Qwen3.5-9B", False)])
+@each_row("name, has_cuda_graphs", [("Qwen2.5-Coder-0.5B-Instruct", True), ("Qwen3.5-9B", False)])
 def test_forward_llama_has_cuda_graphs(name, has_cuda_graphs):
     assert has_cuda_graphs == pair_member(locate_model(name)).has_cuda_graphs
 

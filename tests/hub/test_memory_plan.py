@@ -37,6 +37,7 @@ from specchat.hub.memory_plan import (
 from specchat.hub.safetensors_headers import read_architecture, read_config
 from specchat.weights.load_options import EMBEDDED
 from tests.drafters.published import published
+from tests.each_row import each_row
 from tests.processes import modules_after
 
 SIZES = {
@@ -83,7 +84,7 @@ def config_of(family: str, extra: dict) -> dict:
     return json.loads(AutoConfig.for_model(family, **(SIZES | extra)).to_json_string(use_diff=False))
 
 
-@pytest.mark.parametrize(("family", "extra"), FAMILIES.items(), ids=list(FAMILIES))
+@each_row("family, extra", FAMILIES.items())
 def test_a_config_gives_the_parameters_of_the_network(family, extra):
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -97,7 +98,7 @@ def test_a_config_gives_the_parameters_of_the_network(family, extra):
     )
 
 
-@pytest.mark.parametrize(("family", "extra"), GEMMA4_SHAPES.values(), ids=list(GEMMA4_SHAPES))
+@each_row("family, extra", GEMMA4_SHAPES.values())
 def test_a_published_config_of_gemma_4_gives_parameters_and_kv_rows_of_the_network(family, extra):
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
@@ -125,7 +126,7 @@ def test_an_assistant_of_gemma_4_has_the_parameters_of_its_layers_and_no_kv_cach
     assert assistant.parameters < architecture_from_config(layers | {"num_kv_shared_layers": 0}).parameters
 
 
-@pytest.mark.parametrize("family", ["qwen3_5_text", "qwen3_5_moe_text"])
+@each_row("family", ["qwen3_5_text", "qwen3_5_moe_text"])
 def test_an_mtp_layer_of_a_target_is_as_large_as_that_of_a_published_checkpoint(family):
     """Those of the golden file, which has the names and shapes of a published checkpoint."""
     checkpoint = published(f"mtp-{family}")
@@ -133,7 +134,7 @@ def test_an_mtp_layer_of_a_target_is_as_large_as_that_of_a_published_checkpoint(
     assert sum(each.numel() for each in checkpoint.head.values()) == mtp_architecture(checkpoint.config).parameters
 
 
-@pytest.mark.parametrize("name", ["target", "draft", "eagle", "eagle3", "mtp", "medusa"])
+@each_row("name", ["target", "draft", "eagle", "eagle3", "mtp", "medusa"])
 def test_headers_give_the_exact_bytes_of_the_files(name):
     folder = EMBEDDED / name
     (path,) = folder.glob("*.safetensors")
@@ -143,7 +144,7 @@ def test_headers_give_the_exact_bytes_of_the_files(name):
     assert path.stat().st_size - 8 - header == read_architecture(folder).stored_bytes
 
 
-@pytest.mark.parametrize("name", ["target", "draft"])
+@each_row("name", ["target", "draft"])
 def test_stored_bytes_equal_those_computed_from_the_config(name):
     by_header, by_config = read_architecture(EMBEDDED / name), architecture_from_config(read_config(EMBEDDED / name))
 
@@ -171,7 +172,7 @@ HEADS = (
 UNUSED = ("d2t", "t2d", "prefix_embeding_layer.embed_tokens.weight")
 
 
-@pytest.mark.parametrize("name", HEADS)
+@each_row("name", HEADS)
 def test_a_published_config_of_a_head_gives_the_parameters_of_its_file(name):
     golden = published(name)
     architecture = head_architecture_from_config(golden.config)
@@ -353,14 +354,14 @@ def test_kv_rows_are_counted_as_the_engine_allocates_them():
     ]
 
 
-@pytest.mark.parametrize("context", [500, 8192, 10_000])
+@each_row("context", [500, 8192, 10_000])
 def test_a_kv_arena_is_counted_as_the_engine_allocates_it(context):
     from specchat.engine import kv_arena
 
     assert kv_arena.arena_rows(context) + kv_arena.SPARE_ROWS == arena_rows(context)
 
 
-@pytest.mark.parametrize("name", ["target", "draft"])
+@each_row("name", ["target", "draft"])
 def test_the_engine_takes_the_planned_bytes(name):
     from specchat.weights.load import load_model
     from specchat.weights.load_options import LoadOptions
@@ -372,7 +373,7 @@ def test_the_engine_takes_the_planned_bytes(name):
     assert QuantizedModel(architecture, "bf16").weight_bytes(kind=CPU) == model.bytes
 
 
-@pytest.mark.parametrize("quant_format", ["int8", "fp8"])
+@each_row("quant_format", ["int8", "fp8"])
 def test_the_engine_takes_the_planned_bytes_in_8_bits(quant_format):
     from specchat.weights.load import load_model
     from specchat.weights.load_options import LoadOptions
@@ -396,7 +397,7 @@ def test_draft_tokens_take_no_second_bucket():
     assert 8192 + 256 == cache_rows(8192)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         {}, {"hidden_size": 64}, SIZES | {"hidden_size": "wide"}, SIZES | {"layer_types": 5},
@@ -412,7 +413,7 @@ def test_an_incomplete_config_is_a_one_line_error(tmp_path, content):
         read_architecture(tmp_path)
 
 
-@pytest.mark.parametrize("header", [b"[]", b"{", b'{"a": 5}', b'{"a": {"dtype": "F32", "shape": ["x"]}}'])
+@each_row("header", [b"[]", b"{", b'{"a": 5}', b'{"a": {"dtype": "F32", "shape": ["x"]}}'])
 def test_an_invalid_header_is_a_one_line_error(tmp_path, header):
     (tmp_path / "config.json").write_text((EMBEDDED / "draft" / "config.json").read_text())
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)

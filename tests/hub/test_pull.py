@@ -19,6 +19,7 @@ from specchat.hub.repo_files import RepoListing, hub_file, list_repo_files
 from specchat.hub.safetensors_headers import weight_files
 from specchat.weights.fetch import cached_model_folder, fetch_from_hub, needed_files
 from specchat.weights.load_options import find_head, find_model
+from tests.each_row import each_row
 from tests.hub.fake_hub import COMMIT, WEIGHTS, FakeHub, reach, serving
 
 MODEL = "some/model"
@@ -216,8 +217,8 @@ def test_a_full_disk_is_a_one_line_error(hub):
     assert isinstance(caught.value.__cause__, OSError) and caught.value.__cause__.errno == errno.ENOSPC
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "message"),
+@each_row(
+    "status, code, message",
     [
         (401, "GatedRepo", "accept its licence at http"),
         (403, "GatedRepo", "accept its licence at http"),
@@ -267,7 +268,7 @@ def test_a_login_page_of_the_network_is_not_a_hub(hub):
         list_repo_files(MODEL)
 
 
-@pytest.mark.parametrize("hash_of_hub", ["../../../escape", "", None, "ABC", "g" * 40])
+@each_row("hash_of_hub", ["../../../escape", "", None, "ABC", "g" * 40])
 def test_an_invalid_hash_does_not_become_a_path(hash_of_hub):
     sibling = RepoSibling("a.json", size=3, blob_id=hash_of_hub)
 
@@ -275,8 +276,8 @@ def test_an_invalid_hash_does_not_become_a_path(hash_of_hub):
         hub_file(MODEL, sibling)
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
+@each_row(
+    "names, expected",
     [
         (["config.json", "a.safetensors", "a.bin"], ["a.safetensors", "config.json"]),
         (["config.json", "pytorch_model.bin"], ["config.json", "pytorch_model.bin"]),
@@ -296,9 +297,7 @@ def test_a_draft_may_be_a_head_with_a_tokenizer():
     assert needed_files(MODEL, names, is_draft=True) == ["config.json", "tokenizer.json", "pytorch_model.bin"]
 
 
-@pytest.mark.parametrize(
-    "names", [["config.json", "tokenizer.json", "pytorch_model.bin"], ["model.gguf"], ["README.md"]]
-)
+@each_row("names", [["config.json", "tokenizer.json", "pytorch_model.bin"], ["model.gguf"], ["README.md"]])
 def test_a_model_that_cannot_be_loaded_is_not_downloaded(names):
     with pytest.raises(ModelError, match=r"look for a copy with \*\.safetensors"):
         needed_files(MODEL, names)
@@ -322,7 +321,7 @@ def test_a_model_that_is_loaded_from_the_hub_is_checked_like_one_that_is_pulled(
     assert hub.requests.count(("model.safetensors", "")) == 2
 
 
-@pytest.mark.parametrize("entry", catalog().values(), ids=list(catalog()))
+@each_row("entry", lambda: catalog().values())
 def test_every_download_of_the_catalog_has_a_hash_or_comes_from_a_hub_that_lists_hashes(entry: CatalogEntry):
     if (package := entry.package) is not None:
         assert re.fullmatch(r"[0-9a-f]{64}", package.wheel_sha256) and re.fullmatch(

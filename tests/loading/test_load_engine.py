@@ -19,6 +19,7 @@ from specchat.loading.load_plan import EMBEDDED_HEADS
 from specchat.profile import DRAFTERS, Profile
 from specchat.weights.load_options import EMBEDDED
 from tests import tokenizers_at_hand as at_hand
+from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.gguf_models import write_gguf
 from tests.tiny import SPEAKING, network, speaking, thinking
@@ -271,7 +272,7 @@ def test_a_conversation_knows_the_memory_that_it_holds(embedded):
     assert memory["kv_cache"] > 2**20
 
 
-@pytest.mark.parametrize(("folder", "count"), [(thinking, 1), (speaking, 0)], ids=["thinks", "does not"])
+@each_row("folder, count", [(thinking, 1), (speaking, 0)])
 def test_the_parser_of_thinking_is_imported_with_a_model_that_thinks(monkeypatch, folder, count):
     imports: list[None] = []
     monkeypatch.setattr("specchat.loading.load_engine.import_parser", lambda: imports.append(None))

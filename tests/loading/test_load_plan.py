@@ -17,6 +17,7 @@ from specchat.loading.load_plan import EMBEDDED_HEADS, ComputeFeatures, check_na
 from specchat.profile import Profile
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.load_options import EMBEDDED
+from tests.each_row import each_row
 from tests.gguf_models import write_gguf
 from tests.tiny import speaking
 
@@ -37,9 +38,7 @@ def test_the_plan_of_the_default_profile_names_the_embedded_models_and_heads():
     assert plan.early_exit_layer > 0
 
 
-@pytest.mark.parametrize(
-    ("features", "device", "dtype"), [(OLD_CPU, "cpu", "float32"), (NEW_CPU, "cpu", "auto"), (GPU, "cuda", "auto")]
-)
+@each_row("features, device, dtype", [(OLD_CPU, "cpu", "float32"), (NEW_CPU, "cpu", "auto"), (GPU, "cuda", "auto")])
 def test_device_and_dtype_follow_from_the_hardware(features, device, dtype):
     options = plan_load(LLAMA, features).target.options
 
@@ -123,8 +122,8 @@ def test_the_line_names_a_published_drafter_of_a_target_of_the_catalog():
     assert RECOMMEND_HINT == drafters_that_fit("/models/mine")
 
 
-@pytest.mark.parametrize(
-    ("values", "names", "fault"),
+@each_row(
+    "values, names, fault",
     [
         ({"models.draft": "embedded"}, {"names_draft": True}, "draft embedded does not fit"),
         ({"models.heads": ["embedded"]}, {"names_heads": True}, "head embedded does not fit"),
@@ -162,8 +161,8 @@ def test_planning_imports_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize(
-    ("settings", "features", "weights"),
+@each_row(
+    "settings, features, weights",
     [
         ({}, FAST_BLOCKS, "gguf"),
         ({}, NEW_CPU, "float"),
@@ -182,14 +181,14 @@ def test_a_gguf_file_is_computed_as_it_is_stored_where_that_is_fast(tmp_path, se
     assert weights == plan_load(profile, features).target.options.quant_format
 
 
-@pytest.mark.parametrize(("flags", "is_fast"), [(["AVX2"], True), (["AVX2", "AMX"], True), (["NEON"], False)], ids=str)
+@each_row("flags, is_fast", [(["AVX2"], True), (["AVX2", "AMX"], True), (["NEON"], False)])
 def test_blocks_are_fast_on_a_cpu_with_vectors(flags, is_fast):
     cpu = Device(CPU, "cpu", 1, 1)
 
     assert is_fast == ComputeFeatures.of_machine(Machine((cpu,), tuple(flags))).has_fast_gguf_blocks
 
 
-@pytest.mark.parametrize("bits", [4, 5, 8])
+@each_row("bits", [4, 5, 8])
 def test_blocks_of_a_file_are_planned_with_their_own_bits(tmp_path, bits):
     path = write_gguf(tmp_path / "tiny.gguf", storage=f"Q{bits}_0")
 

@@ -14,6 +14,7 @@ from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile, load_profile
 from specchat.profile.profile_files import read_profile_chain, read_settings_file
 from specchat.profile.settings import Settings, read_settings
+from tests.each_row import each_row
 from tests.tiny import speaking
 
 ROUTES = """extends = "chat"
@@ -42,7 +43,7 @@ def profile_with(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("variants", ['["medusa"]', '["auto", "medusa"]', '["medusa", "eagle3"]'])
+@each_row("variants", ['["medusa"]', '["auto", "medusa"]', '["medusa", "eagle3"]'])
 def test_a_route_whose_drafters_cannot_run_is_refused_with_its_line(engine, profile_with, variants):
     with pytest.raises(ProfileError) as refused:
         engine.create_session(profile=profile_with(variants))
@@ -52,7 +53,7 @@ def test_a_route_whose_drafters_cannot_run_is_refused_with_its_line(engine, prof
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("variants", ['["auto"]', '["medusa", "suffix"]', '["auto", "lookahead"]', '["plain"]'])
+@each_row("variants", ['["auto"]', '["medusa", "suffix"]', '["auto", "lookahead"]', '["plain"]'])
 def test_a_route_with_a_drafter_that_can_run_is_accepted(engine, profile_with, variants):
     with engine.create_session(profile=profile_with(variants)) as session:
         events = list(session.ask(Request("a recipe", max_tokens=2)))

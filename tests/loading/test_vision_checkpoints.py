@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from specchat.chat.request import Request
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.tiny import SPEAKING, speaking
 
@@ -68,10 +69,9 @@ def add_mtp_layer(folder) -> None:
     save_file(load_file(path) | tensors, path, {"format": "pt"})
 
 
-@pytest.mark.parametrize(
-    ("family", "extra", "drafter"),
+@each_row(
+    "family, extra, drafter",
     [("qwen3_5", GATED_DELTA_NET, "mtp"), ("gemma4_unified", GLOBAL_KEYS, "suffix")],
-    ids=["qwen3_5", "gemma4_unified"],
 )
 def test_the_text_part_answers_and_its_drafts_change_nothing(tmp_path, family, extra, drafter):
     folder = published(tmp_path / "model", family, extra)

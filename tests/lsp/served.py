@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from specchat.cli.main import main
-from specchat.host import client, spawn
+from specchat.host import host_connection, spawn
 
 if __name__ == "__main__":
     spawn.HOST_COMMAND = (sys.executable, "-m", "tests.lsp.fake_host")
-    client.configuration_hash = lambda: "fake"
+    host_connection.configuration_hash = lambda: "fake"
     sys.argv[1:] = ["lsp", *sys.argv[1:]]
     main()

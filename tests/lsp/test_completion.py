@@ -10,7 +10,7 @@ from threading import Event as Flag
 import pytest
 
 from specchat.chat.events import PrefillProgress
-from specchat.host import client, spawn
+from specchat.host import host_connection, spawn
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
 from tests.lsp.driver import at
@@ -212,7 +212,7 @@ def answer_in_progress(fresh_world, monkeypatch):
     """Returns a function that starts an answer in another client of the host; the function that it returns ends it."""
     monkeypatch.setenv("SPECCHAT_RUNTIME", str(fresh_world))
     monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "tests.lsp.fake_host"))
-    monkeypatch.setattr(client, "configuration_hash", lambda: "fake")
+    monkeypatch.setattr(host_connection, "configuration_hash", lambda: "fake")
     with ExitStack() as open_now:
 
         def start():

@@ -22,6 +22,7 @@ from specchat.profile import Profile
 from specchat.profile.json_schema import profile_schema
 from specchat.tui.picker import variant_picker
 from specchat.tui.screen_commands import all_commands, help_text
+from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.processes import modules_after
 from tests.tiny import speaking
@@ -183,8 +184,8 @@ def test_a_long_text_of_a_loader_is_read_in_parts():
 
 
 @pytest.mark.usefixtures("many")
-@pytest.mark.parametrize(
-    ("name", "error", "message"),
+@each_row(
+    "name, error, message",
     [
         ("@twice:", InputError, "@twice: what?"),
         ("@bytes:", PluginError, "plugin many: 'bytes' returned a bytes"),
@@ -208,7 +209,7 @@ def test_a_check_applies_to_its_files_only(capsys):
 
 
 @pytest.mark.usefixtures("drafting")
-@pytest.mark.parametrize("variant", ["wild", "raising", "outside", "elsewhere", "greedy"])
+@each_row("variant", ["wild", "raising", "outside", "elsewhere", "greedy"])
 def test_no_drafter_of_a_plugin_can_change_the_text(variant, capsys):
     engine = load_engine(TINY)
 
@@ -277,7 +278,7 @@ def test_front_ends_know_drafters_of_plugins_without_torch(drafting):
     assert "torch" not in loaded
 
 
-@pytest.mark.parametrize("chosen", ["", "many"])
+@each_row("chosen", ["", "many"])
 def test_the_engine_process_loads_the_selected_plugins(monkeypatch, chosen):
     monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", chosen)
 

@@ -9,15 +9,14 @@ import pytest
 from specchat.chat.events import Finished, TextDelta, ThinkingDelta, Totals
 from specchat.repl.answer_printer import AnswerPrinter
 from specchat.terminal import guarded_terminal
+from tests.each_row import each_row
 from tests.front import Bytes, command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 
 EVENTS = [ThinkingDelta("a\x1b]52;c;x\x07"), ThinkingDelta("b"), TextDelta("c"), Finished("stop", Totals())]
 
 
-@pytest.mark.parametrize(
-    ("is_terminal", "expected"), [(True, "\x1b[2ma␛]52;c;x␇\x1b[22m\x1b[2mb\x1b[22m\n\n"), (False, "")]
-)
+@each_row("is_terminal, expected", [(True, "\x1b[2ma␛]52;c;x␇\x1b[22m\x1b[2mb\x1b[22m\n\n"), (False, "")])
 def test_a_thought_is_dimmed_on_a_terminal_and_left_out_elsewhere(monkeypatch, is_terminal, expected):
     answer, talk = Bytes(), Bytes(is_terminal=is_terminal)
     monkeypatch.setattr(sys, "stdout", answer)
@@ -41,7 +40,7 @@ def test_the_answer_of_a_command_has_no_thought_and_its_last_line_the_time(monke
 
 
 @pytest.mark.usefixtures("runtime")
-@pytest.mark.parametrize(("flag", "value"), [("--think", "on"), ("--no-think", "off")])
+@each_row("flag, value", [("--think", "on"), ("--no-think", "off")])
 def test_the_option_overrides_the_profile(monkeypatch, flag, value):
     ran = command(monkeypatch, "config", "show", flag)
 

@@ -17,6 +17,7 @@ from specchat.serve.api_errors import RequestError
 from specchat.serve.authorization import AccessPolicy
 from specchat.serve.engine_request import EngineRequest
 from specchat.serve.server import ServeConfig
+from tests.each_row import each_row
 from tests.serve.conftest import MODEL, Served, asking, becomes, raw, sse_events, until
 
 PATH = "/v1/messages"
@@ -87,7 +88,7 @@ def test_thinking_is_a_block_before_the_text(served):
     assert "thought0 thought1 thought2 " == "".join(delta.get("thinking", "") for delta in deltas)
 
 
-@pytest.mark.parametrize(("kind", "mode"), [("enabled", "on"), ("disabled", "off"), ("adaptive", None)])
+@each_row("kind, mode", [("enabled", "on"), ("disabled", "off"), ("adaptive", None)])
 def test_a_client_may_turn_thinking_on_and_off(kind, mode):
     assert mode == read(thinking={"type": kind, "budget_tokens": 1024}).request.thinking
 
@@ -135,8 +136,8 @@ def test_fields_become_a_request():
     )  # fmt: skip
 
     assert Request("hello", max_tokens=5, temperature=0.5, stop=("END",)) == asked.request
-    assert ((Turn("one", answer="1"),), "be brief") == (asked.history.turns, asked.history.settings.system_prompt)
-    assert (("top_p", 0.9), ("top_k", 4)) == asked.history.settings.sampling
+    assert (Turn("one", answer="1"),) == asked.turns
+    assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == asked.changes
 
 
 def test_blocks_of_text_are_its_lines_and_earlier_thoughts_are_left_out():
@@ -148,7 +149,7 @@ def test_blocks_of_text_are_its_lines_and_earlier_thoughts_are_left_out():
     )
 
     assert ("one\ntwo", "one\ntwo", "1") == (
-        asked.history.settings.system_prompt, asked.request.text, asked.request.answer_prefix
+        asked.changes["prompt.system"], asked.request.text, asked.request.answer_prefix
     )  # fmt: skip
 
 
@@ -171,8 +172,8 @@ def test_a_schema_is_the_form_of_the_answer():
     assert read() == read(output_config={"effort": "low"})
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@each_row(
+    "body, param",
     [
         ({"max_tokens": None}, "max_tokens"),
         ({"max_tokens": "5"}, "max_tokens"),
@@ -205,8 +206,8 @@ def test_a_wrong_or_unsupported_field_is_an_error_with_its_name(body, param):
     assert param == refused.value.api_error.param
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "kind"),
+@each_row(
+    "path, body, status, kind",
     [
         (PATH, "{", 400, "invalid_request_error"),
         (PATH, json.dumps(message("hello", model="other")), 404, "not_found_error"),

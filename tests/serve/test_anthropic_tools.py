@@ -11,6 +11,7 @@ from specchat.chat.tools import Tool, ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.serve.anthropic_messages import translate_count, translate_message
 from specchat.serve.api_errors import RequestError
+from tests.each_row import each_row
 from tests.serve.conftest import MODEL, Served, raw, sse_events
 
 PATH = "/v1/messages"
@@ -95,7 +96,7 @@ def test_arguments_that_are_no_json_stand_in_an_object_and_return_as_they_were(s
     history = read(
         asked, said("assistant", *told["content"]), said("user", RESULT | {"tool_use_id": told["content"][1]["id"]})
     )
-    assert '{"path": ' == history.history.turns[0].tool_calls[0].arguments
+    assert '{"path": ' == history.turns[0].tool_calls[0].arguments
 
 
 def test_blocks_become_calls_and_results():
@@ -105,13 +106,13 @@ def test_blocks_become_calls_and_results():
     )  # fmt: skip
 
     call = ToolCall("1", "read", '{"path": "a.py"}')
-    assert (Turn("look", answer="so", tool_calls=(call,)),) == asked.history.turns
+    assert (Turn("look", answer="so", tool_calls=(call,)),) == asked.turns
     assert ("quick", (ToolResult("1", "read", "five"),)) == (asked.request.text, asked.request.tool_results)
     assert (Tool("read", "Read.", '{"type": "object"}'), Tool("write")) == asked.request.tools
 
 
-@pytest.mark.parametrize(
-    ("choice", "expected"),
+@each_row(
+    "choice, expected",
     [("auto", "auto"), ("any", "required"), ("none", "none"), ("tool", "read")],
 )
 def test_the_choice_of_a_tool_is_that_of_the_request(choice, expected):
@@ -126,8 +127,8 @@ def test_tools_count_as_tokens_of_the_prompt():
     assert ["read", "write"] == [tool.name for tool in counted.request.tools]
 
 
-@pytest.mark.parametrize(
-    ("messages", "words"),
+@each_row(
+    "messages, words",
     [
         ([said("user", RESULT)], "belongs to no call"),
         ([said("user", text("x")), said("assistant", USE), said("user", text("y"))], "no result of '1'"),

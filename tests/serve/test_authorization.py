@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat.serve.authorization import AccessPolicy, host_name, is_loopback
+from tests.each_row import each_row
 
 
 def status(policy: AccessPolicy, host: str = "127.0.0.1:1", origin: str | None = None, key: str | None = None) -> int:
@@ -12,24 +13,24 @@ def status(policy: AccessPolicy, host: str = "127.0.0.1:1", origin: str | None =
     return refusal.status if refusal else 200
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:11535", "localhost", "LOCALHOST:8", "[::1]:80", "127.8.0.1"])
+@each_row("host", ["127.0.0.1:11535", "localhost", "LOCALHOST:8", "[::1]:80", "127.8.0.1"])
 def test_loopback_host_names_are_accepted(host):
     assert 200 == status(AccessPolicy(), host)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:11535", "", "127.0.0.1.evil.example", "0.0.0.0", "::"])
+@each_row("host", ["evil.example", "evil.example:11535", "", "127.0.0.1.evil.example", "0.0.0.0", "::"])
 def test_other_host_names_are_not_accepted(host):
     assert 403 == status(AccessPolicy(), host) == status(AccessPolicy("right"), host, key="Bearer right")
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "http://localhost:3000", "null"])
+@each_row("origin", ["http://evil.example", "http://localhost:3000", "null"])
 def test_a_web_page_needs_the_token(origin):
     assert 403 == status(AccessPolicy(), origin=origin)
     assert 401 == status(AccessPolicy("right"), origin=origin)
     assert 200 == status(AccessPolicy("right"), origin=origin, key="Bearer right")
 
 
-@pytest.mark.parametrize("key", [None, "", "right", "Bearer", "Bearer wrong", "Basic right", "Bearer righté"])
+@each_row("key", [None, "", "right", "Bearer", "Bearer wrong", "Basic right", "Bearer righté"])
 def test_a_wrong_token_is_not_accepted(key):
     assert 401 == status(AccessPolicy("right"), key=key)
 

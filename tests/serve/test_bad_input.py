@@ -12,6 +12,7 @@ from specchat.serve.anthropic_messages import translate_count
 from specchat.serve.json_fields import JsonObject
 from specchat.serve.ollama_api import show_body
 from specchat.serve.server import TRANSLATIONS
+from tests.each_row import each_row
 from tests.serve.conftest import raw
 
 TEXT = {"role": "user", "content": "hello"}
@@ -60,21 +61,21 @@ def test_every_field_with_every_odd_value_is_translated_or_refused():
     assert refused > 1000
 
 
-@pytest.mark.parametrize("value", ODD)
+@each_row("value", ODD)
 def test_an_odd_name_of_a_model_is_refused(value):
     with pytest.raises(UsageError):
         show_body({"model": value}, ("ours",), None, 0)
 
 
-@pytest.mark.parametrize("path", [*TRANSLATIONS, "/v1/messages/count_tokens", "/api/show"])
-@pytest.mark.parametrize("body", ["", "{", "[]", '"text"', "[" * 100_000, "\x00", r'{"model": "\ud800"}'])
+@each_row("path", [*TRANSLATIONS, "/v1/messages/count_tokens", "/api/show"])
+@each_row("body", ["", "{", "[]", '"text"', "[" * 100_000, "\x00", r'{"model": "\ud800"}'])
 def test_a_body_that_is_no_object_is_refused(served, path, body):
     status, told = raw(served, "POST", path, body)
 
     assert 400 == status and told["error"]
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/messages", "/api/chat"])
+@each_row("path", ["/v1/completions", "/v1/messages", "/api/chat"])
 def test_a_body_over_the_size_limit_is_refused(served, path):
     status, told = raw(served, "POST", path, " " * (MAX_LINE_BYTES + 1))
 
@@ -83,7 +84,7 @@ def test_a_body_over_the_size_limit_is_refused(served, path):
         assert "request_too_large" == told["error"]["type"]
 
 
-@pytest.mark.parametrize("path", [*TRANSLATIONS, "/v1/messages/count_tokens", "/api/show"])
+@each_row("path", [*TRANSLATIONS, "/v1/messages/count_tokens", "/api/show"])
 def test_only_post_is_allowed(served, path):
     status, told = raw(served, "GET", path)
 

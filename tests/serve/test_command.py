@@ -13,6 +13,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from specchat.cli.serve import model_name, model_names
+from tests.each_row import each_row
 from tests.front import command
 from tests.processes import modules_after
 
@@ -20,7 +21,7 @@ SPECCHAT = (sys.executable, "-m", "tests.acp.agent_process")  # with the fake ho
 PATIENCE_SECONDS = 20
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+@each_row("host", ["0.0.0.0", "::"])
 def test_other_addresses_than_loopback_need_a_token(monkeypatch, host):
     ran = command(monkeypatch, "serve", "--host", host, "--port", "0")
 

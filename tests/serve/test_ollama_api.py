@@ -21,6 +21,7 @@ from specchat.serve.authorization import AccessPolicy
 from specchat.serve.engine_request import EngineRequest
 from specchat.serve.ollama_api import LinesReply, translate_generate, translate_ollama_chat
 from specchat.serve.server import ServeConfig
+from tests.each_row import each_row
 from tests.serve.conftest import MODEL, Served, asking, becomes, raw, until
 
 SCHEMA = {"type": "object"}
@@ -105,7 +106,7 @@ def test_thinking_has_a_field_of_its_own(served):
     assert "so it is" == "".join(part["response"] for part in parts)
 
 
-@pytest.mark.parametrize(("think", "mode"), [(True, "on"), (False, "off"), ("high", "on"), (None, None)])
+@each_row("think, mode", [(True, "on"), (False, "off"), ("high", "on"), (None, None)])
 def test_a_client_may_turn_thinking_on_and_off(think, mode):
     assert mode == chat(think=think).request.thinking == generate(think=think).request.thinking
 
@@ -186,8 +187,8 @@ def test_options_become_settings():
     )  # fmt: skip
 
     assert Request("hello", max_tokens=7, seed=3, temperature=0.5, stop=("END",)) == asked.request
-    assert dict(asked.history.settings.sampling) == {
-        "top_p": 0.9, "top_k": 4, "min_p": 0.1, "repetition_penalty": 1.1
+    assert asked.changes == {
+        "sampling.top_p": 0.9, "sampling.top_k": 4, "sampling.min_p": 0.1, "sampling.repetition_penalty": 1.1
     }  # fmt: skip
 
 
@@ -195,7 +196,7 @@ def test_negative_limits_and_seeds_are_none():
     assert Request("hello") == chat(options={"num_predict": -1, "seed": -1}).request
 
 
-@pytest.mark.parametrize("form", ["json", SCHEMA])
+@each_row("form", ["json", SCHEMA])
 def test_a_format_is_the_form_of_the_answer(form):
     assert AnswerFormat.parse("schema", SCHEMA) == chat(format=form).request.answer_format
     assert AnswerFormat.parse("schema", SCHEMA) == generate(format=form).request.answer_format
@@ -204,11 +205,11 @@ def test_a_format_is_the_form_of_the_answer(form):
 def test_a_system_prompt_and_a_begun_answer():
     asked = chat(messages=[{"role": "system", "content": "be brief"}, HELLO, {"role": "assistant", "content": "oh, "}])
 
-    assert ("be brief", "oh, ") == (asked.history.settings.system_prompt, asked.request.answer_prefix)
-    assert "be brief" == generate(system="be brief").history.settings.system_prompt
+    assert ("be brief", "oh, ") == (asked.changes["prompt.system"], asked.request.answer_prefix)
+    assert "be brief" == generate(system="be brief").changes["prompt.system"]
     assert (Turn("one", answer="1"),) == chat(
         messages=[{"role": "user", "content": "one"}, {"role": "assistant", "content": "1"}, HELLO]
-    ).history.turns
+    ).turns
 
 
 def test_values_without_effect_and_unknown_fields_are_ignored():
@@ -217,8 +218,8 @@ def test_values_without_effect_and_unknown_fields_are_ignored():
     )
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@each_row(
+    "body, param",
     [
         ({"model": None}, "model"),
         ({"model": "other"}, "model"),
@@ -247,8 +248,8 @@ def test_a_wrong_or_unsupported_field_is_an_error_with_its_name(body, param):
     assert param == refused.value.api_error.param
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@each_row(
+    "body, param",
     [
         ({"prompt": 5}, "prompt"),
         ({"images": ["aGk="]}, "images"),
@@ -266,8 +267,8 @@ def test_a_wrong_field_of_generate_is_an_error_with_its_name(body, param):
     assert param == refused.value.api_error.param
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
+@each_row(
+    "path, body, status",
     [
         ("/api/chat", "{", 400),
         ("/api/chat", "[]", 400),

@@ -9,6 +9,7 @@ import pytest
 from specchat.chat.tools import Tool, ToolResult
 from specchat.serve.api_errors import RequestError
 from specchat.serve.ollama_api import translate_ollama_chat
+from tests.each_row import each_row
 from tests.serve.conftest import Served
 from tests.serve.test_ollama_api import lines, post
 
@@ -92,8 +93,8 @@ def test_the_older_name_of_a_tool_is_known():
     assert ToolResult(given.call_id, "read", "one") == given
 
 
-@pytest.mark.parametrize(
-    ("messages", "words"),
+@each_row(
+    "messages, words",
     [
         ([LOOK, result("one", tool_name="read")], "the result of 'read' belongs to no call"),
         ([LOOK, calling("read"), result("one", tool_name="write")], "the result of 'write' belongs to no call"),

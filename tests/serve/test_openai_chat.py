@@ -20,10 +20,11 @@ from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.transcript import Turn
 from specchat.errors import ContextError, HostError, UsageError
 from specchat.serve.api_errors import RequestError, to_api_error
-from specchat.serve.engine_request import GREETING, ConversationHistory, EngineRequest, SessionSettings
+from specchat.serve.engine_request import GREETING, EngineRequest
 from specchat.serve.openai_chat import ChatReply, translate_chat
 from specchat.serve.openai_objects import error_body
 from specchat.serve.replies import TranslatedRequest
+from tests.each_row import each_row
 
 SCHEMA = {"type": "object"}
 
@@ -48,13 +49,13 @@ def test_the_smallest_request():
 def test_an_answer_that_the_client_began_is_continued():
     asked = read(chat(("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2 is ")))
 
-    assert (Request("two", answer_prefix="2 is "), (Turn("one", answer="1"),)) == (asked.request, asked.history.turns)
+    assert (Request("two", answer_prefix="2 is "), (Turn("one", answer="1"),)) == (asked.request, asked.turns)
 
 
 def test_before_the_first_words_of_the_assistant_stands_a_greeting():
     asked = read(chat(("assistant", "How can I help?"), ("user", "hello")))
 
-    assert (Turn(GREETING, answer="How can I help?"),) == asked.history.turns
+    assert (Turn(GREETING, answer="How can I help?"),) == asked.turns
 
 
 def test_every_name_of_the_model_is_its_name():
@@ -80,12 +81,11 @@ def test_the_newer_name_of_the_limit_counts():
     assert 7 == read(max_tokens=5, max_completion_tokens=7).request.max_tokens
 
 
-def test_sampling_fields_become_session_settings():
-    manner = read(chat(("system", "be brief"), ("user", "hello")), top_p=0.9, top_k=4).history.settings
+def test_sampling_fields_become_settings():
+    changes = read(chat(("system", "be brief"), ("user", "hello")), top_p=0.9, top_k=4).changes
 
-    assert SessionSettings("be brief", (("top_p", 0.9), ("top_k", 4))) == manner
-    assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == manner.changes()
-    assert {} == read().history.settings.changes()
+    assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == changes
+    assert {} == read().changes
 
 
 def test_messages_become_exchanges_and_a_question():
@@ -97,10 +97,8 @@ def test_messages_become_exchanges_and_a_question():
         ]
     )
 
-    assert (
-        ConversationHistory((Turn("one", answer="1"), Turn("two", answer="")), SessionSettings("be brief\n\nbe kind"))
-        == asked.history
-    )
+    assert (Turn("one", answer="1"), Turn("two", answer="")) == asked.turns
+    assert {"prompt.system": "be brief\n\nbe kind"} == asked.changes
     assert "3" == asked.request.text
 
 
@@ -109,7 +107,7 @@ def test_messages_of_one_side_in_a_row_are_one_and_a_late_system_is_the_users():
         chat(("user", "a"), ("user", "b"), ("assistant", "1"), ("assistant", "2"), ("user", "c"), ("system", "d"))
     )
 
-    assert (Turn("a\n\nb", answer="1\n\n2"),) == asked.history.turns
+    assert (Turn("a\n\nb", answer="1\n\n2"),) == asked.turns
     assert "c\n\nd" == asked.request.text
 
 
@@ -119,8 +117,8 @@ def test_parts_of_text_are_its_lines():
     assert "one\ntwo" == read(chat(("user", parts))).request.text
 
 
-@pytest.mark.parametrize(
-    ("form", "structure"),
+@each_row(
+    "form, structure",
     [
         ({"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}, AnswerFormat.parse("schema", SCHEMA)),
         ({"type": "json_object"}, AnswerFormat.parse("schema", SCHEMA)),
@@ -144,8 +142,8 @@ def test_neutral_values_and_unknown_fields_are_ignored():
     assert read() == read(**neutral, user="somebody", store=True, cache_prompt=True)
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@each_row(
+    "body, param",
     [
         ({"n": 2}, "n"),
         ({"tools": [{}]}, "tools"),
@@ -189,14 +187,14 @@ def test_an_unsupported_field_is_an_error_with_its_name(body, param):
     assert (400, param) == (refused.value.api_error.status, refused.value.api_error.param)
 
 
-@pytest.mark.parametrize("limit", [{"max_tokens": 0}, {"max_completion_tokens": 0, "max_tokens": 5}])
+@each_row("limit", [{"max_tokens": 0}, {"max_completion_tokens": 0, "max_tokens": 5}])
 def test_a_limit_of_zero_tokens_is_an_error(limit):
     with pytest.raises(UsageError, match="at least 1"):
         read(**limit)
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "kind"),
+@each_row(
+    "error, status, kind",
     [
         (UsageError("no"), 400, "invalid_request_error"),
         (ContextError("no"), 400, "invalid_request_error"),
@@ -214,8 +212,8 @@ def test_our_errors_have_a_status(error, status, kind):
     )
 
 
-@pytest.mark.parametrize(
-    ("fields", "thinking"),
+@each_row(
+    "fields, thinking",
     [
         ({}, None), ({"chat_template_kwargs": {"enable_thinking": False}}, "off"),
         ({"chat_template_kwargs": {"thinking": True}}, "on"), ({"chat_template_kwargs": {}}, None),
@@ -226,7 +224,7 @@ def test_a_client_may_turn_thinking_on_and_off(fields, thinking):
     assert read(**fields).request.thinking == thinking
 
 
-@pytest.mark.parametrize("options", [{"enable_thinking": "yes"}, {"other": True}, True], ids=str)
+@each_row("options", [{"enable_thinking": "yes"}, {"other": True}, True])
 def test_other_options_of_the_template_are_refused(options):
     with pytest.raises(RequestError, match="chat_template_kwargs"):
         read(chat_template_kwargs=options)

@@ -17,6 +17,7 @@ from specchat.serve.authorization import AccessPolicy
 from specchat.serve.openai_completions import DEFAULT_MAX_TOKENS, translate_completion
 from specchat.serve.server import ServeConfig
 from specchat.serve.session_pool import NO_GAPS
+from tests.each_row import each_row
 from tests.host.conftest import kill_host
 from tests.serve.conftest import MODEL, Served, asking, becomes, raw, until
 
@@ -126,8 +127,8 @@ def test_values_without_effect_and_unknown_fields_are_ignored():
     assert read() == read(n=1, echo=False, temperature=0, best_of=1, top_p=0.5, seed=7, user="x", suffix=None)
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@each_row(
+    "body, param",
     [
         ({"echo": True}, "echo"),
         ({"n": 2}, "n"),

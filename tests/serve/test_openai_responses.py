@@ -17,6 +17,7 @@ from specchat.serve.authorization import AccessPolicy
 from specchat.serve.engine_request import EngineRequest
 from specchat.serve.openai_responses import translate_response
 from specchat.serve.server import ServeConfig
+from tests.each_row import each_row
 from tests.serve.conftest import MODEL, Served, asking, becomes, raw, sse_events, until
 
 PATH = "/v1/responses"
@@ -100,7 +101,7 @@ def test_fields_become_a_request():
     asked = read(instructions="be brief", max_output_tokens=5, temperature=0.5, top_p=0.9)
 
     assert Request("hello", max_tokens=5, temperature=0.5) == asked.request
-    assert ("be brief", (("top_p", 0.9),)) == (asked.history.settings.system_prompt, asked.history.settings.sampling)
+    assert {"prompt.system": "be brief", "sampling.top_p": 0.9} == asked.changes
 
 
 def test_items_of_reasoning_are_left_out():
@@ -109,10 +110,10 @@ def test_items_of_reasoning_are_left_out():
     said = [item("developer", "be brief"), item("user", "1"), thought, item("assistant", "2"), item("user", "3")]
     asked = read(input=said)
 
-    assert ((Turn("1", answer="2"),), "be brief") == (asked.history.turns, asked.history.settings.system_prompt)
+    assert ((Turn("1", answer="2"),), "be brief") == (asked.turns, asked.changes["prompt.system"])
 
 
-@pytest.mark.parametrize("form", [{"type": "json_schema", "name": "x", "schema": SCHEMA}, {"type": "json_object"}])
+@each_row("form", [{"type": "json_schema", "name": "x", "schema": SCHEMA}, {"type": "json_object"}])
 def test_a_format_is_the_form_of_the_answer(form):
     assert AnswerFormat.parse("schema", SCHEMA) == read(text={"format": form}).request.answer_format
 
@@ -124,8 +125,8 @@ def test_values_without_effect_and_unknown_fields_are_ignored():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@each_row(
+    "body, param",
     [
         ({"tools": [{"type": "web_search"}]}, "tools"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),

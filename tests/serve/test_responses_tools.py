@@ -10,6 +10,7 @@ from specchat.chat.tools import Tool, ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.serve.api_errors import RequestError
 from specchat.serve.openai_responses import translate_response
+from tests.each_row import each_row
 from tests.serve.conftest import MODEL, Served
 
 READ = {"type": "function", "name": "read", "description": "Read.", "parameters": {"type": "object"}, "strict": False}
@@ -85,13 +86,13 @@ def test_one_call_is_sent_where_the_client_wants_no_parallel_ones(served):
 def test_items_become_calls_and_results():
     asked = read(LOOK, {"type": "reasoning", "id": "rs_1", "summary": []}, CALL, OUTPUT)
 
-    assert (Turn("look", answer="", tool_calls=(ToolCall("1", "read", "{}"),)),) == asked.history.turns
+    assert (Turn("look", answer="", tool_calls=(ToolCall("1", "read", "{}"),)),) == asked.turns
     assert ("", (ToolResult("1", "read", "five"),)) == (asked.request.text, asked.request.tool_results)
     assert (Tool("read", "Read.", '{"type": "object"}'), Tool("write")) == asked.request.tools
 
 
-@pytest.mark.parametrize(
-    ("items", "words"),
+@each_row(
+    "items, words",
     [
         ([LOOK, OUTPUT], "belongs to no call"), ([LOOK, CALL, LOOK], "no result of '1'"),
         ([LOOK, {**CALL, "arguments": {}}, OUTPUT], "arguments, which are a text"),
@@ -106,7 +107,7 @@ def test_calls_and_outputs_that_do_not_fit_are_an_error(items, words):
     assert "input" == refused.value.api_error.param
 
 
-@pytest.mark.parametrize("tool", [{"type": "web_search"}, {"type": "function"}, "read", {"type": "mcp"}, {}], ids=str)
+@each_row("tool", [{"type": "web_search"}, {"type": "function"}, "read", {"type": "mcp"}, {}])
 def test_other_tools_are_an_error(tool):
     with pytest.raises(RequestError) as refused:
         read(LOOK, tools=[tool])

@@ -22,6 +22,7 @@ from specchat.host.protocol import MAX_LINE_BYTES
 from specchat.profile.settings import read_settings
 from specchat.serve.authorization import AccessPolicy
 from specchat.serve.server import ServeConfig
+from tests.each_row import each_row
 from tests.host.conftest import kill_host
 from tests.serve.conftest import MODEL, Served, asking, becomes, raw, until
 
@@ -74,6 +75,13 @@ def test_the_usage_has_speculation_statistics(served):
     assert (whole.prompt_tokens, whole.completion_tokens, whole.total_tokens) == (3, 10, 13)
     assert (whole.specchat["tokens_per_step"], whole.specchat["steps"], whole.specchat["seed"]) == (2.0, 5, 5)
     assert last.choices == [] and last.usage == whole
+
+
+def test_the_settings_of_a_request_count_for_it_alone(served):
+    question = user("settings sampling.top_p prompt.system")
+
+    assert '[0.5, "be brief"]' == text_of(served, {"role": "system", "content": "be brief"}, question, top_p=0.5)
+    assert '[1.0, ""]' == text_of(served, question)
 
 
 def test_a_conversation_continues_in_the_session_with_its_history(served, host):
@@ -139,8 +147,8 @@ def test_more_questions_than_sessions_wait_for_their_turn(served, host):
     assert host.call("stats")["sessions"] <= 9
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "words"),
+@each_row(
+    "body, status, words",
     [
         ({"model": "gpt-5"}, 404, "no model 'gpt-5'; this server has 'org/ours'"),
         ({"messages": []}, 400, "ends with a message of the user"),
@@ -160,8 +168,8 @@ def test_an_invalid_request_gets_an_error_object_of_openai(served, body, status,
     assert {"message", "type", "param", "code"} == set(told[1]["error"])
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
+@each_row(
+    "method, path, body, status",
     [
         ("POST", "/v1/completions", "{}", 400),
         ("POST", "/v1/nothing", "{}", 404),
@@ -193,7 +201,7 @@ def test_the_openai_client_raises_its_own_errors(served):
     assert refused.value.code == "context_length_exceeded"
 
 
-@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
+@each_row("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
 def test_requests_from_websites_are_not_accepted(served, headers):
     assert raw(served, "GET", "/v1/models", **headers)[0] == 403
 

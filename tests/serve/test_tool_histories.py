@@ -16,6 +16,7 @@ from specchat.serve.engine_request import EngineRequest
 from specchat.serve.openai_chat import translate_chat
 from specchat.serve.openai_responses import translate_response
 from specchat.serve.tool_fields import arguments_object, arguments_text
+from tests.each_row import each_row
 
 READ = {"type": "function", "function": {"name": "read", "description": "Read.", "parameters": {"type": "object"}}}
 WRITE = {"type": "function", "function": {"name": "write"}}
@@ -49,8 +50,8 @@ def test_tools_are_those_of_the_request():
     assert "auto" == asked.tool_choice
 
 
-@pytest.mark.parametrize(
-    ("choice", "expected"),
+@each_row(
+    "choice, expected",
     [
         ("auto", "auto"), ("none", "none"), ("required", "required"), (None, "auto"),
         ({"type": "function", "function": {"name": "write"}}, "write"),
@@ -70,7 +71,7 @@ def test_calls_stand_in_the_answer_and_results_before_the_next_one():
     results = (ToolResult("1", "read", "5"), ToolResult("2", "write", "written"))
     assert (
         Turn("look", answer="so", tool_calls=calls), Turn("", answer="done", tool_results=results)
-    ) == asked.history.turns  # fmt: skip
+    ) == asked.turns  # fmt: skip
     assert ("and now?", ()) == (asked.request.text, asked.request.tool_results)
 
 
@@ -105,7 +106,7 @@ def test_the_keys_of_arguments_have_the_order_of_the_schema_whatever_the_client_
 
     def call_in_prompt(arguments: str, name: str = "move") -> str:
         said = read(ASKED, calling(call(name=name, arguments=arguments)), result(), tools=[move])
-        return said.history.turns[0].tool_calls[0].arguments
+        return said.turns[0].tool_calls[0].arguments
 
     assert json.dumps(written, ensure_ascii=False) == call_in_prompt(sorted_keys)
     as_they_are = [("move", "{broken"), ("unknown", sorted_keys)]
@@ -115,11 +116,11 @@ def test_the_keys_of_arguments_have_the_order_of_the_schema_whatever_the_client_
 def test_an_id_may_come_again_in_a_later_answer():
     asked = read(ASKED, calling(call()), result(), calling(call()), result("1", "6"))
 
-    assert ("5", "6") == (asked.history.turns[1].tool_results[0].text, asked.request.tool_results[0].text)
+    assert ("5", "6") == (asked.turns[1].tool_results[0].text, asked.request.tool_results[0].text)
 
 
-@pytest.mark.parametrize(
-    ("messages", "words"),
+@each_row(
+    "messages, words",
     [
         ([ASKED, result()], "the result of '1' belongs to no call"),
         ([ASKED, calling(call()), result("2")], "the result of '2' belongs to no call"),
@@ -143,8 +144,8 @@ def test_a_history_with_calls_and_results_that_do_not_fit_is_an_error(messages, 
     assert "messages" == refused.value.api_error.param
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "words"),
+@each_row(
+    "fields, param, words",
     [
         ({"tools": {}}, "tools", "give a list"),
         ({"tools": [{"type": "function"}]}, "tools", r"tools\[0\]: a tool is an object"),
@@ -173,7 +174,7 @@ def test_an_answer_in_a_format_may_have_tools_that_it_must_not_call():
     assert read(tools=[READ], tool_choice="none", response_format={"type": "json_object"}).request.answer_format
 
 
-@pytest.mark.parametrize("arguments", ['{"a": 1}', "{broken", '["a"]', "", '"text"', "[" * 100_000])
+@each_row("arguments", ['{"a": 1}', "{broken", '["a"]', "", '"text"', "[" * 100_000])
 def test_arguments_are_an_object_and_return_as_they_were(arguments):
     made = arguments_object(arguments)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from specchat.syntax import Definition, definitions, enclosing_definition
 from specchat.syntax.definitions import DEFINITION_KINDS
+from tests.each_row import each_row
 
 PYTHON = """\
 import os
@@ -49,7 +48,7 @@ EXAMPLES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("language", EXAMPLES)
+@each_row("language", EXAMPLES)
 def test_every_language_has_its_definitions(language):
     text, expected = EXAMPLES[language]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 from specchat.syntax import comments, language_of, syntax_diagnostics
 from specchat.syntax.languages import LANGUAGES, load_grammar
+from tests.each_row import each_row
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "language"),
+@each_row(
+    "name, text, language",
     [("a/b.py", "", "python"), ("A.PY", "", "python"), ("x.tsx", "", "tsx"), ("notes", "", ""), ("a.weird", "x", ""),
      ("tool", "#!/usr/bin/env -S python3.12 -u\n", "python"), ("tool", "#!/bin/sh", "bash"),
      ("tool", "#!/usr/bin/node\n", "javascript"), ("tool", "#!/usr/bin/perl\n", ""), (".bashrc", "", "bash"),
@@ -22,14 +21,14 @@ def test_the_file_name_or_the_first_line_gives_the_language(name, text, language
     assert language == language_of(name, text)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@each_row("language", LANGUAGES)
 def test_every_grammar_loads_and_accepts_an_empty_text(language):
     assert load_grammar(language) is not None
     assert [] == syntax_diagnostics("", language)
 
 
-@pytest.mark.parametrize(
-    ("language", "text", "line"),
+@each_row(
+    "language, text, line",
     [("javascript", "let a = 1\nfunction f( {}\n", 2), ("go", "package a\nfunc f( {\n", 2), ("c", "int f() {\n", 1),
      ("css", "a {\n color: red\n", 1), ("yaml", "a: [1\nb: 2\n", 1)],
 )  # fmt: skip

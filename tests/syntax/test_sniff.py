@@ -1,8 +1,7 @@
 """The language of a text without a name."""
 
-import pytest
-
 from specchat.syntax.sniff import sniff_language
+from tests.each_row import each_row
 
 TEXTS = {
     "python": [
@@ -34,12 +33,12 @@ TEXTS = {
 CASES = [(language, text) for language, texts in TEXTS.items() for text in texts]
 
 
-@pytest.mark.parametrize(("language", "text"), CASES)
+@each_row("language, text", CASES)
 def test_a_text_tells_its_language(language, text):
     assert language == sniff_language(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",

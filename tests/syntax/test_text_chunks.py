@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specchat.syntax import comments, split_chunks
+from tests.each_row import each_row
 
 TWO = "import os\n\n\ndef one():\n    a\n    b\n\n\ndef two():\n    c\n    d\n"
 
@@ -48,8 +48,8 @@ def test_chunks_are_short_in_order_and_lose_only_blank_lines(lines, ends, most, 
     assert not any(all_lines[line - 1].strip() for line in range(1, len(all_lines) + 1) if line not in covered)
 
 
-@pytest.mark.parametrize(
-    ("language", "text", "expected"),
+@each_row(
+    "language, text, expected",
     [
         ("python", '"""A."""\nx = "no"  # yes\ndef f():\n    """B."""\n    "no"\n', ['"""A."""', "# yes", '"""B."""']),
         ("javascript", "// a\nlet s = '// no' /* b */\n", ["// a", "/* b */"]),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from specchat.errors import UsageError
 from specchat.text.detokenize import DecodedText, Detokenizer
+from tests.each_row import each_row
 from tests.text.test_tokenizer import FAMILIES, tokenizer_of
 
 PIECES = [b"an", b"sw", b"E", b"ND!", b"more", b"\xe4", b"\xb8", b"\xad", b" ", b"END", b"", b"\xff", b"aab"]
@@ -110,7 +111,7 @@ def test_the_space_that_a_tokenizer_puts_first_is_left_out_once():
     assert answer.push([8, 0]).text == " an"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@each_row("family", FAMILIES)
 def test_control_tokens_are_not_shown(family):
     tokenizer = tokenizer_of(family)
     ids = [*tokenizer.encode("fox"), tokenizer.vocabulary["<|end|>"]]

@@ -11,6 +11,7 @@ from specchat.errors import UsageError
 from specchat.text.llguidance_grammar import TokenGrammar, json_schema_grammar, regex_grammar
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load_options import EMBEDDED
+from tests.each_row import each_row
 
 FOLDER = EMBEDDED / "target"
 PERSON = {
@@ -58,7 +59,7 @@ def wander(grammar: TokenGrammar, tokenizer: Tokenizer, seed: int) -> str:
     raise AssertionError("no stop token")
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each_row("seed", range(12))
 def test_every_text_of_a_schema_is_a_valid_document(seed, tokenizer):
     document = json.loads(wander(of_schema(PERSON, tokenizer), tokenizer, seed))
 
@@ -68,8 +69,8 @@ def test_every_text_of_a_schema_is_a_valid_document(seed, tokenizer):
     assert len(document["tags"]) <= 3 and set(document["tags"]) <= {"a", "b c", 'd"e'}
 
 
-@pytest.mark.parametrize("pattern", ["[0-9]{4}-[0-9]{2}", "yes|no|perhaps", "a(b|c)*d", "y+", r"(ein|zwei)ä?"])
-@pytest.mark.parametrize("seed", range(4))
+@each_row("pattern", ["[0-9]{4}-[0-9]{2}", "yes|no|perhaps", "a(b|c)*d", "y+", r"(ein|zwei)ä?"])
+@each_row("seed", range(4))
 def test_every_text_of_an_expression_matches_it(pattern, seed, tokenizer):
     assert re.fullmatch(pattern, wander(of_pattern(pattern, tokenizer), tokenizer, seed))
 
@@ -105,8 +106,8 @@ def test_keys_are_forced_tokens(tokenizer):
     assert tokenizer.decode(grammar.forced_tokens()).startswith('{"name')
 
 
-@pytest.mark.parametrize(
-    ("schema", "message"),
+@each_row(
+    "schema, message",
     [
         ({"type": "integer", "minimum": 5, "maximum": 3}, "minimum (5) is greater than maximum (3)"),
         ({"type": "object", "properties": {"a": False}, "required": ["a"]}, "required property 'a'"),
@@ -122,7 +123,7 @@ def test_an_unsatisfiable_schema_is_a_one_line_error(schema, message, tokenizer)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("pattern", ["[0-9", "(?=a)b", "a{2,1}"])
+@each_row("pattern", ["[0-9", "(?=a)b", "a{2,1}"])
 def test_an_invalid_expression_is_a_one_line_error(pattern, tokenizer):
     with pytest.raises(UsageError, match="the expression cannot be used") as error:
         of_pattern(pattern, tokenizer)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from specchat.text.text_argument import TextArgument
+from tests.each_row import each_row
 
 TEXTS = ['Two lines:\n\t"quoted" \\ and / é 漢 😀', "", "\\", 'ends in \\"', "a\x07b"]
 
@@ -16,8 +15,8 @@ def text_of(pieces: list[str]) -> str:
     return "".join(reader.push(piece) for piece in pieces)
 
 
-@pytest.mark.parametrize("is_ascii", [True, False])
-@pytest.mark.parametrize("text", TEXTS)
+@each_row("is_ascii", [True, False])
+@each_row("text", TEXTS)
 def test_arguments_cut_at_every_character_say_the_same(text, is_ascii):
     arguments = json.dumps({"text": text}, ensure_ascii=is_ascii)
 
@@ -32,8 +31,8 @@ def test_the_text_is_shown_before_the_string_ends():
     assert [reader.push(piece) for piece in ['{"te', 'xt": "Hel', "lo\\", 'n"', "}"]] == ["", "Hel", "lo", "\n", ""]
 
 
-@pytest.mark.parametrize(
-    ("written", "text"),
+@each_row(
+    "written, text",
     [("a\\ud83d b", "a\ufffd b"), ("\\ud83d\\ude00", "😀"), ("a\\ude00b", "a\ufffdb"), ("\\ud83", "")],
 )
 def test_half_a_character_is_shown_as_a_replacement_and_an_unfinished_one_not_at_all(written, text):

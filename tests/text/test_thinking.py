@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specchat.text.thinking import FORMATS, TEXT, THINKING, AnswerPart, PartParser, find_thinking_format, merge_parts
+from tests.each_row import each_row
 
 ANSWERS = {
     "think": "<think>\nfirst\n\nsecond\n</think>\n\n{answer}",
@@ -19,7 +19,7 @@ ANSWERS = {
         "<|channel|>analysis<|message|>first\n\nsecond<|end|><|start|>assistant<|channel|>final<|message|>{answer}"
     ),
 }
-EVERY_FORMAT = pytest.mark.parametrize("name", FORMATS)
+EVERY_FORMAT = each_row("name", FORMATS)
 PIECES = st.lists(
     st.sampled_from(
         ["<think>", "</think>", "<thi", "nk>", "<", ">", "/think", "a", " ", "\n", "[THINK]", "[/THINK]", "<|channel|>",
@@ -36,7 +36,7 @@ def parts_of(name: str, pieces: list[str], *, is_open: bool = False) -> list[Ans
 
 
 @EVERY_FORMAT
-@pytest.mark.parametrize("answer", ["Hello.", "Use <think> and </think> in XML.", "  ", ""], ids=repr)
+@each_row("answer", ["Hello.", "Use <think> and </think> in XML.", "  ", ""])
 def test_a_transcript_cut_at_every_character_parses_as_the_whole(name, answer):
     text = ANSWERS[name].format(answer=answer)
     whole = parts_of(name, [text])
@@ -49,9 +49,9 @@ def test_a_transcript_cut_at_every_character_parses_as_the_whole(name, answer):
     ]
 
 
+@EVERY_FORMAT
 @given(text=PIECES, cuts=st.sets(st.integers(0, 60)), is_open=st.booleans())
 @settings(max_examples=150)
-@EVERY_FORMAT
 def test_no_cut_changes_the_parts(name, text, cuts, is_open):
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     pieces = [text[start:end] for start, end in pairwise(edges)]
@@ -81,7 +81,7 @@ def test_a_thought_that_is_not_closed_is_no_text(name):
     assert [part.kind for part in parts_of(name, list(unclosed))] == [THINKING]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["<thinking>hm</thinking>", "x <think>hm</think>", "< think>", "</think>", "`<think>` opens a thought"]
 )
 def test_what_only_looks_like_a_marker_is_text(text):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.text.thinking_budget import Phase, ThinkingBudget, ThinkingMarkers
+from tests.each_row import each_row
 
 TOKENS = [b"a", b" ", b"<", b"<think>", b"think>", b"</think>", b"</", b"nk>x", b"thi", b"\n"]
 OPENING, CLOSING = TOKENS.index(b"<think>"), TOKENS.index(b"</think>")
@@ -36,13 +36,13 @@ def test_the_tokens_that_close_a_thought_are_forced_at_its_limit():
     assert grammar.allowed_mask().all()
 
 
-@pytest.mark.parametrize("path", [[CLOSING], [0, 6, 8, 7]], ids=["a token of its own", "spelled by other tokens"])
+@each_row("path", [[CLOSING], [0, 6, 8, 7]])
 def test_a_thought_that_ends_by_itself_is_left_alone(path):
     assert followed(budget(limit=4), [*path, 0, 0, 0, 0, 0]).phase is Phase.ANSWER
 
 
-@pytest.mark.parametrize(
-    ("path", "phase"),
+@each_row(
+    "path, phase",
     [
         ([OPENING], Phase.THINKING), ([1, 9, OPENING], Phase.THINKING), ([2, 4], Phase.THINKING), ([], Phase.START),
         ([1, 2], Phase.START), ([2, 0], Phase.ANSWER), ([0, OPENING], Phase.ANSWER),

@@ -16,6 +16,7 @@ import specchat
 from specchat.errors import ModelError
 from specchat.text.tokenizer import SPLIT_MARK, Tokenizer
 from tests import tokenizers_at_hand as at_hand
+from tests.each_row import each_row
 from tests.processes import modules_after
 
 EMBEDDED = Path(specchat.__file__).parent / "embedded" / "target"
@@ -106,7 +107,7 @@ def test_a_rendered_template_has_its_control_tokens(family):
     assert tokenizer.decode(tokenizer.encode("a<|end|>b", parse_special=True)) in ("ab", "a b")
 
 
-@pytest.mark.parametrize(("generation", "named"), [({"eos_token_id": [4]}, "<|stop|>"), ({}, "<|eot|>")])
+@each_row("generation, named", [({"eos_token_id": [4]}, "<|stop|>"), ({}, "<|eot|>")])
 def test_the_stop_token_of_generation_config_goes_before_that_of_config(tmp_path, generation, named):
     folder = at_hand.byte_level(tmp_path, special=[*at_hand.SPECIAL, "<|stop|>", "<|eot|>", "<|eos|>"])
     (folder / "generation_config.json").write_text(json.dumps(generation))
@@ -127,8 +128,8 @@ def test_a_folder_without_a_template_joins_the_texts(tmp_path):
     assert Tokenizer(folder).render([{"role": "user", "content": "The fox"}], True) == "The fox\n"
 
 
-@pytest.mark.parametrize(
-    ("template", "shown"),
+@each_row(
+    "template, shown",
     [
         ("{{ {'a': '<é>'} | tojson }}", '{"a": "<é>"}'),
         ("  {% if true %}\nyes\n  {% endif %}\n", "yes\n"),
@@ -147,8 +148,8 @@ def test_templates_see_what_transformers_shows_them(tmp_path, template, shown):
     assert PreTrainedTokenizerFast.from_pretrained(folder).apply_chat_template(chat, tokenize=False) == shown
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
+@each_row(
+    "template, message",
     [
         ("{{ raise_exception('roles must alternate') }}", "refuses this conversation: roles must alternate"),
         ("{{ ''.__class__.__mro__ }}", "refuses this conversation: access to attribute '__class__'"),
@@ -162,8 +163,8 @@ def test_a_template_that_rejects_a_conversation_is_a_one_line_error(tmp_path, te
         tokenizer.render([{"role": "user", "content": "x"}], True)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
+@each_row(
+    "name, content, message",
     [
         ("tokenizer.json", "{}", "not a tokenizer"),
         ("tokenizer_config.json", "{", "not readable as JSON"),

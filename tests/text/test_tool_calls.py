@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from specchat.text.thinking import TEXT, AnswerPart, merge_parts
 from specchat.text.tool_calls import TOOL_CALL, ToolCallParser
 from specchat.text.tool_formats import FORMATS, HERMES, PLAIN_JSON, ToolFormat, find_tool_format
+from tests.each_row import each_row
 
 ALL_FORMATS: dict[str, ToolFormat] = {**FORMATS, "plain": PLAIN_JSON}
-EVERY_FORMAT = pytest.mark.parametrize("name", ALL_FORMATS)
+EVERY_FORMAT = each_row("name", ALL_FORMATS)
 ARGUMENTS = {"city": "Paris", "days": 3, "deep": {"list": [1, "}", '"]']}}
 TEXT_OF = json.dumps(ARGUMENTS)
 SCHEMAS = {
@@ -98,7 +99,7 @@ def text_in(parts: list[AnswerPart]) -> str:
 
 
 @EVERY_FORMAT
-@pytest.mark.parametrize(("before", "after"), [("", ""), ("Let me see.", ""), ("", "Done."), ("", "\n")])
+@each_row("before, after", [("", ""), ("Let me see.", ""), ("", "Done."), ("", "\n")])
 def test_a_transcript_cut_at_every_character_parses_as_the_whole(name, before, after):
     if before and name in ("llama3", "plain"):
         before = ""  # such a call begins the answer
@@ -114,9 +115,9 @@ def test_a_transcript_cut_at_every_character_parses_as_the_whole(name, before, a
     assert text_in(whole) == before + after.strip()
 
 
+@EVERY_FORMAT
 @given(text=PIECES, cuts=st.sets(st.integers(0, 80)))
 @settings(max_examples=50)
-@EVERY_FORMAT
 def test_no_cut_changes_the_parts(name, text, cuts):
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     pieces = [text[start:end] for start, end in pairwise(edges)]
@@ -124,9 +125,9 @@ def test_no_cut_changes_the_parts(name, text, cuts):
     assert parts_of(name, pieces) == parts_of(name, [text])
 
 
+@EVERY_FORMAT
 @given(text=st.text(st.characters(exclude_characters="<[{")))
 @settings(max_examples=20)
-@EVERY_FORMAT
 def test_text_without_a_marker_is_text(name, text):
     if name != "harmony":
         assert parts_of(name, [text]) == ([AnswerPart(TEXT, text)] if text else [])
@@ -171,8 +172,8 @@ def test_a_closing_marker_in_a_json_string_ends_no_call():
     assert calls_in(parts_of("hermes", list(HERMES.call_text("write", arguments)))) == [("write", arguments)]
 
 
-@pytest.mark.parametrize(
-    ("body", "arguments"),
+@each_row(
+    "body, arguments",
     [('{"name": "a", "arguments": {"x": 1', '{"x": 1'), ('{"name": "a", "arguments": {"x": 1}}}', '{"x": 1}'),
      ('{"name": "a", "arguments": "{\\"x\\": 1}"}', '"{\\"x\\": 1}"'), ('{"name": "a", "arguments": }', "}")],
 )  # fmt: skip
@@ -199,11 +200,11 @@ def test_a_call_in_tags_that_is_cut_is_no_call_with_fewer_arguments():
         json.loads(arguments)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ['{"name": "Bob", "age": 3}', "[TOOL_CALLS]", '{"name": "x", "parameters"', ('A call is {"name": "x", '
      '"arguments": {}}.'), "<tool_call", "the <tool_calls> tag", "to=functions.x"],
 )  # fmt: skip
-@pytest.mark.parametrize("name", ["hermes", "llama3", "plain"])
+@each_row("name", ["hermes", "llama3", "plain"])
 def test_what_only_looks_like_a_call_is_text(name, text):
     assert parts_of(name, list(text)) == [AnswerPart(TEXT, text)]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 
-import pytest
-
 from specchat.text.answer_stream import AnswerStream
 from specchat.text.thinking import TEXT, THINKING
 from specchat.text.thinking_budget import make_thinking_budget
@@ -15,9 +13,10 @@ from specchat.text.tool_calls import TOOL_CALL
 from specchat.text.tool_formats import FORMATS, PLAIN_JSON
 from specchat.text.tool_grammar import ThoughtThenAnswer, forced_call_grammar, free_call_grammar
 from tests import tokenizers_at_hand as at_hand
+from tests.each_row import each_row
 
 ALL_FORMATS = {**FORMATS, "plain": PLAIN_JSON}
-EVERY_FORMAT = pytest.mark.parametrize("name", ALL_FORMATS)
+EVERY_FORMAT = each_row("name", ALL_FORMATS)
 SCHEMAS = {
     "write": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
     "list": {"type": "object", "properties": {"all": {"type": "boolean"}, "deep": {"type": "array"}}},
@@ -43,7 +42,7 @@ def walk(grammar, stops: frozenset[int], seed: int) -> list[int]:
 
 
 @EVERY_FORMAT
-@pytest.mark.parametrize("seed", range(3))
+@each_row("seed", range(3))
 def test_whatever_is_chosen_is_one_valid_call_within_the_limit(name, seed, tmp_path):
     tokenizer = tokenizer_of(name, tmp_path)
     grammar = forced_call_grammar(tokenizer, SCHEMAS, tokenizer.vocab_size, LIMIT)
@@ -59,8 +58,8 @@ def test_whatever_is_chosen_is_one_valid_call_within_the_limit(name, seed, tmp_p
     assert set(arguments) <= set(SCHEMAS[parts[0].call_name]["properties"])
 
 
-@pytest.mark.parametrize("is_open", [True, False])
-@pytest.mark.parametrize("seed", range(4))
+@each_row("is_open", [True, False])
+@each_row("seed", range(4))
 def test_a_thought_comes_before_the_call_and_a_rollback_leads_back(seed, is_open, tmp_path):
     tokenizer = tokenizer_of("hermes", tmp_path, ("<think>", "</think>"))
     assert tokenizer.thinking is not None
@@ -94,8 +93,8 @@ def test_a_thought_comes_before_the_call_and_a_rollback_leads_back(seed, is_open
 FREE_FORMATS = [name for name in ALL_FORMATS if name in ("hermes", "mistral", "harmony")]
 
 
-@pytest.mark.parametrize("name", FREE_FORMATS)
-@pytest.mark.parametrize("seed", range(3))
+@each_row("name", FREE_FORMATS)
+@each_row("seed", range(3))
 def test_in_free_text_a_call_that_begins_is_valid_and_text_is_free_again_after_it(name, seed, tmp_path):
     tokenizer = tokenizer_of(name, tmp_path)
     tokenizer.thinking = None
@@ -134,6 +133,6 @@ def test_without_a_marker_among_the_draft_tokens_no_mask_is_needed(tmp_path):
     assert not grammar.is_free([])
 
 
-@pytest.mark.parametrize("name", sorted(set(ALL_FORMATS) - set(FREE_FORMATS)))
+@each_row("name", sorted(set(ALL_FORMATS) - set(FREE_FORMATS)))
 def test_where_no_marker_tells_a_call_the_text_stays_free(name, tmp_path):
     assert free_call_grammar(tokenizer_of(name, tmp_path), SCHEMAS, 500, None) is None

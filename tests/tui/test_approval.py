@@ -10,6 +10,7 @@ from textual.app import App
 from specchat.drawing.glyphs import ASCII, UNICODE
 from specchat.tui.approval import Approval
 from specchat.tui.worker_messages import InputKind, InputRequest
+from tests.each_row import each_row
 
 pytestmark = pytest.mark.full
 
@@ -60,7 +61,7 @@ def test_a_key_for_the_call_before_does_not_answer_the_next_one():
     review(scenario, grace=1000.0)
 
 
-@pytest.mark.parametrize("key", "yneadcsuq")
+@each_row("key", "yneadcsuq")
 def test_every_key_answers_once_per_request(key):
     async def scenario(app, pilot):
         await pilot.press(key, "y", "y")
@@ -75,7 +76,7 @@ def test_every_key_answers_once_per_request(key):
     review(scenario)
 
 
-@pytest.mark.parametrize(("want", "left"), [(InputKind.KEY, "q"), (InputKind.LINE, ""), (InputKind.TEXT, None)])
+@each_row("want, left", [(InputKind.KEY, "q"), (InputKind.LINE, ""), (InputKind.TEXT, None)])
 def test_escape_goes_back_and_then_stops_what_is_being_done(want, left):
     async def scenario(app, pilot):
         app.view.show_request(InputRequest(want, "old", HUNK))

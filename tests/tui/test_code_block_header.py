@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from specchat.app.code_blocks import find_code_blocks
 from specchat.drawing.glyphs import ASCII, UNICODE
 from specchat.tui.code_block_header import CodeBlockHeader, header_texts
+from tests.each_row import each_row
 
 ANSWER = """Two files:
 
@@ -44,8 +45,8 @@ def test_only_the_newest_answer_can_be_applied():
     assert line(ANSWER, 1, is_newest=False).endswith(" c copy")
 
 
-@pytest.mark.parametrize("width", range(1, 60, 7))
-@pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
+@each_row("width", range(1, 60, 7))
+@each_row("glyphs", [UNICODE, ASCII])
 def test_a_header_fills_its_width(width, glyphs):
     for number in (0, 1):
         shown = line(ANSWER, number, width, glyphs=glyphs)
@@ -53,8 +54,8 @@ def test_a_header_fills_its_width(width, glyphs):
         assert shown.isascii() or not glyphs.is_ascii
 
 
-@pytest.mark.parametrize(
-    ("width", "shown"),
+@each_row(
+    "width, shown",
     [
         (30, "python ── c copy · /apply FILE"),
         (29, "python ─────────────── c copy"),
@@ -67,8 +68,8 @@ def test_hints_that_do_not_fit_are_dropped_from_the_right(width, shown):
     assert shown == line("```python\nx\n```", width=width)
 
 
-@pytest.mark.parametrize(
-    ("info", "language"),
+@each_row(
+    "info, language",
     [
         ("python", "python"),
         ("python src/a.py", "python"),

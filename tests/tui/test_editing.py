@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from specchat.tui import picker
+from tests.cover import matrix
 from tools.measure_edits import MeasuredCase, edit_on_screen
 
 OLD = "".join(f"name_{number} = total\n" if number % 10 == 2 else f"line_{number} = 1\n" for number in range(30))
@@ -259,8 +260,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("size", [(60, 18), (80, 24), (120, 35)])
-@pytest.mark.parametrize("colour", ["colours", "none"])
+@pytest.mark.parametrize(("size", "colour"), matrix([(60, 18), (80, 24), (120, 35)], ["colours", "none"], rounds=1))
 def test_an_edit_that_is_not_taken_shows_its_text_the_reason_and_the_next_step(
     run_on_screen, file, size, colour, monkeypatch
 ):

@@ -16,6 +16,7 @@ from specchat.tui.inspector import Inspector
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences, read_preferences
 from specchat.tui.screen_commands import BUILTIN_COMMANDS
 from specchat.tui.token_view import TokenView
+from tests.each_row import each_row
 
 
 def read(tmp_path, text: str) -> Preferences:
@@ -51,8 +52,8 @@ def test_two_actions_may_change_places(tmp_path):
     assert read(tmp_path, '[keys]\ninspect = "f4"\nvariant = "f3"\n').keys == {"inspect": "f4", "variant": "f3"}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@each_row(
+    "text, message",
     [
         ('[keys]\ninspct = "f12"\n', r":2: unknown action 'inspct'; did you mean 'inspect'"),
         ('[keys]\nzzz = "f12"\n', r"unknown action 'zzz'; available: boundaries, "),

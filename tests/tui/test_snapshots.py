@@ -40,6 +40,7 @@ from specchat.tui.worker_messages import (
     TranscriptNote,
     WorkerMessage,
 )
+from tests.each_row import each_row
 from tests.tui.conftest import CHAT, ScreenDriver
 from tests.tui.frames import FOLDER, check, frame_of, text_of
 
@@ -253,7 +254,7 @@ async def frame(state: State, size: tuple[int, int], folder) -> str:
 BLOCKS = "- a\n- b\n\n> quoted\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---\n\n# Title\n\n"
 
 
-@pytest.mark.parametrize(("answer", "size"), [(BLOCKS, (80, 40)), (ANSWER * 3, SIZES["narrow"])], ids=["all", "long"])
+@each_row("answer, size", [(BLOCKS, (80, 40)), (ANSWER * 3, SIZES["narrow"])])
 def test_in_ascii_nothing_is_drawn_with_other_characters(answer, size, tmp_path):
     state = State(
         "",

@@ -24,6 +24,7 @@ from specchat.chat.events import (
 from specchat.drawing.glyphs import ASCII, UNICODE
 from specchat.tui.live_stats import WINDOW_STEPS, AcceptanceShares, LiveStats, Phase, Progress, StatsSnapshot
 from specchat.tui.status_bar import GIGABYTE, acceptance_bar, sparkline, status_line
+from tests.each_row import each_row
 
 MEMORY = int(17.2 * GIGABYTE)
 WRITING = StatsSnapshot(
@@ -42,8 +43,8 @@ WIDE = "auto▸ngram K8 │ █████░░· 82% (ses 74%) │ 6.5 tok/st
 STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed_seconds=3.2))
 
 
-@pytest.mark.parametrize(
-    ("stats", "columns", "glyphs", "line"),
+@each_row(
+    "stats, columns, glyphs, line",
     [
         (WRITING, 120, UNICODE, f"{WIDE} │ ▇█▆▇▇█"),
         (WRITING, 80, UNICODE, "auto▸ngram K8 │█████░░· 82%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│RAM 17.2G"),
@@ -63,8 +64,8 @@ def test_the_line_is_exactly_as_documented(stats, columns, glyphs, line):
     assert line == status_line(stats, columns, glyphs)
 
 
-@pytest.mark.parametrize(
-    ("accepted", "rejected", "bar"),
+@each_row(
+    "accepted, rejected, bar",
     [
         (1.0, 0.0, "████████"), (0.0, 1.0, "░░░░░░░░"), (0.0, 0.0, "········"), (0.5, 0.25, "████░░··"),
         (0.02, 0.49, "█░░░····"), (0.98, 0.01, "██████░·"),

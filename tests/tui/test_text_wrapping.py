@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -10,6 +9,7 @@ from textual.content import Content
 
 from specchat.drawing.glyphs import printable
 from specchat.tui.streaming_answer import MAX_LINE_CHARS, WrappedText
+from tests.each_row import each_row
 
 PIECES = st.lists(
     st.sampled_from(
@@ -83,7 +83,7 @@ def test_a_fence_inside_a_longer_fence_is_code():
     assert [None, "", "", None, None] == [line.language for line in flow.lines]
 
 
-@pytest.mark.parametrize("sent", ["\x1b[31mred", "\x1b]52;c;aGk=\x07", "a\rb", "\x9b1m", "\u202egnp"])
+@each_row("sent", ["\x1b[31mred", "\x1b]52;c;aGk=\x07", "a\rb", "\x9b1m", "\u202egnp"])
 def test_nothing_that_a_terminal_obeys_reaches_it(sent):
     shown = "".join(row.plain for row in grown([sent]).rows)
 

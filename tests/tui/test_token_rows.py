@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from specchat.tui.token_view import NO_TOKEN, TokenRows
+from tests.each_row import each_row
 
 
 def laid(width: int, *tokens: str) -> TokenRows:
@@ -18,8 +17,8 @@ def texts(rows: TokenRows) -> list[str]:
     return ["".join(piece.text for piece in row) for row in rows.rows]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "expected"),
+@each_row(
+    "tokens, expected",
     [
         (("one two", " three"), ["one two ", "three"]),
         (("one", " tw", "othree"), ["one ", "twothree"]),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from textual.widgets import Static
 
 from specchat.tui.preferences import Preferences
 from specchat.tui.vi_keys import ViKeys
+from tests.each_row import each_row
 
 
 def after(marked: str, keys: str) -> str:
@@ -20,8 +20,8 @@ def after(marked: str, keys: str) -> str:
     return text[:cursor] + "|" + text[cursor:]
 
 
-@pytest.mark.parametrize(
-    ("before", "keys", "expected"),
+@each_row(
+    "before, keys, expected",
     [
         ("one |two three", "w", "one two |three"),
         ("|one two three", "2w", "one two |three"),
@@ -44,8 +44,8 @@ def test_the_cursor_moves_as_in_vi(before, keys, expected):
     assert after(before, keys) == expected
 
 
-@pytest.mark.parametrize(
-    ("before", "keys", "expected"),
+@each_row(
+    "before, keys, expected",
     [
         ("|one two", "dw", "|two"),
         ("one |two", "dw", "one| "),
@@ -77,8 +77,8 @@ def test_a_text_is_changed_as_in_vi(before, keys, expected):
     assert after(before, keys) == expected
 
 
-@pytest.mark.parametrize(
-    ("before", "keys", "expected"),
+@each_row(
+    "before, keys, expected",
     [
         ("|one two", "cw", "| two"),
         ("one |two", "C", "one |"),

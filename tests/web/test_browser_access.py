@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from specchat.web.browser_access import BrowserAccess
+from tests.each_row import each_row
 
 AUTHORITY = "127.0.0.1:8000"
 OURS = f"http://{AUTHORITY}"
@@ -25,7 +24,7 @@ def test_before_the_login_no_cookie_is_valid():
     assert not access.is_valid_cookie("") and not access.is_valid_cookie(access._cookie)
 
 
-@pytest.mark.parametrize("token", ["", "wrong", "é\udce9"])
+@each_row("token", ["", "wrong", "é\udce9"])
 def test_a_wrong_token_gives_no_cookie_and_does_not_use_the_token(token):
     access = BrowserAccess(AUTHORITY)
 
@@ -41,8 +40,8 @@ def test_two_servers_have_tokens_and_cookies_of_their_own():
     assert not other.is_valid_cookie(one.exchange_token(one.token) or "")
 
 
-@pytest.mark.parametrize(
-    ("host", "origin", "is_ours", "is_ours_for_a_socket"),
+@each_row(
+    "host, origin, is_ours, is_ours_for_a_socket",
     [
         (AUTHORITY, OURS, True, True),
         (AUTHORITY, None, True, False),  # an address that a person typed

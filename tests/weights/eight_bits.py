@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -109,6 +108,8 @@ EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 
 
 def write(folder: Path, layout: str, family: str = "qwen3", **changes: Any) -> Path:
     """Save a random network in this layout in `small`, and the dequantized weights in `float`."""
+    import transformers
+
     torch.manual_seed(1)
     kinds = {"qwen3": "Qwen3", "qwen2": "Qwen2", "llama": "Llama", "mistral": "Mistral", "qwen3_moe": "Qwen3Moe"}
     sizes, kind = SIZES | (EXPERTS if family == "qwen3_moe" else {}), kinds[family]

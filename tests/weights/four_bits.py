@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -82,6 +81,8 @@ LAYOUTS = {
 
 def save_network(folder: Path, layout: str, group_size: int = 32, family: str = "Qwen2") -> tuple[Path, Path]:
     """A random network in 4 bits, and the same as floats: two folders."""
+    import transformers
+
     torch.manual_seed(3)
     config = getattr(transformers, f"{family}Config")(**SIZES)
     floats, small = folder / "floats", folder / "small"

@@ -23,6 +23,7 @@ from specchat.profile import Profile
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from tests.each_row import each_row
 from tests.tiny import saved, speaking
 
 LAYER = "model.layers.1"
@@ -91,8 +92,8 @@ def test_weights_that_are_no_numbers_are_refused_by_their_name(folder, name, qua
     assert f"{name} contains NaN or infinite values" in refusal(folder, quant_format=quant_format)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
+@each_row(
+    "changes, reason",
     [
         ({"num_kv_shared_layers": 5}, "a layer reads the keys of an earlier layer of its kind"),
         ({"num_kv_shared_layers": "many"}, "its layers cannot be read"),
@@ -101,7 +102,6 @@ def test_weights_that_are_no_numbers_are_refused_by_their_name(folder, name, qua
         ({"vocab_size_per_layer_input": 95}, "vocab_size_per_layer_input (95) must not be below vocab_size (96)"),
         ({"hidden_size_per_layer_input": 7}, "model.embed_tokens_per_layer.weight has the shape [96, 30]"),
     ],
-    ids=lambda each: "" if isinstance(each, str) else next(iter(each)),
 )
 def test_layers_that_no_gemma_4_can_have_are_refused(tmp_path, changes, reason):
     folder = shutil.copytree(saved("gemma4"), tmp_path / "model")
@@ -169,7 +169,7 @@ def test_a_model_of_another_architecture_with_damaged_weights_is_refused(tmp_pat
     assert "model.norm.weight has the shape [1], and config.json means [48]" in refusal(folder)
 
 
-@pytest.mark.parametrize("change", [lambda _tensor: None, lambda tensor: tensor * float("nan")], ids=["gone", "nan"])
+@each_row("change", [lambda _tensor: None, lambda tensor: tensor * float("nan")])
 def test_so_is_one_with_missing_weights_and_one_with_weights_that_are_no_numbers(tmp_path, change):
     folder = shutil.copytree(saved("cohere"), tmp_path / "model")
     change_tensor(folder, "model.norm.weight", change)

@@ -10,13 +10,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
 from specchat.drafters.heads.load_head import load_head
 from specchat.errors import ModelError
 from specchat.weights.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.weights.tensor_files import TensorFiles
 from tests.drafters.published import CPU, inspected, logits_of, published
+from tests.each_row import each_row
 from tests.weights.eight_bits import LAYOUTS, as_one, by_output, compressed, in_blocks, spread
 
 
@@ -47,6 +47,8 @@ def in_eight_bits(golden, block=(128, 128)):
 
 
 def test_weights_are_multiplied_by_their_scales_as_in_transformers(tmp_path: Path):
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
     small, scales = in_blocks(torch.randn(256, 384))
 
     read = files(tmp_path, small, scales).read_tensor("x.weight")
@@ -83,8 +85,8 @@ def test_scales_of_other_blocks_are_refused_with_both_shapes(tmp_path: Path):
         files(tmp_path, small, scales[:1]).read_tensor("x.weight")
 
 
-@pytest.mark.parametrize("first", [0, 100, 128, 200])
-@pytest.mark.parametrize("quantize", [in_blocks, by_output, as_one])
+@each_row("first", [0, 100, 128, 200])
+@each_row("quantize", [in_blocks, by_output, as_one])
 def test_some_rows_equal_those_rows_of_the_whole(quantize, first, tmp_path: Path, monkeypatch):
     small, scales = quantize(torch.randn(300, 200))
     tensors = files(tmp_path, small, scales, "_scale")
@@ -107,8 +109,8 @@ def test_weights_are_dequantized_to_the_required_dtype(tmp_path: Path):
     assert torch.equal(read, (small.float() * scales).bfloat16())
 
 
-@pytest.mark.parametrize("ending", ["_scale", "_scale_inv"])
-@pytest.mark.parametrize("shape", [[], [1]], ids=str)
+@each_row("ending", ["_scale", "_scale_inv"])
+@each_row("shape", [[], [1]])
 def test_one_scale_is_for_all(shape, ending, tmp_path: Path):
     small, scale = as_one(torch.randn(200, 300))
 
@@ -117,8 +119,10 @@ def test_one_scale_is_for_all(shape, ending, tmp_path: Path):
     assert torch.equal(read, small.float() * scale)
 
 
-@pytest.mark.parametrize("quantize", [in_blocks, by_output])
+@each_row("quantize", [in_blocks, by_output])
 def test_scales_of_every_layout_are_read_as_transformers_reads_them(quantize, tmp_path: Path):
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
     small, scales = quantize(torch.randn(256, 384))
 
     read = files(tmp_path, small, scales.bfloat16(), "_scale").read_tensor("x.weight")
@@ -126,7 +130,7 @@ def test_scales_of_every_layout_are_read_as_transformers_reads_them(quantize, tm
     assert torch.equal(read.bfloat16(), Fp8Dequantize(None)._dequantize_one(small, scales.bfloat16()))
 
 
-@pytest.mark.parametrize("shape", [(200,), (1, 128), (2, 2), (1, 1), (200, 2)], ids=str)
+@each_row("shape", [(200,), (1, 128), (2, 2), (1, 1), (200, 2)])
 def test_scales_of_another_shape_are_refused_in_one_line(shape, tmp_path: Path):
     small, _scales = by_output(torch.randn(200, 128))
     found = files(tmp_path, small, torch.ones(shape), "_scale")
@@ -144,7 +148,7 @@ def test_fp8_weights_without_scales_are_refused(tmp_path: Path):
         found.read_rows("x.weight", 0, 2)
 
 
-@pytest.mark.parametrize(("weight", "scales"), [(torch.int8, torch.float32), (torch.float8_e4m3fn, torch.uint8)])
+@each_row("weight, scales", [(torch.int8, torch.float32), (torch.float8_e4m3fn, torch.uint8)])
 def test_integers_are_refused_with_their_dtype(weight, scales, tmp_path: Path):
     found = files(tmp_path, torch.ones(4, 4).to(weight), torch.ones(4, 1).to(scales), "_scale")
 
@@ -159,13 +163,13 @@ def test_wider_floats_are_not_scaled_again(tmp_path: Path):
     assert torch.equal(found.read_tensor("x.weight"), torch.ones(4, 4).bfloat16())
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each_row("layout", LAYOUTS)
 def test_published_layouts_are_recognised_by_their_config(layout):
     assert is_supported_fp8(LAYOUTS[layout].quantization_config)
     assert block_shape_from_config(LAYOUTS[layout].quantization_config) == LAYOUTS[layout].block
 
 
-@pytest.mark.parametrize(
+@each_row(
     "quantization_config",
     [
         "mxfp4", {"quant_method": "gptq", "bits": 4}, {"quant_method": "awq"}, {"load_in_4bit": True},
@@ -179,7 +183,6 @@ def test_published_layouts_are_recognised_by_their_config(layout):
         compressed("channel", symmetric=False), compressed("tensor") | {"config_groups": ["?"]},
         compressed("tensor") | {"config_groups": {"group_0": "?"}}, {"quant_method": "fp8", "sparsity_config": "?"},
     ],
-    ids=str,
 )  # fmt: skip
 def test_weights_that_need_more_than_scales_are_left_to_transformers(quantization_config):
     assert not is_supported_fp8(quantization_config)
@@ -191,13 +194,13 @@ def test_the_config_defines_the_block_shape():
     assert block_shape_from_config(compressed("block", block_structure=[1, 64])) == (1, 64)
 
 
-@pytest.mark.parametrize("block", [[0, 128], [128], 128, "all"], ids=str)
+@each_row("block", [[0, 128], [128], 128, "all"])
 def test_impossible_blocks_raise_a_one_line_value_error(block):
     with pytest.raises(ValueError, match=r"\A[^\n]+\Z"):
         block_shape_from_config({"quant_method": "fp8", "weight_block_size": block})
 
 
-@pytest.mark.parametrize("block", [(0, 128), (128,), "all"], ids=str)
+@each_row("block", [(0, 128), (128,), "all"])
 def test_impossible_blocks_of_a_head_are_a_one_line_error(block, tmp_path: Path):
     golden = published("mtp-deepseek_v3-plain")
 
@@ -205,7 +208,7 @@ def test_impossible_blocks_of_a_head_are_a_one_line_error(block, tmp_path: Path)
         inspected(golden, tmp_path, head=in_eight_bits(golden), quantization_config={"weight_block_size": block})
 
 
-@pytest.mark.parametrize("block", [(128, 128), (4, 6)], ids=str)
+@each_row("block", [(128, 128), (4, 6)])
 def test_an_fp8_head_computes_nearly_the_same_logits(block, tmp_path: Path):
     golden = published("mtp-deepseek_v3-plain")
     spec = inspected(

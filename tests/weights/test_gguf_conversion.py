@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file
 
 from specchat.errors import ModelError
@@ -17,6 +16,7 @@ from specchat.forward.llama.rope import Rope
 from specchat.weights.gguf import gguf_conversion, gguf_weights
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_preparation import no_report, prepared_gguf
+from tests.each_row import each_row
 from tests.gguf_models import FAMILIES, network, write_gguf
 
 
@@ -30,6 +30,8 @@ def converted(path, report=no_report):
 
 
 def loaded(folder):
+    import transformers
+
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
@@ -38,8 +40,8 @@ def logits(model):
         return model(torch.arange(40)[None]).logits
 
 
-@pytest.mark.parametrize("storage", ["F32", "F16", "BF16"])
-@pytest.mark.parametrize("family", FAMILIES)
+@each_row("storage", ["F32", "F16", "BF16"])
+@each_row("family", FAMILIES)
 def test_the_converted_weights_are_those_of_the_network(tmp_path, family, storage):
     model = network(family)
 
@@ -54,8 +56,8 @@ def test_the_converted_weights_are_those_of_the_network(tmp_path, family, storag
         ), name
 
 
-@pytest.mark.parametrize(
-    ("family", "tied"), [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
+@each_row(
+    "family, tied", [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
 )
 def test_the_converted_folder_computes_the_same_logits(tmp_path, family, tied):
     model = network(family, tied)
@@ -104,7 +106,7 @@ def llama3_rope_factors(rope, head_size):
     return (inv_freq / scaled).numpy()
 
 
-@pytest.mark.parametrize("factor", [8.0, 32.0])
+@each_row("factor", [8.0, 32.0])
 def test_rope_factors_of_llama_3_become_the_rule_of_its_config(tmp_path, factor):
     rule = {"factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
     rope = {"rope_type": "llama3", "rope_theta": 500000.0, **rule}
@@ -144,7 +146,7 @@ SCALINGS = {
 }
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
+@each_row("scaling", SCALINGS)
 def test_rope_scaling_is_kept(tmp_path, scaling):
     stored, expected = SCALINGS[scaling]
     entries = {f"qwen2.rope.scaling.{key}": value for key, value in stored.items()}
@@ -199,7 +201,7 @@ def leftovers(path):
     return [each.name for each in prepared_gguf(path).glob("bf16*") if each.suffix != ".lock"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ModelError("stopped")])
+@each_row("error", [KeyboardInterrupt(), ModelError("stopped")])
 def test_an_interrupted_conversion_leaves_nothing(tmp_path, error):
     def interrupt(_what, _done, _total):
         raise error

@@ -11,6 +11,7 @@ from specchat.weights.gguf.gguf_families import map_model
 from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.gguf.gguf_tokenizer import tokenizer_files
+from tests.each_row import each_row
 from tests.gguf_models import write_gguf
 
 HUGE = 2**60
@@ -69,7 +70,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@each_row("fault", FAULTS)
 def test_a_faulty_header_is_one_clear_line_at_once(tmp_path, fault):
     content, message = FAULTS[fault]
     path = tmp_path / "model.gguf"
@@ -159,7 +160,7 @@ CONTRADICTIONS = {
 }
 
 
-@pytest.mark.parametrize("contradiction", CONTRADICTIONS)
+@each_row("contradiction", CONTRADICTIONS)
 def test_metadata_that_does_not_fit_is_one_clear_line(tmp_path, contradiction):
     metadata, message = CONTRADICTIONS[contradiction]
     path = write_gguf(tmp_path / "model.gguf", metadata=metadata)
@@ -171,7 +172,7 @@ def test_metadata_that_does_not_fit_is_one_clear_line(tmp_path, contradiction):
     assert nothing_prepared(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["I8", "F64"])
+@each_row("kind", ["I8", "F64"])
 def test_blocks_that_cannot_be_read_are_named(tmp_path, kind):
     path = write_gguf(tmp_path / "model.gguf", raw_types={"blk.0.ffn_up.weight": kind})
 

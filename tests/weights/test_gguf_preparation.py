@@ -13,6 +13,7 @@ from specchat.errors import ModelError
 from specchat.weights.gguf import gguf_preparation
 from specchat.weights.gguf.gguf_manifest import GgufManifest
 from specchat.weights.gguf.gguf_preparation import find_prepared, prepared_gguf
+from tests.each_row import each_row
 from tests.gguf_models import write_gguf
 
 
@@ -80,7 +81,7 @@ def leftovers(tmp_path):
     return [path.name for path in (tmp_path / "cache" / "gguf").glob("*") if path.suffix != ".lock"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ModelError("stopped")])
+@each_row("error", [KeyboardInterrupt(), ModelError("stopped")])
 def test_an_interrupted_preparation_leaves_nothing(tmp_path, monkeypatch, error):
     def interrupt(*_arguments):
         raise error

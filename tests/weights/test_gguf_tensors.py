@@ -13,8 +13,6 @@ from specchat.forward.linear.packed_linear import PackedLinear
 from specchat.forward.linear.quant_linear import hardware_warning
 from specchat.forward.llama.embedding_rows import EmbeddingRows
 from specchat.forward.llama.llama import LlamaModel
-from specchat.forward.native.native_ops import native_kernels
-from specchat.forward.transformers.transformers_model import TransformersModel
 from specchat.weights import load as load_module
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_file import read_gguf
@@ -23,11 +21,12 @@ from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
 from specchat.weights.llama_weights import load_llama
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from tests.each_row import each_row
 from tests.engine.test_lossless import DRAFTERS, PLANS, SAMPLERS, two_turns
 from tests.gguf_models import FAMILIES, network, write_gguf
 from tests.tiny import answer
 
-needs_kernels = pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+needs_kernels = pytest.mark.usefixtures("native_library")
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +45,8 @@ def logits(model: LlamaModel) -> torch.Tensor:
 
 
 @needs_kernels
-@pytest.mark.parametrize(
-    ("family", "tied"), [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
+@each_row(
+    "family, tied", [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
 )
 def test_the_logits_are_near_those_of_the_dequantized_weights(tmp_path, family, tied):
     """Rows of Q and K that the file stores in pairs, biases, fused layers and the output matrix are in their places."""
@@ -81,17 +80,14 @@ def test_blocks_without_a_kernel_are_dequantized(tmp_path):
     assert torch.equal(logits(model), logits(load(folder, "float")))
 
 
-def test_without_native_kernels_they_are_dequantized_and_a_warning_says_so(tmp_path, monkeypatch):
-    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen3", storage="Q4_0"))
+def test_without_native_kernels_they_are_dequantized_and_a_warning_says_so(kernels_anew, tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_KERNELS", "none")
-    native_kernels.cache_clear()
-    try:
-        assert answer(load(folder, "gguf"), Drafter(), [7, 3, 9], Sampler())
-        assert "dequantized to bf16 when they are loaded: SPECCHAT_KERNELS=none" in hardware_warning(
-            "gguf", torch.device("cpu")
-        )
-    finally:
-        native_kernels.cache_clear()
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen3", storage="Q4_0"))
+
+    assert answer(load(folder, "gguf"), Drafter(), [7, 3, 9], Sampler())
+    assert "dequantized to bf16 when they are loaded: SPECCHAT_KERNELS=none" in hardware_warning(
+        "gguf", torch.device("cpu")
+    )
 
 
 def test_a_folder_that_was_not_made_from_a_file_is_refused(tmp_path):
@@ -101,7 +97,7 @@ def test_a_folder_that_was_not_made_from_a_file_is_refused(tmp_path):
         load(folder, "gguf")
 
 
-@pytest.mark.parametrize("weights", ["gguf", "float"])
+@each_row("weights", ["gguf", "float"])
 def test_a_file_that_has_changed_since_is_refused(tmp_path, weights):
     path = write_gguf(tmp_path / "model.gguf", "qwen3")
     folder = prepared_gguf(path)
@@ -111,9 +107,9 @@ def test_a_file_that_has_changed_since_is_refused(tmp_path, weights):
         load(folder, weights)
 
 
-@pytest.mark.parametrize("storage", ["F32", "Q8_0", "Q4_1"])
-@pytest.mark.parametrize(
-    ("family", "tied"), [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
+@each_row("storage", ["F32", "Q8_0", "Q4_1"])
+@each_row(
+    "family, tied", [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
 )
 def test_tensors_are_those_of_the_converted_folder(tmp_path, family, tied, storage):
     folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", family, storage=storage, model=network(family, tied)))
@@ -128,15 +124,15 @@ def test_tensors_are_those_of_the_converted_folder(tmp_path, family, tied, stora
         assert torch.equal(files.read_rows(name, 1, 17), expected[1:17]), name
 
 
-@pytest.mark.parametrize("weights", ["float", "int8", "nf4"])
-@pytest.mark.parametrize("tied", [True, False])
+@each_row("weights", ["float", "int8", "nf4"])
+@each_row("tied", [True, False])
 def test_other_formats_compute_what_they_compute_of_the_converted_folder(tmp_path, weights, tied):
     folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", storage="Q8_0", model=network("llama", tied)))
 
     assert torch.equal(logits(load(folder, weights)), logits(load(safetensors_folder(folder), weights)))
 
 
-@pytest.mark.parametrize("weights", ["gguf", "float"])
+@each_row("weights", ["gguf", "float"])
 def test_a_pass_looks_its_embeddings_up_in_the_file(tmp_path, weights):
     folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "gemma3", storage="Q8_0"))
     expected = load(safetensors_folder(folder), "float")
@@ -153,8 +149,8 @@ def write_into(path, name, content, offset=0):
         file.write(content)
 
 
-@pytest.mark.parametrize("weights", ["gguf", "float"])
-@pytest.mark.parametrize("tensor", ["blk.1.ffn_up.weight", "blk.1.attn_q.weight", "token_embd.weight"])
+@each_row("weights", ["gguf", "float"])
+@each_row("tensor", ["blk.1.ffn_up.weight", "blk.1.attn_q.weight", "token_embd.weight"])
 def test_weights_that_are_not_numbers_are_refused(tmp_path, weights, tensor):
     path = write_gguf(tmp_path / "model.gguf", storage="Q8_0")
     write_into(path, tensor, numpy.array([numpy.inf], numpy.float16).tobytes())
@@ -202,6 +198,8 @@ def long_rope_gguf(path):
 
 
 def test_a_family_that_transformers_computes_is_converted_when_it_is_loaded(tmp_path):
+    from specchat.forward.transformers.transformers_model import TransformersModel
+
     folder, reports = prepared_gguf(long_rope_gguf(tmp_path / "model.gguf")), []
 
     model = load_model(folder, LoadOptions(dtype="float32", device="cpu"), lambda *report: reports.append(report))

@@ -6,13 +6,13 @@
 import json
 from pathlib import Path
 
-import pytest
 import tokenizers
 
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.gguf.gguf_splits import SPLITS
 from specchat.weights.gguf.gguf_tokenizer import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, tokenizer_files
+from tests.each_row import each_row
 from tests.gguf_models import CONTROL_TOKENS, byte_tokenizer, write_gguf
 
 GOLDEN = json.loads(Path(__file__).with_name("gguf_tokenization.json").read_text(encoding="utf-8"))
@@ -43,7 +43,7 @@ def test_every_rule_is_compared_with_llama_cpp():
     assert {SPLITS[name] for name in RULES} == set(SPLITS.values())
 
 
-@pytest.mark.parametrize("rule", RULES)
+@each_row("rule", RULES)
 def test_byte_level_tokens_are_those_of_llama_cpp(rule):
     metadata = {
         "tokenizer.ggml.model": "gpt2",
@@ -58,7 +58,7 @@ def test_byte_level_tokens_are_those_of_llama_cpp(rule):
         assert ids_of(tokenizer, line["text"]) == expected, line["text"]
 
 
-@pytest.mark.parametrize(("name", "adds_space"), [("with space prefix", True), ("without", False)])
+@each_row("name, adds_space", [("with space prefix", True), ("without", False)])
 def test_sentencepiece_tokens_are_those_of_llama_cpp(name, adds_space):
     tokenizer = tokenizer_of(sentencepiece(add_space_prefix=adds_space))
 

@@ -21,6 +21,7 @@ from specchat.weights.gguf.gguf_values import (
     dequantized,
     has_finite_scales,
 )
+from tests.each_row import each_row
 
 HALF_SCALES = {  # where the scales are: random bytes there could be infinite
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
@@ -61,7 +62,7 @@ def test_all_published_types_are_known():
     assert {"F32", "F16", "BF16", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4"} <= set(TYPES)
 
 
-@pytest.mark.parametrize("name", TYPES)
+@each_row("name", TYPES)
 def test_values_are_those_of_the_package_gguf(tmp_path, name):
     kind = GGMLQuantizationType[name]
     block_values, block_bytes = GGML_QUANT_SIZES[kind]
@@ -101,7 +102,7 @@ def test_a_file_that_is_too_short_for_a_tensor_is_a_clear_line(tmp_path):
         TensorBytes(GgufTensor(tmp_path / "gone", "tensor", (4, 4), "F32", 32, 64))
 
 
-@pytest.mark.parametrize("name", SCALE_OFFSETS)
+@each_row("name", SCALE_OFFSETS)
 def test_scales_that_are_not_finite_are_found_wherever_they_are(name):
     blocks = random_blocks(name, 6)
     assert list(SCALE_OFFSETS[name]) == HALF_SCALES[name]

@@ -16,6 +16,7 @@ from specchat.weights.int4_checkpoints import Int4TensorFiles, int4_scheme
 from specchat.weights.llama_weights import load_llama
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from tests.each_row import each_row
 from tests.weights.four_bits import LAYOUTS, quantized, save_network
 
 CPU = torch.device("cpu")
@@ -39,8 +40,8 @@ def logits(folder: Path) -> torch.Tensor:
         return model.forward(DraftTree(7), cache).logits
 
 
-@pytest.mark.parametrize("group_size", [16, 32, 64, 128, -1])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each_row("group_size", [16, 32, 64, 128, -1])
+@each_row("layout", LAYOUTS)
 def test_a_weight_is_number_less_zero_point_times_scale(tmp_path, layout, group_size):
     read, floats = files(tmp_path, layout, group_size)
 
@@ -50,22 +51,22 @@ def test_a_weight_is_number_less_zero_point_times_scale(tmp_path, layout, group_
     assert torch.equal(read.read_rows("x.weight", 3, 17), floats[3:17])
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@each_row("dtype", [torch.float16, torch.bfloat16])
 def test_a_number_is_rounded_once(tmp_path, dtype):
     read, floats = files(tmp_path, "awq", 64)
 
     assert torch.equal(replace(read, dtype=dtype).read_tensor("x.weight"), floats.to(dtype))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each_row("layout", LAYOUTS)
 def test_a_network_in_four_bits_computes_what_its_floats_compute(tmp_path, layout):
     small, floats = save_network(tmp_path, layout)
 
     assert torch.equal(logits(small), logits(floats))
 
 
-@pytest.mark.parametrize(
-    ("layout", "change", "message"),
+@each_row(
+    "layout, change, message",
     [
         ("gptq", {"bits": 3}, "GPTQ with 3 bits is not supported, only with 4"),
         ("awq", {"bits": 8}, "AWQ with 8 bits is not supported, only with 4"),
@@ -73,7 +74,6 @@ def test_a_network_in_four_bits_computes_what_its_floats_compute(tmp_path, layou
         ("awq", {"version": "gemv"}, "AWQ in the layout 'gemv' is not supported"),
         ("gptq", {"checkpoint_format": "marlin"}, "GPTQ in the layout 'marlin' is not supported"),
     ],
-    ids=str,
 )
 def test_other_formats_are_refused_in_one_line(tmp_path, layout, change, message):
     config = LAYOUTS[layout][1] | {"group_size": 32} | change
@@ -85,8 +85,8 @@ def test_other_formats_are_refused_in_one_line(tmp_path, layout, change, message
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
+@each_row(
+    "change, message",
     [
         ({"g_idx": torch.arange(200, dtype=torch.int32) % 7}, "act-order (desc_act) is not supported"),
         ({"qzeros": torch.zeros(2, 5, dtype=torch.int32)}, "x.qzeros is [2, 5] int32, and its weight has [7, 5]"),
@@ -94,7 +94,6 @@ def test_other_formats_are_refused_in_one_line(tmp_path, layout, change, message
         ({"scales": torch.full((7, 40), torch.nan).half()}, "x.scales contains NaN or infinite values"),
         ({"qweight": torch.zeros(25, 40)}, "x.qweight is [25, 40] float32"),
     ],
-    ids=["act-order", "zeros", "scales", "NaN", "floats"],
 )
 def test_a_damaged_file_is_refused_in_one_line(tmp_path, change, message):
     files(tmp_path, "gptq", 32)

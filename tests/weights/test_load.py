@@ -14,13 +14,13 @@ from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.linear import quant_linear
 from specchat.forward.llama.llama import LlamaModel
-from specchat.forward.transformers.transformers_model import TransformersModel
 from specchat.profile import load_profile
 from specchat.weights import load
 from specchat.weights.context_window import trained_context_window
 from specchat.weights.llama_weights import load_llama
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions, find_head, find_model
+from tests.each_row import each_row
 from tests.quantized_models import saved_network
 from tests.tiny import answer, saved, speaking
 
@@ -33,6 +33,8 @@ def test_a_llama_like_model_runs_in_forward_llama():
 
 
 def test_another_architecture_runs_in_transformers():
+    from specchat.forward.transformers.transformers_model import TransformersModel
+
     assert isinstance(load_model(saved("cohere"), LoadOptions(dtype="float32")), TransformersModel)
 
 
@@ -210,6 +212,8 @@ def in_four_bits(folder):
 
 @pytest.mark.skipif(not find_spec("accelerate"), reason="transformers needs accelerate for such checkpoints")
 def test_a_4_bit_checkpoint_runs_in_transformers_with_the_same_text(tmp_path):
+    from specchat.forward.transformers.transformers_model import TransformersModel
+
     network = in_four_bits(tmp_path)
     prompt = [5, 6, 7, 8, 5, 6, 7]
 
@@ -246,7 +250,7 @@ def test_an_unknown_architecture_is_an_error_that_names_it_and_says_what_to_do(t
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "generation_config.json"])
+@each_row("name", ["model.safetensors", "config.json", "tokenizer.json", "generation_config.json"])
 def test_a_named_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path, name):
     shutil.copytree(speaking(), tmp_path, dirs_exist_ok=True)
     (tmp_path / name).unlink()

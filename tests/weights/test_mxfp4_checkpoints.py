@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
@@ -17,6 +16,7 @@ from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat.weights.mxfp4_checkpoints import Mxfp4TensorFiles
+from tests.each_row import each_row
 from tests.forward.test_families import TEXT, logits_after
 from tests.tiny import saved
 
@@ -35,6 +35,8 @@ def files(folder: Path, tensors: dict[str, Tensor]) -> Mxfp4TensorFiles:
 
 
 def test_a_stack_has_the_numbers_of_transformers(tmp_path):
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
     parts = packed(3, 48, 64)
     read = files(tmp_path, parts)
 
@@ -51,9 +53,11 @@ def test_scales_of_another_stack_are_refused(tmp_path):
         files(tmp_path, damaged).read_rows("x", 0, 1)
 
 
-@pytest.mark.parametrize("weights", ["float", "nf4"])
+@each_row("weights", ["float", "nf4"])
 def test_a_checkpoint_runs_in_our_own_passes(tmp_path, weights, capsys):
     """As the same checkpoint with its experts as floats."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
     outputs = {}
     for kind in ("packed", "float"):
         folder = tmp_path / kind

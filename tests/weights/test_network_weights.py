@@ -16,7 +16,6 @@ from specchat.forward.transformers.quant_weight import QuantExperts, quant_weigh
 from specchat.weights.decoding_forms import known_weight_uses
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
-from specchat.weights.transformers_files import load_with_transformers
 from tools.model_zoo import weights_fault
 from tools.zoo_networks import tiny_network
 
@@ -65,6 +64,8 @@ def test_the_logits_of_a_quantized_network_are_near_those_of_floats(saved, famil
 
 
 def test_routers_norms_convolutions_and_small_gates_stay_float(saved):
+    from specchat.weights.transformers_files import load_with_transformers
+
     folder = saved("qwen3_5_moe_text", **SIZES, **HYBRID)
     model = load_with_transformers(folder, torch.device("cpu"), torch.float32, None, BatchLimits(), "int8")
 

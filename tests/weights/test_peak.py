@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, GPTNeoXConfig
 
-from specchat.forward.native.native_ops import native_kernels
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from tools import cold_start
 
@@ -85,6 +83,8 @@ print(model.bytes / 2**20, max(samples) - before, own_mebibytes() - before)
 @pytest.fixture(scope="module")
 def network_folder(tmp_path_factory):
     """A random network of 160 MB that transformers computes."""
+    from transformers import AutoModelForCausalLM, GPTNeoXConfig
+
     path = tmp_path_factory.mktemp("network")
     config = GPTNeoXConfig(**NETWORK_SIZES)
     AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(path)
@@ -155,7 +155,7 @@ def test_so_is_that_of_a_network_of_transformers_once_its_decoding_form_is_known
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel does not report the peak")
-@pytest.mark.skipif(native_kernels().library is None, reason="no C++ compiler here")
+@pytest.mark.usefixtures("native_library")
 @pytest.mark.full
 @pytest.mark.parametrize("weights", ["gguf", "float", "int8"])
 def test_so_is_that_of_a_gguf_file_of_which_no_other_page_stays_in_memory(gguf_folder, weights):

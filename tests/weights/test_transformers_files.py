@@ -6,7 +6,6 @@ import json
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 
 from specchat.errors import ModelError
@@ -76,6 +75,8 @@ def test_an_unknown_quant_method_is_refused(folder):
 
 
 def test_the_text_part_of_a_model_for_images_answers_as_the_whole_model(tmp_path):
+    import transformers
+
     vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.LlavaConfig(
         vision_config=transformers.CLIPVisionConfig(**vision, image_size=8, patch_size=4),

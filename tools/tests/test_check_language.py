@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.each_row import each_row
 from tools.check_language import check_file_names, check_source
 
 
-@pytest.mark.parametrize(
-    ("source", "finding"),
+@each_row(
+    "source, finding",
     [
         ("guess_count = 1\n", "identifier 'guess_count': write 'draft' for 'guess'"),
         ("class Voice:\n    pass\n", "identifier 'Voice': write 'loaded_models' for 'Voice'"),

@@ -6,10 +6,9 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from specchat.chat.events import CommittedToken, Speedup, StepDone, TextDelta
 from specchat.errors import InputError, UsageError
+from tests.each_row import each_row
 from tests.tiny import speaking
 from tools import burner
 from tools.instrument import run_instrument
@@ -116,8 +115,8 @@ def test_ctrl_c_leaves_the_answers_so_far(monkeypatch, capsys):
     assert "| calm | 1 |" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+@each_row(
+    "arguments, code, said",
     [
         (("--drafter", "nobody"), UsageError.exit_code, "unknown drafter 'nobody'"),
         (("--json", "gone/answers.json"), InputError.exit_code, "its folder does not exist"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
+from tests.each_row import each_row
 from tools.measure_edits import MeasuredCase, Outcome, as_table, editeval_cases, measure, mechanical_cases
 
 OLD, NEW = "def add(a):\n    return a\n", "def add(a):\n    return a + 1\n"
@@ -18,8 +17,8 @@ def after(text: str, *, is_failure: bool = False):
     return lambda _case, _folder: Outcome(text, is_failure, "reason")
 
 
-@pytest.mark.parametrize(
-    ("make_edit", "columns"),
+@each_row(
+    "make_edit, columns",
     [
         (after(NEW), (1, 1, 0, 0, 0)),
         (after(OLD, is_failure=True), (0, 0, 1, 0, 0)),
@@ -28,7 +27,6 @@ def after(text: str, *, is_failure: bool = False):
         (after("", is_failure=True), (0, 0, 0, 0, 0)),
         (after(OLD), (0, 0, 0, 0, 0)),
     ],
-    ids=["right", "refused", "wrong", "talk", "lost", "nothing"],
 )
 def test_an_edit_is_taken_right_refused_or_wrong(make_edit, columns):
     result, _outcome = measure(CASE, make_edit)

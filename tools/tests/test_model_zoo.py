@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.each_row import each_row
 from tools.model_zoo import try_family
 from tools.zoo_networks import families
 
 ONCE_WRONG = ["bamba", "jamba", "recurrent_gemma", "gpt_neox", "minimax", "zamba2"]
 
 
-@pytest.mark.parametrize("family", ONCE_WRONG)
+@each_row("family", ONCE_WRONG)
 def test_a_family_that_was_refused_or_wrong_answers_as_transformers_does(family):
     row = try_family(family)
 

@@ -4,11 +4,10 @@ import sys
 
 import pytest
 
-from specchat.forward.native.native_ops import native_kernels
 from tools import packed_products
 
 
-@pytest.mark.skipif(native_kernels().library is None, reason="no native kernels here")
+@pytest.mark.usefixtures("native_library")
 def test_each_format_has_a_line_with_its_bits_and_a_time_for_each_count_of_rows(monkeypatch, capsys):
     options = ["--shape", "256x64", "--formats", "Q4_0,Q6_K", "--rows", "1,3", "--mib", "0", "--rounds", "1"]
     monkeypatch.setattr(sys, "argv", ["packed_products", *options])

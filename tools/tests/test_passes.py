@@ -1,8 +1,7 @@
 """`python -m tools.passes`, as it is asked for."""
 
-import pytest
-
 from tests.bench.counting import config_file
+from tests.each_row import each_row
 from tools.instrument import run_instrument
 from tools.passes import passes
 
@@ -26,8 +25,8 @@ def test_a_shape_is_measured_and_its_figures_kept(tmp_path, monkeypatch, capsys)
     assert "100000 tokens and a few steps do not fit" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
+@each_row(
+    "words, said",
     [
         (["--contexts", "many"], "--contexts 'many'"),
         (["--contexts", "0"], "at least 1"),

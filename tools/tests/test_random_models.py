@@ -12,11 +12,12 @@ from specchat.errors import InputError
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from tests.bench.counting import CONFIG, counting
+from tests.each_row import each_row
 from tests.tiny import answer
 from tools.random_models import FIRST_NUMBER, counting_edit_prompts, random_model_folder
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@each_row("dtype", ["float32", "bfloat16"])
 def test_a_network_nobody_trained_counts_in_every_precision(tmp_path, dtype):
     model = load_model(counting(tmp_path), LoadOptions(dtype))
 

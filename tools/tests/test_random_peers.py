@@ -1,9 +1,8 @@
 """`python -m tools.random_peers`, as it is asked for."""
 
-import pytest
-
 from specchat.bench.llama_cpp import LIBRARY_VARIABLE
 from tests.bench.counting import config_file
+from tests.each_row import each_row
 from tools.instrument import run_instrument
 from tools.random_peers import peers
 
@@ -23,8 +22,8 @@ def test_edits_of_a_shape_are_compared(tmp_path, monkeypatch, capsys):
     assert "llama.cpp: no library found" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
+@each_row(
+    "words, reason",
     [(["0.5b", "--replace-interval", "1"], "--replace-interval"), (["3b"], "0.5b, gemma-270m, gemma4-360m")],
 )
 def test_what_cannot_be_measured_is_one_line(words, reason, capsys):

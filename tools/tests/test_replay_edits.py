@@ -2,10 +2,10 @@
 
 import json
 
-import pytest
 from click.testing import CliRunner
 
 from specchat.engine.drafter import Drafter
+from tests.each_row import each_row
 from tools.move_method import move_method
 from tools.replay_edits import DRAFTER_BY_NAME, TokenizedEdit, main, replay
 
@@ -18,7 +18,7 @@ def test_plain_decoding_yields_one_token_a_pass():
     assert replay(Drafter(), EDIT, budget=8).tokens_per_step == 1
 
 
-@pytest.mark.parametrize("name", DRAFTER_BY_NAME)
+@each_row("name", DRAFTER_BY_NAME)
 def test_a_copied_file_yields_many(name):
     result = replay(DRAFTER_BY_NAME[name](EDIT), EDIT, budget=8)
 

@@ -13,6 +13,7 @@ import pytest
 
 from specchat import __version__
 from specchat.forward.native.native_build import find_compiler
+from tests.each_row import each_row
 from tools import try_wheel
 from tools.try_wheel import (
     REQUIRED,
@@ -60,9 +61,7 @@ def test_the_version_stands_in_one_file(expected):
     assert 'dynamic = ["version"]' in build and f'version = "{__version__}"' not in build
 
 
-@pytest.mark.parametrize(
-    ("output", "fault"), [("specchat 0", ""), ("", "specchat --version: '.' is not in its output ''")]
-)
+@each_row("output, fault", [("specchat 0", ""), ("", "specchat --version: '.' is not in its output ''")])
 def test_a_use_needs_an_output(output, fault, monkeypatch, tmp_path):
     monkeypatch.setattr(try_wheel, "_run", lambda *_, **__: output)
 

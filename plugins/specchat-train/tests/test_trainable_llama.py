@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from recipes.embedded_models import export_network
 from recipes.induction import initialize_copy_circuit
@@ -22,6 +21,8 @@ def folder(tiny_network, tmp_path, tokenizer_folder):
 
 
 def test_logits_equal_those_of_transformers(tiny_network, folder):
+    from transformers import AutoModelForCausalLM
+
     tokens = torch.randint(0, 512, (2, 50))
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 

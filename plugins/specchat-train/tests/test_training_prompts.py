@@ -10,6 +10,7 @@ from specchat.errors import InputError, UsageError
 from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat_train.training_prompts import TrainingPrompt, read_training_prompts, split_prompts
+from tests.each_row import each_row
 
 
 def questions(sources, each=1):
@@ -59,7 +60,7 @@ def test_every_row_of_prompts_is_its_own_source(tmp_path):
     assert 2 == len({prompt.source for prompt in prompts})
 
 
-@pytest.mark.parametrize("data", ["sessions", "nowhere", "empty"])
+@each_row("data", ["sessions", "nowhere", "empty"])
 def test_data_without_questions_is_an_error(data, tmp_path):
     (tmp_path / "empty").mkdir()
 
@@ -83,7 +84,7 @@ def test_the_number_of_questions_is_limited():
     assert (80, 20) == (len(split.training), len(split.held_out))
 
 
-@pytest.mark.parametrize("prompts", [questions(8), questions(1, each=100), []], ids=["few", "one source", "none"])
+@each_row("prompts", [questions(8), questions(1, each=100), []])
 def test_too_few_questions_are_an_error(prompts):
     with pytest.raises(UsageError, match="too few questions"):
         split_prompts(prompts, 50, 400)

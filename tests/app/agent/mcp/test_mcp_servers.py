@@ -17,7 +17,6 @@ from specchat.app.mcp.mcp_servers import McpServers
 from specchat.app.mcp.mcp_settings import ServerSettings
 from specchat.errors import InputError, UsageError
 from tests.app.agent.mcp.conftest import DEMO, call, demo_settings
-from tests.app.agent.mcp.demo_server import ENDLESS
 from tests.front import request_of
 from tests.scripted_session import ScriptedSession
 
@@ -99,6 +98,8 @@ def test_a_server_gets_the_named_variables_and_no_others(demo, monkeypatch):
 
 
 def test_a_schema_that_no_grammar_fits_is_reduced_to_the_names_of_its_keys(demo):
+    from tests.app.agent.mcp.demo_server import ENDLESS
+
     tools = tools_of(demo)
 
     assert ENDLESS != tools["demo__endless"].tool.schema
