@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import specchat
+from specchat.cli.edit_commit import check_repository, commit_files, has_other_changes
 from specchat.context.file_listing import list_folder
 from specchat.edit.check_commands import run_checks
-from specchat.edit.git_commit import check_repository, commit_files, has_other_changes
 from specchat.git_command import run_git
 
 HOOKS = ("pre-commit", "commit-msg", "post-commit", "post-index-change", "reference-transaction", "prepare-commit-msg")

@@ -76,8 +76,8 @@ def _doctor(_monkeypatch, _tmp_path):
 
 
 def _search(monkeypatch, _tmp_path):
-    from specchat.app.agent.project_files import ProjectFiles
     from specchat.app.agent.read_tools import SearchTool
+    from specchat.app.project_files import ProjectFiles
     from specchat.context.workspace_roots import WorkspaceRoots
 
     monkeypatch.setattr("shutil.which", lambda _name: None)

@@ -11,17 +11,18 @@ from uuid import uuid4
 from acp import schema
 
 from specchat.acp.client_requests import prompt_response, tool_call_end, tool_call_progress, tool_call_start
+from specchat.acp.editor_buffers import EditorBuffers
 from specchat.acp.turn_reporter import TurnReporter, send_usage
 from specchat.app.consent import PERMISSION_OPTIONS, EditConsent
-from specchat.app.edit import write_files
 from specchat.app.edit_call import EditCall
 from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rewriting
+from specchat.app.edit_progress import RewriteAlignment
 from specchat.app.edit_session import EditSession
+from specchat.app.edited_files import WorkspaceFile
+from specchat.app.project_files import ProjectFiles
 from specchat.chat.events import Event, Routed, TextDelta
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import EditIntent
-from specchat.edit.edit_target import EditTarget
-from specchat.edit.rewrite_alignment import RewriteAlignment
 from specchat.errors import CancelledError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import JsonObject
@@ -70,8 +71,8 @@ class FileEdit:
     def __init__(self, intent: EditIntent, settings: FileEditSettings, reporter: TurnReporter) -> None:
         self.settings, self.reporter = settings, reporter
         self.client, self.turn = reporter.client, reporter.turn
-        read_buffer = lambda path: self.client.read_file(self.turn, path)
-        self.target = EditTarget(intent.path, settings.workspace, read_buffer, self.client.can_write_files)
+        buffers = EditorBuffers(self.client, self.turn) if self.client.can_read_files else None
+        self.target = WorkspaceFile(intent.path, ProjectFiles(settings.workspace, buffers))
         self.call = EditCall(intent, self.target, NEXT_STEPS, self._send, self._ask_permission, self._observe)
         self._consent = EditConsent(asks=settings.asks_permission)
         self._progress: RewriteProgress | None = None
@@ -122,12 +123,9 @@ class FileEdit:
     def _write(self, instruction: str, edits: Sequence[AcceptedEdit]) -> int:
         """Write the file, by the editor, which has its own undo, or directly."""
         [accepted], target = edits, self.target
-        target.check_unchanged(accepted.source)
+        target.files.check_unchanged(target.path, accepted.source, is_new=target.is_new)
         if self.call.call:
             self.reporter.send(tool_call_progress(str(self.call.call["toolCallId"])))
         if self.turn.cancelled.is_set():
             raise CancelledError("stopped; nothing is written")
-        if not target.is_written_by_editor:
-            return write_files(instruction, edits)
-        self.client.write_file(self.turn, target.path, accepted.new_bytes.decode(accepted.source.codec))
-        return 0
+        return target.files.write(target.path, accepted.source, accepted.text, instruction, is_new=target.is_new)

@@ -9,6 +9,8 @@ said into an order, renders the events, and sends a decision for each proposal.
     edit.py              the verb: files and an instruction in, events out, all files written or none
     edit_events.py       its order, its events, and the one class of an accepted edit
     edit_ui.py           its events and the review of its hunks, by the callbacks of a front end
+    hunk_review.py       decisions about hunks, with their keys, until the accepted text passes the checks
+    edit_progress.py     the position of the streamed text in the original, also as a status line
     edit_call.py         the edit of one file as protocols show it: diff, permission, end
     edit_session.py      the conversation that rewrites files, and the profile that it has
     consent.py           what a person decides about a change, and when one must be asked
@@ -25,6 +27,8 @@ said into an order, renders the events, and sends a decision for each proposal.
     notices.py           lines after an answer: another drafter, a full context
     code_blocks.py       the code blocks of an answer
     screen_file.py       `screen.toml`: where it is, and its switches
+    edited_files.py      where the text of an edit comes from and goes
+    project_files.py     the files of a project, read without surprises and written once, or by the editor
     file_edits.py        /edit, /apply and /undo
     agent/               the agent: tools that the model calls while it answers
     mcp/                 tools, prompts and resources of MCP servers

@@ -18,7 +18,6 @@ from pathlib import Path
 from specchat.app.consent import Answer, Decision, EditConsent
 from specchat.app.edit_events import (
     AcceptedEdit,
-    EditedFile,
     EditEvent,
     EditOrder,
     Proposed,
@@ -30,6 +29,7 @@ from specchat.app.edit_events import (
     Written,
 )
 from specchat.app.edit_session import EditSession
+from specchat.app.edited_files import EditedFile
 from specchat.chat.events import Event, Notice, Routed, TextDelta
 from specchat.edit.answer_check import find_warnings
 from specchat.edit.check_commands import run_checks, split_check_command
@@ -47,7 +47,6 @@ from specchat.edit.edit_task import (
     run_edit,
 )
 from specchat.edit.edit_turn import EditRun
-from specchat.edit.hunk_prompt import ReviewUI, review_edit
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.refactoring import Refactoring
 from specchat.edit.source_text import Source
@@ -83,12 +82,6 @@ def drive(
                 answer = decide(event)
             else:
                 on_event(event)
-
-
-def decide_hunks(proposed: Proposed, ui: ReviewUI) -> Decision:
-    """Go through the hunks with a person; DeclinedError when they quit."""
-    review = review_edit(proposed.source, proposed.new, proposed.result.warnings, proposed.check, ui)
-    return Decision(Answer.ONCE, review.text, len(review.accepted_hunks), len(review.decisions))
 
 
 def describe_ways(order: EditOrder, session: EditSession) -> list[tuple[str, str]]:
@@ -169,10 +162,7 @@ def propose_text(file: EditedFile, source: Source, text: str, instruction: str, 
 
 def write_files(instruction: str, edits: Sequence[AcceptedEdit]) -> int:
     """Write all files or none, and record how to undo it."""
-    try:
-        return apply_edit(user_undo_store(), instruction, [each.replacement for each in edits]).number
-    except OSError as error:
-        raise SpecchatError(f"{error.filename or edits[0].file.path}: cannot be written: {error.strerror}") from error
+    return apply_edit(user_undo_store(), instruction, [each.replacement for each in edits]).number
 
 
 def display_path(path: Path) -> str:
@@ -194,7 +184,7 @@ def _make_jobs(
         return multi_file_jobs(sources, order.instruction, session.window_tokens)
     planned: Sequence[Refactoring | None] = renamings or [None] * len(sources)
     return [
-        replace(file.make_job(source, order.instruction, session.window_tokens, order.region), refactoring=renaming)
+        replace(file.job(EditJob(source, order.instruction, session.window_tokens, order.region)), refactoring=renaming)
         for file, source, renaming in zip(order.files, sources, planned, strict=True)
     ]
 

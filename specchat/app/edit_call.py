@@ -13,10 +13,10 @@ from specchat.app.consent import ANSWER_BY_OPTION, Answer, Decision, EditConsent
 from specchat.app.edit import Write, drive, edit
 from specchat.app.edit_events import AcceptedEdit, EditEvent, EditOrder, Proposed, Rejected, Written
 from specchat.app.edit_session import EditSession
+from specchat.app.edited_files import WorkspaceFile
 from specchat.chat.events import Event
 from specchat.edit.edit_intent import EditIntent
 from specchat.edit.edit_plan import parse_line_range
-from specchat.edit.edit_target import EditTarget
 from specchat.edit.hunks import diff_hunks
 from specchat.errors import CancelledError, SpecchatError
 from specchat.host.protocol import JsonObject
@@ -27,7 +27,7 @@ class EditCall:
     """One edit. `observe` gets every event before it is shown; `request_permission` returns the id of an option."""
 
     intent: EditIntent
-    target: EditTarget
+    target: WorkspaceFile
     next_steps: str
     send: Callable[[JsonObject], None]
     request_permission: Callable[[JsonObject], str]

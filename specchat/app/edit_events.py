@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
+from specchat.app.edited_files import EditedFile
 from specchat.chat.events import Event
 from specchat.edit.atomic_write import Replacement
 from specchat.edit.edit_plan import Region
-from specchat.edit.edit_task import EditJob, EditResult
+from specchat.edit.edit_task import EditResult
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.source_text import Source
 from specchat.errors import NoChangeError, SpecchatError, UsageError
-
-
-class EditedFile(Protocol):
-    """Where the text of an edit comes from, and where it goes: a file, a buffer of an editor, a pipe."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def is_new(self) -> bool: ...
-
-    def read(self) -> Source: ...
-
-    def check_writable(self) -> None: ...
-
-    def make_job(self, source: Source, instruction: str, window_tokens: int, region: Region | None) -> EditJob: ...
 
 
 @dataclass(frozen=True)

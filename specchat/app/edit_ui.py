@@ -8,12 +8,12 @@ from pathlib import PurePath
 from threading import Event as Flag
 
 from specchat.app.consent import Decision
-from specchat.app.edit import EditEvents, decide_hunks, display_path, drive
+from specchat.app.edit import EditEvents, display_path, drive
 from specchat.app.edit_events import EditEvent, Proposed, Rejected, Rewriting, Talk, Written
+from specchat.app.edit_progress import ProgressLine
+from specchat.app.hunk_review import ReviewUI, decide_hunks
 from specchat.chat.events import Event, Notice
 from specchat.edit.edit_turn import ignore_event, result_of
-from specchat.edit.hunk_prompt import ReviewUI
-from specchat.edit.rewrite_alignment import ProgressLine
 
 
 @dataclass(frozen=True)

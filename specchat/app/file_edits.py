@@ -18,13 +18,13 @@ from specchat.app.edit import describe_ways, display_path, edit, propose_text
 from specchat.app.edit_events import EditOrder
 from specchat.app.edit_session import EditSession, edit_request
 from specchat.app.edit_ui import EditRenderer, EditUI
+from specchat.app.edited_files import DiskFile
 from specchat.edit.answer_check import find_omission
 from specchat.edit.atomic_write import check_writable
 from specchat.edit.edit_plan import Region, parse_line_range
-from specchat.edit.edit_target import DiskFile
 from specchat.edit.source_text import make_source, read_source
 from specchat.edit.undo_store import find_edit, undo_edit, user_undo_store
-from specchat.errors import InputError, NoChangeError, NoUsableEditError, SpecchatError, UsageError
+from specchat.errors import InputError, NoChangeError, NoUsableEditError, UsageError
 from specchat.host.client import SessionRequest
 
 VALUE_OPTIONS, FLAG_OPTIONS = ("-l", "--lines", "--check"), ("--together", "--plan")
@@ -96,11 +96,7 @@ def undo_file_edit(_chat: ChatState, argument: str, _ui: EditUI) -> str:
     """`/undo [N|FILE]`: undo an applied edit, the last one by default."""
     store = user_undo_store()
     edit = find_edit(store, argument.removeprefix("@"))
-    try:
-        done = undo_edit(store, edit, is_forced=False)
-    except OSError as error:
-        where = error.filename or edit.files[0].path
-        raise SpecchatError(f"{where}: cannot be written: {error.strerror}") from error
+    done = undo_edit(store, edit, is_forced=False)
     names = ", ".join(display_path(Path(file.path)) for file in done.files)
     return f"undid edit {edit.number} of {names} · /undo {done.number} applies it again"
 

@@ -18,18 +18,18 @@ import click
 from specchat.app.consent import EditConsent
 from specchat.app.edit import describe_ways, drive, rewrite_text
 from specchat.app.edit import edit as edit_verb
-from specchat.app.edit_events import EditedFile, EditOrder
+from specchat.app.edit_events import EditOrder
 from specchat.app.edit_session import EditSession
+from specchat.app.edited_files import DiskFile, EditedFile, HeldText
 from specchat.cli.completion import complete_files
+from specchat.cli.edit_commit import check_repository
 from specchat.cli.edit_files import EditPrinter
 from specchat.cli.edit_filter import STDIN, EditCommand, run_filter
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.session_options import open_host_conversation, private_option, session_request, with_edit_profile
 from specchat.cli.starter_offer import offer_starter
 from specchat.edit.edit_plan import parse_line_range
-from specchat.edit.edit_target import DiskFile, HeldText
 from specchat.edit.edit_turn import Conversation
-from specchat.edit.git_commit import check_repository
 from specchat.edit.source_text import Source, make_source
 from specchat.errors import InputError, NoChangeError, SpecchatError, UsageError
 from specchat.repl.interrupt import InterruptFlag, interruptible

@@ -14,10 +14,11 @@ from specchat.app.consent import EditConsent
 from specchat.app.edit_call import EditCall
 from specchat.app.edit_events import EditEvent
 from specchat.app.edit_session import EditSession
+from specchat.app.edited_files import WorkspaceFile
+from specchat.app.project_files import ProjectFiles
 from specchat.chat.events import Event, TextDelta, Totals
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import intent_from_command, intent_from_text
-from specchat.edit.edit_target import EditTarget
 from specchat.errors import DeclinedError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import JsonObject
@@ -58,7 +59,7 @@ class EditRunner:
         command = EDIT_COMMAND.fullmatch(text.strip())
         by_words = intent_from_text(text, [], self.workspace_roots)
         intent = by_words or intent_from_command(command["argument"] if command else "", self.workspace_roots)
-        target = EditTarget(intent.path, self.workspace_roots)
+        target = WorkspaceFile(intent.path, ProjectFiles(self.workspace_roots))
         ask = lambda call: self.request_permission(str(call["toolCallId"]), call, stopped)
 
         def observe(event: Event | EditEvent) -> None:

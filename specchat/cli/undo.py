@@ -12,7 +12,6 @@ from specchat.cli.notes import print_note
 from specchat.edit.atomic_write import Replacement
 from specchat.edit.hunks import unified_diff
 from specchat.edit.undo_store import StoredEdit, find_edit, undo_edit, undo_replacements, user_undo_store
-from specchat.errors import SpecchatError
 
 
 @click.command()
@@ -32,10 +31,7 @@ def undo(which: str, *, is_list: bool, is_diff: bool, force: bool) -> int:
     if is_diff:
         _print_diff(undo_replacements(store, edit, is_forced=force))
         return 0
-    try:
-        undone = undo_edit(store, edit, is_forced=force)
-    except OSError as error:
-        raise SpecchatError(f"{error.filename or edit.files[0].path}: cannot be written: {error.strerror}") from error
+    undone = undo_edit(store, edit, is_forced=force)
     names = ", ".join(file.path for file in undone.files)
     print_note(f"took back edit {edit.number} of {names} · redo: specchat undo {undone.number}")
     return 0

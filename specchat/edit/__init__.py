@@ -6,7 +6,6 @@ edit_plan.py                      the ways: the whole file, regions, search/repl
 edit_task.py                      prompts, ways, retries: EditJob -> EditResult
 edit_turn.py                      one request to the model and its events
 answer_watch.py                   ends an answer that cannot become the file
-rewrite_alignment.py              the position of the streamed text in the original, also as a status line
 answer_blocks.py                  the part of an answer that is the new text, and the talk around it
 answer_patches.py                 an answer that is a diff or search/replace blocks, applied exactly or refused
 excerpt.py                        an answer with some functions only: they take the place of the old ones
@@ -16,8 +15,6 @@ syntax_check.py                   whether the new text still parses, and defines
 refactoring/                      edits that a syntax tree does without a model
 check_commands.py                 --check, in a copy of the project
 hunks.py                          the differences as hunks and as a unified diff
-hunk_prompt.py                    decisions about hunks; their keys, until the accepted text passes the checks
-edit_target.py                    where a text comes from and goes: a file, a buffer, a pipe
-atomic_write.py, git_commit.py    replace files, all or none; commit exactly these files
+atomic_write.py                   replace files, all or none
 undo_store.py                     apply and undo an edit; earlier contents by hash
 """

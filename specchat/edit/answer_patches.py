@@ -102,10 +102,11 @@ def apply_search_blocks(old: str, answer: str) -> str:
     return _join(old, lines)
 
 
-def _only_place(lines: Sequence[str], change: TextChange) -> int:
-    places = _places(lines, change.old) if change.old else [0]
+def _only_place(lines: Sequence[str], change: TextChange, first: int = 0) -> int:
+    """The only line, from 0, at `first` or below, where the old lines of a change stand."""
+    places = [place for place in _places(lines, change.old) if place >= first]
     if len(places) != 1:
-        where = "nowhere" if not places else f"in {len(places)} places"
+        where = f"in {len(places)} places" if places else "nowhere"
         raise PatchError(f"the file has {change.excerpt!r} and what follows {where}")
     return places[0]
 
@@ -205,21 +206,15 @@ def _place_of_hunk(lines: Sequence[str], change: TextChange, done: int, offset: 
     is_possible = bool(change.line) and done <= expected <= len(lines)
     if is_possible and tuple(lines[expected : expected + len(change.old)]) == change.old:
         return expected
-    places = [place for place in _places(lines, change.old) if place >= done] if change.old else []
-    if len(places) != 1:
-        where = f"in {len(places)} places" if places else "nowhere"
-        raise PatchError(f"the file has {change.excerpt!r} and what follows {where}")
-    return places[0]
+    return _only_place(lines, change, done)
 
 
 def _places(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Every line, from 0, at which these lines begin."""
-    count = len(wanted)
-    return [
-        place
-        for place, line in enumerate(lines[: len(lines) - count + 1])
-        if line == wanted[0] and tuple(lines[place : place + count]) == tuple(wanted)
-    ]
+    """Every line, from 0, at which these lines begin; no lines stand in an empty text only."""
+    if not wanted:
+        return [] if any(lines) else [0]
+    starts = (place for place, line in enumerate(lines) if line == wanted[0])
+    return [place for place in starts if tuple(lines[place : place + len(wanted)]) == tuple(wanted)]
 
 
 def _lines(text: str) -> list[str]:

@@ -45,8 +45,7 @@ def named_regions(source: Source, instruction: str) -> tuple[Region, ...]:
     """The functions and classes that an instruction names; of nested ones the inner one.
 
     Words that look like code take precedence: "add a test to feed" need not be about a function `add`. A renaming
-    covers
-    every place where the old name occurs: the definition alone would leave its callers behind.
+    covers every place where the old name occurs: the definition alone would leave its callers behind.
     """
     found = definitions(source.text, source.language)
     if RENAME_INSTRUCTION.match(instruction):
@@ -148,7 +147,7 @@ def possible_plans(
         except ContextError as error:
             yield error
     scope = region_source(source, first.regions[0]) if region else source
-    if scope.text.strip() and needed_tokens_of_blocks(scope.text, instruction) <= window_tokens:
+    if scope.text.strip() and needed_tokens(scope.text, instruction, is_in_blocks=True) <= window_tokens:
         yield EditPlan(first.regions if region else (), is_in_blocks=True)
 
 
@@ -186,16 +185,11 @@ def plan_regions(source: Source, instruction: str, window_tokens: int, regions: 
     return EditPlan(regions)
 
 
-def needed_tokens(text: str, instruction: str) -> int:
-    """Lower bound of the tokens in the prompt and the answer."""
+def needed_tokens(text: str, instruction: str, *, is_in_blocks: bool = False) -> int:
+    """Lower bound of the tokens in the prompt and the answer; blocks hold the changes only."""
     text_tokens, instruction_tokens = (len(each.encode()) / BYTES_PER_TOKEN for each in (text, instruction))
-    return round(PROMPT_OVERHEAD_TOKENS + instruction_tokens + text_tokens * (1 + GROWTH_FACTOR))
-
-
-def needed_tokens_of_blocks(text: str, instruction: str) -> int:
-    """Lower bound of the tokens of a prompt whose answer holds the changes only."""
-    text_tokens, instruction_tokens = (len(each.encode()) / BYTES_PER_TOKEN for each in (text, instruction))
-    return round(PROMPT_OVERHEAD_TOKENS + 2 * instruction_tokens + text_tokens)
+    answer_tokens = instruction_tokens if is_in_blocks else text_tokens * GROWTH_FACTOR
+    return round(PROMPT_OVERHEAD_TOKENS + instruction_tokens + text_tokens + answer_tokens)
 
 
 def region_source(source: Source, region: Region) -> Source:

@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from specchat.syntax.statements import Statement, code_words
 
 REMOVAL = re.compile(
-    r"\b(?:remov|delet|drop|strip|replac|merg|inlin|combin|eliminat|get(?:ting)? rid of|take out|cut|discard|omit"
-    r"|swap|exchang|substitut|dedup|undo|revert|stop|do not|don't|no longer|without|migrat|switch from|instead of"
-    r"|rather than)\w*",
+    r"(?<![\w./])(?:remov|delet|drop|strip|replac|merg|inlin|combin|eliminat|get(?:ting)? rid of|take out|cut"
+    r"|discard|omit|swap|exchang|substitut|dedup|undo|revert|stop|do not|don't|no longer|without|migrat"
+    r"|switch from|instead of|rather than)[^\W_]*(?![\w/]|\.\w)",  # and not a part of a name, as in merge_sort.py
     re.IGNORECASE,
 )
 KEEPING = re.compile(
     r"\b(?:do not|don't|never|without|not)\s+(?:remov|delet|drop|los|chang|touch|break|modif)\w*.*?(?=[,;!]|\.\s|\Z)",
     re.IGNORECASE,
 )
-# "add a docstring", "please insert a check"
+# An instruction such as "add a docstring", "parser: insert a check" or "write a new function"
 ADDITION = re.compile(
-    r"\A\W*(?:please\s+|now\s+)?(?:add|insert|append|prepend|introduce|include|document|annotate)\b", re.IGNORECASE
+    r"\A\W*(?:[\w/.-]+:\s+)?(?:please\s+|now\s+)?(?:(?:add|insert|append|prepend|introduce|include|document|annotate)\b"
+    r"|(?:write|create|implement|define)\s+(?:a|an|another|one more)\s+new\b)",
+    re.IGNORECASE,
 )
 # in these the verb may stand at the end: the whole instruction says what goes
 OTHER_LANGUAGES = re.compile(
@@ -34,10 +36,11 @@ END_OF_OBJECT = re.compile(
 TERM = re.compile(r"`([^`]+)`|\"([^\"]+)\"|(\w+(?:\.\w+)+)|(\w+)")
 CODE_LIKE = re.compile(r"_|[a-z][A-Z]|\d|\.")
 NEEDLESS = re.compile(
-    r"\b(?:need(?:ed|less)|unneeded|unnecessary|redundant|superfluous|obsolete|deprecated|debug\w*|everything|all code"
-    r"|überflüssig\w*|inutil\w*|innecesari\w*)\b",
+    r"\b(?:need(?:ed|less)|unneeded|unnecessary|redundant|superfluous|obsolete|deprecated|überflüssig\w*|inutil\w*"
+    r"|innecesari\w*)\b",
     re.IGNORECASE,
 )
+ALL_CODE = re.compile(r"\b(?:everything|all code)\b", re.IGNORECASE)
 UNUSED = re.compile(
     r"\b(?:un-?used|dead|unbenutzt\w*|ungenutzt\w*|unbenötigt\w*|inutilisé\w*|sin usar)\b", re.IGNORECASE
 )
@@ -72,7 +75,7 @@ KINDS: Mapping[str, Callable[[Statement], bool]] = {
     "propert": lambda each: _is_variable(each) or each.is_function,
     "call": _is_call, "print": lambda each: bool(PRINTS.search(each.text)),
     r"log(?:s|ging|ger)?\b": lambda each: bool(PRINTS.search(each.text)),
-    "output": lambda each: bool(PRINTS.search(each.text)),
+    "output": lambda each: bool(PRINTS.search(each.text)), "debug": lambda each: bool(PRINTS.search(each.text)),
     "guard": _is_guard, "main": _is_guard, "entry point": _is_guard, "script": _is_guard,
     "test": lambda each: each.name.lower().startswith("test"),
     "decorator": lambda each: "decorator" in each.kind, "annotation": lambda each: "annotation" in each.kind,
@@ -82,7 +85,15 @@ KINDS: Mapping[str, Callable[[Statement], bool]] = {
     "table": lambda each: "table" in each.kind, "rule": lambda each: each.kind == "rule_set",
     "link": lambda each: "http" in each.text or "](" in each.text,
 }  # fmt: skip
-MASS_NOUNS = ("print", r"log(?:s|ging|ger)?\b", "output", "guard", "main", "script")  # which may be about several
+MASS_NOUNS = (
+    "print",
+    r"log(?:s|ging|ger)?\b",
+    "output",
+    "debug",
+    "guard",
+    "main",
+    "script",
+)  # which may be about several
 
 
 @dataclass(frozen=True)
@@ -116,14 +127,14 @@ class RemovalRequest:
 
     @property
     def _is_general(self) -> bool:
-        return any(pattern.search(self.text) for pattern in (NEEDLESS, UNUSED, DUPLICATE))
+        return any(pattern.search(self.text) for pattern in (NEEDLESS, UNUSED, DUPLICATE, ALL_CODE))
 
     def _of_kind(self, gone: Sequence[Statement]) -> list[Statement]:
-        """Those of a kind that is named, or, if none is, those without need."""
+        """Those of a kind that is named, else those that nothing uses: what else is needless, a person has to say."""
         if not self.kinds and not self._is_general:
             return []
         found = [each for each in gone if not self.kinds or any(KINDS[kind](each) for kind in self.kinds)]
-        if UNUSED.search(self.text):
+        if UNUSED.search(self.text) or (NEEDLESS.search(self.text) and not self.kinds):
             found = [each for each in found if self._is_unused(each)]
         elif DUPLICATE.search(self.text):
             found = [each for each in found if sum(each.words == other.words for other in self.old) > 1]
@@ -134,6 +145,8 @@ class RemovalRequest:
 
     def _is_unused(self, statement: Statement) -> bool:
         """Whether no other statement has a name that this one defines."""
+        if statement.text.lstrip().startswith("@"):
+            return False  # a decorator may register it
         if statement.is_import:
             return not set(statement.words) & set(code_words(self.old))
         own = Counter(statement.words)[statement.name]

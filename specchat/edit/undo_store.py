@@ -228,8 +228,11 @@ def apply_edit(
         edit = store.add(instruction, replacements, undoes)
         try:
             write(replacements)
-        except BaseException:
+        except BaseException as error:
             store.remove(edit)
+            if isinstance(error, OSError):
+                name = error.filename or replacements[0].path
+                raise SpecchatError(f"{name}: cannot be written: {error.strerror}") from error
             raise
         edit = replace(edit, is_pending=False)
         store.write(edit)

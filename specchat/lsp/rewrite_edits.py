@@ -13,10 +13,10 @@ from specchat.app.consent import EditConsent
 from specchat.app.edit import rewrite_text
 from specchat.app.edit_events import EditOrder
 from specchat.app.edit_session import EditSession, edit_request
+from specchat.app.edited_files import HeldText
 from specchat.chat.events import Event, Failed, Finished, TextDelta
 from specchat.chat.request import Attachment, Request
 from specchat.edit.edit_plan import Region
-from specchat.edit.edit_target import HeldText
 from specchat.edit.hunks import diff_lines, split_lines
 from specchat.edit.source_text import Source, make_source
 from specchat.errors import CancelledError, InputError, error_with_exit_code

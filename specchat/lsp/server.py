@@ -14,8 +14,8 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from specchat import __version__
+from specchat.app.edit_progress import RewriteAlignment
 from specchat.chat.events import Notice, PrefillProgress, Routed, TextDelta
-from specchat.edit.rewrite_alignment import RewriteAlignment
 from specchat.errors import CancelledError, NoChangeError, SpecchatError
 from specchat.host.client import SessionRequest
 from specchat.hub.catalog import fim_models

@@ -6,8 +6,8 @@ from threading import Event as Flag
 from specchat.app.agent.call_consent import ConsentQuestion
 from specchat.app.consent import Answer
 from specchat.app.edit_ui import EditUI
+from specchat.app.hunk_review import HUNK_QUESTION
 from specchat.chat.events import Event, LoadingProgress, Notice, PrefillProgress, Routed, StepDone
-from specchat.edit.hunk_prompt import HUNK_QUESTION
 from specchat.edit.hunks import unified_diff
 from specchat.tui.worker_messages import EditProgress, InputKind, InputRequest, MessageQueue, RejectedEdit
 

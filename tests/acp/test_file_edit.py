@@ -221,7 +221,7 @@ def test_a_write_that_the_editor_refuses_is_not_done_behind_its_back(full, folde
         raise LookupError("read-only")
 
     full.answers["fs/write_text_file"] = refuse
-    full.answers["fs/read_text_file"] = refuse
+    full.answers["fs/read_text_file"] = lambda _params: {"content": "total = 1\n"}
 
     deciding(full, ALLOW).ask(full.new(folder), "/edit a.py replace total amount")
 

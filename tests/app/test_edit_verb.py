@@ -10,7 +10,7 @@ from specchat.app.consent import Answer, Decision, EditConsent
 from specchat.app.edit import drive, edit
 from specchat.app.edit_events import AcceptedEdit, EditOrder, Proposed, Rejected, Rewriting, Unchanged, Writing, Written
 from specchat.app.edit_session import EditSession, edit_request
-from specchat.edit.edit_target import DiskFile, HeldText
+from specchat.app.edited_files import DiskFile, HeldText
 from specchat.edit.source_text import make_source
 from specchat.edit.undo_store import user_undo_store
 from specchat.errors import DeclinedError, SpecchatError, UsageError

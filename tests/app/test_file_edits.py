@@ -123,14 +123,6 @@ def test_a_model_that_changes_nothing_is_told_with_the_next_step(file, monkeypat
     assert "a.py: the model changed nothing; next: fewer lines" in ran.err
 
 
-def test_an_answer_that_is_no_text_of_the_file_is_shown_as_well(file, monkeypatch):
-    ran = command(monkeypatch, "chat", stdin=b"/edit a.py write Sure, nothing to do.\n")
-
-    assert OLD == file.read_text()
-    assert "+Sure, nothing to do." in ran.err
-    assert "next: fewer lines" in ran.err
-
-
 def test_a_block_of_an_answer_becomes_a_file_and_the_loop_continues(file, monkeypatch):
     said = b'"""write ```python made.py\nx = 1\n```"""\n/apply\ny\n/edit gone.py x\n/help\ncount 2\n'
     ran = command(monkeypatch, "chat", stdin=said)

@@ -7,9 +7,11 @@ import os
 
 import pytest
 
+from specchat.cli.agent_options import command_agent
 from specchat.cli.script import InputLoop, JsonLinesWriter, _edit_runner
 from specchat.edit.undo_store import user_undo_store
 from specchat.host.client import Conversation, SessionRequest
+from specchat.profile import AGENT_OFF
 from tests.cli.test_script import lines_of
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
@@ -111,7 +113,7 @@ class Program:
         with self._from, Conversation(SessionRequest()) as conversation:
             writer = JsonLinesWriter(edit_runner=_edit_runner("ask", conversation))
             writer.write = self.write
-            InputLoop(conversation, writer).run(self._from)
+            InputLoop(command_agent(conversation, AGENT_OFF, ()), writer).run(self._from)
         return self.lines
 
 

@@ -163,6 +163,10 @@ LOST = [
     ("python", APP, "remove the unused imports", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
     ("python", APP, "remove the unused imports", APP.replace("import json\n", ""), "line 2: `import json`"),
     ("python", APP, "remove unused code", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
+    ("python", APP, "Remove unnecessary code", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
+    ("python", APP, "fix the typo in pages/strip_tags.py home", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
+    ("python", APP, "app: add a limit of uploads", APP.replace("LIMIT = 30", "MAX_BYTES = 30"), "line 6: `LIMIT = 30`"),
+    ("python", APP, "write a new limit of bytes", APP.replace("LIMIT = 30", "MAX_BYTES = 30"), "line 6: `LIMIT = 30`"),
     ("python", APP, "remove the last function", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
     ("python", APP, "remove the check in index", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
     ("python", APP, "use pathlib instead of os.path", APP.replace(RULE, ""), "line 26: `app.add_url_rule"),
@@ -222,6 +226,7 @@ KEPT = [
         "        print(path)\n    print('done')\n\n\nshow(sys.argv[1:])\n"),
     ("python", SCRIPT, "use logging instead of print", "import logging\n" + SCRIPT.replace("print", "logging.info")),
     ("python", SCRIPT, "stop printing done", SCRIPT.replace('print("done")\n', "")),
+    ("python", SCRIPT, "remove the debug code", SCRIPT.replace('    print(path)\nprint("done")\n', "    pass\n")),
     ("python", SCRIPT, "remove the prints", SCRIPT.replace('    print(path)\nprint("done")\n', "    pass\n")),
     ("python", SHAPES, "split label", SHAPES.replace("        return f\"{self.name} of {self.area()}\"", "        return "
         "self._join(self.name)\n\n    def _join(self, name):\n        return f\"{name} of {self.area()}\"")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.edit.hunk_prompt import Review
+from specchat.app.hunk_review import Review
 from specchat.edit.hunks import diff_hunks
 from tests.edit.scripted import answers, say
 

@@ -146,7 +146,6 @@ def test_a_text_that_changed_since_is_not_edited(editor):
     ("instruction", "kind", "says"),
     [
         ("replace zzz y", 3, "changed nothing"),
-        ("write I cannot do that", 1, "refusal"),
         ("crash", 1, "out of memory"),
     ],
 )

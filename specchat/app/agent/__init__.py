@@ -6,7 +6,6 @@
     instructions.py   what the model reads first: a few sentences and AGENTS.md
     call_lines.py     a call and its outcome in one line
     call_consent.py   whether a call may run: rules, and the question to the user
-    project_files.py  paths inside the project, read without surprises
     read_tools.py     read, list and search; python_search.py where ripgrep is not installed
     change_tools.py   edit and write; rewrite.py asks the model for the new text of an edit
     run_tool.py       run; run_command.py runs a command with its limits

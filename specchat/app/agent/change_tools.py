@@ -7,7 +7,6 @@ file, the change is one of its text, saved or not, and the editor writes it.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from specchat.app.agent.agent_tool import Effect, ToolOutcome, WritableChange
-from specchat.app.agent.project_files import ProjectFiles, subject_path
 from specchat.app.agent.tool_schemas import schema_text
+from specchat.app.project_files import ProjectFiles, subject_path
 from specchat.chat.tools import Tool
-from specchat.edit.atomic_write import Replacement, check_writable, read_content
+from specchat.edit.atomic_write import check_writable
 from specchat.edit.edit_plan import Region, replace_region
 from specchat.edit.hunks import diff_hunks, split_lines
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
-from specchat.edit.undo_store import apply_edit, record_edit, user_undo_store
-from specchat.errors import FileChangedError, InputError, NoChangeError, SpecchatError, UsageError
+from specchat.errors import InputError, NoChangeError, SpecchatError, UsageError
 
 # The new text of a source by an instruction, and what a person should see before it is written
 Rewrite = Callable[[Source, str, Region | None, threading.Event], tuple[str, str]]
@@ -54,36 +52,14 @@ class FileChange:
     def apply(self) -> ToolOutcome:
         try:
             if self.files.buffers:
-                self._check_unchanged()
-            how = self._write_by_editor() if self.files.are_written_by_editor else self._write()
+                self.files.check_unchanged(self.file, self.source, is_new=self.is_new_file)
+            number = self.files.write(self.file, self.source, self.new, self.instruction, is_new=self.is_new_file)
         except (SpecchatError, OSError) as error:
             return ToolOutcome(str(error), is_error=True)
         count = len(diff_hunks(self.source.text, self.new))
         what = "created" if self.is_new_file else f"{count} change{'' if count == 1 else 's'} written"
+        how = f"edit {number}" if number else "in the editor, which has not saved it"
         return ToolOutcome(f"{self.path}: {what} ({how})")
-
-    def _check_unchanged(self) -> None:
-        is_there = self.is_new_file and os.path.lexists(self.file)
-        if is_there or self.files.read_to_change(self.file).raw != self.source.raw:
-            raise FileChangedError(f"{self.path}: was changed meanwhile; nothing is written, read it again")
-
-    @property
-    def _old(self) -> bytes | None:
-        return None if self.is_new_file else self.source.raw
-
-    def _write(self) -> str:
-        replacement = Replacement(self.file, self._old, self.source.encode(self.new))
-        return f"edit {apply_edit(user_undo_store(), self.instruction, [replacement]).number}"
-
-    def _write_by_editor(self) -> str:
-        """Undo restores the text that the editor had, if the editor saves; it may keep the change in its buffer."""
-        saved = read_content(self.file)
-        self.files.write_by_editor(self.file, self.source.encode(self.new).decode(self.source.codec))
-        now = read_content(self.file)
-        if now == saved:
-            return "in the editor, which has not saved it"
-        replacement = Replacement(self.file, self._old, now)
-        return f"edit {record_edit(user_undo_store(), self.instruction, [replacement]).number}"
 
 
 def _planned(work: Callable[[], FileChange]) -> FileChange | ToolOutcome:

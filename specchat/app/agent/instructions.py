@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from specchat.app.agent.bounded_text import bounded
-from specchat.app.agent.project_files import ProjectFiles
+from specchat.app.project_files import ProjectFiles
 from specchat.errors import CancelledError, SpecchatError
 from specchat.host.spawn import history_path
 from specchat.profile.project_file import ProjectFile, TrustStore

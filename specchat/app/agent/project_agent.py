@@ -15,9 +15,9 @@ from specchat.app.agent.agent_loop import AgentEvent, AgentLoop, LoopLimits
 from specchat.app.agent.agent_tool import AgentTool
 from specchat.app.agent.call_consent import AskConsent, Consent, Rules
 from specchat.app.agent.instructions import project_instructions, with_section, without_section
-from specchat.app.agent.project_files import Buffers, ProjectFiles
 from specchat.app.chat_state import ChatState
 from specchat.app.mcp.mcp_servers import McpServers
+from specchat.app.project_files import Buffers, ProjectFiles
 from specchat.chat.events import Event, Notice
 from specchat.chat.request import Request
 from specchat.context.workspace_roots import WorkspaceRoots

@@ -12,9 +12,9 @@ from typing import Any
 from specchat.app.agent import python_search
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
 from specchat.app.agent.bounded_text import HeadAndTail
-from specchat.app.agent.project_files import ProjectFiles, subject_path
 from specchat.app.agent.run_command import CommandRun, run_bounded
 from specchat.app.agent.tool_schemas import schema_text
+from specchat.app.project_files import ProjectFiles, subject_path
 from specchat.chat.tools import Tool
 from specchat.context.file_listing import list_folder
 from specchat.edit.hunks import split_lines

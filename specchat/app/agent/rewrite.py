@@ -10,10 +10,10 @@ from specchat.app.chat_state import ChatState
 from specchat.app.consent import EditConsent
 from specchat.app.edit import rewrite_text
 from specchat.app.edit_events import EditOrder
+from specchat.app.edit_progress import ProgressLine
+from specchat.app.edited_files import HeldText
 from specchat.app.file_edits import open_edit_session
 from specchat.edit.edit_plan import Region
-from specchat.edit.edit_target import HeldText
-from specchat.edit.rewrite_alignment import ProgressLine
 from specchat.edit.source_text import Source
 
 

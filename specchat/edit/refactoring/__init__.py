@@ -11,7 +11,7 @@ identifier_rename.py                 renaming in other languages
 language_rules.py, .toml             what is known about each language, as data
 python_imports.py                    imports, sorted or removed by Ruff
 removals.py                          prints, logging calls, comments, docstrings
-values.py, literals.py               constants, defaults, new parameters
+values.py                            constants, defaults, new parameters
 """
 
 from specchat.edit.refactoring.find_refactoring import Refactoring, find_missing_name, plan_refactorings

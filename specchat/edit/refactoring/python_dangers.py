@@ -156,10 +156,8 @@ def _check_family(files: Sequence[PythonText], owner: str, name: str) -> None:
         raise RefusedError(f"the metaclass of `{owner}` may use `{name}`")
 
 
-def check_parameter(
-    files: Sequence[PythonText], definitions: Sequence[Token], others: Sequence[Token], rename: Rename
-) -> None:
-    """RefusedError when a caller may pass the parameter by `**`, or another function is called in its place."""
+def check_parameter(files: Sequence[PythonText], definitions: Sequence[Token], rename: Rename) -> None:
+    """RefusedError when a caller may pass the parameter by `**`, or another method is called in its place."""
     functions = {path[-1] for each in definitions if (path := scope_path(each.leaf))}
     owners = {path[-2] for each in definitions if len(path := scope_path(each.leaf)) > 1 and path[-1] == "__init__"}
     for name in sorted(functions | owners):
@@ -170,11 +168,6 @@ def check_parameter(
         outer = around(each.leaf)
         if len(outer) > 1 and outer[1].type == "classdef" and not outer[0].name.value.startswith("__"):
             _check_family(files, outer[1].name.value, rename.old)
-    keywords = [each for each in others if each.is_keyword]
-    for each in others:
-        path = scope_path(each.leaf)
-        if keywords and each.leaf.is_definition() and path and path[-1] in functions:
-            raise RefusedError(f"another `{path[-1]}` has a parameter `{rename.old}`, too")
 
 
 def _is_definition(text: str, match: re.Match[str]) -> bool:

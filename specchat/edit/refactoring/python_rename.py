@@ -214,7 +214,7 @@ def _check_symbol(files: Sequence[PythonText], symbol: Symbol, rename: Rename) -
     if symbol.is_member:
         check_class_bases(files, symbol.definitions, rename)
     if symbol.kind is NameKind.PARAMETER:
-        check_parameter(files, symbol.definitions, symbol.others, rename)
+        check_parameter(files, symbol.definitions, rename)
 
 
 def _check_imports(files: Sequence[PythonText], symbol: Symbol, rename: Rename) -> None:

@@ -6,13 +6,13 @@ The name must be given its value in one place, by a literal of the same kind; a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from tree_sitter import Node
 
 from specchat.edit.refactoring.language_rules import rules_of
-from specchat.edit.refactoring.literals import LiteralKind, in_quotes_of, kind_of_literal, written_in
 from specchat.edit.refactoring.operations import AddParameter, NameKind, SetValue
 from specchat.edit.refactoring.python_dangers import PLAIN_DECORATORS
 from specchat.edit.refactoring.python_rename import check_new_name
@@ -28,6 +28,21 @@ REBINDING = {
     "assignment": "left",
 }  # fmt: skip
 DEFINITIONS = ("function_definition", "class_definition")
+NUMBER = re.compile(
+    r"[-+]?(?:0[xXoObB][\da-fA-F_]+|(?:\d[\d_]*)?\.?\d[\d_]*\.?(?:[eE][-+]?\d+)?)(?:[uUlLfF]{1,3}|n|[iuf]\d{1,2}|[iu]size)?"
+)
+# a number computed from numbers: 60 * 60, 2**20, (1 + 2) << 3
+ARITHMETIC = re.compile(r"[-+*/%()<>&|~^\s\d_.xXoObBa-fA-FeE]+")
+STRING = re.compile(r"(?P<prefix>[rRuUbB]{0,2})(?P<quote>[\"'])(?P<text>(?:(?!(?P=quote))[^\\\n])*)(?P=quote)")
+CONSTANT_NAMES: tuple[str, ...] = ("true", "false", "none")
+
+
+class LiteralKind(StrEnum):
+    NUMBER = "number"
+    STRING = "text"
+    BOOLEAN = "boolean"
+    NOTHING = "nothing"
+    OTHER = "expression"
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,32 @@ def _is_bound_again(text: str, root: Node, language: str, name: str, area: Area)
         if (not is_plain or is_chained) and name in re.findall(r"\w+", node_text(bound)):
             return True
     return False
+
+
+def kind_of_literal(text: str, language: str) -> LiteralKind:
+    true, false, nothing = rules_of(language).constants
+    if text in (true, false):
+        return LiteralKind.BOOLEAN
+    if text and text == nothing:
+        return LiteralKind.NOTHING
+    if STRING.fullmatch(text):
+        return LiteralKind.STRING
+    is_number = NUMBER.fullmatch(text) or (re.search(r"\d", text) and ARITHMETIC.fullmatch(text))
+    return LiteralKind.NUMBER if is_number else LiteralKind.OTHER
+
+
+def written_in(value: str, language: str) -> str:
+    """A value of an instruction in a language: "true" is True in Python."""
+    written: Mapping[str, str] = dict(zip(CONSTANT_NAMES, rules_of(language).constants, strict=True))
+    return written.get(value.lower(), value)
+
+
+def in_quotes_of(value: str, old: str) -> str:
+    """A text with the kind of quotes that the old one has, where it needs no escapes for that."""
+    new_match, old_match = STRING.fullmatch(value), STRING.fullmatch(old)
+    if not new_match or not old_match or old_match["quote"] in new_match["text"]:
+        return value
+    return f"{old_match['prefix']}{old_match['quote']}{new_match['text']}{old_match['quote']}"
 
 
 # Adding a parameter

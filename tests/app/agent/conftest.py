@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.app.agent.project_files import ProjectFiles
+from specchat.app.project_files import ProjectFiles
 from specchat.context.workspace_roots import WorkspaceRoots
 from tests.app.agent.scripted import REPOSITORY
 

@@ -7,6 +7,8 @@ the text editor and the model are callbacks of `ReviewUI`. Knows no screen.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from specchat.app.consent import Answer, Decision
+from specchat.app.edit_events import Proposed
 from specchat.edit.answer_check import EditWarnings
 from specchat.edit.hunks import Change, Hunk, apply_hunks, diff_hunks, hunk_lines, split_lines
 from specchat.edit.source_text import Source
@@ -168,24 +170,21 @@ def _with_final_newline(review: Review, hunk: Hunk, text: str) -> list[str]:
     return lines
 
 
-def review_edit(
-    source: Source, text: str, edit_warnings: EditWarnings, check: Callable[[str], None], ui: ReviewUI
-) -> Review:
-    """The completed review; DeclinedError when the user quits."""
-    review = Review(source.text, _ordered_hunks(source, text, edit_warnings))
-    if edit_warnings.summary:
-        ui.show_message(f"look closely: {edit_warnings.summary}")
+def decide_hunks(proposed: Proposed, ui: ReviewUI) -> Decision:
+    """Go through the hunks with a person; DeclinedError when they quit."""
+    source, warnings = proposed.source, proposed.result.warnings
+    review = Review(source.text, _ordered_hunks(source, proposed.new, warnings))
+    if warnings.summary:
+        ui.show_message(f"look closely: {warnings.summary}")
     while True:
         review_hunks(review, ui, source.name)
-        if not review.accepted_hunks or review.text == source.text:
-            return review
         try:
-            check(review.text)
+            if review.accepted_hunks and review.text != source.text:
+                proposed.check(review.text)
+            return Decision(Answer.ONCE, review.text, len(review.accepted_hunks), len(review.decisions))
         except BrokenEditError as broken:
             ui.show_message(f"{broken}\nthe accepted text fails the checks; decide on the last hunk again")
             review.undo()
-        else:
-            return review
 
 
 def _ordered_hunks(source: Source, text: str, edit_warnings: EditWarnings) -> list[Hunk]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.edit.rewrite_alignment import RewriteAlignment, format_progress
+from specchat.app.edit_progress import RewriteAlignment, format_progress
 
 OLD = "".join(f"line {number}\n" for number in range(10))
 

@@ -16,8 +16,10 @@ from typing import Protocol
 
 from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.context.workspace_roots import WorkspaceRoots
+from specchat.edit.atomic_write import Replacement, read_content
 from specchat.edit.source_text import Source, make_source
-from specchat.errors import InputError
+from specchat.edit.undo_store import apply_edit, record_edit, user_undo_store
+from specchat.errors import FileChangedError, InputError
 
 OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 UNSAVED = "the editor has {} that the user has not saved; nothing is changed before the user saves or drops it"
@@ -104,9 +106,23 @@ class ProjectFiles:
             raise InputError(f"{name}: {UNSAVED.format('changes')}")
         return on_disk
 
-    def write_by_editor(self, path: Path, text: str) -> None:
-        assert self.buffers
-        self.buffers.write(self._editor_path(path), text)
+    def check_unchanged(self, path: Path, source: Source, *, is_new: bool) -> None:
+        """FileChangedError when a file, or its text in the editor, is no longer what was read."""
+        if (is_new and os.path.lexists(path)) or self.read_to_change(path.resolve()).raw != source.raw:
+            raise FileChangedError(f"{source.name}: was changed meanwhile; nothing is written, read it again")
+
+    def write(self, path: Path, source: Source, new: str, instruction: str, *, is_new: bool) -> int:
+        """Write a new text, by the editor if it does that. The number that undoes it; 0 while the editor does not save.
+
+        Undo restores the text that the editor had, saved or not.
+        """
+        old, raw = None if is_new else source.raw, source.encode(new)
+        if self.buffers is None or not self.are_written_by_editor:
+            return apply_edit(user_undo_store(), instruction, [Replacement(path, old, raw)]).number
+        saved = read_content(path)
+        self.buffers.write(self._editor_path(path), raw.decode(source.codec))
+        now = read_content(path)
+        return 0 if now == saved else record_edit(user_undo_store(), instruction, [Replacement(path, old, now)]).number
 
     def _buffer_of(self, path: Path) -> str | None:
         return self.buffers.read(self._editor_path(path)) if self.buffers else None
