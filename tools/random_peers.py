@@ -43,8 +43,7 @@ def peers(
     prompts = tuple(counting_edit_prompts(count, limit, replace_interval, engine.models.target.vocab_size))
     if find_library_folder() is None:
         print_note(MISSING_MESSAGE)
-    edited_file = lambda prompt: prompt[:-1]
-    print(as_table(PeerBench(engine, prompts, limit, name_filter, edited_file).rows(print_note)))
+    print(as_table(PeerBench(engine, prompts, limit, name_filter).rows(print_note)))
 
 
 if __name__ == "__main__":
