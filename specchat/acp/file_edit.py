@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from acp import schema
 
+from specchat.acp.agent_calls import EditorBuffers
 from specchat.acp.client_requests import prompt_response, tool_call_end, tool_call_progress, tool_call_start
-from specchat.acp.editor_buffers import EditorBuffers
 from specchat.acp.turn_reporter import TurnReporter, send_usage
 from specchat.app.consent import PERMISSION_OPTIONS, EditConsent
 from specchat.app.edit_call import EditCall

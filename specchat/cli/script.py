@@ -384,7 +384,8 @@ def _question_of_line(message: JsonObject) -> Question:
     if not isinstance(names, list):
         raise UsageError("files: give a list of names")
     answer_format = AnswerFormat.from_options(message)
-    return Question(check_utf8(message["text"]), tuple(map(str, names)), answer_format=answer_format)
+    text = check_utf8(message["text"])  # of a program, which names files by themselves
+    return Question(text, tuple(map(str, names)), answer_format=answer_format, has_mentions=False)
 
 
 def _check_permission_option(option_id: str) -> str:

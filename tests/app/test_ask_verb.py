@@ -143,3 +143,5 @@ def test_an_at_in_a_text_that_nobody_typed_names_no_file(folder, monkeypatch):
     for arguments in (["ask"], ["-p", "-"]):
         ran = command(monkeypatch, *arguments, stdin=f"{QUESTION} @gone.txt".encode())
         assert ran.code == 0, ran.err
+    line = json.dumps({"type": "user", "text": f"{QUESTION} @gone.txt"})
+    assert command(monkeypatch, "--input", "jsonl", stdin=line.encode()).code == 0
