@@ -26,7 +26,6 @@ said into an order, renders the events, and sends a decision for each proposal.
     inspect_text.py      /inspect: the tokens of an answer by drafter, as text, in the colours of the TUI
     notices.py           lines after an answer: another drafter, a full context
     code_blocks.py       the code blocks of an answer
-    screen_file.py       `screen.toml`: where it is, and its switches
     edited_files.py      where the text of an edit comes from and goes
     project_files.py     the files of a project, read without surprises and written once, or by the editor
     file_edits.py        /edit, /apply and /undo

@@ -70,8 +70,8 @@ def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
 
 
 def _chat_on_screen(chosen: SessionRequest, question: str, *, is_ascii: bool | None, captures_mouse: bool) -> int:
-    from specchat.app.screen_file import preferences_file
     from specchat.drawing.glyphs import choose_glyphs
+    from specchat.profile.screen_file import preferences_file
     from specchat.tui.app import ScreenFiles, SpecchatApp, binding_scopes
     from specchat.tui.preferences import read_preferences
 

@@ -19,7 +19,7 @@ from specchat.cli.edit_report import failure_report, file_report
 from specchat.edit.source_text import Source, source_diff
 from specchat.errors import CancelledError, NoUsableEditError, SpecchatError
 from specchat.repl.interrupt import InterruptFlag
-from specchat.repl.terminal_edit_ui import erase_line, terminal_edit_ui
+from specchat.repl.terminal_edit_ui import terminal_edit_ui
 
 
 @dataclass
@@ -37,7 +37,8 @@ class EditPrinter:
     _is_late: bool = False
 
     def __post_init__(self) -> None:
-        self._renderer = EditRenderer(terminal_edit_ui(self.stopped), "specchat undo")
+        self._ui = terminal_edit_ui(self.stopped)
+        self._renderer = EditRenderer(self._ui, "specchat undo")
 
     def on_event(self, event: Event | EditEvent) -> None:
         if isinstance(event, EditEvent):
@@ -95,7 +96,7 @@ class EditPrinter:
         self.stopped.set()
 
     def _stop_timer(self) -> None:
-        erase_line()
+        self._ui.show_progress("")
         if self._timer is not None:
             self._timer.cancel()
 

@@ -11,6 +11,7 @@
     shipped_drafters.py   the default target, and the drafters that are part of specchat for a target
     settings.py           the settings of a conversation: one value from all of these sources
     save_profile.py       writes a profile that a command made
+    screen_file.py        `screen.toml` beside them: where it is, and its switches
     json_schema.py        the JSON schema of a profile, for editors
 
 Precedence, the strongest first: what was changed in the conversation, option, environment, project file, profile, user

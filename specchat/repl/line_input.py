@@ -15,8 +15,8 @@ from prompt_toolkit.output import create_output
 
 from specchat.app.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands, prompt_commands
 from specchat.app.mcp.mcp_commands import NoServers, ServerDirectory
-from specchat.app.screen_file import wants_vi_keys
 from specchat.context.at_names import REPOSITORY, quoted_name, word_at_end
+from specchat.profile.screen_file import wants_vi_keys
 from specchat.terminal import can_move_cursor, raw_stream
 
 PROMPT = "> "

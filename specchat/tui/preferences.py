@@ -21,9 +21,9 @@ from textual.binding import Binding, BindingType
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 from textual.theme import BUILTIN_THEMES
 
-from specchat.app.screen_file import read_preferences_toml, read_switch
 from specchat.drawing.themes import DARK_THEME, LIGHT_THEME
 from specchat.errors import ProfileError
+from specchat.profile.screen_file import read_preferences_toml, read_switch
 from specchat.profile.toml_lines import TomlFile
 from specchat.profile.validation import did_you_mean
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from specchat.cli.agent_options import command_agent
+from specchat.cli.question_options import command_agent
 from specchat.cli.script import InputLoop, JsonLinesWriter, _edit_runner
 from specchat.edit.undo_store import user_undo_store
 from specchat.host.client import Conversation, SessionRequest

@@ -299,7 +299,7 @@ def test_a_model_that_was_told_what_is_missing_and_insists_means_it():
     [
         ("add a docstring to count", True),
         ("please insert a check of the limit", True),
-        ("remove what is not needed", False),
+        ("remove the second print", False),
         ("stop printing the sum; do not add anything", False),
     ],
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from textual.binding import Binding
 
-from specchat.app.screen_file import preferences_file, wants_vi_keys
 from specchat.errors import ProfileError
+from specchat.profile.screen_file import preferences_file, wants_vi_keys
 from specchat.tui.app import binding_scopes
 from specchat.tui.bottom_area import completions
 from specchat.tui.inspector import Inspector
