@@ -84,7 +84,7 @@ def build_wheel(folder: Path, has_kernels: bool = False) -> Path:
 
 def kernel_names() -> set[str]:
     """What a wheel with native kernels has in addition."""
-    return {f"specchat/forward/{each.library_name()}" for each in (*INSTRUCTION_SETS, PLAIN)}
+    return {f"specchat/forward/native/{each.library_name()}" for each in (*INSTRUCTION_SETS, PLAIN)}
 
 
 def expected_names() -> set[str]:
