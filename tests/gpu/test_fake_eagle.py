@@ -30,11 +30,6 @@ SAMPLERS = {
 }
 
 
-def wide(*values: object) -> list[object]:
-    """The first value in the default run, the others in the full one."""
-    return [values[0], *(pytest.param(value, marks=pytest.mark.full) for value in values[1:])]
-
-
 def made(device: str, kind: str = "eagle3", config: TreeConfig | None = DEEP) -> tuple[Generation, EagleDrafter]:
     model = target("dense-llama", device=device)
     drafter = drafter_of(kind, model, config)
@@ -78,7 +73,7 @@ def waits_per_step(gpu: FakeGpu, config: TreeConfig, sampler: Sampler) -> float:
     return gpu.waits.total() / (len(steps) - 2)
 
 
-@each_row("kind", wide("eagle3", "eagle", "mtp", "mtp latent"))
+@each_row("kind", ["eagle3", "eagle", "mtp", "mtp latent"])
 def test_a_tree_of_the_device_is_that_of_the_host(kind):
     for config in (DEEP, TreeConfig()):
         (there, on_gpu), (here, on_cpu) = made("cuda", kind, config), made("cpu", kind, config)
@@ -90,7 +85,7 @@ def test_a_tree_of_the_device_is_that_of_the_host(kind):
             assert len(tree) > 1 or config == TreeConfig()
 
 
-@each_row("sampler", wide("T1", "greedy", "padded", "top-p", "penalty"))
+@each_row("sampler", ["T1", "greedy", "padded", "top-p", "penalty"])
 def test_it_ranks_with_the_noise_and_the_rules_of_the_sampler(sampler):
     (there, on_gpu), (here, on_cpu) = made("cuda"), made("cpu")
     for text in (TEXT, [*TEXT, 9, 9]):
@@ -99,23 +94,23 @@ def test_it_ranks_with_the_noise_and_the_rules_of_the_sampler(sampler):
         assert shape(drafted(there, on_gpu, SAMPLERS[sampler])) == shape(drafted(here, on_cpu, SAMPLERS[sampler]))
 
 
-@pytest.mark.parametrize("depth", wide(7, 2))
-@pytest.mark.parametrize("sampler", wide("T1", "greedy", "top-p"))
+@pytest.mark.parametrize("depth", [7, 2])
+@pytest.mark.parametrize("sampler", ["T1", "greedy", "top-p"])
 def test_a_step_waits_twice_whatever_the_depth_of_the_tree(gpu, depth, sampler):
     config = TreeConfig(depth=depth, width=3, max_draft_tokens=12, min_level_probability=0.0)
 
     assert waits_per_step(gpu, config, SAMPLERS[sampler]) <= 2
 
 
-@pytest.mark.parametrize("rules", wide({}, {"top_p": 0.9}), ids=["noise", "top-p"])
+@pytest.mark.parametrize("rules", [{}, {"top_p": 0.9}], ids=["noise", "top-p"])
 def test_a_sampled_chain_waits_no_longer(gpu, rules):
     sampler = Sampler(1.0, seed=2, uses_rejection_sampling=True, **rules)
 
     assert waits_per_step(gpu, TreeConfig(depth=6), sampler) <= 3
 
 
-@each_row("kind", wide("eagle3", "mtp"))
-@each_row("rules", wide({}, {"top_k": 9}))
+@each_row("kind", ["eagle3", "mtp"])
+@each_row("rules", [{}, {"top_k": 9}])
 def test_a_sampled_chain_is_that_of_the_host(kind, rules):
     (there, on_gpu), (here, on_cpu) = made("cuda", kind), made("cpu", kind)
     read(there, TEXT)
