@@ -126,10 +126,10 @@ def with_keys_in_order(call: ToolCall, tools: Iterable[Tool]) -> ToolCall:
     if tool is None:
         return call
     try:
-        arguments = json.loads(call.arguments)
+        arguments = _in_order_of(tool.schema, json.loads(call.arguments))
+        return replace(call, arguments=json.dumps(arguments, ensure_ascii=False))
     except (ValueError, RecursionError):
         return call
-    return replace(call, arguments=json.dumps(_in_order_of(tool.schema, arguments), ensure_ascii=False))
 
 
 def _in_order_of(schema: Any, value: Any) -> Any:

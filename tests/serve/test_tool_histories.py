@@ -15,7 +15,7 @@ from specchat.serve.api_errors import RequestError
 from specchat.serve.engine_request import EngineRequest
 from specchat.serve.openai_chat import translate_chat
 from specchat.serve.openai_responses import translate_response
-from specchat.serve.tool_fields import arguments_object, arguments_text
+from specchat.serve.tool_fields import arguments_object, arguments_text, with_keys_in_order
 from tests.each_row import each_row
 
 READ = {"type": "function", "function": {"name": "read", "description": "Read.", "parameters": {"type": "object"}}}
@@ -111,6 +111,12 @@ def test_the_keys_of_arguments_have_the_order_of_the_schema_whatever_the_client_
     assert json.dumps(written, ensure_ascii=False) == call_in_prompt(sorted_keys)
     as_they_are = [("move", "{broken"), ("unknown", sorted_keys)]
     assert [given for _, given in as_they_are] == [call_in_prompt(given, name) for name, given in as_they_are]
+
+
+def test_arguments_that_are_nested_too_deep_to_be_put_in_order_stay_as_they_are():
+    listed = ToolCall("1", "list", "[" * 700 + "]" * 700)
+
+    assert listed == with_keys_in_order(listed, [Tool("list", "", '{"items": ' * 700 + "{}" + "}" * 700)])
 
 
 def test_an_id_may_come_again_in_a_later_answer():
