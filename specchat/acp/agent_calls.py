@@ -10,10 +10,7 @@ from uuid import uuid4
 from acp import schema
 
 from specchat.acp.client_requests import (
-    ALLOW,
-    ALLOW_ALWAYS,
     NOT_ASKED,
-    REJECT,
     EditorClient,
     PromptTurn,
     text_content,
@@ -26,12 +23,12 @@ from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted,
 from specchat.app.agent.call_consent import ConsentQuestion
 from specchat.app.agent.call_lines import call_kind
 from specchat.app.agent.project_agent import AgentUI
-from specchat.app.consent import Answer, PlannedChange
+from specchat.app.consent import ALLOW, ALLOW_ALWAYS, ANSWER_BY_OPTION, REJECT, Answer, PlannedChange
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, InputError
 
 STOP = "stop"
-ANSWERS = {ALLOW: Answer.ONCE, ALLOW_ALWAYS: Answer.ALWAYS, REJECT: Answer.NO, NOT_ASKED: Answer.NO}
+ANSWERS = {**ANSWER_BY_OPTION, NOT_ASKED: Answer.NO}
 CONFIRM_OPTIONS = [
     schema.PermissionOption(option_id=ALLOW, name="Yes", kind="allow_once"),
     schema.PermissionOption(option_id=REJECT, name="No", kind="reject_once"),

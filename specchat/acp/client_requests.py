@@ -23,7 +23,6 @@ from specchat.chat.turn_summary import speedup_to_json
 from specchat.errors import CancelledError, SpecchatError
 
 MAX_CHUNK_CHARS = 4096
-ALLOW, ALLOW_ALWAYS, REJECT = "allow", "allow-always", "reject"
 NOT_ASKED = ""  # in the place of an option: the editor cannot ask the user, so there is no permission
 
 ToolKind = Literal["edit", "execute", "other", "read", "search", "think"]

@@ -24,14 +24,14 @@ class Answer(Enum):
     STOP = "stop"  # no, and the model does not go on
 
 
-# the options that protocols offer for an edit: their ids, names and kinds
-OPTIONS = (
-    ("allow", "Write the file", "allow_once"),
-    ("allow-always", "Write it and allow all later edits", "allow_always"),
-    ("reject", "Do not change the file", "reject_once"),
-)
-PERMISSION_OPTIONS = [{"optionId": id, "name": name, "kind": kind} for id, name, kind in OPTIONS]
-ANSWER_BY_OPTION: Mapping[str, Answer] = {"allow": Answer.ONCE, "allow-always": Answer.ALWAYS, "reject": Answer.NO}
+# the options that protocols offer, by their ids; those of an edit with names and kinds
+ALLOW, ALLOW_ALWAYS, REJECT = "allow", "allow-always", "reject"
+ANSWER_BY_OPTION: Mapping[str, Answer] = {ALLOW: Answer.ONCE, ALLOW_ALWAYS: Answer.ALWAYS, REJECT: Answer.NO}
+PERMISSION_OPTIONS = [
+    {"optionId": ALLOW, "name": "Write the file", "kind": "allow_once"},
+    {"optionId": ALLOW_ALWAYS, "name": "Write it and allow all later edits", "kind": "allow_always"},
+    {"optionId": REJECT, "name": "Do not change the file", "kind": "reject_once"},
+]
 
 
 class PlannedChange(Protocol):

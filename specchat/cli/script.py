@@ -32,7 +32,7 @@ from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted,
 from specchat.app.agent.call_lines import call_kind
 from specchat.app.agent.project_agent import ProjectAgent
 from specchat.app.ask import Answered, Asked, AskEvent, ask
-from specchat.app.consent import PERMISSION_OPTIONS
+from specchat.app.consent import PERMISSION_OPTIONS, REJECT
 from specchat.app.question import Question
 from specchat.chat.events import Event, Failed, Finished, Notice, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat
@@ -344,7 +344,7 @@ class InputLoop:
             while not (stopped.is_set() or self.is_input_closed.is_set()):
                 with suppress(queue.Empty):
                     return answers.get(timeout=POLL_SECONDS)
-            return answers.get_nowait() if not answers.empty() else "reject"
+            return answers.get_nowait() if not answers.empty() else REJECT
         finally:
             del self.permission_queues[id]
 

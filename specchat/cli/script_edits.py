@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event as Flag
 
-from specchat.app.consent import EditConsent
+from specchat.app.consent import REJECT, EditConsent
 from specchat.app.edit_call import EditCall
 from specchat.app.edit_events import EditEvent
 from specchat.app.edit_session import EditSession
@@ -31,7 +31,7 @@ RequestPermission = Callable[[str, JsonObject, Flag], str]  # id, tool call, can
 
 
 def always_reject(_id: str, _call: JsonObject, _stopped: Flag) -> str:
-    return "reject"
+    return REJECT
 
 
 @dataclass(frozen=True)
