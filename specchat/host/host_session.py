@@ -6,7 +6,7 @@ For one thread. Only the cancellation flag of an answer may be set from other th
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Event as Flag
@@ -123,20 +123,20 @@ class HostSession:
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> JsonObject:
         """Call a method of the host, for this session unless `params` names another one."""
-        try:
-            return self.connection.call(method, {"session": self.session_id, **(params or {})})
-        except ConnectionError:
-            self.renew()
-            return self.connection.call(method, {"session": self.session_id, **(params or {})})
+        return self._call_again(lambda: self.connection.call(method, {"session": self.session_id, **(params or {})}))
 
     def open_new_session(self) -> JsonObject:
         """Open a new session with the same settings; pass the result to `switch_session`."""
         params = replace(self._session_request, settings=self.settings).to_params()
+        return self._call_again(lambda: self.connection.call("open_session", params))
+
+    def _call_again(self, call: Callable[[], JsonObject]) -> JsonObject:
+        """Call, and once more when the connection is gone: with the next host."""
         try:
-            return self.connection.call("open_session", params)
+            return call()
         except ConnectionError:
             self.renew()
-            return self.connection.call("open_session", params)
+            return call()
 
     def switch_session(self, session_info: JsonObject) -> None:
         """Continue in the session that `open_session` or `fork` returned."""
