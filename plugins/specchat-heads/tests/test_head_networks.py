@@ -23,7 +23,7 @@ from tests.drafters.test_networks import (
     BLOCKS,
     CLOSE,
     FAR,
-    difference,
+    largest_error,
     swapped,
     with_block,
     with_rope,
@@ -72,21 +72,11 @@ MISREADINGS = {
 }
 
 
-def largest_error(spec, golden) -> float:
-    """The largest difference of a logit, over both runs."""
-    first, second = logits_of(spec, golden)
-    expected = golden.given["second"]
-    rows = second[len(second) - len(expected) :]
-    pairs = ((first, golden.given["first"]), (rows, expected))
-    # tokens that are no candidates have the logit -inf
-    return max(difference(ours.clamp(min=-100), theirs.clamp(min=-100)) for ours, theirs in pairs)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_are_those_of_the_publisher(name, tmp_path):
     golden = published(name)
 
-    assert largest_error(inspected(golden, tmp_path), golden) < CLOSE, golden.oracle
+    assert largest_error(inspected(golden, tmp_path), golden, logits_of) < CLOSE, golden.oracle
 
 
 @pytest.mark.parametrize("misreading", MISREADINGS)
@@ -94,7 +84,7 @@ def test_a_misreading_changes_the_logits(misreading, tmp_path):
     name, misread = MISREADINGS[misreading]
     golden = published(name)
 
-    assert largest_error(misread(inspected(golden, tmp_path)), golden) > FAR
+    assert largest_error(misread(inspected(golden, tmp_path)), golden, logits_of) > FAR
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "dspark" in name])
