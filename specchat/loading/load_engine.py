@@ -13,11 +13,13 @@ from time import monotonic
 import torch
 
 from specchat import forward
+from specchat.chat.drafted_text import DraftedText, LoadedModels
 from specchat.chat.events import Event
 from specchat.chat.events import LoadingProgress as LoadingEvent
 from specchat.chat.reference_corpus import ReferenceCorpus, read_reference_corpus
 from specchat.chat.router import check_routes
-from specchat.chat.session import DraftedText, LoadedModels, RunningAnswer, Session
+from specchat.chat.running_answer import RunningAnswer
+from specchat.chat.session import Session
 from specchat.chat.transcript import Question, Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
