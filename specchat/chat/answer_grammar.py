@@ -50,7 +50,7 @@ def thought_and_call_grammar(
     call = forced_call_grammar(tokenizer, schemas, columns, limit_of_call, is_lenient=is_lenient)
     if thought is None or not may_think:
         return call
-    opening = tokenizer.encode_continuation(tokenizer.thinking.opening.rstrip()) if tokenizer.thinking else []
+    opening = tokenizer.encode_continuation(tokenizer.chat.thinking.opening.rstrip()) if tokenizer.chat.thinking else []
     return ThoughtThenAnswer(thought, opening, call, tokenizer.stop_token_ids)
 
 

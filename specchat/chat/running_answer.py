@@ -48,7 +48,8 @@ from specchat.engine.drafter import AnswerTask
 from specchat.engine.sampling import Sampler
 from specchat.engine.stats import NO_DRAFTER, DecodingStats
 from specchat.text.answer_stream import AnswerStream, StreamedParts
-from specchat.text.tokenizer import AUTO_THINKING, Tokenizer
+from specchat.text.chat_format import AUTO_THINKING
+from specchat.text.tokenizer import Tokenizer
 from specchat.threads import ThreadWatchdog
 
 SEED_BITS = 31
@@ -72,9 +73,10 @@ class RunningAnswer:
         watchdog: ThreadWatchdog | None = None,
     ) -> None:
         self.models, self.texts, self.question, self.cancelled = models, texts, question, cancelled
-        self._watchdog, self.start_time, profile = watchdog, perf_counter(), models.profile
+        self._watchdog, self.start_time = watchdog, perf_counter()
+        profile, reads_tools = models.profile, models.tokenizer.chat.reads_tools
         request = with_edit_contract(question.request, question.turns, profile.prompt)
-        request = with_answer_tool(request, question.turns, profile.agent, reads_tools=models.tokenizer.reads_tools)
+        request = with_answer_tool(request, question.turns, profile.agent, reads_tools=reads_tools)
         self.thinking = thinking_of(request, profile.prompt)
         self.fit = ContextFit(models, request, question.turns, self.thinking)
         self.sampler = sampler_of(request, models)
@@ -272,7 +274,7 @@ class RunningAnswer:
 
     def _task_of_drafters(self, route: Route, answer_start: int) -> AnswerTask:
         tokenizer, file = self.models.tokenizer, file_to_rewrite(self.request, self.turns)
-        original = tokenizer.escape_control_tokens(as_answer_text(file)) if file else ""
+        original = tokenizer.control_tokens.escape(as_answer_text(file)) if file else ""
         tokens = tokenizer.encode_continuation(original)
         return AnswerTask(route.kind, route.drafter_order, tokens, answer_start)
 
@@ -306,14 +308,14 @@ class RunningAnswer:
 def thinking_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
     """That the model does not think, if it is told whether to think."""
     thinking, name = request.thinking or models.profile.prompt.thinking, models.profile.models.target
-    if thinking == AUTO_THINKING or models.tokenizer.thinking:
+    if thinking == AUTO_THINKING or models.tokenizer.chat.thinking:
         return ()
     return (f"{name} does not think: its chat template has no thinking, so '{thinking}' changes nothing",)
 
 
 def tool_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
     """That the chat template has no tools, if the request offers some."""
-    if not request.offered_tools or models.tokenizer.reads_tools:
+    if not request.offered_tools or models.tokenizer.chat.reads_tools:
         return ()
     how = "and a grammar makes every answer a call or a text" if request.answer_tool else "in the form of Hermes"
     name = models.profile.models.target

@@ -155,7 +155,7 @@ def load_engine(
     reporting = partial(_report_of, progress, cancelled)
     plan = plan_load(profile, compute_features(), partial(_fetch, reporting))
     tokenizer = Tokenizer(_folder(plan.target))
-    if tokenizer.thinking:
+    if tokenizer.chat.thinking:
         import_parser()  # else the first answer would wait for it
     resources = DraftingResources(
         _load_and_report("target", plan.target, progress, reporting),
@@ -233,7 +233,7 @@ def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:
 
 def _notices(plan: LoadPlan, tokenizer: Tokenizer) -> tuple[str, ...]:
     """What the user should know about the loaded models."""
-    if not tokenizer.template.is_plain:
+    if not tokenizer.chat.template.is_plain:
         return plan.notices
     name = plan.target.source
     base_model = f"{name} has no chat template, so it continues the question as plain text; an instruct model answers"
