@@ -5,7 +5,6 @@ waits for the engine.
 """
 
 from pathlib import Path
-from threading import Event as Flag
 from time import monotonic
 from typing import ClassVar
 
@@ -13,7 +12,6 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from specchat.app.command_registry import COMMAND_PATTERN, FILE_COMMANDS
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui import picker
 from specchat.tui.approval import Approval
@@ -25,17 +23,17 @@ from specchat.tui.conversation_presenter import ConversationPresenter, EngineCra
 from specchat.tui.inspector import Inspector
 from specchat.tui.inspector_controller import InspectorController
 from specchat.tui.keys_screen import KEY_GROUPS, KeysScreen, key_lines
-from specchat.tui.pending_prompts import DOUBLE_PRESS_SECONDS, DoublePress, PendingPrompts
+from specchat.tui.pending_prompts import DOUBLE_PRESS_SECONDS, DoublePress
 from specchat.tui.picker_controller import BUSY_NOTICE, PickerController
 from specchat.tui.preferences import Preferences, unknown_theme
 from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_prompt_history
-from specchat.tui.screen_commands import help_text, screen_action
+from specchat.tui.prompt_sender import PromptSender
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker
 from specchat.tui.smooth_stream import TICK_SECONDS
 from specchat.tui.token_view import TokenView
 from specchat.tui.transcript_view import Transcript
-from specchat.tui.turn_widget import QuestionRef, TurnView, code_block_texts
+from specchat.tui.turn_widget import TurnView, code_block_texts
 from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue, QuitRequested
 
 
@@ -79,7 +77,7 @@ class ChatScreen(ConversationLayout):
             self, self.presenter, background_requests, glyphs, session_worker.watch_probabilities
         )
         self._pickers = PickerController(self, self.presenter, background_requests, self._prompt_history)
-        self._cancelled, self._pending = Flag(), PendingPrompts()
+        self._sender = PromptSender(self, self.presenter, session_worker, self._wake)
         self._quit_key, self._leave_key, self._escape_key = DoublePress(), DoublePress(), DoublePress()
         self._is_tick_pending = False
 
@@ -106,43 +104,13 @@ class ChatScreen(ConversationLayout):
             self._tick_timer.pause()
 
     def on_chat_screen_messages_arrived(self) -> None:
+        self._wake()
+
+    def _wake(self) -> None:
         self._tick_timer.resume()
 
     def submit(self, text: str) -> None:
-        self.call_later(self._submit, text)
-
-    async def _submit(self, text: str) -> None:
-        """Run it, send it, or queue it behind the current answer."""
-        match = COMMAND_PATTERN.match(text.strip())
-        action = screen_action(match["name"], (match["argument"] or "").strip()) if match else None
-        if match and match["name"] == "help":
-            await self.transcript.add_note(help_text())
-        elif action:
-            await self.run_action(action)
-        elif self.presenter.turn is not None:
-            self._pending.add(text)
-        elif match and match["name"] in FILE_COMMANDS:
-            await self._run_file_command(text)
-        elif self._pending.reworded is not None and not match:
-            await self._resend_question(self._pending.reworded, text)
-        else:
-            await self._ask(text, is_question=not match)
-        self.show_queued(self._pending.notice)
-
-    async def _ask(self, text: str, *, is_question: bool) -> None:
-        self._cancelled = Flag()
-        if is_question:
-            await self.presenter.start_turn(text)
-        self._session_worker.submit(self._session_worker.run_line, text, self._cancelled)
-        self._tick_timer.resume()
-
-    async def _run_file_command(self, line: str) -> None:
-        """Run a file command; it appears in the transcript like a request, but is not part of the conversation."""
-        self._end_rewording()
-        self._cancelled = Flag()
-        await self.presenter.start_turn(line)
-        self._session_worker.submit(self._session_worker.run_file_command, line, self._cancelled)
-        self._tick_timer.resume()
+        self.call_later(self._sender.submit, text)
 
     @on(ForScreen)
     async def show_worker_message(self, event: ForScreen) -> None:
@@ -164,33 +132,17 @@ class ChatScreen(ConversationLayout):
     def send_answer(self, event: Approval.Answered) -> None:
         self._session_worker.answer_input_request(event.text)
 
-    async def _resend_question(self, question: QuestionRef, text: str) -> None:
-        """Send another version of that request, or a new one if it is not part of the conversation."""
-        self._end_rewording()
-        self._cancelled = Flag()
-        if COMMAND_PATTERN.match(text.strip()):
-            await self._submit(text)
-            return
-        if question.position is None:
-            await self._ask(text, is_question=True)
-            return
-        worker = self._session_worker
-        worker.submit(worker.replace_question, question.position, text, self._cancelled)
-        self._tick_timer.resume()
-
     @on(ReadyForInput)
     async def send_next_queued(self) -> None:
         self._background_requests.poll_engine_state()
         await self._inspector_controller.refresh()
         if self.bottom_area.approval and self.presenter.turn is None:
             await self.bottom_area.restore_prompt()
-        if self.presenter.turn is None and (text := self._pending.take_next()) is not None:
-            await self._submit(text)
-        self.show_queued(self._pending.notice)
+        await self._sender.send_next()
 
     @on(EngineCrashed)
     async def offer_retry(self, event: EngineCrashed) -> None:
-        self._pending.crashed = event.turn.question_ref
+        self._sender.pending.crashed = event.turn.question_ref
         await self.bottom_area.replace_prompt(picker.retry_picker(event.reason))
 
     @on(PromptBox.Sent)
@@ -200,7 +152,7 @@ class ChatScreen(ConversationLayout):
             append_prompt_history(self._prompt_history_file, event.text)
         self._prompt_history.append(event.text)
         self.prompt.set_earlier_questions(self._prompt_history)
-        await self._submit(event.text)
+        await self._sender.submit(event.text)
 
     @on(picker.Picker.Cancelled)
     async def close_picker(self) -> None:
@@ -209,28 +161,28 @@ class ChatScreen(ConversationLayout):
 
     @on(picker.Picker.Picked)
     async def handle_choice(self, event: picker.Picker.Picked) -> None:
-        crashed = self._pending.crashed
+        crashed = self._sender.pending.crashed
         await self.bottom_area.restore_prompt()
         if event.value == "retry":
-            self._pending.crashed = None
+            self._sender.pending.crashed = None
         self._resume_queue()
         match event.purpose, event.value:
             case ("variant" | "model" | "profile") as command, value:
-                await self._submit(f"/{command} {value}")
+                await self._sender.submit(f"/{command} {value}")
             case "theme", name:
                 self.app.theme = name
             case "question", text:
                 self.prompt.set_text(text)
             case "rewind", position if int(position) < len(self.transcript.question_refs):
-                self._reword_question(self.transcript.question_refs[int(position)])
+                self._sender.reword(self.transcript.question_refs[int(position)])
             case "retry", "retry" if crashed is not None:
-                await self._resend_question(crashed, crashed.text)
+                await self._sender.resend(crashed, crashed.text)
             case "leave", "leave":
                 self.app.exit()
             case "engine_lost", "connect":
                 self.presenter.live_stats.start_waiting("starting the engine", monotonic())
                 self._session_worker.submit(self._session_worker.connect)
-                self._tick_timer.resume()
+                self._wake()
             case "engine_lost", "quit":
                 self.app.exit()
             case _:
@@ -249,13 +201,13 @@ class ChatScreen(ConversationLayout):
             case "edit" | "retry" | "fork" | "earlier_version" | "later_version" if self.presenter.turn is not None:
                 self.notify(BUSY_NOTICE, markup=False)
             case "edit":
-                self._reword_question(turn.question_ref)
+                self._sender.reword(turn.question_ref)
             case "retry":
-                await self._resend_question(turn.question_ref, turn.question)
+                await self._sender.resend(turn.question_ref, turn.question)
             case "earlier_version" | "later_version" if turn.position is not None:
                 step = -1 if event.action == "earlier_version" else 1
                 self._session_worker.submit(self._session_worker.switch_version, turn.position, step)
-                self._tick_timer.resume()
+                self._wake()
             case "fork" if turn.position is not None:
                 self._session_worker.submit(self._session_worker.fork, turn.position)
             case _:
@@ -265,34 +217,22 @@ class ChatScreen(ConversationLayout):
     def copy_code_block(self, event: CodeBlockHeader.Clicked) -> None:
         self._copy_text(event.code)
 
-    def _reword_question(self, question: QuestionRef) -> None:
-        self._pending.reword(question, self.prompt.expanded_text)
-        self.prompt.set_text(question.text)
-        self.prompt.focus()
-        self.show_queued(self._pending.notice)
-
     def _resume_queue(self) -> None:
         """The interrupted question stays as it is: go on with those behind it."""
-        if self._pending.crashed is not None:
-            self._pending.crashed = None
+        if self._sender.pending.crashed is not None:
+            self._sender.pending.crashed = None
             self.post_message(ReadyForInput())
 
     async def leave(self) -> None:
         """Quit; while questions wait for their answers, ask first. A second request to quit is obeyed."""
-        if not self._pending.count or self.query(".leave"):
+        if not self._sender.pending.count or self.query(".leave"):
             self.app.exit()
         elif not self.bottom_area.approval:
-            await self.bottom_area.replace_prompt(picker.leave_picker(self._pending.count))
+            await self.bottom_area.replace_prompt(picker.leave_picker(self._sender.pending.count))
         elif self._leave_key.press():
             self.app.exit()
         else:
             self.notify("questions wait to be answered; once more quits", timeout=DOUBLE_PRESS_SECONDS, markup=False)
-
-    def _end_rewording(self) -> None:
-        """Give the prompt the text back that it had before, unless something new was typed."""
-        unsent_text = self._pending.end_rewording()
-        if unsent_text and not self.prompt.text:
-            self.prompt.set_text(unsent_text)
 
     def _copy_text(self, text: str) -> None:
         if not text:
@@ -307,7 +247,7 @@ class ChatScreen(ConversationLayout):
 
     @on(Approval.StopRequested)
     def stop_answer(self) -> None:
-        self._cancelled.set()
+        self._sender.cancelled.set()
 
     def action_stop(self) -> None:
         """Close a list, stop the answer, cancel a rewording, or focus the prompt; twice: go back to a turn."""
@@ -323,15 +263,12 @@ class ChatScreen(ConversationLayout):
         is_idle = self.prompt.has_focus and not self.prompt.text
         if self.presenter.turn is not None:
             self.stop_answer()
-            if queued := self._pending.take_all():
-                self.prompt.set_text("\n".join(filter(None, [*queued, self.prompt.expanded_text])))
-        elif self._pending.reworded is not None:
-            self.prompt.clear_all()
-            self._end_rewording()
+            self._sender.take_back_queue()
+        elif self._sender.pending.reworded is not None:
+            self._sender.cancel_rewording()
         elif is_idle and self._escape_key.press():
             await self._pickers.open("rewind")
             return
-        self.show_queued(self._pending.notice)
         self.prompt.focus()
 
     def action_interrupt(self) -> None:
@@ -364,7 +301,7 @@ class ChatScreen(ConversationLayout):
                 self._session_worker.submit(self._session_worker.switch, session_id, "fork")
             else:
                 self._session_worker.submit(self._session_worker.open, session_id)
-            self._tick_timer.resume()
+            self._wake()
 
         self.app.push_screen(
             SessionsScreen(self._background_requests, self.presenter.session_id, self.glyphs), open_chosen
