@@ -52,7 +52,6 @@ from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest
-from specchat.profile import SERVER_BACKENDS
 
 if TYPE_CHECKING:
     from specchat.acp.file_edit import FileEdit
@@ -91,7 +90,7 @@ class PromptHandler:
     def _loading_notice(self) -> str:
         """What has to be loaded for the chosen options, with sizes."""
         models = self.config.settings.profile.models
-        if models.backend in SERVER_BACKENDS:
+        if models.is_on_server:
             return f"The next answer comes from the server at {models.url}."
         loads = pending_models(models)
         verb = "is" if len(loads) == 1 else "are"

@@ -33,7 +33,7 @@ from specchat.history.history_reader import CHAT
 from specchat.host.protocol import from_known_fields, request_from_json
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
-from specchat.profile import SERVER_BACKENDS, profile_names
+from specchat.profile import profile_names
 
 COMMAND_PATTERN = re.compile(r"/(?P<name>mcp:[^\s:]+:\S+|[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
@@ -208,7 +208,7 @@ def _profile(chat: ChatState, name: str) -> CommandResult:
         return CommandResult(f"profile {conversation.profile}; available: {', '.join(profile_names())}")
     settings = conversation.settings.with_profile(name)
     models = settings.profile.models
-    is_other = models.backend not in SERVER_BACKENDS and models != conversation.settings.profile.models
+    is_other = not models.is_on_server and models != conversation.settings.profile.models
     if is_other and not chat.confirm_load(models):
         return CommandResult(f"no model is loaded; the profile stays {Path(conversation.profile).stem}")
     conversation.use(settings)
