@@ -46,6 +46,11 @@ class Step:
         return len(self.path) - 1
 
     @property
+    def tested(self) -> int:
+        """Draft tokens on the path whose parent was accepted; siblings are one. The last of them may be rejected."""
+        return self.accepted + (self.path[-1] in self.tree.parents)
+
+    @property
     def drafted(self) -> int:
         return len(self.tree) - 1
 

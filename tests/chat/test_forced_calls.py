@@ -89,7 +89,7 @@ def free(sampling: str, variant: str) -> list[list[int]]:
 def test_no_drafter_changes_calls_inside_free_text(sampling, variant, monkeypatch):
     often = replace(HERMES, opening='e{"name": "', after="}e", begin="e", closing="e", tokens=())
     tokenizer = engine("llama", sampling).models.tokenizer
-    monkeypatch.setattr(tokenizer, "tool_format", often)  # a random model soon writes such a marker
+    monkeypatch.setattr(tokenizer.chat, "tool_format", often)  # a random model soon writes such a marker
 
     assert free(sampling, variant) == free(sampling, "plain")
 

@@ -32,7 +32,7 @@ TOTALS = Totals(
 
 
 NEWER_FIELDS = {  # than these databases
-    "is_exact", "plain_decode_seconds", "plain_decode_error", "steps_by_drafter", "drafter_report", "estimates",
+    "acceptance", "is_exact", "plain_decode_seconds", "plain_decode_error", "steps_by_drafter", "drafter_report", "estimates",
     "thinking_tokens", "thinking_seconds",
 }  # fmt: skip
 OLDER_FIELDS = {"plain_step_seconds", "choice_reason"}  # no longer read
