@@ -14,7 +14,6 @@ from specchat import __version__
 from specchat.bench.gpu.gpu_bench import GpuBench
 from specchat.bench.gpu.report import NAME, Line, attempt
 from specchat.devices import CUDA, device_name, gpu_memory, platform_of
-from specchat.forward.cuda.cuda_graphs import CudaGraphCapture
 
 PACKAGES = ("torch", "triton", "triton-windows", "bitsandbytes", "transformers", "tokenizers", "gguf", "llguidance")
 CLOCKS = (
@@ -69,7 +68,7 @@ def _gigabytes(bytes_per_second: float | None) -> float | None:
 
 def _wait_microseconds(bench: GpuBench) -> float | None:
     number = bench.noise(1)
-    replay = CudaGraphCapture(bench.device)(lambda: _add(number))
+    replay = bench.capture(lambda: _add(number))
     replay()
     return 1e6 * bench.host_seconds(replay, rounds=51) if bench.has_clock else None
 
@@ -78,7 +77,7 @@ def _node_microseconds(bench: GpuBench) -> float | None:
     number = bench.noise(1)
     if not bench.has_clock:
         return None
-    return 1e6 * bench.replay_seconds(lambda: [_add(number) for _ in range(FLOOR_NODES)]) / FLOOR_NODES
+    return 1e6 * bench.replay_seconds([lambda: _add(number)] * FLOOR_NODES) / FLOOR_NODES
 
 
 def _launch_microseconds(bench: GpuBench) -> float | None:

@@ -6,6 +6,7 @@ Where the device has no events (tests simulate one), nothing is timed, sizes are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -108,12 +109,21 @@ class GpuBench:
                 call()
             return None
         repeated = [*calls] * -(-MIN_CALLS // len(calls))
-        seconds = self.replay_seconds(lambda: [call() for call in repeated])
-        return 1e6 * seconds / len(repeated)
+        return 1e6 * self.replay_seconds(repeated) / len(repeated)
 
-    def replay_seconds(self, run: Callable[[], object]) -> float:
-        """The median time of a captured function on the device."""
-        return self.event_seconds(CudaGraphCapture(self.device)(lambda: _run(run)))
+    def replay_seconds(self, calls: Sequence[Call]) -> float:
+        """The median time of calls in one captured graph, on the device."""
+
+        def run() -> None:
+            for call in calls:
+                call()
+
+        return self.event_seconds(self.capture(run))
+
+    @cached_property
+    def capture(self) -> CudaGraphCapture:
+        """One for all, because cuBLAS allocates a workspace for every stream that it meets."""
+        return CudaGraphCapture(self.device)
 
     def event_seconds(self, call: Call) -> float:
         """The median time between events of the device before and after a call.
@@ -145,6 +155,11 @@ class GpuBench:
         """The kernels that a call launches, counted by torch's profiler; None where it sees none."""
         if not self.has_clock:
             return None
+        with suppress(RuntimeError):  # without CUPTI
+            return self._profiled_kernels(call)
+        return None
+
+    def _profiled_kernels(self, call: Call) -> int | None:
         from torch.profiler import ProfilerActivity, profile
 
         call()
@@ -171,7 +186,3 @@ class GpuBench:
         if microseconds is None or self.bytes_per_second is None:
             return None
         return moved_bytes / (microseconds * 1e-6) / self.bytes_per_second
-
-
-def _run(function: Callable[[], object]) -> None:
-    function()

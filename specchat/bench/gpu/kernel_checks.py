@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from specchat.bench.gpu.gpu_bench import Call, GpuBench
-from specchat.bench.gpu.report import Line, attempt
+from specchat.bench.gpu.report import Line, attempt, merged
 from specchat.forward.linear.linear import QuantLinear
 
 REFERENCE_OUTPUTS = 2048  # of a product that are compared with float64, evenly spaced
@@ -43,7 +44,10 @@ def check_lines(checks: Iterable[NamedCheck], bench: GpuBench) -> Iterator[Line]
 
 @torch.inference_mode()
 def _line(check: KernelCheck, bench: GpuBench) -> Line:
-    return {"error": check.error(), **_bits(check, bench), **_times(check, bench)}
+    """All that can be measured; where a number of rows fails, the others are there."""
+    parts = [lambda: {"error": check.error()}, lambda: _bits(check, bench)]
+    parts += [partial(_time, check, bench, count) for count in bench.sizes.rows]
+    return merged(parts)
 
 
 def _bits(check: KernelCheck, bench: GpuBench) -> Line:
@@ -66,15 +70,10 @@ def _bits(check: KernelCheck, bench: GpuBench) -> Line:
     }
 
 
-def _times(check: KernelCheck, bench: GpuBench) -> Line:
-    microseconds = {count: bench.microseconds(check.calls(count)) for count in bench.sizes.rows}
-    shares = {
-        count: bench.bandwidth_share(check.moved_bytes(count), microseconds[count])
-        for count in (bench.sizes.rows[0], bench.sizes.most_rows)
-    }
-    return {f"us {count}": value for count, value in microseconds.items()} | {
-        f"bandwidth {count}": value for count, value in shares.items()
-    }
+def _time(check: KernelCheck, bench: GpuBench, count: int) -> Line:
+    microseconds = bench.microseconds(check.calls(count))
+    share = bench.bandwidth_share(check.moved_bytes(count), microseconds)
+    return {f"us {count}": microseconds, f"bandwidth {count}": share}
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -56,8 +56,9 @@ class RandomTensors(TensorFiles):
         shape = self.shape(name)
         if name == "d2t":
             return torch.zeros(shape, dtype=torch.long)
-        ones = torch.ones(shape, dtype=self.bench.dtype, device=self.bench.device)
-        return ones if len(shape) == 1 else self.bench.noise(*shape, std=WEIGHT_STD)
+        if len(shape) == 1:
+            return torch.ones(shape, dtype=self.bench.dtype, device=self.bench.device)
+        return self.bench.noise(*shape, std=WEIGHT_STD)
 
     def read_rows(self, name: str, first: int, last: int) -> Tensor:
         return self.bench.noise(last - first, *self.shape(name)[1:], std=WEIGHT_STD)

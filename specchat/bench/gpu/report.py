@@ -64,6 +64,17 @@ def attempt(name: str, measure: Callable[[], Line]) -> Line:
         return {NAME: name, ERROR: message_of(raised)}
 
 
+def merged(parts: Iterable[Callable[[], Line]]) -> Line:
+    """The cells of all parts that succeed, and the message of the first that does not."""
+    line = dict[str, Cell]()
+    for part in parts:
+        try:
+            line |= part()
+        except Exception as raised:  # noqa: BLE001 - as above
+            line.setdefault(ERROR, message_of(raised))
+    return line
+
+
 def message_of(error: Exception) -> str:
     """Its kind and its first line.
 
@@ -93,7 +104,8 @@ def as_text(result: SectionResult) -> str:
 
 
 def cell_text(value: Cell) -> str:
-    """
+    """A cell of a table.
+
     >>> [cell_text(each) for each in (None, True, 12345, 0.012345, 1234.5)]
     ['', 'yes', '12345', '0.0123', '1234']
     """

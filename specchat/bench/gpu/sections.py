@@ -22,7 +22,7 @@ KERNEL_NOTE = (
     "batches in which each row has the bits of the row alone. batches alike: those whose first row has the same bits. "
     "us: one call in a captured graph, launch included. bandwidth: bytes that must be moved, relative to a copy."
 )
-PASS_NOTE = (
+FORWARD_NOTE = (
     "Milliseconds from the call to its end by the host's clock, for a chain of so many rows; random weights. Rows are "
     "padded to the width of the next graph. batches alike: those whose first row has the same bits."
 )
@@ -36,7 +36,7 @@ MEASURES: dict[str, tuple[str, Callable[[GpuBench], Iterable[Line]]]] = {
     "kernels": (KERNEL_NOTE, lambda bench: check_lines(own_kernel_checks(bench), bench)),
     "products": (KERNEL_NOTE, lambda bench: check_lines(product_checks(bench), bench)),
     "sampler": ("Noise, temperature and choice as in every graph, over logits in bfloat16.", sampler_lines),
-    "passes": (PASS_NOTE, pass_lines),
+    "passes": (FORWARD_NOTE, pass_lines),
     "eagle": ("A draft from the call to the packed tree, behind 200 tokens; random weights.", eagle_lines),
     "verify": ("The embedded model with every drafter that it can run, against plain decoding.", verify_lines),
     "catalog": (CATALOG_NOTE, catalog_lines),
