@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from functools import partial
 
 import torch
@@ -33,11 +32,12 @@ def product_checks(bench: GpuBench) -> Iterator[NamedCheck]:
 
 
 def _product_check(bench: GpuBench, quant_format: str, shape: tuple[int, int]) -> KernelCheck:
-    weight = bench.noise(*shape, std=WEIGHT_STD)
-    linear = quant_linear(WeightSource.from_tensor(weight), quant_format)
-    dequantized = dequantizer(linear)
-    linears = [linear, *(deepcopy(linear) for _ in range(bench.copies(linear.bytes) - 1))]
-    return product_check(bench, linears, shape[1], dequantized)
+    def layer() -> QuantLinear:
+        return quant_linear(WeightSource.from_tensor(bench.noise(*shape, std=WEIGHT_STD)), quant_format)
+
+    first = layer()
+    linears = [first, *(layer() for _ in range(bench.copies(first.bytes) - 1))]
+    return product_check(bench, linears, shape[1], dequantizer(first))
 
 
 def dequantizer(linear: QuantLinear) -> Callable[[], Tensor]:
