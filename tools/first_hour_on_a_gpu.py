@@ -25,7 +25,16 @@ from tools.instrument import run_instrument
 
 ROOT = Path(__file__).parents[1]
 MOST_BYTES = 64 * 2**20
-TREE = ("specchat", "tools", "tests", "profiles", "plugins/specchat-heads", "conftest.py", "pyproject.toml")
+TREE = (
+    "specchat",
+    "tools",
+    "tests",
+    "profiles",
+    "plugins/specchat-heads",
+    "plugins/specchat-fleet",
+    "conftest.py",
+    "pyproject.toml",
+)
 LEFT_OUT = (
     "specchat/starter_heads",
     "specchat/embedded/curves",
