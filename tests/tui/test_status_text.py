@@ -40,7 +40,10 @@ READING = StatsSnapshot(
 )  # fmt: skip
 LOADING = StatsSnapshot(Phase.LOADING, Progress("target", 45, 100, 12.4))
 PAUSED = replace(WRITING, is_speculation_paused=True, speedup=Speedup(0.9), tokens_per_second=51.0)
-WIDE = "auto▸ngram K8 │ █████░░· 82% (ses 74%) │ 6.5 tok/step │ 142 t/s ×2.7 │ ttft 0.2s │ ctx 3.1k/32k 10% │ RAM 17.2G"
+WIDE = (
+    "auto▸ngram K8 │ █████░░· acc 82% (ses 74%) │ 6.5 tok/step │ 142 t/s ×2.7 │ ttft 0.2s │ ctx 3.1k/32k 10%"
+    " │ RAM 17.2G"
+)
 STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed_seconds=3.2))
 
 
@@ -48,8 +51,8 @@ STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed
     "stats, columns, glyphs, line",
     [
         (WRITING, 120, UNICODE, f"{WIDE} │ ▇█▆▇▇█"),
-        (WRITING, 80, UNICODE, "auto▸ngram K8 │█████░░· 82%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│RAM 17.2G"),
-        (WRITING, 79, UNICODE, "ngram8 82% 6.5tok/step 142t/s ×2.7 ctx10%"),
+        (WRITING, 80, UNICODE, "auto▸ngram K8 │█████░░· acc 82%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│RAM 17.2G"),
+        (WRITING, 79, UNICODE, "ngram8 acc 82% 6.5tok/step 142t/s ×2.7 ctx10%"),
         (WRITING, 100, ASCII, "auto>ngram K=8 #####xx. acc=82% ses=74% tok/step=6.5 142t/s x2.7 ctx=10%"),
         (READING, 100, UNICODE, "prefill 2.1k/5.4k tok 39% │ 1840 t/s │ ctx 5.4k/32k │ RAM 17.2G │ Esc stop"),
         (READING, 40, UNICODE, "prefill 39% Esc stop"),
@@ -251,7 +254,7 @@ def test_text_alone_changes_no_number():
 
 
 def test_the_sparkline_fills_the_free_columns():
-    line = status_line(replace(WRITING, tokens_by_step=(1, 8) * 12), 120)
+    line = status_line(replace(WRITING, tokens_by_step=(1, 8) * 12), 124)
 
-    assert 120 == cell_len(line)
+    assert 124 == cell_len(line)
     assert line.endswith(" │ ▂█▂█▂█")
