@@ -154,13 +154,17 @@ class StepDone:
 
     @property
     def acceptance(self) -> Acceptance:
-        """What was tested of the draft; behind a stop string nothing is."""
+        """What was tested of the draft. Nothing is behind a stop string, nor an end token that the target sampled, too:
+        such a token is never accepted from a draft.
+        """
         accepted = [token.token_id for token in self.committed_tokens if token.source != TARGET]
         if len(accepted) == len(self.committed_tokens):
             return Acceptance.of_step(len(accepted), len(accepted))
         children = {edge: node for node, edge in enumerate(zip(self.parents, self.draft_tokens, strict=True), 1)}
         last = reduce(lambda node, token: children[node, token], accepted, 0)
-        return Acceptance.of_step(len(accepted) + (last in self.parents), len(accepted))
+        drafted = {self.draft_tokens[node - 1] for node, parent in enumerate(self.parents, 1) if parent == last}
+        is_rejected = bool(drafted) and self.committed_tokens[-1].token_id not in drafted
+        return Acceptance.of_step(len(accepted) + is_rejected, len(accepted))
 
 
 @dataclass(frozen=True)

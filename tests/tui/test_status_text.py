@@ -50,7 +50,7 @@ STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed
 @each_row(
     "stats, columns, glyphs, line",
     [
-        (WRITING, 120, UNICODE, f"{WIDE} │ ▇█▆▇▇█"),
+        (WRITING, 124, UNICODE, f"{WIDE} │ ▇█▆▇▇█"),
         (WRITING, 80, UNICODE, "auto▸ngram K8 │█████░░· acc 82%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│RAM 17.2G"),
         (WRITING, 79, UNICODE, "ngram8 acc 82% 6.5tok/step 142t/s ×2.7 ctx10%"),
         (WRITING, 100, ASCII, "auto>ngram K=8 #####xx. acc=82% ses=74% tok/step=6.5 142t/s x2.7 ctx=10%"),
