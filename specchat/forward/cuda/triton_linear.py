@@ -211,6 +211,8 @@ def tiled_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None, tile: T
     """The product as a chosen number of splits, each not empty, computes it."""
     rows, count, (blocks, outputs, words) = rows.contiguous(), len(rows), weight.words.shape
     some_bias = weight.groups if bias is None else bias
+    has_ptx = _is_compiled() and not torch.version.hip
+    limit = {"maxnreg": tile.registers} if tile.registers and has_ptx else {}
     out = rows.new_empty(count, outputs)
     sums = out if splits == 1 else rows.new_empty(splits, count, outputs, dtype=torch.float32)
     _int4_kernel[(triton.cdiv(outputs, tile.outputs), splits, triton.cdiv(count, DOT_ROWS * tile.dots))](
@@ -219,8 +221,8 @@ def tiled_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None, tile: T
         GROUP_CHUNKS=weight.group_chunks, CHUNKS=NUMBERS_IN_WORD, WORDS=words, BLOCK=tile.outputs, DOTS=tile.dots,
         IS_EVEN=outputs % tile.outputs == 0 and weight.in_features == blocks * NUMBERS_IN_WORD * words,
         HALF_SCALES=weight.scale_dtype == torch.float16, HAS_BIAS=bias is not None and splits == 1,
-        HAS_PTX=_is_compiled() and not torch.version.hip,
-        num_warps=tile.warps, num_stages=tile.stages, maxnreg=tile.registers, **OPTIONS,
+        HAS_PTX=has_ptx,
+        num_warps=tile.warps, num_stages=tile.stages, **limit, **OPTIONS,
     )  # fmt: skip
     if splits > 1:
         _add_splits_kernel[(triton.cdiv(out.numel(), ADDED_NUMBERS),)](
