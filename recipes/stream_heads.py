@@ -22,7 +22,7 @@ from specchat_train.optimizers import LearningRateSchedule, MuonAdamW
 from specchat_train.trainable_heads import Eagle3
 from specchat_train.trainable_llama import ModelShape
 
-SCHEDULE = LearningRateSchedule(muon_lr=0.02, adamw_lr=2e-3, slow_lr=1e-3, warmup_fraction=0.02, decay_fraction=0.8)
+SCHEDULE = LearningRateSchedule(muon_lr=0.02, adamw_lr=1.5e-3, slow_lr=7e-4, warmup_fraction=0.02, decay_fraction=0.8)
 PROMPT_SHARE, LATER_STEP_SHARE = 0.1, 0.5  # of the rows that are scored
 SHARP_TEMPERATURE, SHARP_SHARE = 0.4, 0.5
 
