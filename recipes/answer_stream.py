@@ -65,7 +65,7 @@ class TurnTokens:
         messages = [
             {"role": role, "content": mark} for role, mark in zip(("user", "assistant", "user"), marks, strict=True)
         ]
-        rendered = tokenizer.render(messages, add_generation_prompt=True)
+        rendered = tokenizer.chat.render(messages, add_generation_prompt=True)
         (opening, rest), mark = rendered.split(marks[0]), marks[2]
         reopening, closing = rest.split(marks[1])[1].split(mark)
         for stop in sorted(tokenizer.stop_token_ids):
@@ -100,7 +100,7 @@ class AnswerStream:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         rows = [row for row in rows if "<|" not in row["text"]]
         message = [{"role": "user", "content": "FIRSTQUESTION"}]
-        before, after = self.tokenizer.render(message, add_generation_prompt=True).split("FIRSTQUESTION")
+        before, after = self.tokenizer.chat.render(message, add_generation_prompt=True).split("FIRSTQUESTION")
         encoded = self.backend.encode_batch(
             [f"{before}{row['text'].strip()}{after}" for row in rows], add_special_tokens=False
         )

@@ -147,4 +147,4 @@ def test_the_turns_of_a_template_are_found():
     stop = min(tokenizer.stop_token_ids)
     parts = [*turns.opening, *a, *turns.closing, *b, stop, *turns.reopening, *c, *turns.closing]
 
-    assert tokenizer.encode(tokenizer.render(messages, add_generation_prompt=True), parse_special=True) == parts
+    assert tokenizer.encode(tokenizer.chat.render(messages, add_generation_prompt=True), parse_special=True) == parts
