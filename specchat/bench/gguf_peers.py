@@ -37,11 +37,11 @@ from specchat.chat.session import ChooserState
 from specchat.chooser.costs import Costs
 from specchat.engine.drafter import Drafter
 from specchat.errors import InputError
+from specchat.hub.find_models import find_local_model
 from specchat.loading.load_engine import DEFAULT_THREADS, Engine
 from specchat.profile import BUILTIN_BACKEND, Profile
 from specchat.threads import ThreadWatchdog
 from specchat.weights.gguf.gguf_sources import local_gguf
-from specchat.weights.load_options import find_local_model
 
 KINDS = ("chat", "code", "edit")  # of built-in prompts, in the order of the rows
 PREFILL_LENGTHS = (512, 4096)  # tokens of a prompt that is only prefilled

