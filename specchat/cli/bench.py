@@ -72,11 +72,12 @@ TEMPERATURES = NumberList(float, 0, MAX_TEMPERATURE)
 class BenchGroup(LazyGroup):
     lazy_commands: Mapping[str, LazyCommand] = {
         "drafters": LazyCommand("specchat.cli.bench:drafters", "Every drafter beside plain decoding (the default)."),
-        "peers": LazyCommand("specchat.cli.bench_peers:peers", "Against transformers and llama.cpp, same weights."),
     }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """`bench …` is `bench drafters …`."""
+        if args[:1] == ["peers"]:
+            raise UsageError("'specchat bench peers' is 'specchat peers' now, which is a plugin (docs/peers.md)")
         if not args or args[0] not in (*self.lazy_commands, "-h", "--help"):
             args = ["drafters", *args]
         return super().parse_args(ctx, args)

@@ -20,8 +20,8 @@ from typing import Any
 import numpy
 import torch
 
-from specchat.bench.llama_gguf import write_gguf
 from specchat.errors import InputError
+from specchat_peers.llama_gguf import write_gguf
 
 LIBRARY_VARIABLE = "SPECCHAT_LLAMA"
 LIBRARY_HINT = (
