@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Request
 from specchat.loading.load_engine import Engine
-from specchat.text.tokenizer import AUTO_THINKING
+from specchat.text.chat_format import AUTO_THINKING
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from specchat.bench.measure import Progress, requests_by_kind
 from specchat.bench.tokenized_prompts import TokenizedPrompt, tokenize_prompts
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
-from specchat.chat.session import ChooserState
+from specchat.chooser.chooser import ChooserState
 from specchat.chooser.costs import Costs
 from specchat.engine.drafter import Drafter
 from specchat.errors import InputError
