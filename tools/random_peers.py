@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from specchat.bench.loaded_engine import load_engine_here
 from specchat.bench.measure import set_thread_count
-from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat_peers.compared_engines import PeerBench, as_table

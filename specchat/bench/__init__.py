@@ -7,6 +7,8 @@ builtin_prompts, prompt_files, tokenized_prompts      what is asked
 chain_passes                          seconds of passes, for plugins/specchat-peers and tools/
 lossless_check                        `specchat verify`: equal text, equal distributions
 verify_prompts, verify_report         what it decodes, and its report as text
+loaded_engine                         the engine of such a command, in its process
+head_report                           what `specchat models inspect` says
 health_checks                         the checks of `specchat doctor`
 
 The instruments of developers are in tools/, in a clone.

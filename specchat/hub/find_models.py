@@ -6,6 +6,7 @@ plan is wanted.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from specchat.errors import ModelError
@@ -13,7 +14,7 @@ from specchat.hub.hub_cache import cached_model_folder
 from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter
 from specchat.weights.gguf.gguf_preparation import Report, find_prepared, no_report, prepared_gguf
-from specchat.weights.gguf.gguf_sources import local_gguf
+from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, OLLAMA_VARIABLE, local_gguf
 from specchat.weights.load_options import EMBEDDED
 
 
@@ -35,6 +36,13 @@ def find_local_model(source: str, role: str = "target") -> Path | None:
     if gguf := local_gguf(source):
         return find_prepared(gguf)
     return _local_folder(source, role) or cached_model_folder(source)
+
+
+def absolute_source(source: str) -> str:
+    """The same model for a process in another folder, and with another OLLAMA_MODELS."""
+    if source.startswith(OLLAMA_PREFIX) and os.environ.get(OLLAMA_VARIABLE):
+        source = str(local_gguf(source))
+    return str(Path(source).absolute()) if source and Path(source).exists() else source
 
 
 def find_head(source: str) -> Path:

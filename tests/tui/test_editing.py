@@ -75,7 +75,7 @@ def test_an_edit_is_reviewed_hunk_by_hunk_and_undone(run_on_screen, file):
         )
         await driver.wait_until(lambda: driver.prompt.has_focus)
         await driver.submit(UNDO.search(footer)[0])
-        assert "undid edit" in await final_footer(driver)
+        assert "took back edit" in await final_footer(driver)
         assert OLD == file.read_text()
 
     run_on_screen(scenario)

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import click
 
+from specchat.bench.loaded_engine import load_engine_here
 from specchat.cli.bench import INTERRUPTED_EXIT_CODE, PROMPTS
 from specchat.cli.completion import complete_models
-from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.notes import print_note
 from specchat.cli.options import CommandFunction, profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
