@@ -10,6 +10,7 @@ verify_prompts, verify_report         what it decodes, and its report as text
 loaded_engine                         the engine of such a command, in its process
 head_report                           what `specchat models inspect` says
 health_checks                         the checks of `specchat doctor`
+gpu/                                  `specchat doctor --gpu`: what a GPU computes, exactly and how fast
 
 The instruments of developers are in tools/, in a clone.
 """
