@@ -129,7 +129,7 @@ def test_a_block_of_an_answer_becomes_a_file_and_the_loop_continues(file, monkey
 
     assert "x = 1\n" == file.with_name("made.py").read_text()
     assert "created made.py" in ran.err
-    assert "specchat: gone.py: cannot be read" in ran.err
+    assert "specchat: gone.py: there is no such file" in ran.err
     assert all(f"/{name} {each.arguments}" in ran.err for name, each in FILE_COMMANDS.items())
     assert b"word0 seed" in ran.out
 

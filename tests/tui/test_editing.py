@@ -249,7 +249,7 @@ def test_several_files_are_written_together(run_on_screen, file):
 WRONG = {
     "/edit": "an edit needs a file and an instruction",
     "/edit a.py": "an edit needs a file and an instruction",
-    "/edit gone.py rename it": "gone.py: cannot be read",
+    "/edit gone.py rename it": "gone.py: there is no such file",
     "/edit a.py @gone.py rename it": "gone.py: no such file",
     "/edit a.py a.py rename it": "two of these names are the same file",
     "/edit a.py replace absent x": "the model changed nothing",

@@ -54,7 +54,7 @@ STATES = [
     State(
         "refused",
         pending="/edit gone.py rename it",
-        narrow=("gone.py: cannot be read",),
+        narrow=("gone.py: there is no such file",),
         wide=("gone.py: there is no such file",),
     ),
     State("sessions", keys=("ctrl+r",), narrow=("conversations",), wide=("F2 rename",)),
