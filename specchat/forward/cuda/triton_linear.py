@@ -18,7 +18,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from specchat.forward.linear.int4_linear import NUMBERS_IN_WORD, Int4Weight
 
@@ -72,14 +71,11 @@ def _int4_kernel(
     rows, words, groups, bias, out, count, outputs, inputs, blocks, split_blocks, group_numbers,
     GROUP_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr, DOTS: tl.constexpr,
     IS_EVEN: tl.constexpr, HALF_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_PTX: tl.constexpr,
-    IS_CHAINED: tl.constexpr,
 ):  # fmt: skip
     """A chunk is the inputs of one number of each of WORDS words; a group has GROUP_CHUNKS chunks.
 
     `out` gets what each split computes, in its dtype. Where all sizes are multiples of the tile's, no load is masked.
     """
-    if IS_CHAINED:  # the kernel that adds the splits is launched now, and waits for this one
-        gdc_launch_dependents()
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     split = tl.program_id(1)
     row = tl.program_id(2) * (16 * DOTS) + tl.arange(0, 16)
@@ -146,13 +142,10 @@ def _store(out, total, first, row, count, output, outputs):
 @triton.jit(do_not_specialize=["numbers"])
 def _add_splits_kernel(
     splits, bias, out, numbers, outputs, SPLITS: tl.constexpr, BLOCK: tl.constexpr, HAS_BIAS: tl.constexpr,
-    IS_CHAINED: tl.constexpr,
 ):  # fmt: skip
     """`numbers`: of a split."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_number = place < numbers
-    if IS_CHAINED:
-        gdc_wait()
     total = tl.load(splits + place, mask=is_number, other=0.0)
     for split in tl.static_range(1, SPLITS):
         total += tl.load(splits + split * numbers.to(tl.int64) + place, mask=is_number, other=0.0)
@@ -214,13 +207,8 @@ def int4_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tenso
     return tiled_product(rows, weight, bias, tile, splits)
 
 
-def tiled_product(
-    rows: Tensor, weight: Int4Weight, bias: Tensor | None, tile: Tile, splits: int, *, is_chained: bool = False
-) -> Tensor:
-    """The product as a chosen number of splits, each not empty, computes it.
-
-    `is_chained`: the second kernel is launched before the first one ends (programmatic dependent launch of Hopper).
-    """
+def tiled_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None, tile: Tile, splits: int) -> Tensor:
+    """The product as a chosen number of splits, each not empty, computes it."""
     rows, count, (blocks, outputs, words) = rows.contiguous(), len(rows), weight.words.shape
     some_bias = weight.groups if bias is None else bias
     has_ptx = _is_compiled() and not torch.version.hip
@@ -233,12 +221,12 @@ def tiled_product(
         GROUP_CHUNKS=weight.group_chunks, CHUNKS=NUMBERS_IN_WORD, WORDS=words, BLOCK=tile.outputs, DOTS=tile.dots,
         IS_EVEN=outputs % tile.outputs == 0 and weight.in_features == blocks * NUMBERS_IN_WORD * words,
         HALF_SCALES=weight.scale_dtype == torch.float16, HAS_BIAS=bias is not None and splits == 1,
-        HAS_PTX=has_ptx, IS_CHAINED=is_chained and splits > 1,
+        HAS_PTX=has_ptx,
         num_warps=tile.warps, num_stages=tile.stages, **limit, **OPTIONS,
     )  # fmt: skip
     if splits > 1:
         _add_splits_kernel[(triton.cdiv(out.numel(), ADDED_NUMBERS),)](
             sums, some_bias, out, out.numel(), outputs, SPLITS=splits, BLOCK=ADDED_NUMBERS, HAS_BIAS=bias is not None,
-            IS_CHAINED=is_chained, **({"launch_pdl": True} if is_chained else {}), **OPTIONS,
+            **OPTIONS,
         )  # fmt: skip
     return out
