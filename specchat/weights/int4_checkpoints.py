@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError
-from specchat.forward.linear.int4_linear import BLOCK_INPUTS, GROUP_SIZES, NUMBERS_IN_WORD, Int4Weight
+from specchat.forward.linear.int4_linear import BLOCK_INPUTS, GROUP_SIZES, Int4Weight
 from specchat.weights.tensor_files import TensorFiles
 
 AWQ, GPTQ = "awq", "gptq"
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the outputs of eight, from the lowest bits of a word on
-BITS = 4
+BITS, NUMBERS_IN_WORD = 4, 8
 WEIGHT = ".weight"
 PARTS = ("qweight", "qzeros", "scales", "g_idx")
 OTHER_CHECKPOINT = "choose another checkpoint of this model, or its floats with --weights nf4"

@@ -24,7 +24,7 @@ from specchat.forward.linear.int4_linear import Int4Weight
 
 POINTERS = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
-    torch.int8: "*i8",
+    torch.int16: "*i16",
 }  # fmt: skip
 WARP_SIZE, ALIGNMENT = 32, 16
 capability, head_size, dtype = int(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3])
@@ -70,9 +70,11 @@ def launch_all() -> None:
         queries = triton_rows.qk_norm_rope(QKVInputs(qkv, norm, norm, angles, angles), sizes, location, 0)
         for window in (None, 4096):
             triton_attention.attention(queries, location, 0, sizes, window)
-        groups = torch.zeros(32, 4096)
-        weight = Int4Weight(torch.zeros(4096, 512, dtype=torch.int32), groups.char(), groups.half(), 128, 4096)
-        triton_linear.int4_product(torch.zeros(count, 4096, dtype=dtype), weight, rows[0])
+    groups = torch.zeros(32, 4096)
+    weight = Int4Weight.of_words(torch.zeros(16, 4096, 64, dtype=torch.int16), groups, groups.half(), 128, 4096)
+    for count, splits in ((4, 4), (20, 4), (64, 4), (100, 1)):
+        tile = triton_linear.tile_for(count, dtype, capability >= 80)
+        triton_linear.tiled_product(torch.zeros(count, 4096, dtype=dtype), weight, rows[0], tile, splits)
 
 
 JITFunction.run = compile_launch

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
-from specchat.forward.cuda.triton_linear import FEW_ROWS, int4_product
+from specchat.forward.cuda.triton_linear import FEW_ROWS, LEAST_BLOCKS, int4_product, split_count
 from specchat.forward.linear.int4_linear import Int4Weight
 from tests.cover import matrix
 from tests.each_row import each_row
@@ -63,12 +63,34 @@ def test_a_prefill_is_multiplied_by_the_same_weights():
     assert torch.allclose(int4_product(rows, weight, None), expected, 1e-5, 1e-5)
 
 
-@each_row("dtype", DTYPES)
-def test_a_row_has_the_same_bits_in_every_batch_of_few_rows(dtype):
-    weight, rows = weight_of(40, 200, 64), rows_of(dtype, FEW_ROWS, 200)
+def test_splits_of_the_inputs_are_added():
+    for inputs, outputs, group_size in ((1300, 72, 128), (1280, 64, 256), (1100, 8, 384), (330, 40, 16)):
+        weight, rows = weight_of(outputs, inputs, group_size), rows_of(torch.float32, 18, inputs)
+        bias = torch.linspace(-1, 1, outputs).to(rows)
+
+        expected = functional.linear(rows, weight.dequantized(torch.float32), bias)
+
+        assert split_count(outputs, len(weight.words), 16) > 1
+        assert torch.allclose(int4_product(rows, weight, bias), expected, 1e-5, 1e-5), (inputs, outputs, group_size)
+
+
+def test_no_split_is_empty_and_each_reads_several_blocks():
+    for outputs in (64, 4096, 6144, 28672):
+        for blocks in (1, 2, 5, 16, 43, 56):
+            for multiprocessors in (28, 128, 132):
+                splits = split_count(outputs, blocks, multiprocessors)
+                blocks_of_split = -(-blocks // splits)
+                assert (splits - 1) * blocks_of_split < blocks <= splits * blocks_of_split
+                assert splits == 1 or blocks_of_split >= LEAST_BLOCKS
+
+
+@each_row("inputs, dtype", [(200, torch.float16), (1300, torch.float32), (1300, torch.bfloat16)])
+def test_a_row_has_the_same_bits_in_every_batch_of_few_rows(inputs, dtype):
+    """In tiles of 16, 32 and 64 rows, at every place of them, with several splits of the inputs."""
+    weight, rows = weight_of(40, inputs, 64), rows_of(dtype, FEW_ROWS, inputs)
     together = int4_product(rows, weight, None)
 
-    for first, count in ((0, 1), (0, 2), (5, 7), (3, 16), (40, 20)):  # at other places of other tiles, too
+    for first, count in ((0, 1), (5, 7), (3, 16), (40, 17), (30, 33)):
         few = rows[first : first + count]
         assert torch.equal(int4_product(few, weight, None), together[first : first + count])
 

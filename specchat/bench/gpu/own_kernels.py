@@ -13,7 +13,13 @@ from specchat.bench.gpu.gpu_bench import Call, GpuBench
 from specchat.bench.gpu.kernel_checks import KernelCheck, NamedCheck, product_check, relative_error
 from specchat.forward.batch import CacheRows, ancestor_masks
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps
-from specchat.forward.linear.int4_linear import BLOCK_INPUTS, BLOCK_WORDS, Int4Linear, Int4Weight, int4_matmul
+from specchat.forward.linear.int4_linear import (
+    NUMBERS_IN_WORD,
+    Int4Linear,
+    Int4Weight,
+    int4_matmul,
+    words_of_block,
+)
 
 GROUP_SIZE = 128  # of published AWQ and GPTQ checkpoints
 SPARE_ROWS = 64
@@ -129,11 +135,13 @@ def random_int4(bench: GpuBench, shape: tuple[int, int]) -> Int4Weight:
     """A 4-bit weight of noise, packed as it is drawn."""
     outputs, inputs = shape
     size, device = min(GROUP_SIZE, inputs), bench.device
-    words = torch.randint(-(2**31), 2**31, (outputs, -(-inputs // BLOCK_INPUTS) * BLOCK_WORDS), device=device)
+    word_count = words_of_block(size, inputs)
+    blocks = -(-inputs // (NUMBERS_IN_WORD * word_count))
+    words = torch.randint(-(2**15), 2**15, (blocks, outputs, word_count), dtype=torch.int16, device=device)
     groups = -(-inputs // size)
-    zeros = torch.randint(0, 16, (groups, outputs), device=device).to(torch.int8)
+    zeros = torch.randint(0, 16, (groups, outputs), device=device)
     scales = bench.noise(groups, outputs).abs() * 0.004 + 0.001
-    return Int4Weight(words.to(torch.int32), zeros, scales, size, inputs)
+    return Int4Weight.of_words(words, zeros, scales, size, inputs)
 
 
 def _attention_check(bench: GpuBench, context: int) -> KernelCheck:

@@ -1,72 +1,232 @@
 """The product of activations with 4-bit weights in Triton (W4A16): the weights stay packed until they are in registers.
 
-A program computes some outputs of a tile of rows over all inputs, in their order, so a row has the same bits in every
-pass of up to FEW_ROWS rows, and up to TILE_ROWS rows cost what one costs: the weights are read once. Knows tensors;
-knows no layer.
+A program takes some outputs, a part of the inputs (a split) and up to FEW_ROWS rows, so weights are read once for all
+of them. Tensor cores multiply 16 rows at a time whatever the number of rows; the splits depend on the shape of the
+weight and on the GPU alone, and a second kernel adds them in their order. So a row has the same bits in every pass of
+up to FEW_ROWS rows. Knows tensors; knows no layer.
 """
 
 # The arguments of a kernel have types that only Triton knows.
 # pyright: basic
-# pyright: reportArgumentType=false, reportGeneralTypeIssues=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportOperatorIssue=false, reportCallIssue=false
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.forward.linear.int4_linear import BLOCK_WORDS, NUMBERS_IN_WORD, Int4Weight
+from specchat.forward.linear.int4_linear import NUMBERS_IN_WORD, Int4Weight
 
-FEW_ROWS = 64
-TILE_ROWS, PREFILL_TILE_ROWS = 16, 64
-BLOCK_OUTPUTS = 32
+FEW_ROWS, DOT_ROWS = 64, 16
+ADDED_NUMBERS = 256  # of a program that adds splits
 OPTIONS = {"enable_fp_fusion": False}  # the default depends on the version of Triton
 
+# Two neighbouring words at once: four bits become the mantissa of 128 (bfloat16) or 1024 (float16), of which 128 or
+# 1024 and the zero point are subtracted. That is exact, and integers are converted at a quarter of its speed.
+_BFLOAT16_ONE, _FLOAT16_ONE = tl.constexpr(0x4300), tl.constexpr(0x6400)
+_ASM = """{{
+.reg .b32 t, minus_one;
+mov.b32 minus_one, {minus_one};
+shr.b32 t, $1, {shift};
+lop3.b32 t, t, 0x000f000f, {one}, 0xea;
+fma.rn.{kind}x2 $0, $2, minus_one, t;
+}}"""
+_SHIFTS = range(0, 4 * NUMBERS_IN_WORD, 4)
+_TO_BFLOAT16 = tl.constexpr(
+    tuple(_ASM.format(shift=each, one="0x43004300", kind="bf16", minus_one="0xbf80bf80") for each in _SHIFTS)
+)
+_TO_FLOAT16 = tl.constexpr(
+    tuple(_ASM.format(shift=each, one="0x64006400", kind="f16", minus_one="0xbc00bc00") for each in _SHIFTS)
+)
 
-@triton.jit(do_not_specialize=["count"])
+
+@triton.jit
+def _numbers(packed, zero, PLACE: tl.constexpr, DTYPE: tl.constexpr, HAS_PTX: tl.constexpr):
+    """Number PLACE of each word, less the zero point of its output. int16 [words, outputs], int32 [outputs]"""
+    if HAS_PTX and DTYPE == tl.bfloat16:
+        zero = (zero | _BFLOAT16_ONE).to(tl.int16).to(tl.bfloat16, bitcast=True)
+        zero = tl.broadcast_to(zero[None, :], packed.shape)
+        return tl.inline_asm_elementwise(_TO_BFLOAT16[PLACE], "=r,r,r", [packed, zero], tl.bfloat16, True, 2)
+    elif HAS_PTX and DTYPE == tl.float16:
+        zero = (zero | _FLOAT16_ONE).to(tl.int16).to(tl.float16, bitcast=True)
+        zero = tl.broadcast_to(zero[None, :], packed.shape)
+        return tl.inline_asm_elementwise(_TO_FLOAT16[PLACE], "=r,r,r", [packed, zero], tl.float16, True, 2)
+    else:
+        return (((packed >> (4 * PLACE)) & 15).to(tl.int32) - zero[None, :]).to(tl.float32).to(DTYPE)
+
+
+@triton.jit
+def _dot(rows, row, count, place, inputs, numbers, total, IS_EVEN: tl.constexpr):
+    is_number = (row < count)[:, None] if IS_EVEN else (row < count)[:, None] & (place < inputs)[None, :]
+    activations = tl.load(rows + row[:, None] * inputs + place[None, :], mask=is_number, other=0.0)
+    return tl.dot(activations, numbers, total, input_precision="ieee")
+
+
+@triton.jit(do_not_specialize=["count", "blocks", "split_blocks"])
 def _int4_kernel(
-    rows, words, zeros, scales, bias, out, count, outputs, inputs, blocks, groups,
-    GROUP_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, WORDS: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
+    rows, words, groups, bias, out, count, outputs, inputs, blocks, split_blocks, group_numbers,
+    GROUP_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr, DOTS: tl.constexpr,
+    IS_EVEN: tl.constexpr, HALF_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_PTX: tl.constexpr,
 ):  # fmt: skip
-    """A chunk is the inputs of one number of each of WORDS words; a group has GROUP_CHUNKS chunks."""
+    """A chunk is the inputs of one number of each of WORDS words; a group has GROUP_CHUNKS chunks.
+
+    `out` gets what each split computes, in its dtype. Where all sizes are multiples of the tile's, no load is masked.
+    """
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    row = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    split = tl.program_id(1)
+    row = tl.program_id(2) * (16 * DOTS) + tl.arange(0, 16)
     word = tl.arange(0, WORDS)
-    is_output, is_row = output < outputs, row < count
-    total = tl.zeros([TILE, BLOCK], tl.float32)
-    for block in range(blocks):
-        offsets = (output * blocks + block)[:, None] * WORDS + word[None, :]
-        packed = tl.load(words + offsets, mask=is_output[:, None], other=0)
+    is_output = output < outputs
+    total_0 = tl.zeros([16, BLOCK], tl.float32)
+    total_1, total_2, total_3 = total_0, total_0, total_0
+    for block in range(split * split_blocks, min((split + 1) * split_blocks, blocks)):
+        place_of_words = words + (block * outputs + output)[None, :] * WORDS + word[:, None]
+        if IS_EVEN:
+            packed = tl.load(place_of_words)
+        else:
+            packed = tl.load(place_of_words, mask=is_output[None, :], other=0)
         for chunk in tl.static_range(CHUNKS):
             if chunk % GROUP_CHUNKS == 0:
-                group = (block * CHUNKS + chunk) // GROUP_CHUNKS
-                place_of_group = group * outputs + output
-                is_group = is_output & (place_of_group < groups * outputs)  # the inputs may end before the last block
-                zero = tl.load(zeros + place_of_group, mask=is_group, other=0).to(tl.int32)
-                scale = tl.load(scales + place_of_group, mask=is_group, other=0.0).to(tl.float32)
-                partial = tl.zeros([TILE, BLOCK], tl.float32)
+                group_place = ((block * CHUNKS + chunk) // GROUP_CHUNKS) * outputs + output
+                if IS_EVEN:
+                    group = tl.load(groups + group_place)
+                else:  # the inputs may end before the last block
+                    group = tl.load(groups + group_place, mask=is_output & (group_place < group_numbers), other=0)
+                zero = group & 255
+                if HALF_SCALES:
+                    scale = (group >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)[None, :]
+                else:
+                    scale = (group & -65536).to(tl.float32, bitcast=True)[None, :]
+                partial_0 = tl.zeros([16, BLOCK], tl.float32)
+                partial_1, partial_2, partial_3 = partial_0, partial_0, partial_0
             place = (block * CHUNKS + chunk) * WORDS + word
-            is_number = is_row[:, None] & (place < inputs)[None, :]
-            activations = tl.load(rows + row[:, None] * inputs + place[None, :], mask=is_number, other=0.0)
-            numbers = (((packed >> (4 * chunk)) & 15) - zero[:, None]).to(tl.float32)  # exact in every dtype
-            partial = tl.dot(activations, tl.trans(numbers.to(activations.dtype)), partial, input_precision="ieee")
+            numbers = _numbers(packed, zero, chunk, rows.dtype.element_ty, HAS_PTX)
+            partial_0 = _dot(rows, row, count, place, inputs, numbers, partial_0, IS_EVEN)
+            if DOTS > 1:
+                partial_1 = _dot(rows, row + 16, count, place, inputs, numbers, partial_1, IS_EVEN)
+            if DOTS > 2:
+                partial_2 = _dot(rows, row + 32, count, place, inputs, numbers, partial_2, IS_EVEN)
+                partial_3 = _dot(rows, row + 48, count, place, inputs, numbers, partial_3, IS_EVEN)
             if chunk % GROUP_CHUNKS == GROUP_CHUNKS - 1 or chunk == CHUNKS - 1:
-                total += partial * scale[None, :]
+                total_0 += partial_0 * scale
+                if DOTS > 1:
+                    total_1 += partial_1 * scale
+                if DOTS > 2:
+                    total_2 += partial_2 * scale
+                    total_3 += partial_3 * scale
+    first = split.to(tl.int64) * count
     if HAS_BIAS:
-        total += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
-    to = out + row[:, None] * outputs + output[None, :]
-    tl.store(to, total.to(out.dtype.element_ty), mask=is_row[:, None] & is_output[None, :])
+        bias_of_output = tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
+        total_0 += bias_of_output
+        total_1 += bias_of_output
+        total_2 += bias_of_output
+        total_3 += bias_of_output
+    _store(out, total_0, first, row, count, output, outputs)
+    if DOTS > 1:
+        _store(out, total_1, first, row + 16, count, output, outputs)
+    if DOTS > 2:
+        _store(out, total_2, first, row + 32, count, output, outputs)
+        _store(out, total_3, first, row + 48, count, output, outputs)
+
+
+@triton.jit
+def _store(out, total, first, row, count, output, outputs):
+    to = out + (first + row)[:, None] * outputs + output[None, :]
+    tl.store(to, total.to(out.dtype.element_ty), mask=(row < count)[:, None] & (output < outputs)[None, :])
+
+
+@triton.jit(do_not_specialize=["numbers"])
+def _add_splits_kernel(
+    splits, bias, out, numbers, outputs, SPLITS: tl.constexpr, BLOCK: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    """`numbers`: of a split."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    is_number = place < numbers
+    total = tl.load(splits + place, mask=is_number, other=0.0)
+    for split in tl.static_range(1, SPLITS):
+        total += tl.load(splits + split * numbers.to(tl.int64) + place, mask=is_number, other=0.0)
+    if HAS_BIAS:
+        total += tl.load(bias + place % outputs, mask=is_number, other=0.0).to(tl.float32)
+    tl.store(out + place, total.to(out.dtype.element_ty), mask=is_number)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a program computes at once, and how. No bit depends on it."""
+
+    dots: int  # of 16 rows: 1, 2 or 4
+    outputs: int
+    warps: int
+    stages: int
+    registers: int | None = None  # the most of a thread
+
+
+TILES = (Tile(1, 128, 4, 3), Tile(2, 128, 4, 3), Tile(4, 128, 4, 2))  # the fastest on an H200
+SMALL_TILE = Tile(1, 32, 4, 1)  # without tensor cores
+TENSOR_CORES = (8, 0)  # the first compute capability for whose tensor cores Triton compiles
+PROGRAMS, LEAST_BLOCKS = 2, 2  # of a multiprocessor, and of a split
+
+
+def split_count(outputs: int, blocks: int, multiprocessors: int) -> int:
+    """Into how many parts the inputs are cut, so that every multiprocessor has work; 1 where the outputs suffice."""
+    programs = -(-outputs // TILES[0].outputs)
+    wanted = max(1, min(multiprocessors * PROGRAMS // programs, blocks // LEAST_BLOCKS))
+    return -(-blocks // -(-blocks // wanted))
+
+
+def tile_for(count: int, dtype: torch.dtype, has_tensor_cores: bool) -> Tile:
+    """The smallest that takes all rows at once, if one does, so that weights are read once."""
+    if dtype == torch.float32 or not has_tensor_cores:
+        return SMALL_TILE
+    return next((tile for tile in TILES if count <= DOT_ROWS * tile.dots), TILES[-1])
+
+
+@lru_cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if _is_compiled() else 16
+
+
+@lru_cache
+def _has_tensor_cores(device: torch.device) -> bool:
+    return not _is_compiled() or torch.cuda.get_device_capability(device) >= TENSOR_CORES
+
+
+def _is_compiled() -> bool:
+    return isinstance(_int4_kernel, triton.JITFunction)
 
 
 def int4_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tensor:
     """rows @ weight.T + bias, in the dtype of the rows. [N, in] -> [N, out]"""
-    rows, (outputs, width) = rows.contiguous(), weight.words.shape
-    count, tile = len(rows), TILE_ROWS if len(rows) <= FEW_ROWS else PREFILL_TILE_ROWS
+    count, (blocks, outputs, _words) = len(rows), weight.words.shape
+    tile = tile_for(count, rows.dtype, _has_tensor_cores(rows.device))
+    splits = split_count(outputs, blocks, _multiprocessors(rows.device)) if count <= FEW_ROWS else 1
+    return tiled_product(rows, weight, bias, tile, splits)
+
+
+def tiled_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None, tile: Tile, splits: int) -> Tensor:
+    """The product as a chosen number of splits, each not empty, computes it."""
+    rows, count, (blocks, outputs, words) = rows.contiguous(), len(rows), weight.words.shape
+    some_bias = weight.groups if bias is None else bias
+    has_ptx = _is_compiled() and not torch.version.hip
+    limit = {"maxnreg": tile.registers} if tile.registers and has_ptx else {}
     out = rows.new_empty(count, outputs)
-    _int4_kernel[(triton.cdiv(outputs, BLOCK_OUTPUTS), triton.cdiv(count, tile))](
-        rows, weight.words, weight.zeros, weight.scales, weight.scales if bias is None else bias, out,
-        count, outputs, weight.in_features, width // BLOCK_WORDS, len(weight.scales),
-        GROUP_CHUNKS=triton.cdiv(weight.group_size, BLOCK_WORDS), CHUNKS=NUMBERS_IN_WORD, WORDS=BLOCK_WORDS, TILE=tile,
-        BLOCK=BLOCK_OUTPUTS, HAS_BIAS=bias is not None, **OPTIONS,
+    sums = out if splits == 1 else rows.new_empty(splits, count, outputs, dtype=torch.float32)
+    _int4_kernel[(triton.cdiv(outputs, tile.outputs), splits, triton.cdiv(count, DOT_ROWS * tile.dots))](
+        rows, weight.words, weight.groups, some_bias, sums,
+        count, outputs, weight.in_features, blocks, triton.cdiv(blocks, splits), weight.groups.numel(),
+        GROUP_CHUNKS=weight.group_chunks, CHUNKS=NUMBERS_IN_WORD, WORDS=words, BLOCK=tile.outputs, DOTS=tile.dots,
+        IS_EVEN=outputs % tile.outputs == 0 and weight.in_features == blocks * NUMBERS_IN_WORD * words,
+        HALF_SCALES=weight.scale_dtype == torch.float16, HAS_BIAS=bias is not None and splits == 1,
+        HAS_PTX=has_ptx,
+        num_warps=tile.warps, num_stages=tile.stages, **limit, **OPTIONS,
     )  # fmt: skip
+    if splits > 1:
+        _add_splits_kernel[(triton.cdiv(out.numel(), ADDED_NUMBERS),)](
+            sums, some_bias, out, out.numel(), outputs, SPLITS=splits, BLOCK=ADDED_NUMBERS, HAS_BIAS=bias is not None,
+            **OPTIONS,
+        )  # fmt: skip
     return out

@@ -1,8 +1,9 @@
 """Linear layers with 4-bit integer weights, a scale and a zero point for each group of inputs (AWQ, GPTQ).
 
-One packed layout for all published ones. An int32 word holds 8 numbers of an output; the numbers of BLOCK_INPUTS
-inputs are 16 words, in which number c of word w belongs to input 16 c + w, so that a kernel reads the inputs that it
-multiplies side by side. Knows tensors; knows no file.
+One packed layout for all published ones, in the order in which a kernel reads. A word of 16 bits holds 4 numbers of an
+output, and a block is W words of every output, one output after the other. Number c of word w belongs to input W c + w
+of the block, so neighbouring words hold neighbouring inputs, which tensor cores take in pairs. W is 64 for groups of
+128 inputs: a block of 256 inputs is 128 bytes of an output. Knows tensors; knows no file.
 """
 
 from __future__ import annotations
@@ -21,61 +22,86 @@ from specchat.devices import kind_of
 from specchat.forward.linear.linear import TOLERANCE, QuantLinear, sample_tensor, tensor_bytes
 from specchat.forward.native.native_ops import DISABLED, ENVIRONMENT_VARIABLE
 
-BLOCK_INPUTS, BLOCK_WORDS, NUMBERS_IN_WORD = 128, 16, 8
+NUMBERS_IN_WORD, WORD_COUNTS = 4, (64, 32, 16)
+BLOCK_INPUTS = 128
 GROUP_SIZES = (16, 32, 64)  # and all multiples of BLOCK_INPUTS
-SAMPLE_ROWS = (1, 2, 7, 16)
+SAMPLE_ROWS = (1, 2, 7, 16, 17, 33, 64)
 
 
 @dataclass(frozen=True)
 class Int4Weight:
     """A weight is (number - zero point) * scale."""
 
-    words: Tensor  # int32 [out, 16 * blocks of inputs]
-    zeros: Tensor  # int8 [groups, out]
-    scales: Tensor  # [groups, out]
+    words: Tensor  # int16 [blocks of inputs, out, words of a block]
+    groups: Tensor  # int32 [groups, out]: the bits of the scale, then those of the zero point
+    scale_dtype: torch.dtype
     group_size: int  # inputs that share a scale
     in_features: int
 
     @classmethod
     def pack(cls, numbers: Tensor, zeros: Tensor, scales: Tensor, group_size: int) -> Int4Weight:
-        """numbers: 0 to 15, uint8 [out, in]; zeros, scales: [groups, out]"""
+        """numbers: 0 to 15, uint8 [out, in]; zeros, scales: [groups, out]. Scales of 32 bits are rounded to float16."""
         outputs, inputs = numbers.shape
-        padded = functional.pad(numbers, (0, -inputs % BLOCK_INPUTS))
-        blocks = padded.view(outputs, -1, NUMBERS_IN_WORD, BLOCK_WORDS)
-        words = torch.zeros(outputs, blocks.shape[1], BLOCK_WORDS, dtype=torch.int32)
+        word_count = words_of_block(group_size, inputs)
+        padded = functional.pad(numbers, (0, -inputs % (NUMBERS_IN_WORD * word_count)))
+        blocks = padded.view(outputs, -1, NUMBERS_IN_WORD, word_count)
+        words = torch.zeros(blocks.shape[1], outputs, word_count, dtype=torch.int16)
         for place in range(NUMBERS_IN_WORD):
-            words |= blocks[:, :, place].int() << 4 * place
-        return cls(words.flatten(1), zeros.to(torch.int8), scales, group_size, inputs)
+            words |= blocks[:, :, place].transpose(0, 1).to(torch.int16) << 4 * place
+        return cls.of_words(words, zeros, scales, group_size, inputs)
+
+    @classmethod
+    def of_words(cls, words: Tensor, zeros: Tensor, scales: Tensor, group_size: int, inputs: int) -> Int4Weight:
+        scales = scales if scales.dtype == torch.bfloat16 else scales.half()
+        groups = scales.contiguous().view(torch.int16).int() << 16 | zeros.int()
+        return cls(words, groups, scales.dtype, group_size, inputs)
 
     @classmethod
     def stacked(cls, parts: Sequence[Int4Weight]) -> Int4Weight:
         """The weights of several layers with the same inputs, one after the other."""
-        words, zeros = torch.cat([part.words for part in parts]), torch.cat([part.zeros for part in parts], dim=1)
-        scales = torch.cat([part.scales for part in parts], dim=1)
-        return cls(words, zeros, scales, parts[0].group_size, parts[0].in_features)
+        words, groups = (torch.cat([getattr(part, name) for part in parts], dim=1) for name in ("words", "groups"))
+        return replace(parts[0], words=words, groups=groups)
 
     @property
     def out_features(self) -> int:
-        return len(self.words)
+        return self.words.shape[1]
 
     @property
     def bytes(self) -> int:
-        return tensor_bytes(self.words, self.zeros, self.scales)
+        return tensor_bytes(self.words, self.groups)
+
+    @property
+    def group_chunks(self) -> int:
+        """The chunks of a group: a chunk is the inputs of one number of each word of a block."""
+        chunk, is_all = self.words.shape[2], self.group_size >= self.in_features
+        block_chunks = NUMBERS_IN_WORD * -(-self.group_size // (NUMBERS_IN_WORD * chunk))
+        return min(self.group_size // chunk, block_chunks) if not is_all else block_chunks
 
     def to(self, device: torch.device) -> Int4Weight:
-        return replace(self, words=self.words.to(device), zeros=self.zeros.to(device), scales=self.scales.to(device))
+        return replace(self, words=self.words.to(device), groups=self.groups.to(device))
 
     def dequantized(self, dtype: torch.dtype, first: int = 0, last: int | None = None) -> Tensor:
         """Some rows as floats, each number rounded once. [last - first, in]"""
-        words = self.words[first:last].view(-1, self.words.shape[1] // BLOCK_WORDS, 1, BLOCK_WORDS)
+        words = self.words[:, first:last].transpose(0, 1).int().unsqueeze(2)
         places = torch.arange(0, 4 * NUMBERS_IN_WORD, 4, dtype=torch.int32, device=words.device)
         numbers = ((words >> places[:, None]) & 15).flatten(1)[:, : self.in_features]
-        zeros, scales = (self._of_inputs(each[:, first:last]) for each in (self.zeros.int(), self.scales.float()))
+        groups = self.groups[:, first:last]
+        scales = (groups >> 16).to(torch.int16).view(self.scale_dtype).float()
+        zeros, scales = (self._of_inputs(each) for each in (groups & 255, scales))
         return ((numbers - zeros) * scales).to(dtype)
 
     def _of_inputs(self, of_groups: Tensor) -> Tensor:
         """[groups, rows] -> [rows, in]"""
         return of_groups.T.repeat_interleave(self.group_size, dim=1)[:, : self.in_features]
+
+
+def words_of_block(group_size: int, inputs: int) -> int:
+    """The most words whose blocks are whole parts of a group, and whose chunks are."""
+    for count in WORD_COUNTS:
+        block = NUMBERS_IN_WORD * count
+        if group_size >= inputs or group_size % block == 0 or (block % group_size == 0 and group_size % count == 0):
+            return count
+    raise ValueError(f"no layout for groups of {group_size} inputs")
 
 
 Int4Matmul = Callable[[Tensor, Int4Weight, Tensor | None], Tensor]  # [N, in], weight, bias -> [N, out]
@@ -117,10 +143,11 @@ def int4_matmul(device: torch.device, dtype: torch.dtype) -> Int4Matmul | None:
 
 @torch.inference_mode()
 def _is_right(multiply: Int4Matmul, device: torch.device, dtype: torch.dtype) -> bool:
-    outputs, inputs, group_size = 40, 3 * BLOCK_INPUTS // 2, 64
+    outputs, inputs, group_size = 128, 5 * 256, 128  # whole tiles and several splits, as in a model
     numbers = torch.arange(outputs * inputs).view(outputs, inputs).mul_(7).remainder_(16).to(torch.uint8)
-    zeros = torch.arange(3 * outputs).view(3, outputs).remainder_(16)
-    scales = sample_tensor(torch.float32, 3, outputs) / inputs
+    groups = inputs // group_size
+    zeros = torch.arange(groups * outputs).view(groups, outputs).remainder_(16)
+    scales = sample_tensor(torch.float16, groups, outputs) / inputs
     weight = Int4Weight.pack(numbers, zeros, scales, group_size).to(device)
     rows = sample_tensor(dtype, SAMPLE_ROWS[-1], inputs).to(device)
     ours, expected = multiply(rows, weight, None), functional.linear(rows, weight.dequantized(dtype))
