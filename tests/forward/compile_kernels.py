@@ -17,14 +17,15 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
+from specchat.engine.sampling import DeviceNoise
 from specchat.forward.batch import CacheRows
-from specchat.forward.cuda import triton_attention, triton_linear, triton_rows
+from specchat.forward.cuda import triton_attention, triton_linear, triton_rows, triton_sampling
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
 from specchat.forward.linear.int4_linear import Int4Weight
 
 POINTERS = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
-    torch.int8: "*i8",
+    torch.int8: "*i8", torch.float64: "*fp64",
 }  # fmt: skip
 WARP_SIZE, ALIGNMENT = 32, 16
 capability, head_size, dtype = int(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3])
@@ -73,6 +74,11 @@ def launch_all() -> None:
         groups = torch.zeros(32, 4096)
         weight = Int4Weight(torch.zeros(4096, 512, dtype=torch.int32), groups.char(), groups.half(), 128, 4096)
         triton_linear.int4_product(torch.zeros(count, 4096, dtype=dtype), weight, rows[0])
+    noise = DeviceNoise(torch.zeros(4, 2, dtype=torch.int32), groups[0, 0].double(), groups[0, 0].double(), zero)
+    logits = torch.zeros(4, 151936, dtype=dtype)
+    triton_sampling.sample_columns(noise, logits)
+    triton_sampling.rank_columns(noise, logits, triton_sampling.MAX_COUNT)
+    triton_sampling.rank_columns(noise, logits[:, :32000], triton_sampling.MAX_COUNT, torch.arange(32000))
 
 
 JITFunction.run = compile_launch
