@@ -34,13 +34,16 @@ COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     "--report", "report_path", type=click.Path(path_type=Path, dir_okay=False), default=GPU_REPORT, show_default=True,
     help="With --gpu: the file of the JSON object.",
 )  # fmt: skip
-def doctor(profile: str, names: str, report_path: Path, *, is_quick: bool, is_json: bool, is_gpu: bool) -> int:
+@click.option("--limit", default=300.0, show_default=True, help="With --gpu: seconds; the rest is left out.")
+def doctor(
+    profile: str, names: str, report_path: Path, limit: float, *, is_quick: bool, is_json: bool, is_gpu: bool
+) -> int:
     """Check versions, devices, folders, models, plugins and the engine process; each line is ok, warn or fail.
 
     Exit code 0 without failures, 11 with one. Uses no network.
     """
     if is_gpu:
-        return _try_gpu(names, report_path, is_json=is_json)
+        return _try_gpu(names, report_path, limit, is_json=is_json)
     if not is_quick:
         print_note("measuring the bandwidth of main memory (a second at most) and trying torch")
     findings: list[Finding] = []
@@ -59,13 +62,13 @@ def doctor(profile: str, names: str, report_path: Path, *, is_quick: bool, is_js
     return code
 
 
-def _try_gpu(names: str, report_path: Path, *, is_json: bool) -> int:
+def _try_gpu(names: str, report_path: Path, limit: float, *, is_json: bool) -> int:
     """Measure the GPU; the file is complete after each section, so that it tells all before a crash."""
     from specchat.bench.gpu.report import SectionResult, as_json, as_text, run_sections, write_report
     from specchat.bench.gpu.sections import gpu_sections
 
     results = list[SectionResult]()
-    for result in run_sections(gpu_sections(filter(None, names.split(","))), print_note):
+    for result in run_sections(gpu_sections(filter(None, names.split(","))), print_note, limit):
         results.append(result)
         write_report(report_path, results)
         if not is_json:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from specchat.bench.gpu import report
 from specchat.bench.gpu.report import Section, as_json, as_text, attempt, merged, run_sections
 
 BLOCKED = (  # not on a bare machine with torch
@@ -46,7 +47,14 @@ def test_a_section_that_fails_does_not_stop_the_others():
 
     assert [each.error for each in results] == ["RuntimeError: CUDA error: an illegal memory access", "", ""]
     assert [each.has_errors for each in results] == [True, True, False]
-    assert [line.split(": ")[1] for line in progress] == ["first", "second", "third"]
+    assert [line.split(" s: ")[1] for line in progress] == [
+        "first",
+        "first: copy",
+        "second",
+        "second: x",
+        "third",
+        "third: y",
+    ]
     assert "| copy | 1.25 |" in as_text(results[0]) and "failed: RuntimeError" in as_text(results[0])
     assert (
         json.loads(as_json(results))["sections"][1]["lines"][0]["error message"]
@@ -55,10 +63,20 @@ def test_a_section_that_fails_does_not_stop_the_others():
     assert "| y | yes |" in as_text(results[2])
 
 
-def test_a_section_that_would_begin_too_late_is_left_out():
-    results = list(run_sections([Section("late", "", lambda: [{"what": "x"}])], lambda _line: None, limit_seconds=-1.0))
+def test_what_comes_after_the_limit_is_left_out(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(report, "perf_counter", lambda: now[0])
 
-    assert results[0].lines == () and "left out" in results[0].error
+    def slow():
+        yield {"what": "x"}
+        now[0] = 301.0
+        yield {"what": "y"}
+        yield {"what": "never"}
+
+    results = list(run_sections([Section("slow", "", slow), Section("late", "", slow)], lambda _line: None))
+
+    assert [line["what"] for line in results[0].lines] == ["x", "y"]
+    assert results[1].lines == () and all("left out" in each.error for each in results)
 
 
 def test_a_line_keeps_what_was_measured_before_and_after_a_failure():
