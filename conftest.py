@@ -1,5 +1,6 @@
 """One thread for each test process: tiny networks are not faster with two, and spinning threads slow down others."""
 
+import gc
 import os
 import sys
 import tempfile
@@ -35,6 +36,8 @@ ENVIRONMENT = dict(os.environ)  # before a test changes it
 settings.register_profile("no time limit", deadline=None)
 settings.load_profile("no time limit")
 
+# Every engine that a test closes would have the collector look through all modules and cases, for a third of a second.
+KEEPS_FROZEN = patch.multiple(gc, freeze=lambda: None, unfreeze=lambda: None)
 DEFAULT_CASES = 8  # of one test function in a default run; `pytest -m full` runs the others
 
 
@@ -59,6 +62,27 @@ def kernels_anew() -> Iterator[None]:
     native_kernels.cache_clear()
     with patch.dict(os.environ, ENVIRONMENT, clear=True):
         native_kernels()
+
+
+@pytest.fixture
+def thawing_collector() -> Iterator[None]:
+    """The collector as in a process of ours, which may freeze and thaw objects. Afterwards all are frozen again."""
+    KEEPS_FROZEN.stop()
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    KEEPS_FROZEN.start()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Modules and cases stay to the end of the run: the garbage collector never looks through them."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.freeze()
+    KEEPS_FROZEN.start()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
