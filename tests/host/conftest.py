@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,8 +17,9 @@ from specchat.errors import SpecchatError
 from specchat.host import host_connection, spawn
 from specchat.host.host_lock import running_host
 from tests.host.fake import write_odd_profiles
+from tests.host.fork_server import forked_host, start_fork_server
 
-FAKE_HOST = (sys.executable, "-m", "tests.host.fake_host")
+FAKE_HOST = forked_host("tests.host.fake_host")
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="spec-"))
     patch.setenv("SPECCHAT_RUNTIME", str(folder))
     patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
+    start_fork_server()
     write_odd_profiles()
     connections: list[host_connection.HostConnection] = []
 

@@ -13,6 +13,7 @@ import pytest
 
 from specchat.host.protocol import RpcRequest, encode
 from tests.host.fake import write_odd_profiles
+from tests.host.fork_server import start_fork_server
 from tests.lsp.driver import Editor
 
 
@@ -21,6 +22,7 @@ def runtime_folder() -> Iterator[Path]:
     """A runtime folder, whose host ends with it."""
     folder = Path(tempfile.mkdtemp(prefix="spec-"))
     write_odd_profiles()
+    start_fork_server()
     yield folder
     with suppress(OSError), socket.socket(socket.AF_UNIX) as host:
         host.connect(str(folder / "host.sock"))

@@ -21,6 +21,7 @@ from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
 from tests.host.conftest import FAKE_HOST, kill_host, runtime  # noqa: F401 (a fixture)
 from tests.host.fake import write_odd_profiles
+from tests.host.fork_server import start_fork_server
 from tools.screen_driver import ScreenDriver
 
 CHAT = SessionRequest(settings=read_settings())
@@ -54,6 +55,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pa
     write_odd_profiles()
     monkeypatch.setenv("SPECCHAT_RUNTIME", str(folder))
     monkeypatch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
+    start_fork_server()
     return folder
 
 
