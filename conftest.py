@@ -14,6 +14,9 @@ from hypothesis import settings
 
 from tests.cover import rest_of_cover
 
+# Without bytecode, each of hundreds of processes would compile all modules, for a third of the time of the run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if "SPECCHAT_CACHE" not in os.environ:

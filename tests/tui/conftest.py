@@ -29,12 +29,17 @@ from tests.host.fork_server import start_fork_server
 from tools.screen_driver import ScreenDriver
 
 CHAT = SessionRequest(settings=read_settings())
-IDLE_SECONDS = 0.2
+IDLE_SECONDS, LOOK_SECONDS = 0.2, 0.01
 
 
 @pytest.fixture
 def brief_idle_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Textual waits for an idle process after every key: two seconds while an answer streams. We do not."""
+    """Textual waits for an idle process after every key: two seconds while an answer streams. We do not.
+
+    It looks every 20 ms whether the process is idle, five times a key, which was most of the time of a test.
+    """
+    monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", LOOK_SECONDS)
+    monkeypatch.setattr("textual._wait.SLEEP_IDLE", LOOK_SECONDS / 20)
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", partial(wait_for_idle, max_sleep=IDLE_SECONDS))
 
