@@ -19,6 +19,7 @@ from specchat.host.host_lock import running_host
 from tests.host.fake import write_odd_profiles
 from tests.host.fork_server import forked_host, start_fork_server
 
+MEMORY = Path("/dev/shm")  # where a history waits for no disk
 FAKE_HOST = forked_host("tests.host.fake_host")
 
 
@@ -28,9 +29,14 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield from world(monkeypatch)
 
 
+def new_folder() -> Path:
+    """A folder with a short path, as sockets need it."""
+    return Path(tempfile.mkdtemp(prefix="spec-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+
+
 def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a short path, as sockets need it. Its host is killed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="spec-"))
+    """A folder for a host, which is killed at the end."""
+    folder = new_folder()
     patch.setenv("SPECCHAT_RUNTIME", str(folder))
     patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
     start_fork_server()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,7 +22,7 @@ from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
-from tests.host.conftest import FAKE_HOST, kill_host, runtime  # noqa: F401 (a fixture)
+from tests.host.conftest import FAKE_HOST, kill_host, new_folder, runtime  # noqa: F401 (a fixture)
 from tests.host.fake import write_odd_profiles
 from tests.host.fork_server import start_fork_server
 from tools.screen_driver import ScreenDriver
@@ -62,7 +61,7 @@ def _styles_are_parsed_once() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def shared_folder() -> Iterator[Path]:
     """The runtime folder of the shared host, for tests that leave nothing behind."""
-    folder = Path(tempfile.mkdtemp(prefix="spec-"))
+    folder = new_folder()
     yield folder
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECCHAT_RUNTIME", str(folder))
