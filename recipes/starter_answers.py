@@ -154,7 +154,7 @@ class AnswerWriter:
             self._new_ones(load_answers(path))
 
     def question(self, messages: Sequence[dict[str, str]], is_held_out: bool) -> Question:
-        rendered = self.tokenizer.render(list(messages), add_generation_prompt=True)
+        rendered = self.tokenizer.chat.render(list(messages), add_generation_prompt=True)
         return Question(tuple(messages), self.tokenizer.encode(rendered, parse_special=True), is_held_out)
 
     def write_group(self, path: Path, questions: Sequence[Question], temperature: float, seed: int) -> None:
@@ -191,7 +191,7 @@ class AnswerWriter:
         asked = [(each, rng.choice(FOLLOW_UPS)) for each in finished if each not in by_model]
         if by_model:
             opened = [
-                self.tokenizer.render(list(messages), add_generation_prompt=False) + USER_TURN
+                self.tokenizer.chat.render(list(messages), add_generation_prompt=False) + USER_TURN
                 for _question, messages in by_model
             ]
             prompts = [self.tokenizer.encode(text, parse_special=True) for text in opened]

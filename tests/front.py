@@ -9,7 +9,6 @@ from threading import Event
 
 import pytest
 
-from specchat.app.agent.project_agent import ProjectAgent
 from specchat.app.ask import Asked, AskEvent, ask
 from specchat.app.chat_state import ChatState, CommandResult
 from specchat.app.command_registry import run_line
@@ -18,7 +17,7 @@ from specchat.chat.request import Request
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.main import COMMANDS, run
 from specchat.repl.loop import run_input_line
-from specchat.repl.terminal_agent import terminal_agent
+from specchat.repl.terminal_consent import terminal_ui
 
 FRONT_ENDS = {
     "ask": "specchat.cli.ask:ask",
@@ -70,7 +69,7 @@ def command(patch: pytest.MonkeyPatch, *arguments: str, stdin: bytes = b"", on_t
 
 def events_of(chat: ChatState, question: Question | Request) -> list[AskEvent]:
     """What the verb yields for this question."""
-    return list(ask(terminal_agent(chat), question, Event()))
+    return list(ask(chat, question, Event()))
 
 
 def request_of(chat: ChatState, line: str) -> Request:
@@ -81,6 +80,7 @@ def request_of(chat: ChatState, line: str) -> Request:
     return request
 
 
-def type_line(chat: ChatState, line: str, agent: ProjectAgent | None = None) -> CommandResult:
+def type_line(chat: ChatState, line: str) -> CommandResult:
     """Type a line in the line mode."""
-    return run_input_line(agent or terminal_agent(chat), line)
+    chat.ui = terminal_ui()
+    return run_input_line(chat, line)

@@ -13,8 +13,9 @@ import pytest
 
 import specchat
 from specchat.chat.request import Request
-from specchat.cli.main import COMMANDS, COMMANDS_OF_PLUGINS, cli, run, with_default_command
+from specchat.cli.main import COMMANDS, cli, run, with_default_command
 from specchat.loading.load_engine import load_engine
+from specchat.plugins.own_plugins import OWN_PLUGINS
 from specchat.profile import Profile
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
@@ -56,7 +57,7 @@ def code_of(page: Path) -> Iterator[str]:
 
 def calls() -> list[Call]:
     """Those of the package; a plugin's own tests check what the pages call of it."""
-    return [call for call in all_calls() if not COMMANDS_OF_PLUGINS.keys() & set(call.words[:1])]
+    return [call for call in all_calls() if not OWN_PLUGINS.keys() & set(call.words[:1])]
 
 
 def all_calls() -> list[Call]:
@@ -118,7 +119,7 @@ def test_options_that_stand_alone_exist():
     named = {
         (page.name, option)
         for page in PAGES
-        if page.stem not in COMMANDS_OF_PLUGINS
+        if page.stem not in OWN_PLUGINS
         for code in code_of(page)
         if code.startswith("-")
         for option in OPTION.findall(code)
@@ -131,7 +132,7 @@ def test_options_that_stand_alone_exist():
 def test_the_calls_of_all_pages_are_found():
     pages = {call.page for call in calls()}
 
-    assert {"README.md", "docs/models.md", "docs/edits.md", "docs/fleet.md"} <= pages
+    assert {"README.md", "docs/models.md", "docs/edits.md", "docs/serve.md"} <= pages
     assert len(calls()) > 200
 
 

@@ -24,10 +24,7 @@ POISON = (
     "re", "runpy", "sglang", "site", "sitecustomize", "specchat", "subprocess", "textual", "torch", "typing",
     "usercustomize",
 )  # fmt: skip
-# launch lines, which `fleet up` makes safe by a variable, and the process of a tab, which the helper has started
-OTHER_STARTS = {
-    "fleet/installed_servers.py: sys.executable", "fleet/launch_plan.py: python3", "web/die_with_parent.py: runpy",
-}  # fmt: skip
+OTHER_STARTS = {"web/die_with_parent.py: runpy"}  # the process of a tab, which the helper has started
 MAY_START = re.compile(r"executable|multiprocessing|ProcessPool|runpy|python[\d.]* -|[\"']-m[\"']|python_command\(")
 
 

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("specchat", "tools", "recipes", "plugins/specchat-train/specchat_train")
+FOLDERS = (
+    "specchat",
+    "tools",
+    "recipes",
+    "plugins/specchat-train/specchat_train",
+    "plugins/specchat-fleet/specchat_fleet",
+)
 
 # The word in an identifier -> what to write instead.
 IDENTIFIER_WORDS = {

@@ -100,7 +100,7 @@ def tokenize_edits(rows: Iterable[EditCase], tokenizer: Tokenizer) -> Iterator[T
         before, after = Attachment(row.path, row.before), Attachment(row.path, row.after)
         prompt = build_next_prompt(tokenizer, "", (), Request(row.instruction, files=(before,))).token_ids
         original, answer = (
-            tokenizer.encode_continuation(tokenizer.escape_control_tokens(as_answer_text(file)))
+            tokenizer.encode_continuation(tokenizer.control_tokens.escape(as_answer_text(file)))
             for file in (before, after)
         )
         yield TokenizedEdit(prompt, original, answer)

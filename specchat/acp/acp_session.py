@@ -48,9 +48,9 @@ async def open_session(
         pool.shutdown(wait=False)
         raise
     servers = McpServers(mcp_servers)
-    chat, client = ChatState(conversation, servers=servers), client_for(conversation.session_id)
+    chat, client = ChatState(conversation, servers=servers, workspace=workspace), client_for(conversation.session_id)
     config = SessionConfig(conversation.settings, runnable=tuple(runnable))
-    return AcpSession(PromptHandler(chat, session_request, workspace, client, config), servers, pool)
+    return AcpSession(PromptHandler(chat, session_request, client, config), servers, pool)
 
 
 class AcpSession:

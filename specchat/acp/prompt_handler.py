@@ -42,17 +42,14 @@ from specchat.acp.stored_sessions import (
     logged_edits,
 )
 from specchat.acp.turn_reporter import TurnReporter, session_title, stream_answer
-from specchat.app.agent.project_agent import AgentUI, ProjectAgent
 from specchat.app.ask import ask
 from specchat.app.command_registry import ChatState
 from specchat.app.model_loading import pending_models
 from specchat.app.question import Question
 from specchat.chat.request import Attachment, Request
-from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest
-from specchat.profile import SERVER_BACKENDS
 
 if TYPE_CHECKING:
     from specchat.acp.file_edit import FileEdit
@@ -67,15 +64,13 @@ class PromptHandler:
         self,
         chat: ChatState,
         session_request: SessionRequest,
-        workspace: WorkspaceRoots,
         client: EditorClient,
         config: SessionConfig,
     ) -> None:
-        self.workspace, self.client, self.conversation = workspace, client, chat.conversation
+        self.workspace, self.client, self.conversation = chat.workspace, client, chat.conversation
         self.config = config
         self._chat, self._session_request = chat, session_request
         self._is_named = bool(chat.conversation.name)
-        self._agent = ProjectAgent(chat, workspace, AgentUI())
 
     def apply_config(self) -> None:
         """Send the chosen options to the engine. If it refuses them, the next request reports the error."""
@@ -91,7 +86,7 @@ class PromptHandler:
     def _loading_notice(self) -> str:
         """What has to be loaded for the chosen options, with sizes."""
         models = self.config.settings.profile.models
-        if models.backend in SERVER_BACKENDS:
+        if models.is_on_server:
             return f"The next answer comes from the server at {models.url}."
         loads = pending_models(models)
         verb = "is" if len(loads) == 1 else "are"
@@ -224,8 +219,8 @@ class PromptHandler:
 
     def _run_question(self, question: Question | Request, reporter: TurnReporter) -> PromptResponse:
         calls = ToolCallReporter(reporter, self.workspace)
-        self._agent.ui, self._agent.mode = calls.ui, AGENT_OF_MODE.get(self.config.mode, "")
-        events = ask(self._agent, question, reporter.turn.cancelled)
+        self._chat.ui, self._chat.agent_mode = calls.ui, AGENT_OF_MODE.get(self.config.mode, "")
+        events = ask(self._chat, question, reporter.turn.cancelled)
         try:
             response = stream_answer(events, reporter, self.conversation.window_tokens, calls.on_event)
         finally:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from threading import Event as Flag
 
 from specchat.app.agent.agent_loop import AgentEvent, LoopEnded, RoundStarted
-from specchat.app.agent.project_agent import ProjectAgent
 from specchat.app.chat_state import ChatState
 from specchat.app.question import Question, ReadQuestion, read_question
 from specchat.chat.events import TRUNCATED_REASONS, Failed, Finished, Notice, Routed, Totals
@@ -60,17 +59,17 @@ class Answered:
 AskEvent = AnswerEvent | AgentEvent | Asked | Answered
 
 
-def ask(agent: ProjectAgent, question: Question | Request, cancelled: Flag) -> Iterator[AskEvent]:
-    """Ask in the conversation of the agent, with tools where its mode has some. A `Request` is sent as it is.
+def ask(chat: ChatState, question: Question | Request, cancelled: Flag) -> Iterator[AskEvent]:
+    """Ask in the conversation, with tools where the mode of its agent has some. A `Request` is sent as it is.
 
     Raises the error of a question that cannot be sent; what fails later is a `Failed` and the end of `Answered`.
     """
-    chat, finished, ended_early = agent.chat, list[Finished](), ""
+    finished, ended_early = list[Finished](), ""
     chat.servers.cancelled = cancelled
     read = _read(chat, question)
     yield Asked(read.request)
     yield from map(Notice, read.notice.splitlines())
-    for event in agent.ask(read.request, cancelled):
+    for event in chat.agent.ask(read.request, cancelled):
         if isinstance(event, RoundStarted):
             yield from map(Notice, chat.notices)
         elif isinstance(event, LoopEnded):

@@ -7,17 +7,20 @@ nothing and imports neither prompt_toolkit nor torch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event as Flag
 from typing import TYPE_CHECKING
 
-from specchat.app.mcp.mcp_commands import NoServers, ServerDirectory
+from specchat.app.agent.project_agent import AgentUI, ProjectAgent
+from specchat.app.mcp.mcp_servers import McpServers, front_end_servers
 from specchat.app.notices import Notices
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta
 from specchat.chat.request import Request
 from specchat.chat.turn_summary import summary_line
 from specchat.context.at_names import THIS_FOLDER, FileAccess
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import ContextError
 from specchat.host.client import Conversation
 from specchat.profile import Models
@@ -31,7 +34,11 @@ if TYPE_CHECKING:
 class ChatState:
     conversation: Conversation
     confirm_load: Callable[[Models], bool] = lambda _models: True  # asks the user before models are loaded
-    servers: ServerDirectory = field(default_factory=NoServers)  # MCP servers
+    servers: McpServers = field(default_factory=front_end_servers)
+    workspace: WorkspaceRoots = field(default_factory=lambda: WorkspaceRoots(Path.cwd()))  # of the tools of the agent
+    ui: AgentUI = AgentUI()
+    allow: Sequence[str] = ()  # rules of consent beside those of the profile
+    agent_mode: str = ""  # in the place of that of the profile
     access: FileAccess = THIS_FOLDER  # where names of files lead
     has_commands: bool = True  # whether a notice may name a slash command
     wants_probabilities: bool = False  # whether answers come with the probabilities of their tokens
@@ -39,9 +46,13 @@ class ChatState:
     routed: Routed | None = None
     finished: Finished | None = None
     last_outcome: Finished | Failed | None = None  # how the last answer ended
+    agent: ProjectAgent = field(init=False)
     _part_reader: PartReader | None = field(default=None, init=False)  # made for the first request with files
     _answer_parts: list[str] = field(default_factory=list[str], init=False)
     _notices_by_session: defaultdict[str, Notices] = field(default_factory=lambda: defaultdict(Notices), init=False)
+
+    def __post_init__(self) -> None:
+        self.agent = ProjectAgent(self)
 
     def on_event(self, event: Event) -> None:
         if self.last_outcome:

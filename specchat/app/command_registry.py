@@ -21,7 +21,8 @@ from specchat.app.chat_settings import (
 from specchat.app.chat_state import ChatState, CommandResult
 from specchat.app.compact import compact
 from specchat.app.export import export_conversation, write_new_file
-from specchat.app.mcp.mcp_commands import PREFIX, ServerDirectory, show_servers
+from specchat.app.mcp.mcp_prompts import PREFIX
+from specchat.app.mcp.mcp_servers import McpServers
 from specchat.app.question import Question
 from specchat.app.session_lines import session_details
 from specchat.chat.events import Routed
@@ -33,7 +34,7 @@ from specchat.history.history_reader import CHAT
 from specchat.host.protocol import from_known_fields, request_from_json
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
-from specchat.profile import SERVER_BACKENDS, profile_names
+from specchat.profile import profile_names
 
 COMMAND_PATTERN = re.compile(r"/(?P<name>mcp:[^\s:]+:\S+|[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
@@ -208,7 +209,7 @@ def _profile(chat: ChatState, name: str) -> CommandResult:
         return CommandResult(f"profile {conversation.profile}; available: {', '.join(profile_names())}")
     settings = conversation.settings.with_profile(name)
     models = settings.profile.models
-    is_other = models.backend not in SERVER_BACKENDS and models != conversation.settings.profile.models
+    is_other = not models.is_on_server and models != conversation.settings.profile.models
     if is_other and not chat.confirm_load(models):
         return CommandResult(f"no model is loaded; the profile stays {Path(conversation.profile).stem}")
     conversation.use(settings)
@@ -275,7 +276,7 @@ COMMANDS: Mapping[str, Command] = {
         Command("inspect", "[N]", "the last answer, or answer N, by drafter, step by step", _inspect),
         Command(
             "mcp", "[NAME|restart NAME]", "list the MCP servers and their tools, or start one and show what it offers",
-            lambda chat, argument: CommandResult(show_servers(chat, argument)),
+            lambda chat, argument: CommandResult(chat.servers.run_command(argument)),
         ),
         Command("quit", "", "quit; the conversation is stored", lambda *_: CommandResult(should_quit=True)),
     )
@@ -308,7 +309,7 @@ def line_mode_commands() -> Mapping[str, CommandInfo]:
     return {**conversation_commands(FILE_COMMANDS), **FILE_COMMANDS}
 
 
-def prompt_commands(servers: ServerDirectory) -> Mapping[str, CommandInfo]:
+def prompt_commands(servers: McpServers) -> Mapping[str, CommandInfo]:
     """The prompts of running MCP servers, for completion; `run_line` runs each prompt of each server."""
     return {each.name: CommandInfo(each.name, each.arguments, each.help) for each in servers.known_prompts()}
 

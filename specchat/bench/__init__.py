@@ -9,6 +9,7 @@ gguf_peers, gguf_peers_table, chain_passes    `bench peers --gguf`: llama.cpp on
 lossless_check                        `specchat verify`: equal text, equal distributions
 verify_prompts, verify_report         what it decodes, and its report as text
 health_checks                         the checks of `specchat doctor`
+gpu/                                  `specchat doctor --gpu`: what a GPU computes, exactly and how fast
 
 The instruments of developers are in tools/, in a clone.
 """

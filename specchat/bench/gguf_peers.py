@@ -33,7 +33,7 @@ from specchat.bench.peers import (
 )
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
-from specchat.chat.session import ChooserState
+from specchat.chooser.chooser import ChooserState
 from specchat.chooser.costs import Costs
 from specchat.engine.drafter import Drafter
 from specchat.errors import InputError

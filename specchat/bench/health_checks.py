@@ -37,7 +37,7 @@ from specchat.hub.memory_plan import GIB
 from specchat.hub.pair_text import reasons
 from specchat.hub.recommend import format_gib, recommend
 from specchat.paths import cache_folder, configuration_folder
-from specchat.profile import SERVER_BACKENDS, Profile, load_profile
+from specchat.profile import Profile, load_profile
 from specchat.profile.project_file import find_project_file
 from specchat.profile.validation import merge_sources
 
@@ -263,7 +263,7 @@ def _models(context: CheckContext) -> Iterator[Finding]:
     from specchat.loading.load_plan import ComputeFeatures, describe_memory, plan_load
 
     models = context.profile.models
-    if models.backend in SERVER_BACKENDS:
+    if models.is_on_server:
         yield Finding(OK, "models", f"on the server {models.url} ({models.backend})")
         return
     try:

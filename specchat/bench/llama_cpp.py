@@ -20,7 +20,6 @@ from typing import Any
 import numpy
 import torch
 
-from specchat.bench.llama_gguf import write_gguf
 from specchat.errors import InputError
 
 LIBRARY_VARIABLE = "SPECCHAT_LLAMA"
@@ -117,6 +116,8 @@ class LlamaCppModel:
         """The model of a folder, its weights stored as f32, bf16 or q8_0."""
         with TemporaryDirectory(prefix="specchat-gguf-") as temporary_folder:
             path = Path(temporary_folder, "model.gguf")
+            from specchat.bench.llama_gguf import write_gguf
+
             write_gguf(folder, path, storage_type)
             return cls(library, path, limits)
 

@@ -31,7 +31,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.loading.load_engine import Engine
-from specchat.text.tokenizer import AUTO_THINKING
+from specchat.text.chat_format import AUTO_THINKING
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_sources import local_gguf
 from specchat.weights.load_options import find_model

@@ -13,11 +13,12 @@ from threading import Event as Flag
 from time import perf_counter
 
 from specchat.chat.continuation import Continuation, ContinuationPrompt, is_at_line_end, is_block_over
+from specchat.chat.drafted_text import LoadedModels
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.fim_tokens import find_fim_tokens
 from specchat.chat.router import KIND_DEFAULTS
-from specchat.chat.session import LoadedModels, with_stats
+from specchat.chat.running_answer import with_stats
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser
 from specchat.engine.decode import Generation, GenerationConfig

@@ -107,7 +107,7 @@ class FimTokens:
         """Encode the suffix without the space that some tokenizers put before a text."""
         if not self.tokenizer.strips_first_space:
             return self.tokenizer.encode(suffix)
-        return self.tokenizer.encode_continuation(self.tokenizer.escape_control_tokens(suffix))
+        return self.tokenizer.encode_continuation(self.tokenizer.control_tokens.escape(suffix))
 
 
 def find_fim_tokens(tokenizer: Tokenizer) -> FimTokens | None:

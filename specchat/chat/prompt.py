@@ -17,7 +17,8 @@ from specchat.chat.tool_prompt import answered_calls, call_fields, describe_tool
 from specchat.chat.tools import ToolCall
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
-from specchat.text.tokenizer import AUTO_THINKING, Message, Tokenizer
+from specchat.text.chat_format import AUTO_THINKING, Message
+from specchat.text.tokenizer import Tokenizer
 from specchat.text.tool_formats import ToolFormat
 
 
@@ -44,14 +45,14 @@ def build_next_prompt(
     A given beginning of the answer follows the generation prompt, as the first part of the answer. With `thinking`
     "off", the prompt has the end of the thought, so that the model begins with the answer.
     """
-    messages = _messages(turns, request, reference_corpus, tokenizer.tool_format)
+    messages = _messages(turns, request, reference_corpus, tokenizer.chat.tool_format)
     rendered = _render_with_tools(tokenizer, system, messages, thinking, request)
     if thinking == "off":
         rendered += _end_of_thought(tokenizer, rendered)
     last = turns[-1] if turns else Turn("")
     ids = _append_to_last_turn(tokenizer, last, rendered) or tokenizer.encode(rendered, parse_special=True)
-    prefix_ids = tokenizer.encode_continuation(tokenizer.escape_control_tokens(request.answer_prefix))
-    opens_thought = tokenizer.thinking is not None and tokenizer.thinking.is_open(rendered)
+    prefix_ids = tokenizer.encode_continuation(tokenizer.control_tokens.escape(request.answer_prefix))
+    opens_thought = tokenizer.chat.thinking is not None and tokenizer.chat.thinking.is_open(rendered)
     return NextPrompt([*ids, *prefix_ids], rendered, len(prefix_ids), opens_thought)
 
 
@@ -94,11 +95,11 @@ def _end_of_calls(tokenizer: Tokenizer, last: Turn, rendered: str) -> int | None
         return None
     answer, at = rendered[start:end], 0
     for text in (last.thinking, last.answer):
-        escaped = tokenizer.escape_control_tokens(text.strip())
+        escaped = tokenizer.control_tokens.escape(text.strip())
         if (at := answer.find(escaped, at)) < 0:
             return None
         at += len(escaped)
-    if marks := tokenizer.thinking:
+    if marks := tokenizer.chat.thinking:
         is_thought = marks.closing in tokenizer.generated_text(last.answer_ids)
         if is_thought != (marks.closing in answer):
             return None
@@ -107,15 +108,15 @@ def _end_of_calls(tokenizer: Tokenizer, last: Turn, rendered: str) -> int | None
 
 def _rendered_answer(tokenizer: Tokenizer, turn: Turn) -> str:
     """The answer as a rendered prompt contains it, if the template keeps it whole: with its thought."""
-    generated = tokenizer.generated_text(turn.answer_ids) if tokenizer.thinking else ""
+    generated = tokenizer.generated_text(turn.answer_ids) if tokenizer.chat.thinking else ""
     if turn.answer.endswith(generated):
-        return tokenizer.escape_control_tokens(turn.answer)
-    return tokenizer.escape_answer(generated)
+        return tokenizer.control_tokens.escape(turn.answer)
+    return tokenizer.chat.escape_answer(generated)
 
 
 def _end_of_thought(tokenizer: Tokenizer, rendered: str) -> str:
     """What lets the answer begin without a thought, where the template alone does not see to it."""
-    marks = tokenizer.thinking
+    marks = tokenizer.chat.thinking
     if marks is None or marks.is_skipped(rendered):
         return ""
     return marks.forced_closing if marks.is_open(rendered) else marks.skipped
@@ -156,7 +157,7 @@ def _render_with_tools(
 ) -> str:
     """The conversation with its tools; a template without tools gets them as text."""
     tools = request.offered_tools
-    if tokenizer.reads_tools:
+    if tokenizer.chat.reads_tools:
         return _render(tokenizer, system, messages, thinking, [tool.to_template() for tool in tools])
     texts = [system.strip(), describe_tools(tools, request.answer_tool) if tools else ""]
     return _render(tokenizer, "\n\n".join(filter(None, texts)), spell_out(messages), thinking)
@@ -171,16 +172,16 @@ def _render(
 ) -> str:
     """The conversation as text. If the template has no system role, the system prompt precedes the first question."""
     if not system.strip():
-        return tokenizer.render(messages, add_generation_prompt=True, thinking=thinking, tools=tools)
+        return tokenizer.chat.render(messages, add_generation_prompt=True, thinking=thinking, tools=tools)
     try:
         with_system = [{"role": "system", "content": system}, *messages]
-        rendered = tokenizer.render(with_system, add_generation_prompt=True, thinking=thinking, tools=tools)
+        rendered = tokenizer.chat.render(with_system, add_generation_prompt=True, thinking=thinking, tools=tools)
     except ModelError:
         rendered = ""
-    if tokenizer.escape_control_tokens(system.strip()) in rendered:
+    if tokenizer.control_tokens.escape(system.strip()) in rendered:
         return rendered
     if messages[0]["role"] != "user":  # a conversation that begins with the results of tools
         messages = [{"role": "user", "content": system}, *messages]
     else:
         messages = [{"role": "user", "content": f"{system}\n\n{messages[0]['content']}"}, *messages[1:]]
-    return tokenizer.render(messages, add_generation_prompt=True, thinking=thinking, tools=tools)
+    return tokenizer.chat.render(messages, add_generation_prompt=True, thinking=thinking, tools=tools)

@@ -15,7 +15,7 @@ from specchat.chat.tools import Tool, ToolCall, ToolResult
 from specchat.text.tool_formats import HERMES, ToolFormat
 
 if TYPE_CHECKING:
-    from specchat.text.tokenizer import Message
+    from specchat.text.chat_format import Message
 
 NOT_RUN = "This call was not run."  # templates want a result of every call
 DESCRIPTION = """\

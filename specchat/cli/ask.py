@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from specchat.app.agent.project_agent import ProjectAgent
+from specchat.app.chat_state import ChatState
 from specchat.app.mcp.mcp_servers import front_end_servers
 from specchat.app.question import Question
 from specchat.chat.attachments import decode_text
@@ -21,7 +21,7 @@ from specchat.cli.question_options import (
     agent_options,
     answer_format_from_options,
     answer_format_options,
-    command_agent,
+    command_chat,
     file_option,
     take_agent_mode,
 )
@@ -61,13 +61,13 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
     open_session = conversation_opener(context.obj, options, kind=ASK)
     question.check(front_end_servers().loaders)
     with open_session() as conversation:
-        return answer_once(command_agent(conversation, mode, allow), question)
+        return answer_once(command_chat(conversation, mode, allow), question)
 
 
-def answer_once(agent: ProjectAgent, question: Question) -> int:
+def answer_once(chat: ChatState, question: Question) -> int:
     """Print the answer; returns the exit code. Ctrl-C ends it within a step and keeps the text so far."""
     with interruptible() as stopped:
-        answered = print_answer(agent, question, stopped)
+        answered = print_answer(chat, question, stopped)
     answered.raise_failure()
     if stopped.is_set():
         return stopped.exit_code

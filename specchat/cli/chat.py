@@ -56,7 +56,6 @@ def can_show_screen() -> bool:
 
 def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
     from specchat.app.command_registry import ChatState
-    from specchat.app.mcp.mcp_servers import front_end_servers
     from specchat.repl.loop import run_repl
 
     if line := setup_hint(history_path().parent):
@@ -65,8 +64,7 @@ def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
         click.echo(PRIVATE_NOTICE, err=True)
     prompt_history = history_path().with_name("questions") if chosen.is_stored else None
     with open_host_conversation(chosen) as conversation:
-        chat = ChatState(conversation, servers=front_end_servers())
-        return run_repl(chat, prompt_history, question)
+        return run_repl(ChatState(conversation), prompt_history, question)
 
 
 def _chat_on_screen(chosen: SessionRequest, question: str, *, is_ascii: bool | None, captures_mouse: bool) -> int:

@@ -11,7 +11,7 @@ from specchat.app.ask import Answered
 from specchat.chat.request import Attachment, Request
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.question_options import command_agent
+from specchat.cli.question_options import command_chat
 from specchat.cli.session_options import open_conversation
 from specchat.cli.starter_offer import offer_starter
 from specchat.profile import AGENT_OFF
@@ -75,7 +75,7 @@ def demo(context: click.Context, question: str | None, **options: Any) -> int:
             with open_conversation(context.obj, {**options, "is_private": True}) as conversation:
                 turn = replace(request, variant=variant, seed=1, temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
                 with interruptible() as stopped:
-                    answers.append(print_answer(command_agent(conversation, AGENT_OFF, ()), turn, stopped))
+                    answers.append(print_answer(command_chat(conversation, AGENT_OFF, ()), turn, stopped))
                 answers[-1].raise_failure()
                 if stopped.is_set():
                     return stopped.exit_code

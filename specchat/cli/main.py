@@ -26,9 +26,10 @@ from specchat import __version__
 from specchat.cli.completion import COMPLETION_VARIABLE
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.cli.notes import print_note
-from specchat.errors import HostError, SpecchatError, UsageError
+from specchat.errors import HostError, SpecchatError
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
+from specchat.plugins.own_plugins import OWN_PLUGINS, missing_plugin
 from specchat.terminal import (
     HANGUP_EXIT_CODE,
     guarded_terminal,
@@ -58,7 +59,6 @@ COMMANDS = {
     "editors": LazyCommand("specchat.cli.editors:editors", "Install the plugins for Vim, Neovim, Emacs and VS Code."),
     "serve": LazyCommand("specchat.cli.serve:serve", "Serve programs that use the API of OpenAI, Anthropic or Ollama."),
     "host": LazyCommand("specchat.cli.host:host", "Show, start or stop the engine process."),
-    "fleet": LazyCommand("specchat.cli.fleet:fleet", "Let vLLM, SGLang or another server answer."),
     "config": LazyCommand("specchat.cli.config:config", "Show the settings and where they come from; trust a project."),
     "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and inspect models and heads."),
     "vram": LazyCommand("specchat.cli.vram:vram", "Show the memory that a model takes, before it is loaded."),
@@ -81,9 +81,6 @@ COMMANDS = {
     ),
     "help": LazyCommand("specchat.cli.help:help_command", "Show the help of a command, or `help engine`."),
 }
-
-# Commands of our own plugins, and the line that installs each in a clone of the repository.
-COMMANDS_OF_PLUGINS = {"train": "pip install ./plugins/specchat-train"}
 
 
 @dataclass(frozen=True)
@@ -110,9 +107,8 @@ class SpecchatGroup(LazyGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         command = super().get_command(ctx, cmd_name)
-        if command is None and cmd_name in COMMANDS_OF_PLUGINS and not ctx.resilient_parsing:
-            line = COMMANDS_OF_PLUGINS[cmd_name]
-            raise UsageError(f"'specchat {cmd_name}' is a plugin; in a clone of specchat, '{line}' installs it")
+        if command is None and cmd_name in OWN_PLUGINS and not ctx.resilient_parsing:
+            raise missing_plugin(f"'specchat {cmd_name}'", cmd_name)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ USAGE_BY_KIND: Mapping[str, str] = {
     "heads": "heads of {name}",
     "head_sizes": "sizes of {name}",
     "backends": "backend = {name}",
+    "servers": "backend = {name}",
     "commands": "specchat {name}",
     "slash_commands": "/{name} {arguments}",
     "context_loaders": "@{name}:…",
@@ -39,6 +40,7 @@ def _builtin_names() -> Mapping[str, Collection[str]]:
     return {
         "drafters": DRAFTERS,
         "backends": (BUILTIN_BACKEND, *SERVER_BACKENDS),
+        "servers": (BUILTIN_BACKEND,),
         "commands": COMMANDS,
         "slash_commands": BUILTIN_COMMANDS,
     }

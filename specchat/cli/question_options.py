@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from specchat.app.agent.project_agent import AgentUI, ProjectAgent
+from specchat.app.agent.project_agent import AgentUI
 from specchat.app.chat_state import ChatState
-from specchat.app.mcp.mcp_servers import front_end_servers
 from specchat.chat.request import AnswerFormat
 from specchat.cli.completion import complete_files
 from specchat.cli.options import CommandFunction
 from specchat.errors import InputError
 from specchat.host.client import Conversation
 from specchat.profile import AGENT_ON, AGENT_PLAN
-from specchat.repl.terminal_agent import terminal_agent
+from specchat.repl.terminal_consent import terminal_ui
 
 CHOICE_SEPARATOR = "|"
 
@@ -75,10 +73,9 @@ def take_agent_mode(options: dict[str, Any]) -> tuple[str, Sequence[str]]:
     return AGENT_PLAN if is_plan else AGENT_ON if is_agent else "", allow
 
 
-def command_agent(
+def command_chat(
     conversation: Conversation, mode: str, allow: Sequence[str], *, reads_stdin: bool = False
-) -> ProjectAgent:
-    """What answers in a command. It asks the user at a terminal only, and not where stdin has other questions."""
-    chat = ChatState(conversation, servers=front_end_servers(), has_commands=False)
-    agent = terminal_agent(chat, allow, mode)
-    return replace(agent, ui=AgentUI()) if reads_stdin else agent
+) -> ChatState:
+    """The chat of a command. It asks the user at a terminal only, and not where stdin has other questions."""
+    ui = AgentUI() if reads_stdin else terminal_ui()
+    return ChatState(conversation, has_commands=False, ui=ui, allow=allow, agent_mode=mode)

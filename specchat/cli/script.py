@@ -30,8 +30,8 @@ import click
 from specchat import __version__
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
 from specchat.app.agent.call_lines import call_kind
-from specchat.app.agent.project_agent import ProjectAgent
 from specchat.app.ask import Answered, Asked, AskEvent, ask
+from specchat.app.chat_state import ChatState
 from specchat.app.consent import PERMISSION_OPTIONS, REJECT
 from specchat.app.question import Question
 from specchat.chat.events import Event, Failed, Finished, Notice, TextDelta, ThinkingDelta, Totals
@@ -43,7 +43,7 @@ from specchat.cli.question_options import (
     agent_options,
     answer_format_from_options,
     answer_format_options,
-    command_agent,
+    command_chat,
     file_option,
     take_agent_mode,
 )
@@ -93,20 +93,20 @@ def script(text: str, files: tuple[str, ...], is_json: bool, input_format: str, 
     if not (is_json or is_lines):
         question = ask_by()
         with open_host_conversation(resume_request(options)) as conversation:
-            return answer_once(command_agent(conversation, mode, allow), question)
+            return answer_once(command_chat(conversation, mode, allow), question)
     writer = JsonLinesWriter()
     try:
         request = resume_request(options)
         with open_host_conversation(request) as conversation:
             writer.write_init(conversation)
             writer.edit_runner = _edit_runner(edits, conversation)
-            agent = command_agent(conversation, mode, allow, reads_stdin=is_lines)
+            chat = command_chat(conversation, mode, allow, reads_stdin=is_lines)
             if is_lines:
                 lines = (line.decode("utf-8", "replace") for line in sys.stdin.buffer)
-                return InputLoop(agent, writer).run(lines)
+                return InputLoop(chat, writer).run(lines)
             question = ask_by()
             with interruptible() as stopped:
-                code = writer.run_question(agent, question, stopped)
+                code = writer.run_question(chat, question, stopped)
             return stopped.exit_code if stopped.is_set() else code
     except SpecchatError as error:
         writer.write_error(str(error), error.exit_code)
@@ -162,13 +162,13 @@ class JsonLinesWriter:
         names = {"profile": conversation.profile, "model": models.target, "draft": models.draft}
         self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, **names})
 
-    def run_question(self, agent: ProjectAgent, question: Question, stopped: Flag) -> int:
+    def run_question(self, chat: ChatState, question: Question, stopped: Flag) -> int:
         if self.edit_runner and self.edit_runner.is_edit_request(question.text):
             return self._run_edit(self.edit_runner, question.text, stopped)
         started_at, answered, calls = time.monotonic(), None, CallPrinter()
         self.turn_count += 1
         try:
-            for event in ask(agent, question, stopped):
+            for event in ask(chat, question, stopped):
                 self._write_event(event, calls)
                 answered = event if isinstance(event, Answered) else None
         except (SpecchatError, ConnectionResetError) as error:
@@ -315,7 +315,7 @@ class PendingQuestion:
 class InputLoop:
     """`--input jsonl`: reads questions and cancels as lines while it writes answers."""
 
-    agent: ProjectAgent
+    chat: ChatState
     writer: JsonLinesWriter
     question_queue: queue.SimpleQueue[PendingQuestion | None] = field(default_factory=queue.SimpleQueue)
     received_questions: list[PendingQuestion] = field(default_factory=list)
@@ -330,7 +330,7 @@ class InputLoop:
         code = 0
         while (pending := self.question_queue.get()) is not None:
             with interruptible() as stopped:
-                code = self.writer.run_question(self.agent, pending.question, _any_set(stopped, pending.cancelled))
+                code = self.writer.run_question(self.chat, pending.question, _any_set(stopped, pending.cancelled))
             if stopped.is_set():
                 return stopped.exit_code
         return code

@@ -1,4 +1,4 @@
-"""Loads engines: models of this machine from `loading`, those of other servers from `fleet`; and plans their memory.
+"""Loads engines: models of this machine from `loading`, servers by a plugin; and plans their memory.
 
 Imports no torch before an engine is to be loaded. Tests replace single methods.
 """
@@ -16,7 +16,10 @@ from specchat.history.history_reader import past_texts
 from specchat.host.engine_interface import Completer, Engine, EngineMemory
 from specchat.host.spawn import history_path
 from specchat.permanent_objects import permanent_objects
-from specchat.profile import SERVER_BACKENDS, Profile
+from specchat.plugins.discovery import find_extensions
+from specchat.plugins.extension import Extension
+from specchat.plugins.own_plugins import missing_plugin
+from specchat.profile import BUILTIN_BACKEND, Profile
 from specchat.weights.context_window import trained_context_window
 
 if TYPE_CHECKING:
@@ -25,10 +28,8 @@ if TYPE_CHECKING:
 
 class EngineLoader:
     def load(self, profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> Engine:
-        if profile.models.backend in SERVER_BACKENDS:
-            from specchat.fleet.server_session import connect_server
-
-            return connect_server(profile, progress)
+        if profile.models.is_on_server:
+            return _server_extension(profile.models.backend).call(profile, progress)
         with permanent_objects():
             from specchat.loading.load_engine import load_engine
 
@@ -44,13 +45,13 @@ class EngineLoader:
 
     def context_window(self, profile: Profile) -> int:
         """How many tokens a conversation may have; 0 when that is known only after the model is loaded."""
-        if profile.models.backend in SERVER_BACKENDS:
+        if profile.models.is_on_server:
             return profile.limits.context
         return min(profile.limits.context, trained_context_window(profile.models.target) or 0)
 
     def memory_of(self, profile: Profile) -> EngineMemory:
         """What the models need with a full context. It runs while another engine is loaded, so torch is."""
-        if profile.models.backend in SERVER_BACKENDS:
+        if profile.models.is_on_server:
             return EngineMemory()
         from specchat.loading.engine_memory import planned_bytes
 
@@ -68,6 +69,12 @@ class EngineLoader:
         if not _is_local(engine):
             raise UsageError("a server backend does not support completion; use a profile with a local model")
         return FimCompleter(engine.models, engine.create_completion_drafters())
+
+
+def _server_extension(backend: str) -> Extension:
+    if found := find_extensions("servers", (BUILTIN_BACKEND,)).get(backend):
+        return found
+    raise missing_plugin(f"backend {backend!r}", "fleet")
 
 
 def _is_local(engine: Engine) -> TypeGuard[LocalEngine]:

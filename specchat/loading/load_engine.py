@@ -13,11 +13,13 @@ from time import monotonic
 import torch
 
 from specchat import forward
+from specchat.chat.drafted_text import DraftedText, LoadedModels
 from specchat.chat.events import Event
 from specchat.chat.events import LoadingProgress as LoadingEvent
 from specchat.chat.reference_corpus import ReferenceCorpus, read_reference_corpus
 from specchat.chat.router import check_routes
-from specchat.chat.session import DraftedText, LoadedModels, RunningAnswer, Session
+from specchat.chat.running_answer import RunningAnswer
+from specchat.chat.session import Session
 from specchat.chat.transcript import Question, Turn
 from specchat.chooser.chooser import Chooser, ChooserState
 from specchat.chooser.costs import load_costs
@@ -153,7 +155,7 @@ def load_engine(
     reporting = partial(_report_of, progress, cancelled)
     plan = plan_load(profile, compute_features(), partial(_fetch, reporting))
     tokenizer = Tokenizer(_folder(plan.target))
-    if tokenizer.thinking:
+    if tokenizer.chat.thinking:
         import_parser()  # else the first answer would wait for it
     resources = DraftingResources(
         _load_and_report("target", plan.target, progress, reporting),
@@ -231,7 +233,7 @@ def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:
 
 def _notices(plan: LoadPlan, tokenizer: Tokenizer) -> tuple[str, ...]:
     """What the user should know about the loaded models."""
-    if not tokenizer.template.is_plain:
+    if not tokenizer.chat.template.is_plain:
         return plan.notices
     name = plan.target.source
     base_model = f"{name} has no chat template, so it continues the question as plain text; an instruct model answers"

@@ -18,7 +18,7 @@ from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import format_gib
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.loading.drafter_fit import draft_mismatch, drafters_that_fit, head_mismatch
-from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS, Models, Profile
+from specchat.profile import BUILTIN_BACKEND, Models, Profile
 from specchat.profile.keys import AUTO, EXIT_OFF
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
@@ -176,7 +176,7 @@ def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None =
     """Resolve a profile. With `fetch`, missing models are downloaded and prepared; else their folder is None."""
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     models = profile.models
-    if models.backend in SERVER_BACKENDS:
+    if models.is_on_server:
         raise ModelError(
             f"profile {profile.name!r} uses a server; this command loads the model here, so choose another --profile"
         )
@@ -199,7 +199,7 @@ def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None =
 
 def check_named_drafters(profile: Profile, *, names_draft: bool, names_heads: bool) -> None:
     """ModelError when a draft or a head that the user has named for this target does not fit it."""
-    if profile.models.backend in SERVER_BACKENDS or not (names_draft or names_heads):
+    if profile.models.is_on_server or not (names_draft or names_heads):
         return
     target, heads = profile.models.target, profile.models.heads
     if names_heads and "embedded" in heads and target != "embedded":

@@ -31,6 +31,7 @@ EXTENSION_NAME_PATTERNS: Mapping[str, re.Pattern[str]] = {
     "heads": NAME_PATTERN,
     "head_sizes": NAME_PATTERN,
     "backends": NAME_PATTERN,
+    "servers": NAME_PATTERN,
     "commands": NAME_PATTERN,
     "slash_commands": re.compile(r"[a-z]+"),
     "context_loaders": NAME_PATTERN,

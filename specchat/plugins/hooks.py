@@ -59,6 +59,15 @@ def register_backends() -> Sequence[Extension]:  # type: ignore[empty-body]
 
 
 @hookspec
+def register_servers() -> Sequence[Extension]:  # type: ignore[empty-body]
+    """Servers that answer instead of models of this machine: `backend = NAME` under `[models]`, with a `url`.
+
+    The object is `(specchat.profile.Profile, Callable[[specchat.chat.events.Event], None]) ->
+    specchat.host.engine_interface.Engine`: it connects, and reports progress.
+    """
+
+
+@hookspec
 def register_commands() -> Sequence[Extension]:  # type: ignore[empty-body]
     """Commands such as `specchat ask`. The object is a `click.Command`; the name follows `specchat`."""
 

@@ -33,7 +33,7 @@ AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
 EXIT_OFF = "off"
 EXIT_MODES = (AUTO, EXIT_OFF)
 BUILTIN_BACKEND = "builtin"
-SERVER_BACKENDS = ("vllm", "sglang", "openai")  # backends that run on a server
+SERVER_BACKENDS = ("vllm", "sglang", "openai")  # of the plugin specchat-fleet, known without it
 BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
 ACCEPTANCE_TESTS = ("shared_noise", "rejection_sampling")
 PREFILLED_ANSWER, GRAMMAR_ANSWER, FREE_ANSWER = EDIT_ANSWERS = ("prefill", "grammar", "free")
@@ -53,6 +53,10 @@ SECRET_NAME = re.compile(
     r"(?:^|[_-])(?:token|secret|password|passwd|key|apikey|credentials?|cookie|auth|authorization)(?:$|[_-])",
     re.IGNORECASE,
 )
+
+
+def _plugin_backends() -> tuple[str, ...]:
+    return (*find_extensions("backends", BACKENDS), *find_extensions("servers", (BUILTIN_BACKEND,)))
 
 
 @dataclass(frozen=True)
@@ -120,9 +124,9 @@ class Models:
         BUILTIN_BACKEND,
         'What computes the forward passes of the target: "builtin" is specchat itself; the name of a backend of a '
         'plugin (docs/plugins.md); or a server: "vllm", "sglang", or "openai" for any other server with the OpenAI API '
-        "(docs/fleet.md). For a server, `target` is the name of the model there; draft, heads, dtype, weights and "
-        "devices have no effect.",
-        choices=BACKENDS, plugin_choices=lambda: tuple(find_extensions("backends", BACKENDS)),
+        "(docs/fleet.md, a plugin). For a server, `target` is the name of the model there; draft, heads, dtype, "
+        "weights and devices have no effect.",
+        choices=BACKENDS, plugin_choices=_plugin_backends,
     )  # fmt: skip
     url: str = key("", 'The URL of that server, as in "http://127.0.0.1:8000/v1".')
     api_key_file: str = key("", 'A file with the API key of the server; "" when it needs none.')
@@ -141,9 +145,16 @@ class Models:
         if self.url and not self.url.startswith(("http://", "https://")):
             message = f"models.url must begin with http:// or https://, not {self.url!r}"
             raise InvalidValueError(message, ("models", "url"))
-        if self.backend in SERVER_BACKENDS and not self.url:
+        if self.is_on_server and not self.url:
             message = f"backend {self.backend!r} is a server: give models.url, or 'specchat fleet join URL --save NAME'"
             raise InvalidValueError(message, ("models", "backend"))
+
+    @property
+    def is_on_server(self) -> bool:
+        """Whether a server answers, so that no model is loaded here."""
+        return self.backend in SERVER_BACKENDS or (
+            self.backend != BUILTIN_BACKEND and self.backend in find_extensions("servers", (BUILTIN_BACKEND,))
+        )
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from threading import Event as Flag
 
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
 from specchat.app.agent.call_lines import call_line
-from specchat.app.agent.project_agent import ProjectAgent
 from specchat.app.ask import Answered, AskEvent, ask
+from specchat.app.chat_state import ChatState
 from specchat.app.question import Question
 from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, TextDelta, ThinkingDelta
 from specchat.chat.request import Request
@@ -24,11 +24,11 @@ ERASE_LINE = "\r\x1b[2K"
 DIM, NORMAL = "\x1b[2m", "\x1b[22m"
 
 
-def print_answer(agent: ProjectAgent, question: Question | Request, stopped: Flag) -> Answered:
+def print_answer(chat: ChatState, question: Question | Request, stopped: Flag) -> Answered:
     """Ask, and print the answer as it streams; returns how it ended. A failure is not printed."""
     printer, event = AnswerPrinter(), None
     try:
-        for event in ask(agent, question, stopped):
+        for event in ask(chat, question, stopped):
             printer.on_event(event)
     finally:
         printer.close()

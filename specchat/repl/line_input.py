@@ -14,7 +14,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import create_output
 
 from specchat.app.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands, prompt_commands
-from specchat.app.mcp.mcp_commands import NoServers, ServerDirectory
+from specchat.app.mcp.mcp_servers import McpServers
 from specchat.context.at_names import REPOSITORY, quoted_name, word_at_end
 from specchat.profile.screen_file import wants_vi_keys
 from specchat.terminal import can_move_cursor, raw_stream
@@ -54,7 +54,7 @@ def read_block(line: str, read_line: Callable[[], str]) -> str:
 
 
 def prompt_toolkit_reader(
-    status: Callable[[], str], history_file: Path | None, servers: ServerDirectory | None = None
+    status: Callable[[], str], history_file: Path | None, servers: McpServers | None = None
 ) -> Callable[[], str]:
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history_file)) if history_file else InMemoryHistory(),
@@ -96,8 +96,8 @@ def key_bindings() -> KeyBindings:
 class CommandPathCompleter(Completer):
     """Completes commands after a slash at the start, and files and resources of servers after an @ anywhere."""
 
-    def __init__(self, servers: ServerDirectory | None = None) -> None:
-        self.paths, self.servers = PathCompleter(expanduser=True), servers or NoServers()
+    def __init__(self, servers: McpServers | None = None) -> None:
+        self.paths, self.servers = PathCompleter(expanduser=True), servers or McpServers()
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         before = document.text_before_cursor

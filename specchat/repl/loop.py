@@ -7,7 +7,6 @@ the prompt it clears the line, and Ctrl-D quits.
 import sys
 from pathlib import Path
 
-from specchat.app.agent.project_agent import ProjectAgent
 from specchat.app.chat_state import ChatState, CommandResult
 from specchat.app.command_registry import is_file_command, run_line
 from specchat.app.question import Question
@@ -18,7 +17,7 @@ from specchat.profile import Models
 from specchat.repl.answer_printer import print_answer, print_notice
 from specchat.repl.interrupt import interruptible
 from specchat.repl.line_input import is_capable_terminal, plain_line_reader, prompt_toolkit_reader
-from specchat.repl.terminal_agent import terminal_agent
+from specchat.repl.terminal_consent import terminal_ui
 
 NO_INPUT = "standard input is empty; pipe a question in, or give one as an argument"
 
@@ -36,8 +35,8 @@ def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> 
     if sys.stdin.isatty():
         chat.confirm_load = confirm_load
         print_notice("/help lists the commands; Ctrl-D quits")
-    agent = terminal_agent(chat)
-    if question and run_input_line(agent, question).should_quit:
+    chat.ui = terminal_ui()
+    if question and run_input_line(chat, question).should_quit:
         return 0
     is_asked = bool(question)
     while True:
@@ -50,33 +49,33 @@ def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> 
                 raise UsageError(NO_INPUT) from None
             return 0
         is_asked = True
-        if line.strip() and run_input_line(agent, line).should_quit:
+        if line.strip() and run_input_line(chat, line).should_quit:
             return 0
 
 
-def run_input_line(agent: ProjectAgent, line: str) -> CommandResult:
+def run_input_line(chat: ChatState, line: str) -> CommandResult:
     """Run one line; errors are printed, and the loop continues."""
     try:
         if is_file_command(line):
-            run_file_edit(agent.chat, line)
+            run_file_edit(chat, line)
             return CommandResult()
-        result = run_line(agent.chat, line)
-        show_result(agent, result)
+        result = run_line(chat, line)
+        show_result(chat, result)
     except SpecchatError as error:
         print_notice(f"specchat: {error}")
         return CommandResult()
     return result
 
 
-def show_result(agent: ProjectAgent, result: CommandResult) -> None:
+def show_result(chat: ChatState, result: CommandResult) -> None:
     while True:
         if result.text:
             print_notice(result.text)
         if result.request:
-            answer(agent, result.request)
+            answer(chat, result.request)
         if result.after_answer is None:
             return
-        result = result.after_answer(agent.chat)
+        result = result.after_answer(chat)
 
 
 def confirm_load(models: Models) -> bool:
@@ -104,9 +103,9 @@ def run_file_edit(chat: ChatState, line: str) -> None:
     ui.show_message(report)
 
 
-def answer(agent: ProjectAgent, question: Question | Request) -> None:
+def answer(chat: ChatState, question: Question | Request) -> None:
     """Print an answer as it streams, with the calls of its tools, and an error in the place of one."""
     with interruptible() as stopped:
-        end = print_answer(agent, question, stopped).end
+        end = print_answer(chat, question, stopped).end
     if isinstance(end, Failed):
         print_notice(f"specchat: {end.message}")

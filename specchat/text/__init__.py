@@ -4,7 +4,10 @@ token_bytes        a vocabulary piece → bytes
 chat_template      messages → prompt text, by the model's Jinja template
 template_sandbox   what a chat template may call, each operator, filter and method with its charge
 template_budget    memory and time of a chat template, as units that are spent
-tokenizer          text → token ids and back; control tokens in user text are escaped
+chat_format        how a model writes conversations: its template, thoughts, tools and their calls
+control_tokens     the control tokens of a vocabulary; in user text they are escaped
+token_encoder      text → token ids, in a limited time
+tokenizer          text → token ids and back, from a folder
 vocabulary         whether a draft model has the target's tokens
 detokenize         streamed token ids → text, with stop strings
 thinking           how a family of models marks its thinking; text → thinking and text

@@ -48,11 +48,11 @@ class AnswerStream:
         tool_schemas: Mapping[str, Mapping[str, Any]] | None = None,
         answer_tool: str = "",
     ) -> None:
-        thinking = None if is_continuation else tokenizer.thinking
+        thinking = None if is_continuation else tokenizer.chat.thinking
         self._parser = PartParser(thinking, is_open=opens_thought) if thinking else None
-        self._calls = ToolCallParser(tokenizer.tool_format, tool_schemas) if tool_schemas else None
-        markers = (tokenizer.thinking_token_ids if thinking else NO_TOKENS) | (
-            tokenizer.tool_token_ids if tool_schemas else NO_TOKENS
+        self._calls = ToolCallParser(tokenizer.chat.tool_format, tool_schemas) if tool_schemas else None
+        markers = (tokenizer.chat.thinking_token_ids if thinking else NO_TOKENS) | (
+            tokenizer.chat.tool_token_ids if tool_schemas else NO_TOKENS
         )
         self._detokenizer = tokenizer.detokenizer(is_continuation=is_continuation, shown_markers=markers)
         self._stop = StopStrings(stop)

@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import llguidance
 import numpy as np
 import torch
 from torch import Tensor
@@ -69,7 +68,7 @@ def json_schema_grammar(schema: str, tokenizer: Path, vocab_size: int, stop_toke
     try:
         # Fixed whitespace, as json.dumps writes it: keys and brackets become forced tokens, and a small model cannot
         # generate spaces forever.
-        grammar = llguidance.LLMatcher.grammar_from_json_schema(
+        grammar = _library().LLMatcher.grammar_from_json_schema(
             schema, overrides={"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
         )
     except ValueError as error:
@@ -79,14 +78,14 @@ def json_schema_grammar(schema: str, tokenizer: Path, vocab_size: int, stop_toke
 
 def regex_grammar(pattern: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]) -> TokenGrammar:
     """A grammar of the texts that a regular expression matches as a whole. UsageError for an invalid expression."""
-    grammar = llguidance.LLMatcher.grammar_from_regex(pattern)
+    grammar = _library().LLMatcher.grammar_from_regex(pattern)
     return _compile_grammar(grammar, "expression", tokenizer, vocab_size, stop_token_ids)
 
 
 def lark_grammar(source: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]) -> TokenGrammar:
     """A grammar in llguidance's variant of Lark. UsageError for an invalid one."""
     try:
-        grammar = llguidance.LLMatcher.grammar_from_lark(source)
+        grammar = _library().LLMatcher.grammar_from_lark(source)
     except ValueError as error:
         raise UsageError(f"the grammar cannot be used: {_first_error_line(str(error))}") from error
     return _compile_grammar(grammar, "grammar", tokenizer, vocab_size, stop_token_ids)
@@ -96,15 +95,22 @@ def _compile_grammar(
     grammar: str, source_name: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]
 ) -> TokenGrammar:
     tokens = _llguidance_tokenizer(tokenizer, vocab_size, tuple(sorted(stop_token_ids)))
-    if error := llguidance.LLMatcher.validate_grammar(grammar, tokens):
+    if error := _library().LLMatcher.validate_grammar(grammar, tokens):
         raise UsageError(f"the {source_name} cannot be used: {_first_error_line(error)}")
-    return TokenGrammar(llguidance.LLMatcher(tokens, grammar, log_level=0), vocab_size, stop_token_ids)
+    return TokenGrammar(_library().LLMatcher(tokens, grammar, log_level=0), vocab_size, stop_token_ids)
 
 
 @lru_cache(maxsize=2)
 def _llguidance_tokenizer(tokenizer: Path, vocab_size: int, stop_token_ids: tuple[int, ...]) -> Any:
     text = (tokenizer / "tokenizer.json").read_text(encoding="utf-8")
-    return llguidance.LLTokenizer(text, n_vocab=vocab_size, eos_token=list(stop_token_ids))
+    return _library().LLTokenizer(text, n_vocab=vocab_size, eos_token=list(stop_token_ids))
+
+
+def _library() -> Any:
+    """llguidance, which only requests with a grammar import."""
+    import llguidance
+
+    return llguidance
 
 
 def _first_error_line(message: str) -> str:

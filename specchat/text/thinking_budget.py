@@ -122,7 +122,7 @@ def make_thinking_budget(
 
     With `text_follows` false, the thought is closed and the text is not begun, which some families mark.
     """
-    if (thinking := tokenizer.thinking) is None:
+    if (thinking := tokenizer.chat.thinking) is None:
         return None
     before, marker, beginning = thinking.forced_closing.partition(thinking.closing)
     closing_tokens = tuple(tokenizer.encode_continuation(before + marker + (beginning if text_follows else "")))

@@ -74,7 +74,7 @@ def free_call_grammar(
 
     A schema that the grammar does not support leaves the calls to the model.
     """
-    form = tokenizer.tool_format
+    form = tokenizer.chat.tool_format
     if not form.marker or form.next_call or form.last or form.read_arguments:
         return None
     lark = _call_lark(tokenizer, schemas, is_begun=True)
@@ -86,7 +86,7 @@ def free_call_grammar(
 
 
 def _call_lark(tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]], *, is_begun: bool = False) -> str:
-    form = tokenizer.tool_format
+    form = tokenizer.chat.tool_format
     beginning = form.opening.removeprefix(form.marker) if is_begun else form.opening
     calls = [
         f"call_{number}: {_literal(tokenizer, beginning + name + form.between)} arguments_{number} "
@@ -94,14 +94,14 @@ def _call_lark(tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]], *
         for number, (name, schema) in enumerate(schemas.items())
     ]
     starts = [f"call_{number}" for number in range(len(calls))]
-    if form.lead_in and tokenizer.thinking and not is_begun:
+    if form.lead_in and tokenizer.chat.thinking and not is_begun:
         starts += [f"{_literal(tokenizer, form.lead_in)} {start}" for start in starts]
     return "\n".join([f"start: {' | '.join(starts)}", *calls])
 
 
 def _literal(tokenizer: Tokenizer, text: str) -> str:
     """A text in Lark, whose markers are tokens; a token that ends the answer is left to its end."""
-    known = [token for token in tokenizer.tool_format.tokens if tokenizer.vocabulary.get(token) in tokenizer.added]
+    known = [token for token in tokenizer.chat.tool_format.tokens if tokenizer.vocabulary.get(token) in tokenizer.added]
     pieces = re.split(f"({'|'.join(map(re.escape, known))})", text) if known else [text]
     written: list[str] = []
     for piece in filter(None, pieces):
@@ -293,10 +293,10 @@ class CallsInText:
     def __init__(
         self, tokenizer: Tokenizer, call: TokenGrammar, vocab_size: int, thought: ThinkingBudget | None
     ) -> None:
-        shown = tokenizer.tool_token_ids | tokenizer.thinking_token_ids
+        shown = tokenizer.chat.tool_token_ids | tokenizer.chat.thinking_token_ids
         hidden = tokenizer.special_token_ids - shown
         self._token_bytes = lambda token: b"" if token in hidden else tokenizer.token_bytes(token)
-        self._marker, self._call, self._thought = tokenizer.tool_format.marker.encode(), call, thought
+        self._marker, self._call, self._thought = tokenizer.chat.tool_format.marker.encode(), call, thought
         self._every_token = torch.ones(vocab_size, dtype=torch.bool)
         self._places = [_Place()]
 

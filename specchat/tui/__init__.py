@@ -1,9 +1,11 @@
 """The full-screen interface (TUI), on Textual: transcript, prompt, status bar. A client of the host; imports no torch.
 
 app.py                     the application: themes, keys, threads
-chat_screen.py             the main screen: keys and actions
+conversation_layout.py     what a conversation looks like, and how the focus moves
+chat_screen.py             the main screen: sending, stopping, deciding
+prompt_sender.py           prompts to the worker; pending_prompts.py, what is not sent yet
 prompt_input.py            the prompt and its history; vi_keys.py
-bottom_area.py             the prompt with its completions, or picker.py or approval.py
+bottom_area.py             the prompt with its completions, or picker.py or approval.py; picker_controller.py
 keys_screen.py             the keys, by F1
 screen_commands.py         slash commands that need a screen
 session_worker.py          the thread that runs requests; screen_edit_ui.py for file edits

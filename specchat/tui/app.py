@@ -22,6 +22,7 @@ from specchat.drawing.themes import DARK_THEME, LIGHT_THEME
 from specchat.host.client import SessionRequest
 from specchat.tui.background_requests import BackgroundRequests
 from specchat.tui.chat_screen import ChatScreen
+from specchat.tui.conversation_layout import ConversationLayout
 from specchat.tui.inspector import Inspector
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
 from specchat.tui.screen_commands import PICKER_ACTIONS, all_commands
@@ -149,7 +150,7 @@ class SpecchatApp(App[None]):
 
 def binding_scopes() -> list[list[BindingType]]:
     """The bindings that are active together, one list for each place of the focus."""
-    chat = [*SpecchatApp.BINDINGS, *ChatScreen.BINDINGS]
+    chat = [*SpecchatApp.BINDINGS, *ConversationLayout.BINDINGS, *ChatScreen.BINDINGS]
     return [
         [*chat, *TurnView.BINDINGS],
         [*chat, *TokenView.BINDINGS, *Inspector.BINDINGS],

@@ -17,7 +17,7 @@ from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
 from specchat.app.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo, prompt_commands
-from specchat.app.mcp.mcp_commands import ServerResource
+from specchat.app.mcp.mcp_prompts import ServerResource
 from specchat.app.mcp.mcp_servers import front_end_servers
 from specchat.context.at_names import REPOSITORY, quoted_name, word_at_end
 from specchat.drawing.glyphs import Glyphs

@@ -8,22 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Event as Flag
 from threading import Thread
 from typing import TYPE_CHECKING, ParamSpec
 
 from specchat.app.agent.agent_loop import RoundStarted
-from specchat.app.agent.project_agent import AgentUI, ProjectAgent
+from specchat.app.agent.project_agent import AgentUI
 from specchat.app.ask import Answered, Asked, AskEvent, ask
 from specchat.app.chat_state import ChatState, CommandResult
 from specchat.app.command_registry import COMMAND_PATTERN, run_line
-from specchat.app.mcp.mcp_servers import front_end_servers
 from specchat.app.question import Question
 from specchat.chat.events import Failed, Notice
 from specchat.chat.request import Request
-from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, DeclinedError, HostError, SpecchatError, UsageError
 from specchat.history.history_reader import StoredTurn
 from specchat.host.client import Conversation, SessionRequest
@@ -83,7 +80,6 @@ class SessionWorker:
         self._session_request, self._worker_messages, self._client_name = session_request, worker_messages, client_name
         self._chat: ChatState | None = None
         self._edit_ui: ScreenEditUI | None = None
-        self._agent: ProjectAgent | None = None
         self._wants_probabilities = False
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="session-worker", daemon=True)
@@ -132,7 +128,7 @@ class SessionWorker:
                 )
                 lost.close()
             conversation = Conversation(self._session_request, self._client_name)
-            self._chat = ChatState(conversation, confirm_load=self._confirm_load, servers=front_end_servers())
+            self._chat = ChatState(conversation, confirm_load=self._confirm_load)
         except (SpecchatError, ConnectionError) as error:
             self._worker_messages.put(EngineLost(str(error)))
             return
@@ -242,8 +238,8 @@ class SessionWorker:
         is_stored = False
         try:
             chat = self._connected_chat
-            chat.wants_probabilities = self._wants_probabilities
-            for event in ask(self._project_agent(chat, cancelled), question, cancelled):
+            chat.wants_probabilities, chat.ui = self._wants_probabilities, self._agent_ui(cancelled)
+            for event in ask(chat, question, cancelled):
                 is_stored = (is_stored or isinstance(event, Asked)) and not _is_refused(event)
                 for message in _messages_of(event, is_stored):
                     self._worker_messages.put(message)
@@ -261,17 +257,13 @@ class SessionWorker:
         if is_stored:
             self._post_versions()
 
-    def _project_agent(self, chat: ChatState, cancelled: Flag) -> ProjectAgent:
-        """The agent of this conversation; it asks on the screen, as edits do."""
+    def _agent_ui(self, cancelled: Flag) -> AgentUI:
+        """The agent asks on the screen, as edits do."""
         from specchat.tui.screen_edit_ui import ScreenEditUI
 
         self._edit_ui = edit_ui = ScreenEditUI(self._worker_messages, cancelled)
         show: Callable[[str], None] = lambda line: self._worker_messages.put(EditProgress(line))
-        ui = AgentUI(edit_ui.ask_consent, edit_ui.confirm, show)
-        if self._agent is None or self._agent.chat is not chat:
-            self._agent = ProjectAgent(chat, WorkspaceRoots(Path.cwd()), ui)
-        self._agent.ui = ui
-        return self._agent
+        return AgentUI(edit_ui.ask_consent, edit_ui.confirm, show)
 
     def _post_versions(self) -> None:
         """After the end of the answer, which must not wait for the history; an unreadable one has no versions."""

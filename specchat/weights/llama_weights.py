@@ -155,7 +155,7 @@ def load_llama(
         capture = None
     elif kind.has_graphs:
         capture = capture or CudaGraphCapture(device)
-    weights = _weights(loader, config, sizes, embedding_device or device, context_window)
+    weights = network_weights(loader, config, sizes, embedding_device or device, context_window)
     graphs = GraphSettings(capture, arena_rows(arena_tokens)) if capture is not None else None
     if sizes.delta_net is not None:
         return HybridModel(sizes, weights, context_window, limits, has_int8_kv=has_int8_kv)
@@ -183,7 +183,7 @@ def config_dtype(config: dict[str, Any]) -> torch.dtype:
     return DTYPES.get(name, torch.bfloat16)
 
 
-def _weights(
+def network_weights(
     loader: WeightLoader,
     config: dict[str, Any],
     dimensions: Dimensions,

@@ -12,7 +12,7 @@ from specchat.chat import repetition
 from specchat.chat.events import REPETITION, Event, Finished, TextDelta
 from specchat.chat.repetition import MIN_SHORT_BLOCK_RUN, Repetition, RepetitionDetector
 from specchat.chat.request import Attachment, Request
-from specchat.chat.session import RunningAnswer
+from specchat.chat.running_answer import RunningAnswer
 from specchat.chat.transcript import Question
 from specchat.errors import ProfileError
 from specchat.loading.load_engine import Engine, load_engine

@@ -77,8 +77,8 @@ def test_thinking_is_skipped_when_it_is_off_and_only_then(family, tmp_path):
     off = build_next_prompt(tokenizer, "", [], Request("why?"), thinking="off")
     on = build_next_prompt(tokenizer, "", [], Request("why?"), thinking="on")
 
-    assert tokenizer.thinking.is_skipped(off.rendered_prompt) and not off.opens_thought
-    assert not tokenizer.thinking.is_skipped(on.rendered_prompt)
+    assert tokenizer.chat.thinking.is_skipped(off.rendered_prompt) and not off.opens_thought
+    assert not tokenizer.chat.thinking.is_skipped(on.rendered_prompt)
     assert on.opens_thought == family.opens
 
 
@@ -108,7 +108,7 @@ def test_a_base_model_with_the_markers_in_its_vocabulary_does_not_think(tmp_path
     (folder / "tokenizer_config.json").write_text("{}")
     (folder / "chat_template.jinja").unlink(missing_ok=True)
 
-    assert Tokenizer(folder).thinking is None
+    assert Tokenizer(folder).chat.thinking is None
 
 
 @each_row("thought", ["hm", ""])

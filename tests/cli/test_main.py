@@ -360,7 +360,16 @@ def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
     assert f"No such command {word!r}. Did you mean {meant}" in capsys.readouterr().err
 
 
-@each_row("words", [["train"], ["train", "head", "--kind", "eagle3"], ["help", "train"]])
+@each_row(
+    "words",
+    [
+        ["train"],
+        ["train", "head", "--kind", "eagle3"],
+        ["help", "train"],
+        ["fleet"],
+        ["fleet", "join", "x", "--save", "y"],
+    ],
+)
 def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, monkeypatch, words):
     monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "")
     rediscover()
@@ -368,7 +377,8 @@ def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, 
     assert 2 == run(words)
     output = capsys.readouterr()
     assert "" == output.out
-    assert ["pip install ./plugins/specchat-train" in line for line in output.err.splitlines()] == [True]
+    line = f"pip install ./plugins/specchat-{'train' if 'train' in words else 'fleet'}'"
+    assert [line in each for each in output.err.splitlines()] == [True]
     rediscover()
 
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from specchat.cli.question_options import command_agent
+from specchat.cli.question_options import command_chat
 from specchat.cli.script import InputLoop, JsonLinesWriter, _edit_runner
 from specchat.edit.undo_store import user_undo_store
 from specchat.host.client import Conversation, SessionRequest
@@ -113,7 +113,7 @@ class Program:
         with self._from, Conversation(SessionRequest()) as conversation:
             writer = JsonLinesWriter(edit_runner=_edit_runner("ask", conversation))
             writer.write = self.write
-            InputLoop(command_agent(conversation, AGENT_OFF, ()), writer).run(self._from)
+            InputLoop(command_chat(conversation, AGENT_OFF, ()), writer).run(self._from)
         return self.lines
 
 

@@ -62,7 +62,7 @@ def drafter_of(variant: str) -> Drafter:
 def prompt(question: str) -> list[int]:
     tokenizer = Tokenizer(EMBEDDED / "target")
     return tokenizer.encode(
-        tokenizer.render([{"role": "user", "content": QUESTIONS[question]}], True), parse_special=True
+        tokenizer.chat.render([{"role": "user", "content": QUESTIONS[question]}], True), parse_special=True
     )
 
 

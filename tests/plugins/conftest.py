@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,25 @@ def rediscover() -> None:
         discovery._warn_about_conflicts,
     ):
         remembered.cache_clear()
+
+
+@contextmanager
+def installed_plugin(source: Path, folder: Path) -> Iterator[None]:
+    """A plugin of this repository as an installation leaves it: its metadata on the import path."""
+    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
+    [(name, module)] = project["entry-points"]["specchat"].items()
+    metadata = folder / f"{module}-{project['version']}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    (metadata / "entry_points.txt").write_text(f"[specchat]\n{name} = {module}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.delenv(discovery.PLUGINS_VARIABLE, raising=False)
+        rediscover()
+        yield
+    rediscover()
 
 
 @pytest.fixture

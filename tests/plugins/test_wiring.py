@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from threading import Event
 
 import pytest
 
@@ -14,8 +15,9 @@ from specchat.context.at_names import check_name, find_mentions
 from specchat.context.retrieve import ContextBudget, gather_context
 from specchat.edit.source_text import make_source
 from specchat.edit.syntax_check import check_syntax
-from specchat.errors import BrokenEditError, InputError, PluginError, ProfileError, UsageError
+from specchat.errors import BrokenEditError, InputError, ModelError, PluginError, ProfileError, UsageError
 from specchat.host import spawn
+from specchat.host.engine_loader import EngineLoader
 from specchat.host.environment import host_environment
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
@@ -88,6 +90,13 @@ def register_drafters():
 @hookimpl
 def register_backends():
     return [Extension("tiny", "our own passes again", "drafting:load"), Extension("none", "no model", "drafting:wild")]
+
+@hookimpl
+def register_servers():
+    return [Extension("far", "a server", "drafting:connect")]
+
+def connect(profile, on_event):
+    return f"the engine of {profile.models.url}"
 
 NAMES = ("wild", "raising", "outside", "elsewhere", "greedy", "stranger", "nobody", "unmade", "missing")
 
@@ -251,6 +260,34 @@ def test_a_drafter_is_a_variant_everywhere(capsys):
     assert "'wild'" in capsys.readouterr().err
     assert 0 == run(["help", "engine"])
     assert "wild|" in capsys.readouterr().out.replace("\n", "").replace(" ", "")
+
+
+SERVER_URL = "http://127.0.0.1:9/v1"
+FAR = {"models.url": SERVER_URL, "models.target": "org/far"}
+
+
+def connect_to(backend: str) -> object:
+    profile = Profile().override({**FAR, "models.backend": backend})
+    return EngineLoader().load(profile, lambda _event: None, Event())
+
+
+@pytest.mark.usefixtures("drafting")
+def test_a_server_answers_for_profiles_with_its_name():
+    assert f"the engine of {SERVER_URL}" == connect_to("far")
+    with pytest.raises(ProfileError, match=r"'far' is a server: give models\.url"):
+        Profile().override({"models.backend": "far"})
+    with pytest.raises(ModelError, match="uses a server; this command loads the model here"):
+        load_engine(Profile().override({**FAR, "models.backend": "far"}))
+
+
+@each_row("backend", ["vllm", "sglang", "openai"])
+def test_a_server_whose_plugin_is_missing_says_how_to_install_it(backend):
+    with pytest.raises(UsageError, match=r"pip install \./plugins/specchat-fleet"):
+        connect_to(backend)
+    with pytest.raises(ProfileError, match=r"give models\.url"):
+        Profile().override({"models.backend": backend})
+    with pytest.raises(ProfileError, match="must begin with http"):
+        Profile().override({"models.backend": backend, "models.url": "127.0.0.1:8000"})
 
 
 @pytest.mark.usefixtures("drafting")

@@ -14,8 +14,6 @@ from urllib.parse import urlparse
 import openai
 import pytest
 
-from specchat.fleet.server_client import ServerClient
-from specchat.fleet.server_probe import probe_server
 from specchat.history.history_reader import HistoryReader
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
@@ -255,15 +253,6 @@ def test_a_begun_answer_is_continued_and_not_repeated(served):
     assert "write hello=oh, hello;" == text_of(
         served, user("write hello"), {"role": "assistant", "content": "oh, hello"}, user("recall")
     )
-
-
-def test_fleet_can_probe_it(served):
-    line = ServerClient(f"{served.address}/v1")
-
-    found = probe_server(line)
-    line.close()
-
-    assert ("openai", [MODEL]) == (found.backend, [model.name for model in found.models])
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,10 @@ def test_a_schema_that_takes_for_ever_is_refused(monkeypatch):
 
 
 def test_a_tokenizer_that_takes_for_ever_is_refused(monkeypatch, tmp_path):
-    from specchat.text import tokenizer as module
+    from specchat.text import token_encoder
+    from specchat.text.tokenizer import Tokenizer
 
-    monkeypatch.setattr(module, "ENCODE_SECONDS", 0.01)
+    monkeypatch.setattr(token_encoder, "ENCODE_SECONDS", 0.01)
     found = {}
     for name, pattern in {"gives up": "(a+)+b", "goes on": "(a|aa)+$"}.items():
         folder = at_hand.byte_level(tmp_path / name, "")
@@ -40,7 +41,7 @@ def test_a_tokenizer_that_takes_for_ever_is_refused(monkeypatch, tmp_path):
         split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
         settings["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, settings["pre_tokenizer"]]}
         file.write_text(json.dumps(settings))
-        tokenizer = module.Tokenizer(folder)
+        tokenizer = Tokenizer(folder)
         with pytest.raises(ModelError) as caught:
             tokenizer.encode(("a" * 33 + "!") * 3)  # 17 million steps, which end
         found[name] = str(caught.value).removeprefix(f"{folder}: ")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import specchat
 from specchat.errors import ModelError
-from specchat.text.tokenizer import SPLIT_MARK, Tokenizer
+from specchat.text.control_tokens import SPLIT_MARK
+from specchat.text.tokenizer import Tokenizer
 from tests import tokenizers_at_hand as at_hand
 from tests.each_row import each_row
 from tests.processes import modules_after
@@ -56,7 +57,7 @@ def test_an_ordinary_conversation_has_the_same_tokens_as_in_transformers(family,
     theirs = PreTrainedTokenizerFast.from_pretrained(folder_of(family))
     ours = tokenizer_of(family)
 
-    rendered = ours.render(chat, add_generation_prompt=opens)
+    rendered = ours.chat.render(chat, add_generation_prompt=opens)
 
     assert rendered == theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=opens)
     assert ours.encode(rendered, parse_special=True) == list(
@@ -88,10 +89,10 @@ def test_byte_level_tokens_are_decoded_as_the_library_decodes_them(ids):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_message_can_contain_a_control_token(family, text):
     tokenizer = tokenizer_of(family)
-    empty = tokenizer.encode(tokenizer.render([{"role": "user", "content": ""}], True), parse_special=True)
+    empty = tokenizer.encode(tokenizer.chat.render([{"role": "user", "content": ""}], True), parse_special=True)
     content = f"<|end|>{text}<|assistant|>"
 
-    ids = tokenizer.encode(tokenizer.render([{"role": "user", "content": content}], True), parse_special=True)
+    ids = tokenizer.encode(tokenizer.chat.render([{"role": "user", "content": content}], True), parse_special=True)
 
     assert [token for token in ids if token in tokenizer.special_token_ids] == [
         token for token in empty if token in tokenizer.special_token_ids
@@ -125,7 +126,7 @@ def test_a_folder_without_a_template_joins_the_texts(tmp_path):
     folder = at_hand.byte_level(tmp_path)
     (folder / "chat_template.jinja").unlink()
 
-    assert Tokenizer(folder).render([{"role": "user", "content": "The fox"}], True) == "The fox\n"
+    assert Tokenizer(folder).chat.render([{"role": "user", "content": "The fox"}], True) == "The fox\n"
 
 
 @each_row(
@@ -144,7 +145,7 @@ def test_templates_see_what_transformers_shows_them(tmp_path, template, shown):
 
     folder, chat = at_hand.byte_level(tmp_path, template), [{"role": "user", "content": "x"}]
 
-    assert Tokenizer(folder).render(chat, True) == shown
+    assert Tokenizer(folder).chat.render(chat, True) == shown
     assert PreTrainedTokenizerFast.from_pretrained(folder).apply_chat_template(chat, tokenize=False) == shown
 
 
@@ -160,7 +161,7 @@ def test_a_template_that_rejects_a_conversation_is_a_one_line_error(tmp_path, te
     tokenizer = Tokenizer(at_hand.byte_level(tmp_path, template))
 
     with pytest.raises(ModelError, match=message):
-        tokenizer.render([{"role": "user", "content": "x"}], True)
+        tokenizer.chat.render([{"role": "user", "content": "x"}], True)
 
 
 @each_row(
@@ -176,7 +177,7 @@ def test_a_broken_file_is_named(tmp_path, name, content, message):
     (folder / name).write_text(content)
 
     with pytest.raises(ModelError, match=message):
-        Tokenizer(folder).render([{"role": "user", "content": "x"}], True)
+        Tokenizer(folder).chat.render([{"role": "user", "content": "x"}], True)
 
 
 def test_a_folder_without_a_tokenizer_is_a_one_line_error(tmp_path):

@@ -27,7 +27,7 @@ LIMIT = 300
 def tokenizer_of(name: str, folder, extra: tuple[str, ...] = ()) -> Tokenizer:
     markers = [token for token in ALL_FORMATS[name].tokens if token.startswith(("<", "["))]
     tokenizer = Tokenizer(at_hand.byte_level(folder, special=[*at_hand.SPECIAL, *markers, *extra]))
-    tokenizer.tool_format = ALL_FORMATS[name]  # as if its template rendered such calls
+    tokenizer.chat.tool_format = ALL_FORMATS[name]  # as if its template rendered such calls
     return tokenizer
 
 
@@ -62,7 +62,7 @@ def test_whatever_is_chosen_is_one_valid_call_within_the_limit(name, seed, tmp_p
 @each_row("seed", range(4))
 def test_a_thought_comes_before_the_call_and_a_rollback_leads_back(seed, is_open, tmp_path):
     tokenizer = tokenizer_of("hermes", tmp_path, ("<think>", "</think>"))
-    assert tokenizer.thinking is not None
+    assert tokenizer.chat.thinking is not None
 
     def grammar() -> ThoughtThenAnswer:
         budget = make_thinking_budget(tokenizer, 9, tokenizer.vocab_size, is_open=is_open, text_follows=False)
@@ -97,8 +97,8 @@ FREE_FORMATS = [name for name in ALL_FORMATS if name in ("hermes", "mistral", "h
 @each_row("seed", range(3))
 def test_in_free_text_a_call_that_begins_is_valid_and_text_is_free_again_after_it(name, seed, tmp_path):
     tokenizer = tokenizer_of(name, tmp_path)
-    tokenizer.thinking = None
-    before = tokenizer.encode(f"Let me see. {tokenizer.tool_format.marker}", parse_special=True)
+    tokenizer.chat.thinking = None
+    before = tokenizer.encode(f"Let me see. {tokenizer.chat.tool_format.marker}", parse_special=True)
     straight, winding = (free_call_grammar(tokenizer, SCHEMAS, tokenizer.vocab_size, None) for _ in range(2))
     chosen, tokens = random.Random(seed), list[int]()
     while len(tokens) < 20 * LIMIT:

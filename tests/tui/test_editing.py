@@ -42,7 +42,7 @@ async def begin(driver, command: str) -> None:
 
 
 def is_deciding(driver) -> bool:
-    approval = driver.chat._bottom_area.approval
+    approval = driver.chat.bottom_area.approval
     return bool(approval and approval.is_mounted and not approval.is_busy)
 
 
@@ -57,7 +57,7 @@ async def answer(driver, *keys: str) -> None:
 
 async def final_footer(driver) -> str:
     """The footer, when the prompt is back."""
-    await driver.wait_until(lambda: driver.turns[-1].is_finished and not driver.chat._bottom_area.is_prompt_replaced)
+    await driver.wait_until(lambda: driver.turns[-1].is_finished and not driver.chat.bottom_area.is_prompt_replaced)
     return str(driver.turns[-1].query_one(".footer").render())
 
 

@@ -20,11 +20,11 @@ async def choose_plain(driver) -> None:
     await driver.wait_for_text("from the next request on")
     await driver.press(*"plain", "enter")
     await driver.wait_for_text("this loads other models; go on?")
-    await driver.wait_until(lambda: driver.chat._bottom_area.approval and not driver.chat._bottom_area.approval.is_busy)
+    await driver.wait_until(lambda: driver.chat.bottom_area.approval and not driver.chat.bottom_area.approval.is_busy)
 
 
 async def decided(driver, text: str) -> None:
-    await driver.wait_until(lambda: not driver.chat._bottom_area.is_prompt_replaced)
+    await driver.wait_until(lambda: not driver.chat.bottom_area.is_prompt_replaced)
     await driver.wait_for_text(text)
     assert driver.prompt.has_focus
 
@@ -81,7 +81,7 @@ def test_what_waits_for_a_decision_is_not_pushed_aside_by_a_list(run_on_screen):
         await choose_plain(driver)
         await driver.press("f4")
         await driver.wait_until(lambda: driver.app._notifications)
-        assert driver.chat._bottom_area.approval
+        assert driver.chat.bottom_area.approval
         await driver.press("n")
         await decided(driver, "the profile stays chat")
 
@@ -110,6 +110,6 @@ def test_a_profile_of_the_same_models_does_not_ask(run_on_screen):
         await driver.wait_for_text("profile edit")
         await driver.wait_until(lambda: profile_in_title(driver) == "edit")
 
-        assert not driver.chat._bottom_area.is_prompt_replaced
+        assert not driver.chat.bottom_area.is_prompt_replaced
 
     run_on_screen(scenario)

@@ -75,7 +75,7 @@ def prepared(tmp_path, monkeypatch, **entries):
 def test_a_prepared_tokenizer_renders_the_template_of_the_file(tmp_path, monkeypatch):
     tokenizer = Tokenizer(prepared(tmp_path, monkeypatch))
 
-    text = tokenizer.render([{"role": "user", "content": "hello <|end|> 123"}], add_generation_prompt=True)
+    text = tokenizer.chat.render([{"role": "user", "content": "hello <|end|> 123"}], add_generation_prompt=True)
 
     ids = tokenizer.encode(text, parse_special=True)
     assert [ids[0], ids[-2], ids[-1]] == [
@@ -101,17 +101,17 @@ def test_end_tokens_come_from_the_metadata_and_from_known_names(tmp_path, monkey
 
 def test_a_first_token_that_llama_cpp_adds_is_written_by_the_template(tmp_path, monkeypatch):
     folder = prepared(tmp_path, monkeypatch, ggml__add_bos_token=True, ggml__bos_token_id=3)
-    assert Tokenizer(folder).render([{"role": "user", "content": "a"}], False) == "<|system|><|user|>a<|end|>"
+    assert Tokenizer(folder).chat.render([{"role": "user", "content": "a"}], False) == "<|system|><|user|>a<|end|>"
 
     own = "{{ bos_token }}{{ messages[0]['content'] }}"
     folder = prepared(tmp_path, monkeypatch, ggml__add_bos_token=True, ggml__bos_token_id=3, chat_template=own)
-    assert Tokenizer(folder).render([{"role": "user", "content": "a"}], False) == "<|system|>a"
+    assert Tokenizer(folder).chat.render([{"role": "user", "content": "a"}], False) == "<|system|>a"
 
 
 def test_a_model_without_a_template_joins_the_texts(tmp_path, monkeypatch):
     folder = prepared(tmp_path, monkeypatch, chat_template=None)
 
-    assert Tokenizer(folder).render([{"role": "user", "content": "a"}], True) == "a\n"
+    assert Tokenizer(folder).chat.render([{"role": "user", "content": "a"}], True) == "a\n"
 
 
 def test_spaces_of_gemma_become_the_published_spelling():

@@ -2,7 +2,7 @@
 
     agent_tool.py     the interface of a tool: what it does, its effect, its outcome
     agent_loop.py     answer, calls, consent, results, and the next answer
-    project_agent.py  what a front end asks in the place of the chat
+    project_agent.py  what a chat asks in the place of its model
     instructions.py   what the model reads first: a few sentences and AGENTS.md
     call_lines.py     a call and its outcome in one line
     call_consent.py   whether a call may run: rules, and the question to the user

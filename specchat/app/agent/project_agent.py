@@ -1,7 +1,7 @@
-"""The agent of one front end: answers as the chat does, and with tools where the profile key `agent.mode` says so.
+"""The agent of a chat: answers as the chat does, and with tools where the profile key `agent.mode` says so.
 
-A front end asks it in the place of the chat and draws its events; `AgentUI` is how it asks the user. The consents of a
-session are kept here, so a new one begins without any.
+`AgentUI` is how a front end lets it ask the user. The consents of a session are kept here, so a new one begins without
+any.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event as Flag
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specchat.app.agent.agent_loop import AgentEvent, AgentLoop, LoopLimits
 from specchat.app.agent.agent_tool import AgentTool
 from specchat.app.agent.call_consent import AskConsent, Consent, Rules
 from specchat.app.agent.instructions import project_instructions, with_section, without_section
-from specchat.app.chat_state import ChatState
-from specchat.app.mcp.mcp_servers import McpServers
 from specchat.app.project_files import Buffers, ProjectFiles
 from specchat.chat.events import Event, Notice
 from specchat.chat.request import Request
-from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.profile import AGENT_OFF, AGENT_PLAN
+
+if TYPE_CHECKING:
+    from specchat.app.chat_state import ChatState
 
 MIN_RESULT_CHARACTERS, MAX_RESULT_CHARACTERS = 2_000, 40_000  # about a quarter of the window, within these
 
@@ -38,53 +38,42 @@ class AgentUI:
 
 @dataclass
 class ProjectAgent:
-    """`allow` are rules beside those of the profile. The tools of the chat's MCP servers are offered beside our own."""
+    """The tools of the chat's MCP servers are offered beside our own."""
 
     chat: ChatState
-    workspace: WorkspaceRoots
-    ui: AgentUI
-    allow: Sequence[str] = ()
-    mode: str = ""  # in the place of that of the profile
     _consent: Consent = field(default_factory=Consent)
     _loops: dict[str, AgentLoop] = field(default_factory=dict[str, AgentLoop])  # by conversation
     _instructions: str | None = None
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event | AgentEvent]:
         """The events of the answer, and of the calls and answers that follow it."""
-        values = self.chat.conversation.settings.values
-        mode = self.mode or str(values.get("agent.mode", AGENT_OFF))
+        chat = self.chat
+        values = chat.conversation.settings.values
+        mode = chat.agent_mode or str(values.get("agent.mode", AGENT_OFF))
         values = {**values, "agent.mode": mode}
         system = str(values.get("prompt.system") or "")
         if mode == AGENT_OFF:
             self._set_system(system, without_section(system))
-            yield from self.chat.ask(request, cancelled)
+            yield from chat.ask(request, cancelled)
             return
-        files = ProjectFiles(self.workspace, self.ui.buffers)
+        files = ProjectFiles(chat.workspace, chat.ui.buffers)
         if self._instructions is None:
-            found = project_instructions(ProjectFiles(self.workspace), self.ui.confirm)
+            found = project_instructions(ProjectFiles(chat.workspace), chat.ui.confirm)
             self._instructions = found.text
             if found.notice:
                 yield Notice(found.notice)
         is_plan = mode == AGENT_PLAN
-        self._set_system(system, with_section(system, self.workspace.main_root.name, self._instructions, is_plan))
-        servers = self.chat.servers if isinstance(self.chat.servers, McpServers) else McpServers()
-        server_tools = () if is_plan else servers.tools(cancelled)  # they may act, so plan mode has none
-        yield from map(Notice, servers.take_notices())
-        loop = self._loop(values, files, server_tools, servers.allow_rules)
-        yield from loop.run(self.chat.ask, request, cancelled)
+        self._set_system(system, with_section(system, chat.workspace.main_root.name, self._instructions, is_plan))
+        server_tools = () if is_plan else chat.servers.tools(cancelled)  # they may act, so plan mode has none
+        yield from map(Notice, chat.servers.take_notices())
+        yield from self._loop(values, files, server_tools).run(chat.ask, request, cancelled)
 
-    def _loop(
-        self,
-        values: Mapping[str, Any],
-        files: ProjectFiles,
-        server_tools: Sequence[AgentTool],
-        server_rules: Sequence[str],
-    ) -> AgentLoop:
+    def _loop(self, values: Mapping[str, Any], files: ProjectFiles, server_tools: Sequence[AgentTool]) -> AgentLoop:
         """The loop of this conversation, with the settings of now."""
-        allow = (*values.get("agent.allow", ()), *self.allow, *server_rules)
+        allow = (*values.get("agent.allow", ()), *self.chat.allow, *self.chat.servers.allow_rules)
         is_plan = values.get("agent.mode") == AGENT_PLAN
         self._consent.rules = Rules.parse(allow, values.get("agent.deny", ()), is_read_only=is_plan)
-        self._consent.ask = self.ui.ask_consent
+        self._consent.ask = self.chat.ui.ask_consent
         window = self.chat.conversation.window_tokens
         characters = min(max(window, MIN_RESULT_CHARACTERS), MAX_RESULT_CHARACTERS)
         limits = LoopLimits(int(values.get("agent.rounds", 25)), characters)
@@ -101,7 +90,7 @@ class ProjectAgent:
 
         return [
             ReadTool(files, characters), ListTool(files, characters), SearchTool(files, characters),
-            EditTool(files, session_rewrite(self.chat, self.ui.show_progress)), WriteTool(files),
+            EditTool(files, session_rewrite(self.chat, self.chat.ui.show_progress)), WriteTool(files),
             RunTool(files, characters, command_seconds),
         ]  # fmt: skip
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specchat.app.mcp.mcp_commands import PREFIX, ServerPrompt, ServerResource
 from specchat.app.mcp.mcp_errors import shown_line
 from specchat.errors import UsageError
 
@@ -15,7 +15,25 @@ if TYPE_CHECKING:
 
     from specchat.app.mcp.mcp_run import Catalog
 
+PREFIX = "mcp:"
 MAX_HELP = 100
+
+
+@dataclass(frozen=True)
+class ServerPrompt:
+    """A prompt of a server as a command: "mcp:SERVER:PROMPT", its arguments, and what it is for."""
+
+    name: str
+    arguments: str
+    help: str
+
+
+@dataclass(frozen=True)
+class ServerResource:
+    """A name that can be attached: "@SERVER:URI"; without a URI for a server that has not told its resources."""
+
+    name: str
+    help: str
 
 
 def prompt_name(server: str, prompt: str) -> str:

@@ -1,7 +1,7 @@
-"""The MCP servers of a front end: its tools for the agent, its prompts and resources for the person.
+"""The MCP servers of a front end: its tools for the agent, its prompts and resources for the person, and `/mcp`.
 
 A server starts when something of it is needed first, once in a process. `use_servers` names those of the command
-line; a session of an editor has a directory of its own.
+line; a session of an editor has servers of its own.
 """
 
 from __future__ import annotations
@@ -12,11 +12,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from specchat.app.mcp.mcp_commands import NO_SERVERS_TEXT, PREFIX, ServerPrompt, ServerResource
 from specchat.app.mcp.mcp_connection import McpConnection, State
 from specchat.app.mcp.mcp_errors import McpServerError, shown_line, shown_text
 from specchat.app.mcp.mcp_event_loop import EventLoopThread
-from specchat.app.mcp.mcp_prompts import parse_prompt_arguments, prompts_of, resources_of
+from specchat.app.mcp.mcp_prompts import (
+    PREFIX,
+    ServerPrompt,
+    ServerResource,
+    parse_prompt_arguments,
+    prompts_of,
+    resources_of,
+)
 from specchat.app.mcp.mcp_settings import ServerSettings
 from specchat.app.mcp.mcp_tools import McpTool, agent_tools, allow_rules
 from specchat.context.at_names import Loaders
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 
     from specchat.app.mcp.mcp_run import Catalog
 
+NO_SERVERS_TEXT = "no MCP server is named in the profile, config.toml or the project file; see docs/mcp.md"
 MAX_SHOWN_TOOLS = 20  # of a server in /mcp
 MAX_DESCRIPTION = 100
 CLOSE_SECONDS = 3.0
@@ -35,7 +42,10 @@ Result = TypeVar("Result")
 
 
 class McpServers:
-    """A `ServerDirectory` (app/mcp/mcp_commands.py), and the source of tools for the agent."""
+    """A method that needs an answer of a server starts it, and waits within its limits.
+
+    It waits no longer once `cancelled` is set, which is that of the current line, and after Ctrl-C.
+    """
 
     def __init__(self, settings: Sequence[ServerSettings] = ()) -> None:
         self._loop, self._lock = EventLoopThread(), threading.Lock()
@@ -48,6 +58,18 @@ class McpServers:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._connections)
+
+    def run_command(self, argument: str) -> str:
+        """`/mcp`, `/mcp NAME` and `/mcp restart NAME`."""
+        match argument.split():
+            case []:
+                return self.overview()
+            case ["restart", name]:
+                return self.details(name, restarts=True)
+            case [name] if name != "restart":
+                return self.details(name)
+            case _:
+                raise UsageError("/mcp lists the servers; /mcp NAME starts one; /mcp restart NAME starts it again")
 
     def tools(self, cancelled: threading.Event) -> tuple[McpTool, ...]:
         """The tools of all servers that work. They start at the same time; a notice says which do not."""
@@ -76,11 +98,13 @@ class McpServers:
                 self._add_notice(connection.name, str(error))
 
     def take_notices(self) -> tuple[str, ...]:
+        """Lines for the user about servers that failed; each once."""
         with self._lock:
             notices, self._notices = tuple(self._notices.values()), {}
         return notices
 
     def overview(self) -> str:
+        """The servers, their state and the tools of those that run; starts none."""
         lines = list[str]()
         for connection in self._connections.values():
             state = f"{connection.state.value}: {connection.problem}" if connection.problem else connection.state.value
@@ -92,6 +116,7 @@ class McpServers:
         return "\n".join(lines) or NO_SERVERS_TEXT
 
     def details(self, name: str, *, restarts: bool = False) -> str:
+        """What a server offers."""
         connection = self._connection(name)
         if restarts:
             connection.stop()
@@ -102,6 +127,7 @@ class McpServers:
         return "\n".join(lines if len(lines) > 1 else [*lines, "it offers no tools, prompts or resources"])
 
     def prompt(self, name: str, argument: str) -> str:
+        """The text of the prompt "mcp:SERVER:PROMPT"."""
         from specchat.app.mcp.mcp_results import prompt_text
 
         server, _, prompt = name.removeprefix(PREFIX).partition(":")
@@ -117,6 +143,7 @@ class McpServers:
         return text
 
     def known_prompts(self) -> Sequence[ServerPrompt]:
+        """The prompts of running servers."""
         running = ((each.name, each.known_catalog) for each in self._connections.values())
         return [prompt for name, catalog in running if catalog for prompt in prompts_of(name, catalog)]
 
@@ -126,6 +153,7 @@ class McpServers:
 
     @property
     def loaders(self) -> Loaders:
+        """What loads the texts of `@SERVER:URI`."""
         return {name: partial(self._read_resource, name) for name in self._connections}
 
     def close(self) -> None:

@@ -27,8 +27,6 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import torch
-from gguf.constants import GGMLQuantizationType
-from gguf.quants import dequantize as gguf_dequantize
 from torch import Tensor
 
 from specchat.forward.linear.linear import QuantLinear, WeightSource, tensor_bytes
@@ -233,5 +231,8 @@ def _right_kernels(
 
 def dequantize(blocks: StoredBlocks) -> Tensor:
     """The numbers of a weight. float32 [out, in]"""
+    from gguf.constants import GGMLQuantizationType
+    from gguf.quants import dequantize as gguf_dequantize
+
     rows = blocks.read_rows(0, blocks.shape[0]).numpy()
     return torch.from_numpy(gguf_dequantize(rows, GGMLQuantizationType[blocks.type_name]))

@@ -12,7 +12,7 @@ from specchat.app.chat_state import ChatState
 from specchat.cli.main import run
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
-from specchat.repl import terminal_agent as terminal
+from specchat.repl import terminal_consent as terminal
 from tests.app.agent.scripted import REPOSITORY
 from tests.front import Bytes, type_line
 from tests.host.conftest import world as runtime_folder
@@ -71,17 +71,17 @@ def asked(world, monkeypatch, capsys, *arguments: str):
 
 
 def test_the_line_mode_uses_no_tools_until_it_is_told_to(chat, capsys):
-    type_line(chat, "count 2", terminal.terminal_agent(chat))
+    type_line(chat, "count 2")
 
     assert "off" == chat.conversation.settings.values["agent.mode"]
     assert "" == chat.conversation.settings.values["prompt.system"]
 
 
 def test_the_line_mode_asks_shows_the_diff_and_writes(chat, world, monkeypatch, capsys):
-    keyboard, agent = Keyboard(monkeypatch, "y\n"), terminal.terminal_agent(chat)
+    keyboard = Keyboard(monkeypatch, "y\n")
     type_line(chat, "/agent on")
 
-    type_line(chat, script(made("read", path="shop/prices.py"), WRITE, "all done"), agent)
+    type_line(chat, script(made("read", path="shop/prices.py"), WRITE, "all done"))
 
     out, err = capsys.readouterr()
     assert "A = 1\n" == (world / "shop/new.py").read_text()
@@ -94,24 +94,22 @@ def test_the_line_mode_asks_shows_the_diff_and_writes(chat, world, monkeypatch, 
 
 def test_an_edit_by_instruction_is_made_by_the_engine_and_undone(chat, world, monkeypatch, capsys):
     Keyboard(monkeypatch, "y\n")
-    agent = terminal.terminal_agent(chat)
     type_line(chat, "/agent on")
     instruction = made("edit", path="shop/prices.py", instruction="fence TAX VAT")
 
-    type_line(chat, script(instruction, "all done"), agent)
+    type_line(chat, script(instruction, "all done"))
 
     assert REPOSITORY["shop/prices.py"].replace("TAX", "VAT") == (world / "shop/prices.py").read_text()
-    type_line(chat, "/undo", agent)
+    type_line(chat, "/undo")
     assert REPOSITORY["shop/prices.py"] == (world / "shop/prices.py").read_text()
 
 
 @pytest.mark.parametrize("key", ["n\n", "s\n", "", "?\n"])
 def test_the_line_mode_writes_nothing_that_is_declined(chat, world, monkeypatch, capsys, key):
     Keyboard(monkeypatch, key)
-    agent = terminal.terminal_agent(chat)
     type_line(chat, "/agent on")
 
-    type_line(chat, script(WRITE, "all right"), agent)
+    type_line(chat, script(WRITE, "all right"))
 
     assert not (world / "shop/new.py").exists()
 
@@ -123,19 +121,17 @@ def test_a_diff_cannot_send_control_characters_to_the_terminal(chat, world, monk
     from specchat.terminal import guarded_terminal
 
     with guarded_terminal():
-        agent = terminal.terminal_agent(chat)
         type_line(chat, "/agent on")
-        type_line(chat, script(made("write", path="a.txt", content="\x1b]0;title\x07\n"), "so"), agent)
+        type_line(chat, script(made("write", path="a.txt", content="\x1b]0;title\x07\n"), "so"))
 
     assert b"\x1b]0" not in err.content()
     assert "␛]0;title␇".encode() in err.content()
 
 
 def test_plan_mode_only_reads(chat, world, monkeypatch, capsys):
-    agent = terminal.terminal_agent(chat)
     type_line(chat, "/agent plan")
 
-    type_line(chat, script(WRITE, "a plan"), agent)
+    type_line(chat, script(WRITE, "a plan"))
 
     out, err = capsys.readouterr()
     assert "a plan\n" == out
@@ -144,12 +140,11 @@ def test_plan_mode_only_reads(chat, world, monkeypatch, capsys):
 
 
 def test_the_system_prompt_of_the_user_is_kept(chat, monkeypatch, capsys):
-    agent = terminal.terminal_agent(chat)
     for line in ("/system Be brief.", "/agent on", "count 1", "count 1"):
-        type_line(chat, line, agent)
+        type_line(chat, line)
     system = chat.conversation.settings.values["prompt.system"]
-    type_line(chat, "/agent off", agent)
-    type_line(chat, "count 1", agent)
+    type_line(chat, "/agent off")
+    type_line(chat, "count 1")
 
     assert system.startswith("Be brief.\n\n# Tools\n")
     assert 1 == system.count("# Tools")
@@ -161,8 +156,8 @@ def test_the_instructions_of_a_project_are_read_once_accepted(chat, world, monke
     (world / "AGENTS.md").write_text("Use tabs.\n")
     keyboard = Keyboard(monkeypatch, key)
     type_line(chat, "/agent on")
-    for _ in range(2):
-        type_line(chat, "count 1", terminal.terminal_agent(chat))
+    for another in (chat, ChatState(chat.conversation)):
+        type_line(another, "count 1")
 
     assert 1 == len(keyboard.questions)
     assert is_read == ("Use tabs." in chat.conversation.settings.values["prompt.system"])

@@ -2,7 +2,6 @@
 
 import pytest
 
-from specchat.repl import terminal_agent as terminal
 from tests.app.agent.mcp.conftest import broken
 from tests.app.agent.test_front_ends import Keyboard, chat, made, script, shared_host, world  # noqa: F401 (fixtures)
 from tests.front import type_line
@@ -14,9 +13,8 @@ ADD, DIE = made("demo__add", a=2, b=3), made("broken__go")
 def work(chat, capsys):  # noqa: F811
     def run(servers, *lines):
         chat.servers = servers
-        agent = terminal.terminal_agent(chat)
         type_line(chat, "/agent on")
-        type_line(chat, script(*lines), agent)
+        type_line(chat, script(*lines))
         return capsys.readouterr()
 
     return run

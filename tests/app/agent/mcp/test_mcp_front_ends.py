@@ -6,7 +6,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from specchat.app.mcp import mcp_servers
-from specchat.app.mcp.mcp_commands import ServerPrompt, ServerResource
+from specchat.app.mcp.mcp_prompts import ServerPrompt, ServerResource
 from specchat.app.mcp.mcp_servers import McpServers, front_end_servers
 from specchat.app.mcp.mcp_settings import ServerSettings
 from specchat.bench.health_checks import OK, WARN, CheckContext, run_checks

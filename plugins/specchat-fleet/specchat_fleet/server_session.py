@@ -35,7 +35,7 @@ from specchat.chat.tool_prompt import answered_calls, arguments_of, result_text
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, TOOL_CHOICES, ToolCall, ToolResult
 from specchat.chat.transcript import Question, Turn
 from specchat.errors import ModelError, SpecchatError, UsageError
-from specchat.fleet.server_client import (
+from specchat_fleet.server_client import (
     DEFAULT_TIMEOUTS,
     FALLBACK_HINT,
     CallChunk,
@@ -46,7 +46,7 @@ from specchat.fleet.server_client import (
     ThinkingChunk,
     read_api_key,
 )
-from specchat.fleet.server_probe import detect_backend, served_models
+from specchat_fleet.server_probe import detect_backend, served_models
 
 if TYPE_CHECKING:
     from specchat.profile import Profile

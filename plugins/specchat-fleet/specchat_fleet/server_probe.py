@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.fleet.installed_servers import version_numbers
-from specchat.fleet.server_client import FALLBACK_HINT, ServerClient
-from specchat.fleet.server_metrics import has_speculation
+from specchat_fleet.installed_servers import version_numbers
+from specchat_fleet.server_client import FALLBACK_HINT, ServerClient
+from specchat_fleet.server_metrics import has_speculation
 
 BACKEND_BY_OWNER = {"vllm": "vllm", "sglang": "sglang"}  # by `owned_by` of its models
 NAME_BY_OWNER = {"llamacpp": "llama.cpp"}

@@ -20,8 +20,8 @@ from specchat.profile.save_profile import save_profile
 from specchat.python_child import SAFE_VARIABLES
 
 if TYPE_CHECKING:
-    from specchat.fleet.launch_plan import LaunchPlan
-    from specchat.fleet.server_probe import ServedModel, ServerInfo
+    from specchat_fleet.launch_plan import LaunchPlan
+    from specchat_fleet.server_probe import ServedModel, ServerInfo
 
 SERVERS = ("vllm", "sglang", "llama.cpp")
 TENSOR_PARALLEL_OPTION = click.option(
@@ -56,7 +56,7 @@ def plan(profile: str, server: str | None, gpu_count: int | None) -> None:
 @TENSOR_PARALLEL_OPTION
 def up(profile: str, server: str | None, gpu_count: int | None) -> None:
     """Run the launch line of an installed server, until Ctrl-C."""
-    from specchat.fleet.installed_servers import program_path
+    from specchat_fleet.installed_servers import program_path
 
     launches = (each for each in _launches(profile, (server,) if server else SERVERS, gpu_count) if each.is_installed)
     launch = next(launches, None)
@@ -80,8 +80,8 @@ def up(profile: str, server: str | None, gpu_count: int | None) -> None:
 @click.option("--save", "name", metavar="NAME", help="Write a profile of this name, to use with -P NAME.")
 def join(url: str, model: str | None, key_file: str, name: str | None) -> None:
     """Probe a running server, and print a profile that uses it."""
-    from specchat.fleet.server_client import ServerClient, read_api_key
-    from specchat.fleet.server_probe import probe_server
+    from specchat_fleet.server_client import ServerClient, read_api_key
+    from specchat_fleet.server_probe import probe_server
 
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"{url}: give an address that begins with http:// or https://")
@@ -97,8 +97,8 @@ def join(url: str, model: str | None, key_file: str, name: str | None) -> None:
 
 
 def _launches(profile: str, servers: tuple[str, ...], gpu_count: int | None) -> Iterator[LaunchPlan]:
-    from specchat.fleet.installed_servers import installed_version
-    from specchat.fleet.launch_plan import plan_launch, resolve_server_config
+    from specchat_fleet.installed_servers import installed_version
+    from specchat_fleet.launch_plan import plan_launch, resolve_server_config
 
     config = resolve_server_config(load_profile(profile), gpu_count)
     for server in servers:
@@ -106,7 +106,7 @@ def _launches(profile: str, servers: tuple[str, ...], gpu_count: int | None) -> 
 
 
 def _launch_lines(launch: LaunchPlan) -> Iterator[str]:
-    from specchat.fleet.launch_plan import SERVER_NAMES
+    from specchat_fleet.launch_plan import SERVER_NAMES
 
     state = "installed here" if launch.is_installed else "not installed here; the newest known version"
     yield f"# {SERVER_NAMES[launch.server]} {launch.version} ({state})"
@@ -127,7 +127,7 @@ def _server_lines(server: ServerInfo) -> Iterator[str]:
 
 
 def _choose_model(server: ServerInfo, model: str | None) -> ServedModel:
-    from specchat.fleet.server_probe import ServedModel
+    from specchat_fleet.server_probe import ServedModel
 
     names = [each.name for each in server.models]
     named = model or (names[0] if len(names) == 1 else None)

@@ -7,14 +7,15 @@ import os
 import sys
 from pathlib import Path
 
+from fake_server import MODEL, serving
+from metrics_pages import VLLM
+
 from specchat.devices import CUDA
-from specchat.fleet.installed_servers import installed_version
-from specchat.fleet.launch_plan import DOCUMENTED_VERSIONS, EMBEDDED, LaunchPlan, plan_launch, resolve_server_config
 from specchat.hub.machine import Device
 from specchat.profile import Profile, load_profile
+from specchat_fleet.installed_servers import installed_version
+from specchat_fleet.launch_plan import DOCUMENTED_VERSIONS, EMBEDDED, LaunchPlan, plan_launch, resolve_server_config
 from tests.each_row import each_row
-from tests.fleet.pages import VLLM
-from tests.fleet.serving import MODEL, serving
 from tests.front import command
 
 BIG = {

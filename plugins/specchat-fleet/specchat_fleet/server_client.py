@@ -24,7 +24,7 @@ from openai import (
 )
 
 from specchat.errors import ModelError
-from specchat.fleet.server_metrics import SpecDecodeCounts, counts_between, counts_of_response
+from specchat_fleet.server_metrics import SpecDecodeCounts, counts_between, counts_of_response
 
 FALLBACK_HINT = "--profile chat works without a server"
 MAX_QUOTE_CHARS = 200

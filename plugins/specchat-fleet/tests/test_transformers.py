@@ -19,13 +19,13 @@ from threading import Event as Flag
 import pytest
 
 from specchat.chat.events import Finished, TextDelta
-from specchat.fleet.server_session import ServerEngine, connect_server
 from specchat.profile import Profile, load_profile
+from specchat_fleet.server_session import ServerEngine, connect_server
 
 for package in ("fastapi", "uvicorn", "accelerate"):
     pytest.importorskip(package)
 pytestmark = pytest.mark.full
-TARGET = Path(__file__).parents[2] / "specchat" / "embedded" / "target"
+TARGET = Path(__file__).parents[3] / "specchat" / "embedded" / "target"
 QUESTION = "Name three colours."
 
 

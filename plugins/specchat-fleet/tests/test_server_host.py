@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
+from fake_server import MODEL, serving
+from metrics_pages import VLLM
 
+import specchat_fleet
 from specchat.chat.events import Failed, Finished, TextDelta
 from specchat.chat.fim_request import FimRequest
-from specchat.errors import ModelError, ProfileError, SpecchatError
+from specchat.errors import SpecchatError
 from specchat.history.history_reader import HistoryReader
 from specchat.host import spawn
 from specchat.host.client import Conversation, SessionRequest
-from specchat.host.spawn import HOST_COMMAND, history_path
-from specchat.profile import Profile
+from specchat.host.spawn import history_path
 from specchat.profile.settings import read_settings
-from tests.fleet.pages import VLLM
-from tests.fleet.serving import MODEL, serving
 from tests.host.conftest import runtime  # noqa: F401 - a fixture
 
-REAL_HOST = HOST_COMMAND
+
+def host_command(site: Path) -> tuple[str, ...]:
+    """A host that finds the plugin without an installation."""
+    folders = [str(Path(specchat_fleet.__file__).parents[1]), str(site)]
+    code = f"import sys; sys.path[:0] = {folders!r}; from specchat.host.engine_loader import EngineLoader; "
+    code += "from specchat.host.host_process import run_host; sys.exit(run_host(sys.argv[1:], EngineLoader()))"
+    return (sys.executable, "-c", code)
 
 
 def wish(url: str) -> SessionRequest:
@@ -29,8 +37,8 @@ def wish(url: str) -> SessionRequest:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("runtime")
-def test_a_conversation_with_a_server_is_stored_like_any_other(monkeypatch):
-    monkeypatch.setattr(spawn, "HOST_COMMAND", REAL_HOST)
+def test_a_conversation_with_a_server_is_stored_like_any_other(monkeypatch, site):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", host_command(site))
     numbers = iter([(100, 300, 50), (104, 312, 56), (104, 312, 56), (108, 324, 62)])
 
     def page() -> str:
@@ -56,17 +64,3 @@ def test_a_conversation_with_a_server_is_stored_like_any_other(monkeypatch):
         *_, failed = again.ask("count 1")
 
     assert isinstance(failed, Failed) and "no server answers" in failed.message and "\n" not in failed.message
-
-
-def test_loading_a_local_engine_for_a_server_profile_is_an_error():
-    from specchat.loading.load_engine import load_engine
-
-    with pytest.raises(ModelError, match="uses a server; this command loads the model here"):
-        load_engine(Profile().override({"models.backend": "vllm", "models.url": "http://127.0.0.1:9/v1"}))
-
-
-def test_a_server_profile_needs_a_url():
-    with pytest.raises(ProfileError, match=r"give models\.url"):
-        Profile().override({"models.backend": "sglang"})
-    with pytest.raises(ProfileError, match="must begin with http"):
-        Profile().override({"models.backend": "sglang", "models.url": "127.0.0.1:8000"})

@@ -6,14 +6,14 @@ import json
 from contextlib import closing
 
 import pytest
+from fake_server import MODEL, Served, serving
+from metrics_pages import SGLANG, SILENT, VLLM
 
 from specchat.errors import ModelError
-from specchat.fleet.installed_servers import version_numbers
-from specchat.fleet.server_client import ServerClient
-from specchat.fleet.server_probe import probe_server
+from specchat_fleet.installed_servers import version_numbers
+from specchat_fleet.server_client import ServerClient
+from specchat_fleet.server_probe import probe_server
 from tests.each_row import each_row
-from tests.fleet.pages import SGLANG, SILENT, VLLM
-from tests.fleet.serving import MODEL, Served, serving
 
 
 def probe(served: Served):

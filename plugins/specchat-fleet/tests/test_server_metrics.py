@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from specchat.fleet.server_metrics import SpecDecodeCounts, counts_between, counts_of_response, has_speculation
+from metrics_pages import LLAMA_CPP, SGLANG, SGLANG_WIDTH, SILENT, VLLM
+
+from specchat_fleet.server_metrics import SpecDecodeCounts, counts_between, counts_of_response, has_speculation
 from tests.each_row import each_row
-from tests.fleet.pages import LLAMA_CPP, SGLANG, SGLANG_WIDTH, SILENT, VLLM
 
 OLD = {"drafts": 100, "drafted": 300, "accepted": 50}
 NEW = {"drafts": 110, "drafted": 330, "accepted": 70}

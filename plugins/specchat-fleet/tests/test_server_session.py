@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from threading import Event as Flag
 
 import pytest
+from fake_server import MODEL, Served, serving
+from metrics_pages import VLLM
 
 from specchat.app.agent.agent_loop import AgentLoop, CallFinished
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
@@ -17,12 +19,10 @@ from specchat.chat.streamed_calls import StreamedCalls
 from specchat.chat.tools import Tool, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError
-from specchat.fleet.server_client import DEFAULT_TIMEOUTS, ServerTimeouts
-from specchat.fleet.server_session import ServerEngine, ServerSession, connect_server
 from specchat.profile import Profile
+from specchat_fleet.server_client import DEFAULT_TIMEOUTS, ServerTimeouts
+from specchat_fleet.server_session import ServerEngine, ServerSession, connect_server
 from tests.each_row import each_row
-from tests.fleet.pages import VLLM
-from tests.fleet.serving import MODEL, Served, serving
 
 
 @pytest.fixture

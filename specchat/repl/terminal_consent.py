@@ -1,16 +1,12 @@
-"""The agent of a terminal and its folder; it asks for consent on stderr, because stdout is the answer."""
+"""How the agent asks at a terminal: on stderr, because stdout is the answer."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 from specchat.app.agent.call_consent import ConsentQuestion
-from specchat.app.agent.project_agent import AgentUI, ProjectAgent
-from specchat.app.chat_state import ChatState
+from specchat.app.agent.project_agent import AgentUI
 from specchat.app.consent import Answer
-from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.hunks import unified_diff
 from specchat.repl.interrupt import keyboard_interrupts
 from specchat.repl.terminal_review import colour_hunk, prompt_user, wants_colours
@@ -20,11 +16,9 @@ ANSWERS = {"y": Answer.ONCE, "a": Answer.ALWAYS, "n": Answer.NO, "s": Answer.STO
 KEYS = "y yes, a {always}, n no, s no and stop"
 
 
-def terminal_agent(chat: ChatState, allow: Sequence[str] = (), mode: str = "") -> ProjectAgent:
-    """The agent of this terminal and folder; it asks only where a person types and reads."""
-    can_ask = sys.stdin.isatty() and sys.stderr.isatty()
-    ui = AgentUI(ask_consent, confirm) if can_ask else AgentUI()
-    return ProjectAgent(chat, WorkspaceRoots(Path.cwd()), ui, allow, mode)
+def terminal_ui() -> AgentUI:
+    """It asks only where a person types and reads."""
+    return AgentUI(ask_consent, confirm) if sys.stdin.isatty() and sys.stderr.isatty() else AgentUI()
 
 
 def ask_consent(question: ConsentQuestion) -> Answer:

@@ -1,0 +1,367 @@
+"""An answer: a question with the turns before it in, events out.
+
+It goes on from a text that the prefix cache has, with the drafters that follow this text. It knows no screen, no socket
+and no file; of threads it knows only a watchdog, which may use fewer of them on a busy machine.
+"""
+
+import secrets
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from threading import Event as Flag
+from time import perf_counter
+from typing import Protocol
+
+from specchat.chat.answer_grammar import format_grammar, thinking_of, thought_and_call_grammar
+from specchat.chat.answer_parts import AnswerParts
+from specchat.chat.call_or_answer import with_answer_tool
+from specchat.chat.context_fit import ContextFit
+from specchat.chat.drafted_text import DraftedText, LoadedModels
+from specchat.chat.drafter_report import describe_drafters
+from specchat.chat.edit_contract import as_answer_text, file_to_rewrite, with_edit_contract
+from specchat.chat.events import (
+    NO_OUTPUT_YET,
+    REPETITION,
+    TARGET,
+    TOOL_CALLS,
+    CommittedToken,
+    Event,
+    Finished,
+    LikelyToken,
+    Notice,
+    PrefillProgress,
+    Routed,
+    StepDone,
+    TextDelta,
+    Totals,
+)
+from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
+from specchat.chat.prompt import NextPrompt
+from specchat.chat.repetition import Repetition, RepetitionDetector
+from specchat.chat.request import Request
+from specchat.chat.router import Route, choose_route
+from specchat.chat.transcript import Question, TextOwner, Turn
+from specchat.chooser.acceptance import PLAIN
+from specchat.engine.cache import bucket_of
+from specchat.engine.decode import GenerationConfig, Step
+from specchat.engine.drafter import AnswerTask
+from specchat.engine.sampling import Sampler
+from specchat.engine.stats import NO_DRAFTER, DecodingStats
+from specchat.text.answer_stream import AnswerStream, StreamedParts
+from specchat.text.chat_format import AUTO_THINKING
+from specchat.text.tokenizer import Tokenizer
+from specchat.threads import ThreadWatchdog
+
+SEED_BITS = 31
+
+
+class Texts(Protocol):
+    """Where an answer finds the text that it extends, such as `PrefixCache`."""
+
+    def use(self, tokens: list[int], owner: TextOwner, form: bool) -> AbstractContextManager[DraftedText]: ...
+
+
+class RunningAnswer:
+    """One answer. Afterwards `turns` are those that the model reads from now on, with that of this answer."""
+
+    def __init__(
+        self,
+        models: LoadedModels,
+        texts: Texts,
+        question: Question,
+        cancelled: Flag,
+        watchdog: ThreadWatchdog | None = None,
+    ) -> None:
+        self.models, self.texts, self.question, self.cancelled = models, texts, question, cancelled
+        self._watchdog, self.start_time = watchdog, perf_counter()
+        profile, reads_tools = models.profile, models.tokenizer.chat.reads_tools
+        request = with_edit_contract(question.request, question.turns, profile.prompt)
+        request = with_answer_tool(request, question.turns, profile.agent, reads_tools=reads_tools)
+        self.thinking = thinking_of(request, profile.prompt)
+        self.fit = ContextFit(models, request, question.turns, self.thinking)
+        self.sampler = sampler_of(request, models)
+        self.grammar = format_grammar(request.answer_format, models)
+        self.stats, self.totals = DecodingStats(), Totals()
+        self.text: DraftedText | None = None  # while it is computed
+        self.parts = AnswerParts(request.answer_prefix, f"{self.sampler.seed} {len(question.turns)}")
+        self.repetition: Repetition | None = None
+        self._answered: Turn | None = None
+
+    @property
+    def request(self) -> Request:
+        """As the model reads it."""
+        return self.fit.request
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        return self.fit.turns if self._answered is None else (*self.fit.turns, self._answered)
+
+    def events(self) -> Iterator[Event]:
+        """The events; SpecchatError when there is no answer."""
+        with self._watchdog.answering() if self._watchdog else nullcontext():
+            for event in self._events():
+                if self._watchdog and isinstance(event, StepDone):
+                    kind = bucket_of(len(self._drafted.generation.tokens)), len(event.draft_tokens)
+                    self._watchdog.record_pass(kind, event.verify_seconds)
+                yield event
+
+    def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
+        """As that of its text, once there is one."""
+        if self.text is not None:
+            self.text.set_load(waiting_requests, is_urgent=is_urgent)
+
+    @property
+    def _drafted(self) -> DraftedText:
+        assert self.text is not None, "the answer has no text yet"
+        return self.text
+
+    def _events(self) -> Iterator[Event]:
+        yield from self._say_once("models", self.models.notices)
+        yield from self._say_once("thinking", thinking_notices(self.models, self.request))
+        yield from self._say_once("tools", tool_notices(self.models, self.request))
+        for _ in self.fit.check_length():
+            yield NO_OUTPUT_YET
+            if self.cancelled.is_set():
+                break
+        if self.cancelled.is_set():
+            yield Finished("cancelled", self._totals())
+            return
+        prompt, shortened = self.fit.shortened_prompt()
+        if shortened:
+            yield Notice(shortened)
+        limit, recalls = self.fit.max_new_tokens(prompt), self.models.profile.speculation.recall
+        with self.texts.use(prompt.token_ids, self.question.owner, recalls) as self.text:
+            yield from self._extend(self.text, prompt, limit)
+
+    def _extend(self, text: DraftedText, prompt: NextPrompt, limit: int) -> Iterator[Event]:
+        """Make the prompt the text, and decode the answer."""
+        yield from map(Notice, text.take_faults())
+        text.plain_baseline.start_answer()
+        candidates = frozenset({PLAIN, *text.chooser.drafters})
+        route = choose_route(self.request, self.models.profile, frozenset(text.drafters), candidates)
+        yield Routed(route.variant, route.budget, route.reason, self.sampler.seed, self.fit.window)
+        answer_start = len(prompt.token_ids) - prompt.answer_prefix_length
+        text.select_drafters(route.variant, self._task_of_drafters(route, answer_start))
+        cached = text.generation.replace_tokens(prompt.token_ids)
+        turn = replace(
+            Turn.of_request(self.request), prompt_ids=tuple(prompt.token_ids), rendered_prompt=prompt.rendered_prompt,
+            seed=self.sampler.seed, model=self.models.profile.models.target,
+        )  # fmt: skip
+        rows = text.generation.rows_needed(limit)
+        with self.models.target.pool.acquire_slot(text.generation.cache, rows):
+            reason = yield from self._run_turn(turn, route, limit, cached, prompt)
+        yield from map(Notice, text.take_faults())
+        yield Finished(reason, self._totals(), self._explanation(reason))
+
+    def _say_once(self, about: str, notices: Sequence[str]) -> Iterator[Event]:
+        """Tell what this conversation was not told before about something."""
+        if notices and about not in self.question.notified:
+            self.question.notified.add(about)
+            yield from map(Notice, notices)
+
+    def _explanation(self, reason: str) -> str:
+        if self.repetition and reason == REPETITION:
+            return self.repetition.describe()
+        if reason != "cancelled" and self.parts.is_thought_alone:
+            return "the answer ended inside its thinking; raise limits.answer, or set prompt.thinking_tokens lower"
+        return ""
+
+    def _run_turn(
+        self, turn: Turn, route: Route, limit: int, cached: int, prompt: NextPrompt
+    ) -> Generator[Event, None, str]:
+        """Run the turn and return its finish reason. It is stored also when the caller stops reading the events."""
+        reason = "cancelled"
+        try:
+            yield from self._prefill(cached)
+            if not self.cancelled.is_set():
+                if self.request.answer_prefix:
+                    yield TextDelta(self.request.answer_prefix)
+                if self._drafted.drafters[route.variant] is self._drafted.chooser:
+                    self.models.costs.calibrate(self._drafted.generation)
+                reason = yield from self._decode(route, limit, opens_thought=prompt.opens_thought)
+                self._probe_passes()
+            self.models.costs.save()
+        finally:
+            self._answered = replace(
+                turn, answer=self.parts.text, thinking=self.parts.thinking,
+                answer_ids=tuple(self._drafted.generation.tokens[len(turn.prompt_ids) :]),
+                tool_calls=tuple(self.parts.calls), is_finished=reason in ("stop", TOOL_CALLS),
+            )  # fmt: skip
+        return reason
+
+    def _prefill(self, cached: int) -> Iterator[Event]:
+        generation = self._drafted.generation
+        total = len(generation.tokens)
+        self.totals = Totals(prompt_tokens=total, cached_tokens=cached)
+        for processed in generation.prefill():
+            yield PrefillProgress(processed + 1, total, cached)
+            if self.cancelled.is_set():
+                return
+        self.totals = replace(self.totals, prefill_seconds=perf_counter() - self.start_time)
+
+    def _decode(self, route: Route, limit: int, *, opens_thought: bool) -> Generator[Event, None, str]:
+        """Yield the events; return the finish reason."""
+        models, generation = self.models, self._drafted.generation
+        start = len(generation.tokens)
+        is_continuation = bool(self.request.answer_prefix)
+        stream = AnswerStream(
+            models.tokenizer, self.request.stop, is_continuation=is_continuation, opens_thought=opens_thought,
+            tool_schemas={tool.name: tool.schema for tool in self.request.offered_tools},
+            answer_tool=self.request.answer_tool,
+        )  # fmt: skip
+        if self.grammar is None:
+            self.grammar = thought_and_call_grammar(
+                self.request, models, self.thinking, limit, opens_thought=opens_thought
+            )
+        drafter = self._drafted.drafters[route.variant]
+        config = GenerationConfig(
+            drafter, self.sampler, route.budget, limit, models.tokenizer.stop_token_ids, self.grammar,
+            self.request.wants_probabilities,
+        )  # fmt: skip
+        # A forced call is closed before its limit also when it repeats itself; stopped, it would be invalid.
+        is_call = self.request.forced_schemas and not self.request.answer_tool
+        repeats = 0 if is_call else models.profile.limits.repeats
+        detector = RepetitionDetector(repeats, self._is_copied)
+        for step in generation.decode(config):
+            if not self.stats.steps:
+                self.totals = replace(self.totals, ttft_seconds=perf_counter() - self.start_time)
+            kept = self._tokens_before_repetition(step.committed_tokens, detector)
+            piece = stream.push(kept)
+            self.stats.add(step, piece.token_count)
+            plain = self._compare_with_plain(step, piece.token_count)
+            yield from self._emit(piece)
+            yield _step_done(step, piece.token_count, models.tokenizer, plain)
+            if piece.is_stopped:
+                generation.truncate(len(generation.tokens) - len(step.committed_tokens) + piece.token_count)
+                return TOOL_CALLS if self.parts.calls else "stop"
+            if self.repetition:
+                generation.truncate(len(generation.tokens) - len(step.committed_tokens) + len(kept))
+                yield from self._emit(stream.flush())
+                return REPETITION
+            if self.cancelled.is_set():
+                yield from self._emit(stream.flush())
+                return "cancelled"
+        yield from self._emit(stream.flush())
+        is_ended = len(generation.tokens) > start and generation.tokens[-1] in models.tokenizer.stop_token_ids
+        if not is_ended:
+            return "length"
+        return TOOL_CALLS if self.parts.calls else "stop"
+
+    def _tokens_before_repetition(self, tokens: Sequence[int], detector: RepetitionDetector) -> Sequence[int]:
+        """The committed tokens up to the one that completes a repetition: a drafter may have proposed more of it."""
+        for number, token in enumerate(tokens, 1):
+            if repetition := detector.add(token):
+                self.repetition = repetition
+                return tokens[:number]
+        return tokens
+
+    def _is_copied(self, tokens: Sequence[int]) -> bool:
+        """Whether a text of the user, here or earlier in the conversation, contains these tokens."""
+        text = self.models.tokenizer.decode(tokens).strip("\ufffd")
+        asked = Turn.of_request(self.request)
+        return any(
+            text in given
+            for turn in (*self.turns, asked)
+            for given in (turn.user, *(file.text for file in turn.files), *(each.text for each in turn.tool_results))
+        )
+
+    def _emit(self, streamed: StreamedParts) -> Iterator[Event]:
+        yield from self.parts.add(streamed)
+        if streamed.thinking_tokens:
+            seconds = perf_counter() - self.start_time - self.totals.ttft_seconds
+            tokens = self.totals.thinking_tokens + streamed.thinking_tokens
+            self.totals = replace(self.totals, thinking_tokens=tokens, thinking_seconds=seconds)
+
+    def _task_of_drafters(self, route: Route, answer_start: int) -> AnswerTask:
+        tokenizer, file = self.models.tokenizer, file_to_rewrite(self.request, self.turns)
+        original = tokenizer.control_tokens.escape(as_answer_text(file)) if file else ""
+        tokens = tokenizer.encode_continuation(original)
+        return AnswerTask(route.kind, route.drafter_order, tokens, answer_start)
+
+    def _compare_with_plain(self, step: Step, token_count: int) -> PlainEstimate:
+        """The time of plain decoding for the tokens of a step; 0 when unknown."""
+        baseline, rows = self._drafted.plain_baseline, len(step.tree)
+        baseline.add_step(rows, token_count, step.verify_seconds)
+        return baseline.step_estimate(rows, token_count, step.verify_seconds) or UNKNOWN_ESTIMATE
+
+    def _probe_passes(self) -> None:
+        """Measure passes that the comparison with plain decoding lacks; they are not committed."""
+        text, costs = self._drafted, self.models.costs
+        baseline, length = text.plain_baseline, len(text.generation.tokens)
+        while not self.cancelled.is_set() and (rows := baseline.rows_to_probe()) is not None:
+            seconds = text.generation.measure_pass(rows, self.sampler)
+            baseline.add_probe(rows, seconds)
+            costs.learn_pass(length, rows, seconds)
+
+    def _totals(self) -> Totals:
+        plain = (self.text.plain_baseline.estimate() if self.text else None) or UNKNOWN_ESTIMATE
+        return replace(
+            with_stats(self.totals, self.stats),
+            plain_decode_seconds=plain.seconds,
+            plain_decode_error=plain.error,
+            is_exact=self.models.target.is_exact,
+            drafter_report=describe_drafters(self.stats.by_drafter),
+            estimates=self.text.chooser.describe_estimates() if self.text else Totals().estimates,
+        )
+
+
+def thinking_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
+    """That the model does not think, if it is told whether to think."""
+    thinking, name = request.thinking or models.profile.prompt.thinking, models.profile.models.target
+    if thinking == AUTO_THINKING or models.tokenizer.chat.thinking:
+        return ()
+    return (f"{name} does not think: its chat template has no thinking, so '{thinking}' changes nothing",)
+
+
+def tool_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
+    """That the chat template has no tools, if the request offers some."""
+    if not request.offered_tools or models.tokenizer.chat.reads_tools:
+        return ()
+    how = "and a grammar makes every answer a call or a text" if request.answer_tool else "in the form of Hermes"
+    name = models.profile.models.target
+    return (f"{name} has no template for tools: they are described in the system prompt, {how}",)
+
+
+def with_stats(totals: Totals, stats: DecodingStats) -> Totals:
+    return replace(
+        totals, completion_tokens=stats.tokens, steps=stats.steps, draft_tokens=stats.drafted,
+        accepted_by_drafter=dict(stats.accepted_by_drafter),
+        steps_by_drafter={name: each.steps for name, each in stats.by_drafter.items() if name != NO_DRAFTER},
+        draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
+    )  # fmt: skip
+
+
+def sampler_of(request: Request, models: LoadedModels) -> Sampler:
+    """The sampler of this turn. Each turn draws a new seed unless one is given."""
+    sampling, speculation = request.sampling(models.profile.sampling), models.profile.speculation
+    return Sampler(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        frequency_penalty=sampling.frequency_penalty, presence_penalty=sampling.presence_penalty,
+        seed=secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed,
+        vocab_size=min(models.tokenizer.vocab_size, models.target.vocab_size),
+        uses_rejection_sampling=speculation.acceptance_test == "rejection_sampling" and not speculation.exact,
+    )  # fmt: skip
+
+
+def _step_done(step: Step, token_count: int, tokenizer: Tokenizer, plain: PlainEstimate) -> StepDone:
+    sources = [*step.accepted_sources, TARGET]
+    committed = tuple(
+        CommittedToken(token, tokenizer.token_bytes(token), source)
+        for token, source in zip(step.committed_tokens[:token_count], sources[:token_count], strict=True)
+    )
+    if step.probabilities:
+        committed = tuple(
+            replace(
+                token, probability=known.committed,
+                likeliest=tuple(LikelyToken(tokenizer.token_bytes(id), share) for id, share in known.likeliest),
+            )
+            for token, known in zip(committed, step.probabilities[:token_count], strict=True)
+        )  # fmt: skip
+    draft_tokens = tuple(step.tree.tokens[1:])
+    return StepDone(
+        draft_tokens, tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds,
+        draft_token_bytes=tuple(map(tokenizer.token_bytes, draft_tokens)), draft_sources=tuple(step.tree.sources[1:]),
+        plain_seconds=plain.seconds, plain_error=plain.error,
+    )  # fmt: skip

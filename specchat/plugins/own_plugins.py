@@ -1,0 +1,10 @@
+"""Our own plugins, which are not part of the wheel: the command of each, and what to do where one is missing."""
+
+from specchat.errors import UsageError
+
+OWN_PLUGINS = {"train": "./plugins/specchat-train", "fleet": "./plugins/specchat-fleet"}
+
+
+def missing_plugin(what: str, plugin: str) -> UsageError:
+    line = f"pip install {OWN_PLUGINS[plugin]}"
+    return UsageError(f"{what} is a plugin; in a clone of specchat, '{line}' installs it")
