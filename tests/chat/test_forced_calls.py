@@ -89,8 +89,8 @@ def free(sampling: str, variant: str) -> list[list[int]]:
 @pytest.mark.parametrize(("sampling", "variant"), matrix(list(SAMPLING), VARIANTS))
 def test_no_drafter_changes_calls_inside_free_text(sampling, variant, monkeypatch):
     often = replace(HERMES, opening='e{"name": "', after="}e", begin="e", closing="e", tokens=())
-    tokenizer = engine("llama", sampling).models.tokenizer
-    monkeypatch.setattr(tokenizer, "tool_format", often)  # a random model soon writes such a marker
+    chat = engine("llama", sampling).models.tokenizer.chat
+    monkeypatch.setattr(chat, "tool_format", often)  # a random model soon writes such a marker
 
     assert free(sampling, variant) == free(sampling, "plain")
 

@@ -36,6 +36,8 @@ def forked_host(module: str) -> tuple[str, ...]:
 @cache
 def start_fork_server() -> None:
     """Start the one of this process. It ends with this process, which it notices by its standard input."""
+    if sys.platform != "linux":  # others have no such sockets; there, each host is a process of its own
+        return
     ADDRESS.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(ADDRESS))
