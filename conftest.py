@@ -43,6 +43,8 @@ settings.load_profile("no time limit")
 
 # Every engine that a test closes would have the collector look through all modules and cases, for a third of a second.
 KEEPS_FROZEN = patch.multiple(gc, freeze=lambda: None, unfreeze=lambda: None)
+MANY_MODULES = 200
+_frozen_modules = 0
 DEFAULT_CASES = 8  # of one test function in a default run; `pytest -m full` runs the others
 
 
@@ -69,6 +71,14 @@ def kernels_anew() -> Iterator[None]:
         native_kernels()
 
 
+def freeze_objects() -> None:
+    """What is alive now stays to the end of the run: the garbage collector never looks through it."""
+    global _frozen_modules
+    _frozen_modules = len(sys.modules)
+    gc.freeze()
+    KEEPS_FROZEN.start()
+
+
 @pytest.fixture
 def thawing_collector() -> Iterator[None]:
     """The collector as in a process of ours, which may freeze and thaw objects. Afterwards all are frozen again."""
@@ -76,18 +86,24 @@ def thawing_collector() -> Iterator[None]:
     yield
     gc.unfreeze()
     gc.collect()
-    gc.freeze()
-    KEEPS_FROZEN.start()
+    freeze_objects()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Modules and cases stay to the end of the run: the garbage collector never looks through them."""
+    """Freeze all modules and cases."""
     gc.disable()
     yield
     gc.enable()
-    gc.freeze()
-    KEEPS_FROZEN.start()
+    freeze_objects()
+
+
+def pytest_runtest_teardown() -> None:
+    """Freeze what was imported since, which torch does by the thousand."""
+    if len(sys.modules) > _frozen_modules + MANY_MODULES:
+        KEEPS_FROZEN.stop()
+        gc.collect()
+        freeze_objects()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
