@@ -20,4 +20,12 @@ starter_answers        the answers of the starter to many questions at once, and
 batched_llama, answer_files   the passes over many rows, and the files of answers
 starter_states         the hidden states of stored answers
 starter_heads          trains the EAGLE-3 head that is part of specchat
+fitted_eagle3          the weights with which that begins
+
+stream_training        trains heads on one GPU for a fixed time, on answers that are written meanwhile
+answer_stream, answer_waves   questions without end, and answers to thousands of them at once
+answer_store           the answers so far, and batches of them
+stream_heads, sharpened_loss   the heads of several shapes, and their loss
+stream_evaluation      acceptance on held-out answers, greedy and with shared noise
+file_parts             a folder as files of limited size, and back
 """

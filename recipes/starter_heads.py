@@ -22,6 +22,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from recipes.answer_files import load_answers
+from recipes.fitted_eagle3 import fitted_eagle3
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.load_options import LoadOptions
@@ -29,7 +30,6 @@ from specchat.weights.tensor_files import TensorFiles
 from specchat_train.chunked_cross_entropy import chunked_cross_entropy, probabilities
 from specchat_train.compare_heads import compare_acceptance, measure_acceptance
 from specchat_train.distillation_losses import STEP_LOSS_DECAY, draft_vocabulary
-from specchat_train.eagle_initialization import fit_fusion
 from specchat_train.export_weights import export_eagle3
 from specchat_train.frozen_target import FrozenTarget, head_shape, read_config
 from specchat_train.model_card import HeadSummary, finish_config, write_model_card
@@ -41,7 +41,6 @@ DRAFT_VOCABULARY, INTERMEDIATE_SIZE = 6144, 1024  # a larger head costs more tim
 BATCH_TOKENS, SORTED_ROWS, INIT_ANSWERS = 2560, 512, 120
 SYSTEM_TOKENS = 24  # of the template: the same in every prompt
 PROMPT_WEIGHT, PROMPT_SHARE, LATER_STEP_SHARE = 0.3, 0.34, 0.5  # shares of the rows that are scored
-MAX_INIT_NORM = 3.0  # of scaled states in the fit; the first tokens of a text have much larger ones
 UNROLL_STEPS = ((0.5, 1), (0.7, 2), (1.0, 3))  # until this share of the training: so many steps
 SCHEDULE = LearningRateSchedule(muon_lr=0.02, adamw_lr=1e-3, slow_lr=1e-3, warmup_fraction=0.02, decay_fraction=0.5)
 SAVE_SECONDS = 60.0
@@ -128,21 +127,9 @@ def new_eagle3(
     """A head whose fusion layer is a linear fit of the target's next state."""
     answers = torch.cat([row.tokens[row.answer_start :] for row in rows])
     ids = draft_vocabulary(answers, shape.vocab_size, vocabulary, tuple(stop_ids))
-    eagle = Eagle3(replace(shape, intermediate_size=INTERMEDIATE_SIZE), ids)
     states = [row.states.float() for row in rows[:INIT_ANSWERS]]
-    inputs = torch.cat([part[:-1, : 3 * shape.hidden_size] for part in states])
-    norm_weight = target.read_tensor("model.norm.weight").float()
-    outputs = torch.cat([part[1:, 3 * shape.hidden_size :] for part in states]) / norm_weight
-    sizes = inputs.unflatten(-1, (3, -1)).pow(2).mean(-1).sqrt()
-    median = sizes.median(0).values
-    is_usual = (sizes / median).amax(-1) < MAX_INIT_NORM
-    with torch.no_grad():
-        eagle.hidden_state_scale.copy_((1.0 / median).repeat_interleave(shape.hidden_size))
-        scaled = inputs[is_usual] * eagle.hidden_state_scale
-        fit_fusion(eagle.fc.weight, eagle.midlayer.self_attn, scaled, outputs[is_usual])
-        eagle.lm_head.weight.copy_(target.read_tensor("model.embed_tokens.weight")[ids].float())
-        eagle.norm.weight.copy_(norm_weight)
-    return eagle
+    norm_weight, embedding = (target.read_tensor(f"model.{name}.weight").float() for name in ("norm", "embed_tokens"))
+    return fitted_eagle3(replace(shape, intermediate_size=INTERMEDIATE_SIZE), ids, states, norm_weight, embedding)
 
 
 def batch_loss(eagle: Eagle3, batch: AnswerBatch, embedding: Tensor, steps: int) -> Tensor:

@@ -7,11 +7,11 @@ import pytest
 from specchat import paths
 from specchat.cli.options import PROFILE_OPTIONS, read_profile_layers
 from specchat.errors import ModelError
+from specchat.hub.find_models import find_head, find_local_model, find_model
 from specchat.hub.local_models import local_models, locate_model
 from specchat.profile import Models, load_profile
 from specchat.profile import shipped_drafters as shipped
 from specchat.profile.shipped_drafters import with_shipped_drafters
-from specchat.weights.load_options import find_head, find_local_model, find_model
 from tests.each_row import each_row
 
 NO_OPTIONS = {option.parameter_name: None for option in PROFILE_OPTIONS} | {"exact": None, "profile": "chat"}

@@ -28,9 +28,10 @@ from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
 from specchat.forward.llama.moe import ExpertSelection, Router
+from specchat.hub.find_models import find_model
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load import load_model
-from specchat.weights.load_options import LoadOptions, find_model
+from specchat.weights.load_options import LoadOptions
 from tools.random_models import FIRST_NUMBER, random_model_folder
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32)

@@ -27,13 +27,13 @@ import click
 
 from specchat.bench.columns import markdown_table
 from specchat.bench.latency import TimedAnswer, time_answer
+from specchat.bench.loaded_engine import load_engine_here
 from specchat.bench.measure import requests_by_kind
 from specchat.chat.events import MAX_SHOWN_ERROR, Event, Speedup, StepDone
 from specchat.chat.request import Request
 from specchat.chat.session import Session
 from specchat.cli.bench import INTERRUPTED_EXIT_CODE, PROMPTS, check_output_paths, parse_names
 from specchat.cli.completion import complete_drafters
-from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, SpecchatError

@@ -20,6 +20,7 @@ import click
 from specchat.bench.columns import as_table, group_samples
 from specchat.bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat.bench.latency import TimedAnswer, time_answer
+from specchat.bench.loaded_engine import load_engine_here
 from specchat.bench.measure import (
     collect_until_interrupt,
     measure_with_plain,
@@ -33,7 +34,6 @@ from specchat.chat.session import Session
 from specchat.chat.tools import NO_TOOL, SOME_TOOL
 from specchat.cli.bench import ALL, INTERRUPTED_EXIT_CODE, TEMPERATURES, parse_names
 from specchat.cli.completion import complete_drafters
-from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError

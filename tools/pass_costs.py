@@ -32,9 +32,9 @@ from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.hub.architecture import EMBEDDING
 from specchat.hub.config_architecture import active_parameters, architecture_from_config
+from specchat.hub.find_models import find_model
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
-from specchat.weights.load_options import find_model
 
 ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 STEPS_PER_ROUND = 8  # engine steps in a round

@@ -27,8 +27,8 @@ from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.accept import accept
 from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
+from specchat.hub.find_models import find_model
 from specchat.text.tokenizer import Tokenizer
-from specchat.weights.load_options import find_model
 from tools.move_method import move_method
 
 SKIPPED_TOKENS = 32  # at the start of an answer, where a drafter cannot know yet that a file is copied

@@ -17,6 +17,7 @@ import click
 from specchat.bench.columns import as_table, group_samples
 from specchat.bench.combinations import Combination, Grid
 from specchat.bench.latency import TimedAnswer
+from specchat.bench.loaded_engine import load_engine_here
 from specchat.bench.measure import (
     MeasureRequest,
     collect_until_interrupt,
@@ -29,7 +30,6 @@ from specchat.bench.sample_store import SampleStore
 from specchat.chat.request import SCHEMA, AnswerFormat, Request
 from specchat.cli.bench import ALL, INTERRUPTED_EXIT_CODE, TEMPERATURES, parse_names
 from specchat.cli.completion import complete_drafters
-from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.profile import all_drafters

@@ -29,6 +29,7 @@ said into an order, renders the events, and sends a decision for each proposal.
     edited_files.py      where the text of an edit comes from and goes
     project_files.py     the files of a project, read without surprises and written once, or by the editor
     file_edits.py        /edit, /apply and /undo
+    take_back.py         what `specchat undo` and /undo say and do
     agent/               the agent: tools that the model calls while it answers
     mcp/                 tools, prompts and resources of MCP servers
 """

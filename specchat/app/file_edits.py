@@ -14,16 +14,16 @@ from threading import Event as Flag
 from specchat.app.code_blocks import CodeBlock, find_code_blocks
 from specchat.app.command_registry import COMMAND_PATTERN, ChatState
 from specchat.app.consent import EditConsent
-from specchat.app.edit import describe_ways, display_path, edit, propose_text
+from specchat.app.edit import describe_ways, edit, propose_text
 from specchat.app.edit_events import EditOrder
 from specchat.app.edit_session import EditSession, edit_request
 from specchat.app.edit_ui import EditRenderer, EditUI
 from specchat.app.edited_files import DiskFile
+from specchat.app.take_back import take_back
 from specchat.edit.answer_check import find_omission
 from specchat.edit.atomic_write import check_writable
 from specchat.edit.edit_plan import Region, parse_line_range
 from specchat.edit.source_text import make_source, read_source
-from specchat.edit.undo_store import find_edit, undo_edit, user_undo_store
 from specchat.errors import InputError, NoChangeError, NoUsableEditError, UsageError
 from specchat.host.client import SessionRequest
 
@@ -94,11 +94,7 @@ def apply_block(chat: ChatState, argument: str, ui: EditUI) -> str:
 
 def undo_file_edit(_chat: ChatState, argument: str, _ui: EditUI) -> str:
     """`/undo [N|FILE]`: undo an applied edit, the last one by default."""
-    store = user_undo_store()
-    edit = find_edit(store, argument.removeprefix("@"))
-    done = undo_edit(store, edit, is_forced=False)
-    names = ", ".join(display_path(Path(file.path)) for file in done.files)
-    return f"undid edit {edit.number} of {names} · /undo {done.number} applies it again"
+    return take_back(argument.removeprefix("@"), "/undo")
 
 
 FILE_COMMAND_RUNNERS: Mapping[str, Callable[[ChatState, str, EditUI], str]] = {

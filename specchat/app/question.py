@@ -6,6 +6,7 @@ Every front end makes a `Question` of what its user typed; the verb (`ask.py`) r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.context.at_names import NO_LOADERS, THIS_FOLDER, FileAccess, Loaders, check_name, find_mentions
@@ -28,14 +29,19 @@ class Question:
     def __post_init__(self) -> None:
         Request(self.text)  # UsageError for an empty text
 
-    def check(self, loaders: Loaders = NO_LOADERS) -> None:
+    def check(self, loaders: Loaders = NO_LOADERS, access: FileAccess = THIS_FOLDER) -> None:
         """InputError for a name that leads to nothing, found before an engine is needed."""
         for name in self.names:
-            check_name(name, loaders)
-        self.mentions(loaders, THIS_FOLDER)
+            check_name(name, loaders, access)
+        self.mentions(loaders, access)
 
     def mentions(self, loaders: Loaders, access: FileAccess) -> list[str]:
         return find_mentions(self.text, loaders, access) if self.has_mentions else []
+
+
+def reading_once() -> FileAccess:
+    """Access to the files of this folder, of which each is read once."""
+    return FileAccess(read=cache(THIS_FOLDER.read))
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 measure, combinations, sample_store   `specchat bench`: every combination beside plain decoding, sample by sample
 columns, bench_output                 samples become rows; the table and files of a bench
 latency, predicted_speedup            the times of one answer; the speedup that the papers' formula predicts
-builtin_prompts, prompt_files         what is asked
-peers, llama_cpp, llama_gguf          `bench peers`: transformers and llama.cpp on the same weights
-gguf_peers, gguf_peers_table, chain_passes    `bench peers --gguf`: llama.cpp on the same file
+builtin_prompts, prompt_files, tokenized_prompts      what is asked
+chain_passes                          seconds of passes, for plugins/specchat-peers and tools/
 lossless_check                        `specchat verify`: equal text, equal distributions
 verify_prompts, verify_report         what it decodes, and its report as text
+loaded_engine                         the engine of such a command, in its process
+head_report                           what `specchat models inspect` says
 health_checks                         the checks of `specchat doctor`
 gpu/                                  `specchat doctor --gpu`: what a GPU computes, exactly and how fast
 

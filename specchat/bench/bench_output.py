@@ -1,12 +1,18 @@
 """A bench as it is printed and written to files."""
 
+from __future__ import annotations
+
+import platform
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specchat.bench.columns import CombinationResult, as_csv, as_json, as_table, recommendations
+from specchat.bench.combinations import Grid
 from specchat.errors import InputError
+from specchat.loading.load_engine import Engine
 
 
 @dataclass(frozen=True)
@@ -30,3 +36,12 @@ class BenchReport:
                 csv_file.write_text(as_csv(self.rows), encoding="utf-8")
         except OSError as error:
             raise InputError(f"{error.filename}: cannot be written: {error.strerror}") from error
+
+
+def bench_metadata(engine: Engine, grid: Grid, count: int) -> dict[str, Any]:
+    models, layout = engine.models.profile.models, engine.models.target.pool.layout
+    return {
+        "date": time.strftime("%Y-%m-%d"), "target": models.target, "draft": models.draft, "heads": list(models.heads),
+        "device": str(layout.device), "dtype": str(layout.dtype).removeprefix("torch."), "machine": platform.machine(),
+        "max_tokens": grid.max_tokens, "prompts_of_each_kind": count,
+    }  # fmt: skip

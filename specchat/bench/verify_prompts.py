@@ -8,8 +8,8 @@ from itertools import chain
 from pathlib import Path
 
 from specchat.bench.builtin_prompts import BUILTIN_REQUESTS
-from specchat.bench.peers import tokenize_prompts
 from specchat.bench.prompt_files import read_prompts
+from specchat.bench.tokenized_prompts import tokenize_prompts
 from specchat.chat.request import Request
 from specchat.errors import InputError
 from specchat.history.history_reader import HistoryReader

@@ -22,6 +22,7 @@ FENCE_LANGUAGES = {
     ".js": "javascript", ".json": "json", ".md": "markdown", ".py": "python", ".rs": "rust", ".sh": "bash",
     ".toml": "toml", ".ts": "typescript", ".yaml": "yaml", ".yml": "yaml",
 }  # fmt: skip
+NO_SUCH_FILE = "there is no such file or folder; correct the name"
 MEBIBYTE = 2**20
 CONTROL_CHARACTERS = re.compile(
     r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
@@ -36,6 +37,8 @@ def read_attachment(path: Path) -> Attachment:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_ATTACHED_BYTES + 1)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: {NO_SUCH_FILE}") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     return Attachment(display_name(path), decode_text(content, display_name(path)))

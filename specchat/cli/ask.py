@@ -13,7 +13,7 @@ import click
 
 from specchat.app.chat_state import ChatState
 from specchat.app.mcp.mcp_servers import front_end_servers
-from specchat.app.question import Question
+from specchat.app.question import Question, reading_once
 from specchat.chat.attachments import decode_text
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
 from specchat.cli.options import profile_options
@@ -59,9 +59,12 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
     names = tuple(name for name in files if name != STDIN)
     question = replace(question, names=names, answer_format=answer_format_from_options(options))
     open_session = conversation_opener(context.obj, options, kind=ASK)
-    question.check(front_end_servers().loaders)
+    access = reading_once()  # what is read now, such as a pipe, is not read again with the question
+    question.check(front_end_servers().loaders, access)
     with open_session() as conversation:
-        return answer_once(command_chat(conversation, mode, allow), question)
+        chat = command_chat(conversation, mode, allow)
+        chat.access = access
+        return answer_once(chat, question)
 
 
 def answer_once(chat: ChatState, question: Question) -> int:

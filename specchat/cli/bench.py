@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import platform
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
+from specchat.bench.loaded_engine import load_engine_here
 from specchat.cli.completion import complete_drafters
-from specchat.cli.lazy_group import LazyCommand, LazyGroup
-from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
@@ -21,10 +18,8 @@ from specchat.profile.keys import MAX_DRAFT_TOKENS, MAX_TEMPERATURE
 from specchat.profile.validation import did_you_mean
 
 if TYPE_CHECKING:
-    from specchat.bench.combinations import Grid
     from specchat.bench.sample_store import SampleStore
     from specchat.chat.request import Request
-    from specchat.loading.load_engine import Engine
 
 ALL = "all"
 DEFAULT_COLUMNS = "default"
@@ -69,25 +64,15 @@ LIMITS = NumberList(int, 0, MAX_DRAFT_TOKENS)
 TEMPERATURES = NumberList(float, 0, MAX_TEMPERATURE)
 
 
-class BenchGroup(LazyGroup):
-    lazy_commands: Mapping[str, LazyCommand] = {
-        "drafters": LazyCommand("specchat.cli.bench:drafters", "Every drafter beside plain decoding (the default)."),
-        "peers": LazyCommand("specchat.cli.bench_peers:peers", "Against transformers and llama.cpp, same weights."),
-    }
-
+class BenchCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """`bench …` is `bench drafters …`."""
-        if not args or args[0] not in (*self.lazy_commands, "-h", "--help"):
-            args = ["drafters", *args]
+        """Name the command that a part of this one became."""
+        if args[:1] == ["peers"]:
+            raise UsageError("'specchat bench peers' is 'specchat peers' now, which is a plugin (docs/peers.md)")
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=BenchGroup)
-def bench() -> None:
-    """Measure how much faster speculative decoding is here. `bench PROMPTS` is `bench drafters PROMPTS`."""
-
-
-@click.command()
+@click.command(cls=BenchCommand)
 @click.argument("prompts", type=PROMPTS, required=False)
 @click.option(
     "--drafters",
@@ -109,7 +94,7 @@ def bench() -> None:
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write all columns to this file, as CSV.")
 @click.option("--restart", is_flag=True, help="Discard the samples of an interrupted bench.")
 @profile_options
-def drafters(
+def bench(
     prompts: Path | None,
     names: str,
     budgets: tuple[int, ...],
@@ -134,7 +119,7 @@ def drafters(
     chosen_drafters = parse_names("drafter", names, all_drafters())
     column_names = _parse_columns(columns)
     check_output_paths(json_file, csv_file)
-    from specchat.bench.bench_output import BenchReport
+    from specchat.bench.bench_output import BenchReport, bench_metadata
     from specchat.bench.columns import group_samples
     from specchat.bench.combinations import Grid
     from specchat.bench.measure import engine_measurer, open_store, run_bench, set_thread_count, split_by_availability
@@ -149,7 +134,7 @@ def drafters(
     grid = Grid(runnable, budgets, widths, temperatures, limit)
     store = open_store(engine, grid, restart=restart)
     collected = run_bench(engine_measurer(engine), grid, requests, count, store, print_note)
-    metadata = {**_metadata(engine, grid, count), "is_complete": collected.is_complete}
+    metadata = {**bench_metadata(engine, grid, count), "is_complete": collected.is_complete}
     report = BenchReport(group_samples(collected.samples, grid), column_names, skipped, metadata)
     click.echo(report.to_text())
     report.write(json_file, csv_file)
@@ -196,12 +181,3 @@ def _finish(store: SampleStore, *, is_complete: bool) -> int:
         return 0
     print_note(f"interrupted; {len(store)} samples are stored, and the same command resumes the bench")
     return INTERRUPTED_EXIT_CODE
-
-
-def _metadata(engine: Engine, grid: Grid, count: int) -> dict[str, Any]:
-    models, layout = engine.models.profile.models, engine.models.target.pool.layout
-    return {
-        "date": time.strftime("%Y-%m-%d"), "target": models.target, "draft": models.draft, "heads": list(models.heads),
-        "device": str(layout.device), "dtype": str(layout.dtype).removeprefix("torch."), "machine": platform.machine(),
-        "max_tokens": grid.max_tokens, "prompts_of_each_kind": count,
-    }  # fmt: skip

@@ -1,24 +1,9 @@
 """`specchat models inspect`: what head or model a folder holds, without loading it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 import click
 
 from specchat.cli.completion import complete_models
-from specchat.errors import ModelError, UsageError
-from specchat.hub.catalog import find_entry
-from specchat.hub.local_models import LocatedModel, locate_model
-from specchat.hub.memory_plan import kv_bytes_per_token, weight_bytes
-from specchat.hub.pairing import pair_member, pair_warnings
-from specchat.hub.recommend import format_gib
-from specchat.hub.safetensors_headers import is_whole_model
-from specchat.weights.gguf.gguf_file import is_gguf
-
-if TYPE_CHECKING:
-    from specchat.drafters.heads.spec import HeadSpec
+from specchat.errors import UsageError
 
 
 @click.command()
@@ -32,105 +17,9 @@ def inspect(head: str, target: str | None, test: bool) -> None:
     """
     if test and not target:
         raise UsageError("--test compares a head with a target: add --target")
-    if located := _find_model_or_draft(head, target):
-        _print_labelled_lines(located.name, _model_lines(located, target))
-        return
-    from specchat.drafters.heads.detect import inspect_head, target_dimensions
-    from specchat.drafters.heads.spec import mismatches
-    from specchat.weights.load_options import find_head, find_model
+    from specchat.bench.head_report import report_lines
 
-    spec = inspect_head(find_head(head))
-    _print_labelled_lines(head, _head_lines(spec))
-    if not target:
-        return
-    dimensions = target_dimensions(find_model(target))
-    if reasons := mismatches(spec, dimensions):
-        raise ModelError(f"{head} does not fit {target}: {'; '.join(reasons)}")
-    sizes = f"{dimensions.layers} layers, hidden size {dimensions.hidden_size}, vocabulary {dimensions.vocab_size}"
-    print(f"  fits      {target}: {sizes}")
-    if test:
-        _print_self_test(spec, target)
-
-
-def _find_model_or_draft(source: str, target: str | None) -> LocatedModel | None:
-    """A model of the catalog, or a complete model on this disk when a target is given; else None.
-
-    A checkpoint that contains MTP layers is both a model and a head, and counts as a head.
-    """
-    try:
-        located = locate_model(source)
-    except ModelError:
-        return None
-    if located.folder is None or is_gguf(located.folder):
-        return located
-    if target is None or not is_whole_model(located.folder):
-        return None
-    from specchat.drafters.heads.detect import inspect_head
-
-    try:
-        inspect_head(located.folder)
-    except ModelError:
-        return located
-    return None
-
-
-def _model_lines(located: LocatedModel, target: str | None) -> Iterator[tuple[str, str]]:
-    architecture = located.architecture
-    yield "is", f"a {architecture.family} model of {architecture.layers} layers, {located.evidence}"
-    size, row_kib = format_gib(weight_bytes(architecture, "bf16")), kv_bytes_per_token(architecture) / 1024
-    yield "has", f"{architecture.parameters / 1e6:.4g} M parameters, {size} in bf16"
-    yield "KV cache", f"{row_kib:.3g} KiB per token, context window {architecture.max_position_embeddings}"
-    if entry := find_entry(located.name):
-        yield "licence", entry.licence
-        if entry.not_recommended:
-            yield "advice", f"not recommended: {entry.not_recommended}"
-        yield from (("head", f"{head.id} ({head.kind})") for head in entry.heads)
-        yield from (("draft", draft) for draft in entry.draft_models)
-    if target:
-        target_model = locate_model(target)
-        warnings = list(pair_warnings(pair_member(located), pair_member(target_model)))
-        yield from (("warning", line) for line in warnings)
-        if not warnings:
-            yield "fits", f"{target_model.name}, as its draft"
-
-
-def _print_labelled_lines(head: str, lines: Iterator[tuple[str, str]]) -> None:
-    print(head)
     last_label = ""
-    for label, line in lines:
-        print(f"  {'' if label == last_label else label:<9} {line}")
+    for label, line in report_lines(head, target, is_tested=test):
+        print(f"  {'' if label == last_label else label:<9} {line}" if label else line)
         last_label = label
-
-
-def _head_lines(spec: HeadSpec) -> Iterator[tuple[str, str]]:
-    yield "is", f"{spec.format} ({spec.kind})"
-    yield from (("detected", line) for line in spec.evidence)
-    if spec.target_hidden_size:
-        yield "reads", f"hidden states of size {spec.target_hidden_size} {_layer_names(spec)}"
-    if spec.target_vocab_size:
-        share = f"{spec.draft_vocab_size} of {spec.target_vocab_size} tokens"
-        yield "drafts", f"{share}, context window {spec.context_window}"
-    yield from (("warning", line) for line in spec.warnings)
-    if spec.variants:
-        yield "ambiguous", f"{len(spec.variants) + 1} config variants; a self-test with the target chooses one"
-    if spec.unsupported_reason:
-        yield "error", f"not supported yet: {spec.unsupported_reason}"
-
-
-def _layer_names(spec: HeadSpec) -> str:
-    if spec.hidden_state_layers is None:
-        return "after layers 2, L/2 and L-3"
-    names = ["after the final norm" if layer < 0 else f"after layer {layer}" for layer in spec.hidden_state_layers]
-    return ", ".join(names)
-
-
-def _print_self_test(spec: HeadSpec, target: str) -> None:
-    from specchat.drafters.heads.selftest import select_variant
-    from specchat.weights.load import load_model
-    from specchat.weights.load_options import LoadOptions, find_model
-
-    model = load_model(find_model(target), LoadOptions())
-    head, agreement = select_variant(spec, model, None, model.pool.layout.device)
-    shares = ", ".join(f"{share:.0%}" for share in agreement.greedy_by_depth)
-    layers = head.hidden_state_layers
-    print(f"  agrees    {shares} of {agreement.positions} positions, by depth; hidden states of layers {layers}")

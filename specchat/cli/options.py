@@ -241,15 +241,10 @@ def _flag_for_key(path: KeyPath) -> str:
 
 
 def _with_absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the paths of models absolute: the engine process runs in another folder, and with another OLLAMA_MODELS."""
-    from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, OLLAMA_VARIABLE, local_gguf
+    """Make the paths of models absolute: the engine process runs in another folder."""
+    from specchat.hub.find_models import absolute_source
 
-    absolute = dict(values)
-    for key in MODEL_KEYS:
-        if str(absolute[key]).startswith(OLLAMA_PREFIX) and os.environ.get(OLLAMA_VARIABLE):
-            absolute[key] = str(local_gguf(absolute[key]))
-        if absolute[key] and Path(absolute[key]).exists():
-            absolute[key] = str(Path(absolute[key]).absolute())
-    if heads := absolute[HEADS_KEY]:
-        absolute[HEADS_KEY] = tuple(str(Path(each).absolute()) if Path(each).exists() else each for each in heads)
+    absolute = {**values, **{key: absolute_source(values[key]) for key in MODEL_KEYS if values[key]}}
+    if heads := values[HEADS_KEY]:
+        absolute[HEADS_KEY] = tuple(map(absolute_source, heads))
     return absolute

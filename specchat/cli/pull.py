@@ -53,14 +53,14 @@ def _pull_from_hub(sources: Mapping[str, bool], *, skips_confirmation: bool, is_
     if is_offline or constants.is_offline_mode():
         _print_cached_folders(sources)
         return
-    from specchat.hub.pull import check_disk_space
+    from specchat.hub.pull import check_hub_space
     from specchat.hub.repo_files import list_repo_files
 
     print_note(f"asking {constants.ENDPOINT} about {' and '.join(sources)}")
     listings = [list_repo_files(each, is_draft=is_draft) for each, is_draft in sources.items()]
     for listing in listings:
         _print_download_size(listing)
-    check_disk_space(listings)
+    check_hub_space(listings)
     if any(listing.missing_files() for listing in listings) and not skips_confirmation:
         confirm("Download?", "a download", "nothing was downloaded")
     for listing in listings:
@@ -68,7 +68,7 @@ def _pull_from_hub(sources: Mapping[str, bool], *, skips_confirmation: bool, is_
 
 
 def _print_download_size(listing: RepoListing) -> None:
-    from specchat.hub.pull import format_bytes, free_bytes
+    from specchat.hub.disk_space import format_bytes, free_bytes
 
     missing, remaining = listing.missing_files(), listing.remaining_bytes()
     print_note(
@@ -122,15 +122,10 @@ def _progress_bar(listing: RepoListing) -> Generator[OnProgress]:
 
 
 def _print_cached_folders(sources: Mapping[str, bool]) -> None:
-    from huggingface_hub.errors import HFValidationError
-
-    from specchat.weights.fetch import cached_model_folder
+    from specchat.hub.hub_cache import cached_model_folder
 
     for source, is_draft in sources.items():
-        try:
-            folder = cached_model_folder(source, is_draft=is_draft)
-        except HFValidationError as error:
-            raise ModelError(f"{source}: not a hub id like org/name") from error
+        folder = cached_model_folder(source, is_draft=is_draft)
         if folder is None:
             raise ModelError(f"{source}: not on this machine, and --offline or HF_HUB_OFFLINE forbids the network")
         print(folder)

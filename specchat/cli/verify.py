@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from specchat.bench.loaded_engine import load_engine_here
 from specchat.cli.bench import PROMPTS, parse_names
 from specchat.cli.completion import complete_drafters, complete_models, complete_sessions
-from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import NotLosslessError, UsageError
 from specchat.profile import DRAFTERS

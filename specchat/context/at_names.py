@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
-from specchat.chat.attachments import FENCE_LANGUAGES, decode_text, read_attachment
+from specchat.chat.attachments import FENCE_LANGUAGES, NO_SUCH_FILE, decode_text, read_attachment
 from specchat.chat.request import Attachment
 from specchat.context.file_listing import FileListing, find_repository, is_folder, is_glob, list_folder, list_glob
 from specchat.errors import InputError
@@ -43,10 +43,10 @@ class FileAccess:
 THIS_FOLDER = FileAccess()
 
 
-def check_name(name: str, loaders: Loaders = NO_LOADERS) -> None:
+def check_name(name: str, loaders: Loaders = NO_LOADERS, access: FileAccess = THIS_FOLDER) -> None:
     """Raise InputError when this name resolves to nothing. Loaders run only with the question."""
     if not has_loader(name, loaders):
-        resolve_names([name])
+        resolve_names([name], access=access)
 
 
 def find_mentions(text: str, loaders: Loaders = NO_LOADERS, access: FileAccess = THIS_FOLDER) -> list[str]:
@@ -96,9 +96,7 @@ def _existing_name(name: str, access: FileAccess, *, is_file: bool) -> str:
         return name
     if is_file:
         quoted = quoted_name(name)
-        raise InputError(
-            f"@{quoted}: there is no such file or folder; correct the name, or write `@{quoted}` in backticks as text"
-        )
+        raise InputError(f"@{quoted}: {NO_SUCH_FILE}, or write `@{quoted}` in backticks as text")
     return ""
 
 

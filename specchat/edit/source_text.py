@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from specchat.chat.attachments import decode_bytes
+from specchat.chat.attachments import NO_SUCH_FILE, decode_bytes
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.errors import InputError, NoUsableEditError
 from specchat.syntax.languages import language_of
@@ -82,6 +82,8 @@ def read_source(path: Path) -> Source:
         if not stat.S_ISREG(path.stat().st_mode):
             raise InputError(f"{path}: not a regular file")
         raw = path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: {NO_SUCH_FILE}") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     return make_source(raw, str(path))

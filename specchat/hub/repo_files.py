@@ -11,8 +11,8 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
 from specchat.errors import ModelError
-from specchat.weights.fetch import digest_like, is_digest, needed_files, repo_cache_folder
-from specchat.weights.http_errors import hub_errors_as_model_errors
+from specchat.hub.http_errors import hub_errors_as_model_errors
+from specchat.hub.hub_cache import digest_like, is_digest, needed_files, repo_cache_folder
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from specchat.hub.config_architecture import (
     head_architecture_from_config,
     kv_layers_from_config,
 )
-from specchat.weights.fetch import without_consolidated
+from specchat.hub.hub_cache import without_consolidated
 from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
 
 TensorHeaders = Mapping[str, tuple[str, tuple[int, ...]]]

@@ -41,6 +41,7 @@ from specchat.engine.model import Model, StatefulModel, self_drafting
 from specchat.engine.prefix_cache import PrefixCache
 from specchat.errors import ModelError
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS
+from specchat.hub.find_models import find_model
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.paths import kv_folder
@@ -55,7 +56,6 @@ from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 from specchat.weights.gguf.gguf_preparation import Report
 from specchat.weights.kv_files import KVFiles, kv_identity
 from specchat.weights.load import load_model
-from specchat.weights.load_options import find_model
 
 Progress = Callable[[Event], None]
 Reporting = Callable[[str, str], Report]  # source and role of a model

@@ -13,6 +13,7 @@ from pathlib import Path
 from specchat.devices import CPU, FLOAT_FORMAT, GGUF_FORMAT, INT8_KV, kind_of, resolve_device
 from specchat.errors import ModelError
 from specchat.hub.architecture import Architecture
+from specchat.hub.find_models import find_head, find_local_head, find_local_model
 from specchat.hub.machine import Machine
 from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import format_gib
@@ -23,15 +24,7 @@ from specchat.profile.keys import AUTO, EXIT_OFF
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
 from specchat.weights.gguf.gguf_sources import local_gguf
-from specchat.weights.load_options import (
-    EMBEDDED,
-    STORED_DTYPE,
-    LoadOptions,
-    find_head,
-    find_local_head,
-    find_local_model,
-    resolve_dtype,
-)
+from specchat.weights.load_options import EMBEDDED, STORED_DTYPE, LoadOptions, resolve_dtype
 
 Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
 EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedded/eagle")

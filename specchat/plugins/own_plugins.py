@@ -2,7 +2,7 @@
 
 from specchat.errors import UsageError
 
-OWN_PLUGINS = {"train": "./plugins/specchat-train", "fleet": "./plugins/specchat-fleet"}
+OWN_PLUGINS = {name: f"./plugins/specchat-{name}" for name in ("train", "fleet", "peers")}
 
 
 def missing_plugin(what: str, plugin: str) -> UsageError:

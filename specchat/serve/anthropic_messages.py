@@ -25,18 +25,12 @@ from specchat.serve.engine_request import (
     content_text,
 )
 from specchat.serve.json_fields import (
+    Body,
     JsonObject,
     UnsupportedFields,
     check_model,
-    optional_flag,
-    optional_number,
-    optional_object,
     parse_json_format,
     parse_message_role,
-    parse_sampling,
-    parse_stop,
-    reject_unsupported_fields,
-    required_list,
 )
 from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
 from specchat.serve.tool_fields import (
@@ -178,35 +172,37 @@ def model_body(model: str, started_at: datetime) -> JsonObject:
     return {"type": "model", "id": model, "display_name": model, "created_at": created_at}
 
 
-def translate_message(body: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
+def translate_message(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/messages`; RequestError for a wrong or unsupported field."""
-    max_tokens = optional_number(body, "max_tokens", int)
+    body = Body(fields)
+    max_tokens = body.number("max_tokens", int)
     if max_tokens is None:
         raise RequestError("max_tokens: give the most tokens of the answer", "max_tokens")
     request = _parse_conversation(body, served_models, max_tokens)
     is_parallel = _parse_tools(body).is_parallel
     reply = MessageReply(served_models[0], Answer(request.request.answer_prefix, request.request.stop, is_parallel))
-    return TranslatedRequest(request, reply, optional_flag(body, "stream"))
+    return TranslatedRequest(request, reply, body.flag("stream"))
 
 
-def translate_count(body: JsonObject, served_models: Sequence[str]) -> EngineRequest:
+def translate_count(fields: JsonObject, served_models: Sequence[str]) -> EngineRequest:
     """A body of `/v1/messages/count_tokens`: the request whose prompt is to be counted."""
+    body = Body(fields)
     return _parse_conversation(body, served_models, max_tokens=1)
 
 
-def _parse_conversation(body: JsonObject, served_models: Sequence[str], max_tokens: int) -> EngineRequest:
+def _parse_conversation(body: Body, served_models: Sequence[str], max_tokens: int) -> EngineRequest:
     check_model(body.get("model"), served_models)
-    reject_unsupported_fields(body, UNSUPPORTED_FIELDS)
+    body.reject_unsupported(UNSUPPORTED_FIELDS)
     options = AnswerOptions(
         max_tokens=max_tokens,
-        temperature=optional_number(body, "temperature"),
-        stop=parse_stop(body, "stop_sequences"),
-        answer_format=_parse_format(optional_object(optional_object(body, "output_config"), "format")),
-        sampling=parse_sampling(body),
-        thinking=_parse_thinking(optional_object(body, THINKING).get("type")),
+        temperature=body.number("temperature"),
+        stop=body.stop("stop_sequences"),
+        answer_format=_parse_format(body.object("output_config").object("format")),
+        sampling=body.sampling(),
+        thinking=_parse_thinking(body.object(THINKING).get("type")),
         tool_options=_parse_tools(body),
     )
-    messages = required_list(body, MESSAGES, "a list that begins with a message of the user")
+    messages = body.filled_list(MESSAGES, "a list that begins with a message of the user")
     system = content_text(body.get("system"), "system", "system")
     parsed = [_parse_message(message, f"{MESSAGES}.{at}") for at, message in enumerate(messages)]
     return build_engine_request([Message(SYSTEM, system), *parsed], options, MESSAGES)
@@ -219,8 +215,8 @@ def _parse_thinking(mode: Any) -> str | None:
     return THINKING_MODES[mode]
 
 
-def _parse_tools(body: JsonObject) -> ToolOptions:
-    choice = optional_object(body, TOOL_CHOICE)
+def _parse_tools(body: Body) -> ToolOptions:
+    choice = body.object(TOOL_CHOICE)
     kind = choice.get("type", "auto")
     if kind == "tool":
         chosen = forced_tool(choice.get("name"))
@@ -229,7 +225,7 @@ def _parse_tools(body: JsonObject) -> ToolOptions:
     else:
         raise RequestError(f"{TOOL_CHOICE}: the type must be auto, any, tool or none", TOOL_CHOICE)
     tools = tuple(_parse_tool(tool, f"{TOOLS}.{at}") for at, tool in enumerate(optional_tools(body)))
-    return ToolOptions(tools, chosen, not optional_flag(choice, "disable_parallel_tool_use"))
+    return ToolOptions(tools, chosen, not choice.flag("disable_parallel_tool_use"))
 
 
 def _parse_tool(tool: Any, field_path: str) -> Tool:
@@ -258,7 +254,7 @@ def _parse_message(message: Any, field_path: str) -> Message:
     content = message.get("content")
     blocks = cast("list[Any]", content) if isinstance(content, list) else []
     calls = [_parse_call(each, field_path) for each in blocks if _is_block(each, TOOL_USE)]
-    results = [_parse_result(each, field_path) for each in blocks if _is_block(each, TOOL_RESULT)]
+    results = [_parse_result(Body(each), field_path) for each in blocks if _is_block(each, TOOL_RESULT)]
     if (calls and role != "assistant") or (results and role != "user"):
         raise RequestError(f"{field_path}: tool_use is a block of the assistant, tool_result one of the user", MESSAGES)
     if blocks:
@@ -274,12 +270,12 @@ def _parse_call(block: JsonObject, field_path: str) -> ToolCall:
             raise RequestError(f"{field_path}: a tool_use has an id, a name and an input, which is an object", MESSAGES)
 
 
-def _parse_result(block: JsonObject, field_path: str) -> ToolResult:
+def _parse_result(block: Body, field_path: str) -> ToolResult:
     call_id = block.get("tool_use_id")
     if not isinstance(call_id, str) or not call_id:
         raise RequestError(f"{field_path}: a tool_result needs the tool_use_id of its call", MESSAGES)
     text = content_text(block.get("content"), field_path, MESSAGES)
-    return ToolResult(call_id, "", text, optional_flag(block, "is_error"))
+    return ToolResult(call_id, "", text, block.flag("is_error"))
 
 
 def _is_block(block: Any, *types: str) -> bool:

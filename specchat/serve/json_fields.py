@@ -41,25 +41,57 @@ def check_model(requested_model: Any, served_models: Sequence[str]) -> None:
         raise RequestError(message, "model", status=404, code="model_not_found")
 
 
-def reject_unsupported_fields(body: JsonObject, fields: UnsupportedFields) -> None:
-    for name, (neutral_values, reason) in fields.items():
-        value = body.get(name)
-        if value is not None and value not in neutral_values:
-            raise RequestError(f"{name}: {reason}", name, code="unsupported_parameter")
+class Body(dict[str, Any]):
+    """A JSON object of a request, with its fields as what they must be; None is as good as a missing field."""
 
+    def number(self, name: str, kind: type[float] = float) -> Any:
+        """A number, or None when it is missing. With `kind` int, an integer."""
+        value = self.get(name)
+        if isinstance(value, bool) or not isinstance(value, None | int if kind is int else None | int | float):
+            raise RequestError(f"{name}: give a {'whole ' if kind is int else ''}number", name)
+        return value
 
-def parse_sampling(body: JsonObject, names: Mapping[str, str] = SAMPLING_FIELDS) -> dict[str, float]:
-    """The sampling settings, by the keys of the profile."""
-    numbers = {key: optional_number(body, name) for name, key in names.items()}
-    return {f"sampling.{key}": number for key, number in numbers.items() if number is not None}
+    def text(self, name: str) -> str:
+        """A text; "" when it is missing."""
+        return self._value(name, str, "a text") or ""
 
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        value = self._value(name, bool, "true or false")
+        return default if value is None else value
 
-def parse_stop(body: JsonObject, name: str = "stop") -> tuple[str, ...]:
-    stop = body.get(name)
-    stops: Sequence[Any] = [stop] if isinstance(stop, str) else stop or ()
-    if not isinstance(stops, list | tuple) or not all(isinstance(each, str) and each for each in stops):
-        raise RequestError(f"{name}: give a text, or a list of texts", name)
-    return tuple(stops)
+    def object(self, name: str) -> "Body":
+        return Body(self._value(name, dict, "an object") or {})
+
+    def filled_list(self, name: str, what: str) -> list[Any]:
+        """A list with at least one entry; `what` says of what."""
+        value = self.get(name)
+        if not isinstance(value, list) or not value:
+            raise RequestError(f"{name}: give {what}", name)
+        return cast("list[Any]", value)
+
+    def sampling(self, names: Mapping[str, str] = SAMPLING_FIELDS) -> dict[str, float]:
+        """The sampling settings, by the keys of the profile."""
+        numbers = {key: self.number(name) for name, key in names.items()}
+        return {f"sampling.{key}": number for key, number in numbers.items() if number is not None}
+
+    def stop(self, name: str = "stop") -> tuple[str, ...]:
+        stop = self.get(name)
+        stops: Sequence[Any] = [stop] if isinstance(stop, str) else stop or ()
+        if not isinstance(stops, list | tuple) or not all(isinstance(each, str) and each for each in stops):
+            raise RequestError(f"{name}: give a text, or a list of texts", name)
+        return tuple(stops)
+
+    def reject_unsupported(self, fields: UnsupportedFields) -> None:
+        for name, (neutral_values, reason) in fields.items():
+            value = self.get(name)
+            if value is not None and value not in neutral_values:
+                raise RequestError(f"{name}: {reason}", name, code="unsupported_parameter")
+
+    def _value(self, name: str, kind: type[Any], what: str) -> Any:
+        value = self.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise RequestError(f"{name}: give {what}", name)
+        return value
 
 
 def parse_json_format(schema: JsonObject | None) -> AnswerFormat:
@@ -82,51 +114,11 @@ def parse_format(form: JsonObject, name: str, hint: str) -> AnswerFormat | None:
             raise RequestError(f"{name}: {hint}", name)
 
 
-def parse_message_role(message: Any, roles: Collection[str], field_path: str, name: str) -> tuple[JsonObject, str]:
+def parse_message_role(message: Any, roles: Collection[str], field_path: str, name: str) -> tuple[Body, str]:
     """A message, and whose it is; RequestError names the field that has the messages."""
     if not isinstance(message, dict):
         raise RequestError(f"{field_path}: a message is an object with a role and a content", name)
     role = cast("JsonObject", message).get("role")
     if not isinstance(role, str) or role not in roles:
         raise RequestError(f"{field_path}: unknown role {role!r}", name)
-    return cast("JsonObject", message), role
-
-
-def optional_number(body: JsonObject, name: str, kind: type[float] = float) -> Any:
-    """A number, or None when it is missing. With `kind` int, an integer."""
-    value = body.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
-        raise RequestError(f"{name}: give a {'whole ' if kind is int else ''}number", name)
-    return value
-
-
-def optional_text(body: JsonObject, name: str) -> str:
-    """A text; "" when it is missing."""
-    value = body.get(name)
-    if value is not None and not isinstance(value, str):
-        raise RequestError(f"{name}: give a text", name)
-    return value or ""
-
-
-def optional_flag(body: JsonObject, name: str, *, default: bool = False) -> bool:
-    value = body.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise RequestError(f"{name}: give true or false", name)
-    return default if value is None else value
-
-
-def optional_object(body: JsonObject, name: str) -> JsonObject:
-    value = body.get(name)
-    if value is not None and not isinstance(value, dict):
-        raise RequestError(f"{name}: give an object", name)
-    return cast("JsonObject", value or {})
-
-
-def required_list(body: JsonObject, name: str, what: str) -> list[Any]:
-    """A list with at least one entry; `what` says of what."""
-    value = body.get(name)
-    if not isinstance(value, list) or not value:
-        raise RequestError(f"{name}: give {what}", name)
-    return cast("list[Any]", value)
+    return Body(cast("JsonObject", message)), role

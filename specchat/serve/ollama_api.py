@@ -26,18 +26,12 @@ from specchat.serve.engine_request import (
     build_engine_request,
 )
 from specchat.serve.json_fields import (
+    Body,
     JsonObject,
     UnsupportedFields,
     check_model,
-    optional_flag,
-    optional_number,
-    optional_object,
-    optional_text,
     parse_json_format,
     parse_message_role,
-    parse_sampling,
-    parse_stop,
-    reject_unsupported_fields,
 )
 from specchat.serve.model_facts import ModelFacts
 from specchat.serve.openai_completions import completion_request
@@ -141,8 +135,9 @@ def _call_object(index: int, call: ToolCall) -> JsonObject:
     return {"id": call.id, "function": function}
 
 
-def translate_ollama_chat(body: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
+def translate_ollama_chat(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/api/chat`; RequestError for a wrong or unsupported field."""
+    body = Body(fields)
     _check_body(body, served_models)
     messages = body.get(MESSAGES)
     if messages is not None and not isinstance(messages, list):
@@ -155,14 +150,15 @@ def translate_ollama_chat(body: JsonObject, served_models: Sequence[str]) -> Tra
     return _translated(body, request, LinesReply(served_models[0], "message", Answer(request.request.answer_prefix)))
 
 
-def translate_generate(body: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
+def translate_generate(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/api/generate`; RequestError for a wrong or unsupported field."""
+    body = Body(fields)
     _check_body(body, served_models)
     reply = LinesReply(served_models[0], "response")
-    prompt, system = optional_text(body, PROMPT), optional_text(body, "system")
+    prompt, system = body.text(PROMPT), body.text("system")
     if not prompt:
         return _load_models(body, reply)
-    if optional_flag(body, "raw") or optional_text(body, "suffix"):
+    if body.flag("raw") or body.text("suffix"):
         return _translated(body, _parse_completion(body, prompt), reply)
     messages = [*([Message(SYSTEM, system)] if system else []), Message(USER, prompt)]
     return _translated(body, build_engine_request(messages, _parse_options(body), PROMPT), reply)
@@ -183,7 +179,7 @@ def tags_body(name: str, facts: ModelFacts) -> JsonObject:
 
 def show_body(body: JsonObject, served_models: Sequence[str], facts: ModelFacts, context_window: int) -> JsonObject:
     """The body of `/api/show`. A `context_window` of 0 is unknown."""
-    _check_model(body, served_models)
+    _check_model(Body(body), served_models)
     family = facts.family or "unknown"
     info: JsonObject = {"general.architecture": family, "general.parameter_count": facts.parameters}
     if context_window:
@@ -198,13 +194,13 @@ def timestamp(moment: datetime) -> str:
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _check_body(body: JsonObject, served_models: Sequence[str]) -> None:
+def _check_body(body: Body, served_models: Sequence[str]) -> None:
     _check_model(body, served_models)
-    reject_unsupported_fields(body, UNSUPPORTED_FIELDS)
-    reject_unsupported_fields(optional_object(body, "options"), UNSUPPORTED_OPTIONS)
+    body.reject_unsupported(UNSUPPORTED_FIELDS)
+    body.object("options").reject_unsupported(UNSUPPORTED_OPTIONS)
 
 
-def _check_model(body: JsonObject, served_models: Sequence[str]) -> None:
+def _check_model(body: Body, served_models: Sequence[str]) -> None:
     """Ollama's own clients need a name; `name` is the field of older ones."""
     name = body.get("model") or body.get("name")
     if not name:
@@ -212,11 +208,11 @@ def _check_model(body: JsonObject, served_models: Sequence[str]) -> None:
     check_model(name, served_models)
 
 
-def _translated(body: JsonObject, request: EngineRequest | FimRequest, reply: LinesReply) -> TranslatedRequest:
-    return TranslatedRequest(request, reply, optional_flag(body, "stream", default=True))
+def _translated(body: Body, request: EngineRequest | FimRequest, reply: LinesReply) -> TranslatedRequest:
+    return TranslatedRequest(request, reply, body.flag("stream", default=True))
 
 
-def _load_models(body: JsonObject, reply: LinesReply) -> TranslatedRequest:
+def _load_models(body: Body, reply: LinesReply) -> TranslatedRequest:
     """A request without a question: Ollama loads the model, or unloads it if it is not to be kept."""
     if body.get("keep_alive") in (0, "0", "0s", "0m"):
         raise RequestError(UNLOAD_UNSUPPORTED, "keep_alive")
@@ -224,27 +220,25 @@ def _load_models(body: JsonObject, reply: LinesReply) -> TranslatedRequest:
     return _translated(body, EngineRequest(Request(GREETING, max_tokens=1)), reply)
 
 
-def _parse_completion(body: JsonObject, prompt: str) -> FimRequest:
-    options = optional_object(body, "options")
-    reject_unsupported_fields(options, GREEDY_OPTIONS)
-    if optional_text(body, "system") or _parse_format(body.get("format")):
+def _parse_completion(body: Body, prompt: str) -> FimRequest:
+    options = body.object("options")
+    options.reject_unsupported(GREEDY_OPTIONS)
+    if body.text("system") or _parse_format(body.get("format")):
         raise RequestError("a raw or suffix request has no system prompt and no format; leave them out", PROMPT)
     limit = _token_limit(options)
-    return completion_request(
-        prompt, optional_text(body, "suffix"), MAX_FIM_TOKENS if limit is None else limit, parse_stop(options)
-    )
+    return completion_request(prompt, body.text("suffix"), MAX_FIM_TOKENS if limit is None else limit, options.stop())
 
 
-def _parse_options(body: JsonObject) -> AnswerOptions:
-    options = optional_object(body, "options")
-    seed = optional_number(options, "seed", int)
+def _parse_options(body: Body) -> AnswerOptions:
+    options = body.object("options")
+    seed = options.number("seed", int)
     return AnswerOptions(
         max_tokens=_token_limit(options),
         seed=None if seed is not None and seed < 0 else seed,
-        temperature=optional_number(options, "temperature"),
-        stop=parse_stop(options),
+        temperature=options.number("temperature"),
+        stop=options.stop(),
         answer_format=_parse_format(body.get("format")),
-        sampling=parse_sampling(options, SAMPLING_OPTIONS),
+        sampling=options.sampling(SAMPLING_OPTIONS),
         thinking=_parse_think(body.get("think")),
     )
 
@@ -262,9 +256,9 @@ def _parse_think(think: Any) -> str | None:
             raise RequestError("think: give true or false", "think")
 
 
-def _token_limit(options: JsonObject) -> int | None:
+def _token_limit(options: Body) -> int | None:
     """The most tokens of an answer; None for num_predict -1 (no limit) and -2 (until the context window is full)."""
-    limit = optional_number(options, "num_predict", int)
+    limit = options.number("num_predict", int)
     return None if limit is not None and limit < 0 else limit
 
 
@@ -300,8 +294,8 @@ def _parse_calls(message: JsonObject, field_path: str) -> Iterator[ToolCall]:
     for at, call in enumerate(cast("list[Any]", calls)):
         match call:
             case {"function": {"name": str(name), **function}} if name:
-                arguments = optional_object(cast("JsonObject", function), "arguments")
-                call_id = optional_text(cast("JsonObject", call), "id")
+                arguments = Body(function).object("arguments")
+                call_id = Body(call).text("id")
                 yield ToolCall(call_id or f"{field_path}.tool_calls[{at}]", name, arguments_text(arguments))
             case _:
                 raise RequestError(f"{field_path}: a tool call has a function with a name and arguments", MESSAGES)

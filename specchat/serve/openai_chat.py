@@ -22,18 +22,12 @@ from specchat.serve.engine_request import (
     content_text,
 )
 from specchat.serve.json_fields import (
+    Body,
     JsonObject,
     UnsupportedFields,
     check_model,
-    optional_flag,
-    optional_number,
-    optional_object,
     parse_format,
     parse_message_role,
-    parse_sampling,
-    parse_stop,
-    reject_unsupported_fields,
-    required_list,
 )
 from specchat.serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
 from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
@@ -148,36 +142,37 @@ def _call_delta(delta: ToolCallDelta) -> JsonObject:
     return {"index": delta.index, FUNCTION: {"arguments": delta.arguments}}
 
 
-def translate_chat(body: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
+def translate_chat(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/chat/completions`; RequestError for a wrong or unsupported field."""
+    body = Body(fields)
     check_model(body.get("model"), served_models)
-    reject_unsupported_fields(body, UNSUPPORTED_FIELDS)
+    body.reject_unsupported(UNSUPPORTED_FIELDS)
     limit_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     options = AnswerOptions(
-        max_tokens=optional_number(body, limit_name, int),
-        seed=optional_number(body, "seed", int),
-        temperature=optional_number(body, "temperature"),
-        stop=parse_stop(body),
-        answer_format=_parse_response_format(optional_object(body, "response_format")),
-        sampling=parse_sampling(body),
+        max_tokens=body.number(limit_name, int),
+        seed=body.number("seed", int),
+        temperature=body.number("temperature"),
+        stop=body.stop(),
+        answer_format=_parse_response_format(body.object("response_format")),
+        sampling=body.sampling(),
         thinking=_parse_thinking(body),
         tool_options=parse_openai_tools(body, parse_functions(body)),
-        wants_probabilities=optional_flag(body, "logprobs"),
+        wants_probabilities=body.flag("logprobs"),
     )
-    messages = required_list(body, MESSAGES, "a list that ends with a message of the user")
+    messages = body.filled_list(MESSAGES, "a list that ends with a message of the user")
     parsed = (_parse_message(message, f"{MESSAGES}[{at}]") for at, message in enumerate(messages))
     request = build_engine_request(parsed, options, MESSAGES)
-    includes_usage = optional_flag(optional_object(body, "stream_options"), "include_usage")
+    includes_usage = body.object("stream_options").flag("include_usage")
     answer = Answer(
         request.request.answer_prefix, is_parallel=options.tool_options.is_parallel,
         keeps_tokens=options.wants_probabilities,
     )  # fmt: skip
     reply = ChatReply(served_models[0], answer, includes_usage, _parse_top_logprobs(body))
-    return TranslatedRequest(request, reply, optional_flag(body, "stream"))
+    return TranslatedRequest(request, reply, body.flag("stream"))
 
 
-def _parse_top_logprobs(body: JsonObject) -> int:
-    count = optional_number(body, "top_logprobs", int) or 0
+def _parse_top_logprobs(body: Body) -> int:
+    count = body.number("top_logprobs", int) or 0
     if not 0 <= count <= MAX_TOP_LOGPROBS:
         raise RequestError(f"top_logprobs: give a number from 0 to {MAX_TOP_LOGPROBS}", "top_logprobs")
     if count and not body.get("logprobs"):
@@ -223,9 +218,9 @@ def _parse_response_format(response_format: JsonObject) -> AnswerFormat | None:
     return parse_format(response_format, "response_format", hint)
 
 
-def _parse_thinking(body: JsonObject) -> str | None:
+def _parse_thinking(body: Body) -> str | None:
     """Whether the model thinks: `chat_template_kwargs` as with vLLM, or `reasoning_effort` as with OpenAI."""
-    options = optional_object(body, "chat_template_kwargs")
+    options = body.object("chat_template_kwargs")
     if unknown := [name for name in options if name not in THINKING_OPTIONS]:
         raise RequestError(
             f"chat_template_kwargs: only {' and '.join(THINKING_OPTIONS)} are supported, not {unknown[0]}",

@@ -13,17 +13,7 @@ from specchat.chat.fim_request import FimRequest
 from specchat.host.protocol import new_id
 from specchat.serve.answer import Answer, Delta
 from specchat.serve.api_errors import ApiError, RequestError
-from specchat.serve.json_fields import (
-    JsonObject,
-    UnsupportedFields,
-    check_model,
-    optional_flag,
-    optional_number,
-    optional_object,
-    optional_text,
-    parse_stop,
-    reject_unsupported_fields,
-)
+from specchat.serve.json_fields import Body, JsonObject, UnsupportedFields, check_model
 from specchat.serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
 from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
 
@@ -79,18 +69,17 @@ class CompletionReply:
         }  # fmt: skip
 
 
-def translate_completion(body: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
+def translate_completion(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/completions`; RequestError for a wrong or unsupported field."""
+    body = Body(fields)
     check_model(body.get("model"), served_models)
-    reject_unsupported_fields(body, UNSUPPORTED_FIELDS)
-    max_tokens = optional_number(body, "max_tokens", int)
+    body.reject_unsupported(UNSUPPORTED_FIELDS)
+    max_tokens = body.number("max_tokens", int)
     limit = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
-    request = completion_request(
-        _parse_prompt(body.get("prompt")), optional_text(body, "suffix"), limit, parse_stop(body)
-    )
-    includes_usage = optional_flag(optional_object(body, "stream_options"), "include_usage")
+    request = completion_request(_parse_prompt(body.get("prompt")), body.text("suffix"), limit, body.stop())
+    includes_usage = body.object("stream_options").flag("include_usage")
     reply = CompletionReply(served_models[0], includes_usage=includes_usage)
-    return TranslatedRequest(request, reply, optional_flag(body, "stream"))
+    return TranslatedRequest(request, reply, body.flag("stream"))
 
 
 def completion_request(prompt: str, suffix: str, max_tokens: int, stop: tuple[str, ...]) -> FimRequest:

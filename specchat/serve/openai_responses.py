@@ -23,19 +23,12 @@ from specchat.serve.engine_request import (
     content_text,
 )
 from specchat.serve.json_fields import (
+    Body,
     JsonObject,
     UnsupportedFields,
     check_model,
-    optional_flag,
-    optional_number,
-    optional_object,
-    optional_text,
     parse_format,
     parse_message_role,
-    parse_sampling,
-    parse_stop,
-    reject_unsupported_fields,
-    required_list,
 )
 from specchat.serve.openai_chat import ROLES
 from specchat.serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
@@ -204,27 +197,28 @@ class ResponseReply:
         return event
 
 
-def translate_response(body: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
+def translate_response(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/responses`; RequestError for a wrong or unsupported field."""
+    body = Body(fields)
     check_model(body.get("model"), served_models)
-    reject_unsupported_fields(body, UNSUPPORTED_FIELDS)
-    text_settings = optional_object(body, "text")
+    body.reject_unsupported(UNSUPPORTED_FIELDS)
+    text_settings = body.object("text")
     options = AnswerOptions(
-        max_tokens=optional_number(body, "max_output_tokens", int),
-        seed=optional_number(body, "seed", int),
-        temperature=optional_number(body, "temperature"),
-        stop=parse_stop(body),
-        answer_format=parse_format(optional_object(text_settings, "format"), "text", FORMAT_HINT),
-        sampling=parse_sampling(body),
-        thinking="off" if optional_object(body, "reasoning").get("effort") == "none" else None,
+        max_tokens=body.number("max_output_tokens", int),
+        seed=body.number("seed", int),
+        temperature=body.number("temperature"),
+        stop=body.stop(),
+        answer_format=parse_format(text_settings.object("format"), "text", FORMAT_HINT),
+        sampling=body.sampling(),
+        thinking="off" if body.object("reasoning").get("effort") == "none" else None,
         tool_options=parse_openai_tools(body, _parse_tools(body)),
     )
-    instructions = optional_text(body, "instructions")
+    instructions = body.text("instructions")
     request = build_engine_request([Message(SYSTEM, instructions), *_parse_input(body)], options, INPUT)
     given: JsonObject = {
         "instructions": instructions or None,
         "max_output_tokens": options.max_tokens,
-        "metadata": optional_object(body, "metadata"),
+        "metadata": body.object("metadata"),
         "parallel_tool_calls": options.tool_options.is_parallel,
         "temperature": options.temperature,
         "text": text_settings or {"format": {"type": "text"}},
@@ -234,14 +228,14 @@ def translate_response(body: JsonObject, served_models: Sequence[str]) -> Transl
     }
     answer = Answer(request.request.answer_prefix, is_parallel=options.tool_options.is_parallel)
     reply = ResponseReply(served_models[0], answer, given)
-    return TranslatedRequest(request, reply, optional_flag(body, "stream"))
+    return TranslatedRequest(request, reply, body.flag("stream"))
 
 
-def _parse_input(body: JsonObject) -> Iterator[Message]:
+def _parse_input(body: Body) -> Iterator[Message]:
     if isinstance(text := body.get(INPUT), str):
         yield Message(USER, text)
         return
-    items = required_list(body, INPUT, "a text, or a list of messages that ends with one of the user")
+    items = body.filled_list(INPUT, "a text, or a list of messages that ends with one of the user")
     for at, item in enumerate(items):
         if not isinstance(item, dict):
             raise RequestError(f"{INPUT}[{at}]: an item is an object with a role and a content", INPUT)
@@ -278,7 +272,7 @@ def _parse_result(item: JsonObject, field_path: str) -> ToolResult:
     return ToolResult(call_id, "", content_text(item.get("output"), field_path, INPUT, TEXT_PARTS))
 
 
-def _parse_tools(body: JsonObject) -> Iterator[Tool]:
+def _parse_tools(body: Body) -> Iterator[Tool]:
     for at, tool in enumerate(optional_tools(body)):
         if not isinstance(tool, dict):
             raise RequestError(f"{TOOLS}[{at}]: a tool is an object with a type and a name", TOOLS)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from specchat.chat.tools import ANY_TOOL, NO_TOOL, TOOL_CHOICES, Tool, ToolCall
 from specchat.errors import UsageError
 from specchat.serve.api_errors import RequestError
-from specchat.serve.json_fields import JsonObject, optional_flag
+from specchat.serve.json_fields import Body, JsonObject
 
 TOOLS, TOOL_CHOICE, PARALLEL = "tools", "tool_choice", "parallel_tool_calls"
 FUNCTION = "function"
@@ -47,7 +47,7 @@ def parse_tool(name: Any, description: Any, parameters: Any, field_path: str) ->
         raise RequestError(f"{field_path}: {error}", TOOLS) from None
 
 
-def parse_functions(body: JsonObject) -> Iterator[Tool]:
+def parse_functions(body: Body) -> Iterator[Tool]:
     """The tools as OpenAI's chat completions and Ollama have them: objects with a `function`."""
     for at, tool in enumerate(optional_tools(body)):
         yield _parse_function(tool, f"{TOOLS}[{at}]")
@@ -69,7 +69,7 @@ def unsupported_kind(kind: str, field_path: str) -> RequestError:
     return RequestError(message, TOOLS, code="unsupported_parameter")
 
 
-def optional_tools(body: JsonObject) -> list[Any]:
+def optional_tools(body: Body) -> list[Any]:
     """The list of tools; an empty one when it is missing."""
     listed = body.get(TOOLS)
     if listed is not None and not isinstance(listed, list):
@@ -84,7 +84,7 @@ def forced_tool(name: Any) -> str:
     return name
 
 
-def parse_openai_tools(body: JsonObject, tools: Iterable[Tool]) -> ToolOptions:
+def parse_openai_tools(body: Body, tools: Iterable[Tool]) -> ToolOptions:
     """The fields of tools that the endpoints of OpenAI share. Each has another form of a choice by name."""
     match body.get(TOOL_CHOICE):
         case None:
@@ -96,7 +96,7 @@ def parse_openai_tools(body: JsonObject, tools: Iterable[Tool]) -> ToolOptions:
         case _:
             words = ", ".join(TOOL_CHOICES)
             raise RequestError(f"{TOOL_CHOICE}: give {words}, or an object with the name of a function", TOOL_CHOICE)
-    return ToolOptions(tuple(tools), choice, optional_flag(body, PARALLEL, default=True))
+    return ToolOptions(tuple(tools), choice, body.flag(PARALLEL, default=True))
 
 
 def arguments_object(arguments: str) -> JsonObject:

@@ -1,7 +1,5 @@
 """Files of a model on disk become a loaded target model or draft model. Knows no text but the tokenizer of a file.
 
-fetch              which files of a hub id are needed; download them, or find them in the hub's cache
-http_errors        errors of the hub as one-line messages
 context_window     the context length in a config.json, without torch
 tensor_files       names, shapes and rows of tensors in safetensors and pickles; WeightLoader
 fp8_checkpoints    published FP8 weights with scales, read as floats
@@ -17,7 +15,7 @@ network_weights    which weights of a network of transformers are quantized, one
 decoding_forms     how a network of transformers is decoded and uses its weights, as a probe found at its first load
 gguf/              files of GGUF: header, blocks, tensors, tokenizer
 cached_folders     a folder in the cache that is made once, by one process
-load_options       which folder, device and dtype a model has, resolved without torch
-load               a folder or hub id → a Model: llama_weights, transformers, or a plugin
+load_options       which device and dtype a model has, resolved without torch
+load               a folder → a Model: llama_weights, transformers, or a plugin
 kv_files           the rows of a KV cache of a conversation, in files
 """

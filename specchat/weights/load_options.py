@@ -1,22 +1,12 @@
-"""Where a model or head is, and how to load it: folder, device and dtype, resolved without torch.
-
-A GGUF file gets a folder with its tokenizer and config when a model is to be loaded, which is found again when only a
-plan is wanted.
-"""
+"""How to load a model: device and dtype, resolved without torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.devices import FLOAT_FORMAT
-from specchat.errors import ModelError
 from specchat.profile import BUILTIN_BACKEND
-from specchat.profile.keys import STARTER
-from specchat.profile.shipped_drafters import starter_drafter
-from specchat.weights.fetch import cached_model_folder, fetch_from_hub
-from specchat.weights.gguf.gguf_sources import local_gguf
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 STORED_DTYPE = "auto"  # the dtype of the stored weights
@@ -36,42 +26,6 @@ class LoadOptions:
     kv_cache: str = FLOAT_FORMAT  # one of KV_CACHE_FORMATS
 
 
-def find_model(
-    source: str, role: str = "target", report: Callable[[str, int, int], None] = lambda _what, _done, _total: None
-) -> Path:
-    """The folder of a model: `embedded`, `starter`, a local folder or GGUF file, or a hub id.
-
-    A hub id is downloaded unless it is cached, a GGUF file is prepared unless it was before; `report` is called with
-    what is done for it, the bytes done and the bytes in all.
-    """
-    if gguf := local_gguf(source):
-        from specchat.weights.gguf.gguf_preparation import prepared_gguf
-
-        return prepared_gguf(gguf, report)
-    return _local_folder(source, role) or _checked_folder(fetch_from_hub(source), source)
-
-
-def find_local_model(source: str, role: str = "target") -> Path | None:
-    """As `find_model`, but None for a GGUF file that is not prepared yet, and for a hub id that is not completely in
-    the cache. Uses no network.
-    """
-    if gguf := local_gguf(source):
-        from specchat.weights.gguf.gguf_preparation import find_prepared
-
-        return find_prepared(gguf)
-    return _local_folder(source, role) or cached_model_folder(source)
-
-
-def find_head(source: str) -> Path:
-    """The folder or file of a head: `embedded/eagle3`, a local path, or a hub id, which is fetched unless cached."""
-    return _local_head(source) or fetch_from_hub(source, is_draft=True)
-
-
-def find_local_head(source: str) -> Path | None:
-    """As `find_head`, but None for a hub id that is not completely in the cache. Uses no network."""
-    return _local_head(source) or cached_model_folder(source, is_draft=True)
-
-
 def resolve_dtype(dtype: str, folder: Path | None, device: str, *, has_cpu_bf16: bool) -> str:
     """The dtype for `auto`: the stored one, or float32 on a CPU that computes bf16 slowly."""
     if dtype != "auto":
@@ -81,55 +35,3 @@ def resolve_dtype(dtype: str, folder: Path | None, device: str, *, has_cpu_bf16:
     if device == "cpu" and not has_cpu_bf16:
         return "float32"  # bf16 without hardware support is slower than float32
     return STORED_DTYPE
-
-
-def _local_folder(source: str, role: str) -> Path | None:
-    """A checked local folder; None for a hub id."""
-    if source == "embedded":
-        return _checked_folder(EMBEDDED / role, source)
-    if shipped := starter_drafter(source):
-        return _checked_folder(shipped, source)
-    if source == STARTER:  # on this disk it is a GGUF file
-        raise ModelError("starter: not on this disk; 'specchat models pull starter' downloads it")
-    folder = Path(source).expanduser()
-    if folder.exists():
-        return _checked_folder(folder, source)
-    if source.count("/") != 1 or source.startswith((".", "/", "~")):
-        raise ModelError(
-            f"{source}: no such folder; give a model's folder, a GGUF file, a hub id like org/name, or 'embedded'"
-        )
-    return None
-
-
-def _local_head(source: str) -> Path | None:
-    """A local folder or file; None for a hub id."""
-    embedded = EMBEDDED / source.removeprefix("embedded/")
-    if source.startswith("embedded/") and embedded.is_dir():
-        return embedded
-    if shipped := starter_drafter(source):
-        return shipped
-    path = Path(source).expanduser()
-    if path.exists():
-        return _with_regular_files(path)
-    if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
-        raise ModelError(f"{source}: no such folder or file; give a head's folder, a hub id, or 'embedded/eagle3'")
-    return None
-
-
-def _checked_folder(folder: Path, source: str) -> Path:
-    if not folder.is_dir():
-        raise ModelError(
-            f"{source}: not a model; a model is a GGUF file, or a folder with config.json and *.safetensors"
-        )
-    for name in ("config.json", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise ModelError(f"{source}: not a model ({name} is missing)")
-    return _with_regular_files(folder)
-
-
-def _with_regular_files(path: Path) -> Path:
-    """The same path; ModelError for a file that a reader might wait for forever, such as a named pipe."""
-    for file in path.iterdir() if path.is_dir() else [path]:
-        if file.exists() and not (file.is_file() or file.is_dir()):
-            raise ModelError(f"{file}: cannot be loaded: a pipe, socket or device, and no regular file")
-    return path

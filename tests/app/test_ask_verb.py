@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
@@ -34,7 +35,7 @@ BAD = {
     "binary.txt": (b"a\0b", "a binary file (it contains nul bytes); only text can be read"),
     "odd.txt": (b"\xff\x01\x02", "not text (byte 0 is not utf-8), nor in another known encoding"),
     "large.txt": (b"x" * (MAX_ATTACHED_BYTES + 1), "more than 32 mib; cut out the part that matters"),
-    "gone.txt": (None, "no such file"),
+    "gone.txt": (None, "gone.txt: there is no such file or folder; correct the name"),
 }
 
 
@@ -123,6 +124,18 @@ def test_every_front_end_reads_the_same_files_and_refuses_the_same(folder, monke
             wrong += [f"{way} {name}: {said[:200]!r}, not {shown!r}"] if shown not in said.lower() else []
 
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("words", [["ask", QUESTION], ["-p", QUESTION]], ids=["ask", "-p"])
+def test_a_pipe_of_the_shell_is_attached_with_all_of_its_text(monkeypatch, runtime, words):
+    reading, writing = os.pipe()
+    os.write(writing, b"in the pipe\n")
+    os.close(writing)
+
+    ran = command(monkeypatch, *words, "-f", f"/dev/fd/{reading}")
+
+    os.close(reading)
+    assert b"in the pipe" in ran.out
 
 
 @pytest.fixture

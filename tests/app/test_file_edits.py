@@ -26,7 +26,7 @@ def test_an_edit_is_reviewed_written_and_undone(file, monkeypatch):
     assert b"a.py \xc2\xb7 hunk 1/2" in ran.out
     assert "applied 1/2 hunks to a.py" in ran.err
 
-    assert "undid edit 1 of a.py" in command(monkeypatch, "chat", stdin=b"/undo\n").err
+    assert "took back edit 1 of a.py" in command(monkeypatch, "chat", stdin=b"/undo\n").err
     assert OLD == file.read_text()
 
 
@@ -129,7 +129,7 @@ def test_a_block_of_an_answer_becomes_a_file_and_the_loop_continues(file, monkey
 
     assert "x = 1\n" == file.with_name("made.py").read_text()
     assert "created made.py" in ran.err
-    assert "specchat: gone.py: cannot be read" in ran.err
+    assert "specchat: gone.py: there is no such file" in ran.err
     assert all(f"/{name} {each.arguments}" in ran.err for name, each in FILE_COMMANDS.items())
     assert b"word0 seed" in ran.out
 
@@ -143,7 +143,7 @@ def test_a_file_that_a_block_became_is_removed_by_an_undo_and_made_again_by_the_
     assert not made.exists()
     command(monkeypatch, "chat", stdin=b"/undo 2\n")
 
-    assert "undid edit 1 of made.py \xb7 /undo 2 applies it again" in taken_back
+    assert "took back edit 1 of made.py \xb7 /undo 2 applies it again" in taken_back
     assert "x = 1\n" == made.read_text()
 
 

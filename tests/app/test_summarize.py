@@ -166,7 +166,11 @@ def test_a_part_that_is_stopped_or_fails_sends_no_question_and_keeps_the_convers
 
 @pytest.mark.parametrize(
     ("argument", "said"),
-    [("", "/summarize needs a file"), ("gone.txt", "gone.txt: cannot be read"), (".", "/summarize reads one file")],
+    [
+        ("", "/summarize needs a file"),
+        ("gone.txt", "gone.txt: there is no such file or folder"),
+        (".", "/summarize reads one file"),
+    ],
 )
 def test_what_cannot_be_read_is_an_error(chat, capsys, argument, said):
     type_line(chat, f"/summarize {argument}")

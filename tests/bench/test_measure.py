@@ -11,6 +11,7 @@ import pytest
 from specchat.bench.columns import COLUMNS, as_csv, as_json, as_table, group_samples, recommendations
 from specchat.bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat.bench.latency import TimedAnswer
+from specchat.bench.loaded_engine import load_engine_here
 from specchat.bench.measure import (
     WidthLimitedDrafter,
     collect_until_interrupt,
@@ -25,7 +26,6 @@ from specchat.bench.measure import (
 from specchat.bench.sample_store import SampleStore
 from specchat.chat.events import CommittedToken, StepDone, Totals
 from specchat.chat.request import Request
-from specchat.cli.loaded_engine import load_engine_here
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler

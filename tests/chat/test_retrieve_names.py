@@ -175,15 +175,15 @@ def test_unreadable_files_are_named(folder):
 @each_row(
     "name, said",
     [
-        ("gone.py", "gone.py: cannot be read: No such file"),
-        ("gone/", "gone: cannot be read: No such file"),
+        ("gone.py", "gone.py: there is no such file or folder"),
+        ("gone/", "gone: there is no such file or folder"),
         ("*.rs", r"\*\.rs: no file matches"),
         ("gone/*.rs", r"gone/\*\.rs: no file matches"),
         ("empty", "empty: the folder has no files that can be attached"),
         ("pictures", "pictures: no text to read; left out: 1 not text"),
         ("@repo", "@repo: this folder is in no repository"),
         ("x" * 300, "cannot be read: File name too long"),
-        ("~nobody-of-this-name/x", "cannot be read: No such file"),
+        ("~nobody-of-this-name/x", "there is no such file or folder"),
     ],
 )
 def test_a_name_without_files_is_an_error_of_one_line(folder, name, said):

@@ -118,7 +118,7 @@ def test_every_drafter_stands_in_one_table(prompts, capsys):
 def test_without_prompts_the_built_in_ones_are_used(capsys):
     words = ["--drafters", "plain", "--kind", "code", *alone()]
 
-    assert run(["bench", "drafters", *words]) == 0
+    assert run(["bench", *words]) == 0
 
     assert "| code | 0 | plain | 1 |" in capsys.readouterr().out
 

@@ -180,7 +180,7 @@ def test_files_are_attached_under_their_names(tmp_path):
 @each_row(
     "arguments, said, code",
     [
-        (["ask", "x", "-f", "gone.txt"], "gone.txt: cannot be read: No such file", 2),
+        (["ask", "x", "-f", "gone.txt"], "gone.txt: there is no such file or folder", 2),
         (["ask", "x", "-f", "."], ".: no text to read; left out: 2 not text", 2),
         (["ask", "x", "-f", "nul.bin"], "nul.bin: a binary file", 2),
         (["ask", "x", "-f", "odd.txt"], "odd.txt: not text (byte 0 is not UTF-8)", 2),

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from specchat.hub import pull as pulling
 from tests.each_row import each_row
 from tests.front import Ran, command
 from tests.hub.fake_hub import WEIGHTS, FakeHub, reach, serving
@@ -86,7 +85,7 @@ def test_what_is_here_is_not_asked_about(hub, monkeypatch):
 
 
 def test_a_disk_that_is_too_small_ends_it_before_the_question(hub, monkeypatch):
-    monkeypatch.setattr(pulling, "free_bytes", lambda folder: 5)
+    monkeypatch.setattr("specchat.hub.disk_space.free_bytes", lambda folder: 5)
 
     ran = pulled(monkeypatch, MODEL, on_terminal=True)
 

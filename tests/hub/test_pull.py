@@ -12,13 +12,13 @@ from huggingface_hub import constants, snapshot_download
 from huggingface_hub.hf_api import RepoSibling
 
 from specchat.errors import ModelError
-from specchat.hub import pull as pulling
 from specchat.hub.catalog import CatalogEntry, catalog
-from specchat.hub.pull import check_disk_space, pull
+from specchat.hub.disk_space import free_bytes
+from specchat.hub.find_models import find_head, find_model
+from specchat.hub.hub_cache import cached_model_folder, needed_files
+from specchat.hub.pull import check_hub_space, fetch_from_hub, pull
 from specchat.hub.repo_files import RepoListing, hub_file, list_repo_files
 from specchat.hub.safetensors_headers import weight_files
-from specchat.weights.fetch import cached_model_folder, fetch_from_hub, needed_files
-from specchat.weights.load_options import find_head, find_model
 from tests.each_row import each_row
 from tests.hub.fake_hub import COMMIT, WEIGHTS, FakeHub, reach, serving
 
@@ -198,10 +198,10 @@ def test_a_corrupt_file_is_named_and_deleted(hub):
 
 
 def test_a_disk_that_is_too_small_is_an_error_before_the_download(hub, monkeypatch):
-    monkeypatch.setattr(pulling, "free_bytes", lambda folder: 1000)
+    monkeypatch.setattr("specchat.hub.disk_space.free_bytes", lambda folder: 1000)
 
     with pytest.raises(ModelError, match=r"needs 4\.2 MB, and 1\.0 kB are free at .*; free some space, or set HF_HOME"):
-        check_disk_space([list_repo_files(MODEL)])
+        check_hub_space([list_repo_files(MODEL)])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
@@ -304,7 +304,7 @@ def test_a_model_that_cannot_be_loaded_is_not_downloaded(names):
 
 
 def test_free_space_is_measured_where_the_cache_will_be(tmp_path):
-    free = pulling.free_bytes(tmp_path / "not" / "there" / "yet")
+    free = free_bytes(tmp_path / "not" / "there" / "yet")
 
     assert free <= os.statvfs(tmp_path).f_frsize * os.statvfs(tmp_path).f_blocks
     assert isinstance(RepoListing("a/b", COMMIT, "", tmp_path, ()).total_bytes, int)
@@ -319,6 +319,26 @@ def test_a_model_that_is_loaded_from_the_hub_is_checked_like_one_that_is_pulled(
     hub.corrupt = False
     assert (fetch_from_hub(MODEL) / "model.safetensors").read_bytes() == WEIGHTS
     assert hub.requests.count(("model.safetensors", "")) == 2
+
+
+def test_a_model_that_is_loaded_from_the_hub_goes_on_where_a_download_ended_and_reports_it(hub):
+    with pytest.raises(KeyboardInterrupt):
+        pull(list_repo_files(MODEL), stop_at(1 << 20))
+    reported = []
+
+    folder = find_model(MODEL, report=lambda what, done, total: reported.append((what, done, total)))
+
+    assert WEIGHTS == (folder / "model.safetensors").read_bytes()
+    assert ("model.safetensors", f"bytes={1 << 20}-") in hub.requests
+    assert ("downloading model.safetensors", len(WEIGHTS), len(WEIGHTS)) in reported
+
+
+def test_a_model_that_is_loaded_and_does_not_fit_on_the_disk_is_not_begun(hub, monkeypatch):
+    monkeypatch.setattr("specchat.hub.disk_space.free_bytes", lambda _folder: 1000)
+
+    with pytest.raises(ModelError, match=r"some/model: the download needs 4\.2 MB, and 1\.0 kB are free"):
+        find_model(MODEL)
+    assert hub.requests == []
 
 
 @each_row("entry", lambda: catalog().values())

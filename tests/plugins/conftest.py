@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -24,6 +25,22 @@ def rediscover() -> None:
         discovery._warn_about_conflicts,
     ):
         remembered.cache_clear()
+
+
+FRONT_ENDS = ("tui", "repl", "serve", "editors", "web")
+
+
+def wrong_imports(package: Path) -> list[str]:
+    """What a package of a plugin takes from specchat and may not: private names, and front ends."""
+    nodes = [
+        node
+        for path in package.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("specchat.")
+    ]
+    assert len(nodes) > 10
+    words = {ast.unparse(node): [*str(node.module).split("."), *(each.name for each in node.names)] for node in nodes}
+    return [line for line, names in words.items() if names[1] in FRONT_ENDS or any(each[0] == "_" for each in names)]
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def test_an_edit_is_reviewed_hunk_by_hunk_and_undone(run_on_screen, file):
         )
         await driver.wait_until(lambda: driver.prompt.has_focus)
         await driver.submit(UNDO.search(footer)[0])
-        assert "undid edit" in await final_footer(driver)
+        assert "took back edit" in await final_footer(driver)
         assert OLD == file.read_text()
 
     run_on_screen(scenario)
@@ -249,7 +249,7 @@ def test_several_files_are_written_together(run_on_screen, file):
 WRONG = {
     "/edit": "an edit needs a file and an instruction",
     "/edit a.py": "an edit needs a file and an instruction",
-    "/edit gone.py rename it": "gone.py: cannot be read",
+    "/edit gone.py rename it": "gone.py: there is no such file",
     "/edit a.py @gone.py rename it": "gone.py: no such file",
     "/edit a.py a.py rename it": "two of these names are the same file",
     "/edit a.py replace absent x": "the model changed nothing",

@@ -54,8 +54,8 @@ STATES = [
     State(
         "refused",
         pending="/edit gone.py rename it",
-        narrow=("gone.py: cannot be read",),
-        wide=("gone.py: cannot be read: No such file",),
+        narrow=("gone.py: there is no such file",),
+        wide=("gone.py: there is no such file",),
     ),
     State("sessions", keys=("ctrl+r",), narrow=("conversations",), wide=("F2 rename",)),
     State("keys", keys=("f1",), narrow=("The keys you need",), wide=("While an answer is selected",)),

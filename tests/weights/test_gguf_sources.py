@@ -7,9 +7,9 @@ from hashlib import sha256
 import pytest
 
 from specchat.errors import ModelError
+from specchat.hub.find_models import find_local_model, find_model
 from specchat.weights.context_window import trained_context_window
 from specchat.weights.gguf.gguf_sources import gguf_models, local_gguf, ollama_manifests
-from specchat.weights.load_options import find_local_model, find_model
 from tests.gguf_models import write_gguf
 
 

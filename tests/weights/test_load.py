@@ -14,12 +14,13 @@ from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.linear import quant_linear
 from specchat.forward.llama.llama import LlamaModel
+from specchat.hub.find_models import find_head, find_model
 from specchat.profile import load_profile
 from specchat.weights import load
 from specchat.weights.context_window import trained_context_window
 from specchat.weights.llama_weights import load_llama
 from specchat.weights.load import load_model
-from specchat.weights.load_options import LoadOptions, find_head, find_model
+from specchat.weights.load_options import LoadOptions
 from tests.each_row import each_row
 from tests.quantized_models import saved_network
 from tests.tiny import answer, saved, speaking
@@ -100,7 +101,7 @@ def test_an_uncached_hub_id_without_a_network_says_what_to_do(monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
-    with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set; download it once"):
+    with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set, so nothing is downloaded; unset it, or give a folder"):
         find_model("nobody/nothing-0.5B")
 
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import SpecchatError
+from specchat.hub.find_models import find_model
 from specchat.profile import Profile
 from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter, with_shipped_drafters
 from specchat.weights.context_window import trained_context_window
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
-from specchat.weights.load_options import EMBEDDED, find_model
+from specchat.weights.load_options import EMBEDDED
 from specchat_fleet.installed_servers import version_numbers
 
 LOOPBACK = "127.0.0.1"

@@ -1,6 +1,5 @@
 """The package itself: what it adds to specchat, what it takes from it, and what the pages say of it."""
 
-import ast
 from pathlib import Path
 
 import click
@@ -8,23 +7,14 @@ import click
 import specchat_fleet
 from specchat.cli.main import run
 from specchat_fleet.command import fleet
+from tests.plugins.conftest import wrong_imports
 from tests.test_docs import OPTION, all_calls, all_options
 
 SOURCE = Path(specchat_fleet.__file__).parent
-FRONT_ENDS = ("tui", "repl", "serve", "editors", "web")
 
 
 def test_it_uses_public_names_of_specchat_and_no_front_end():
-    imports = [
-        (path.name, ast.unparse(node), [*str(node.module).split("."), *(alias.name for alias in node.names)])
-        for path in SOURCE.glob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("specchat.")
-    ]
-
-    assert len(imports) > 15
-    assert [each for each in imports if any(word.startswith("_") for word in each[2])] == []
-    assert [each for each in imports if each[2][1] in FRONT_ENDS] == []
+    assert wrong_imports(SOURCE) == []
 
 
 def test_the_list_of_plugins_has_its_command_and_its_servers(capsys):

@@ -12,6 +12,7 @@ distillation_batches   batches with the hidden states and logits of the target
 distillation_losses    the loss of each kind of head
 chunked_cross_entropy  the loss over a vocabulary without its matrix of logits
 trainable_llama, trainable_heads   the networks, under published names
+unrolled_attention     attention of a head that is unrolled over several steps
 head_kinds             how each kind starts, resumes, learns and is exported
 eagle_initialization, load_trained, export_weights, draft_models   used by head_kinds
 trainer, optimizers    the training loop with checkpoints; Muon and AdamW

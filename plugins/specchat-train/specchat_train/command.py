@@ -90,7 +90,7 @@ def head(kind: str, against: str, **options: Any) -> None:
 def continue_head(start: str, **options: Any) -> None:
     """Train HEAD (a folder, or embedded/eagle3) further, and install the result if it is better than HEAD."""
     from specchat.drafters.heads.detect import inspect_head
-    from specchat.weights.load_options import find_head
+    from specchat.hub.find_models import find_head
 
     folder = find_head(start)
     kind = inspect_head(folder).kind
@@ -104,8 +104,8 @@ def continue_head(start: str, **options: Any) -> None:
 @_training_options
 def draft(start: str | None, **options: Any) -> None:
     """Train a small draft model with the target's vocabulary, and install it if it is better."""
+    from specchat.hub.find_models import find_model
     from specchat.weights.gguf.gguf_conversion import safetensors_folder
-    from specchat.weights.load_options import find_model
 
     models = with_shipped_drafters(resolve_profile({"profile": options["profile"]}).models)
     is_of_profile = options["target"] in (None, models.target)
@@ -154,7 +154,7 @@ def _baseline_head(against: str, kind: str, target: FrozenTarget, profile: Profi
     from specchat.drafters.heads.detect import inspect_head, target_dimensions
     from specchat.drafters.heads.spec import mismatches
     from specchat.errors import ModelError
-    from specchat.weights.load_options import find_head
+    from specchat.hub.find_models import find_head
 
     if against == AGAINST_NONE:
         return None

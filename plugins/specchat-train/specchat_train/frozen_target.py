@@ -20,11 +20,12 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.llama.rope import Rope
+from specchat.hub.find_models import find_model
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.llama_families import FAMILIES, network_config
 from specchat.weights.llama_weights import is_llama_like, tensor_files
 from specchat.weights.load import load_model
-from specchat.weights.load_options import LoadOptions, find_model
+from specchat.weights.load_options import LoadOptions
 from specchat_train.fingerprint import fingerprint
 from specchat_train.trainable_llama import ModelShape
 from specchat_train.training_prompts import TrainingPrompt

@@ -5,7 +5,6 @@ unrolls the block over several steps, as drafting does (training-time test, EAGL
 position attends to true pairs up to k positions back, and then to the outputs of earlier steps.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
@@ -23,6 +22,7 @@ from specchat_train.trainable_llama import (
     SwigluMLP,
     rotary_table,
 )
+from specchat_train.unrolled_attention import unrolled_attention
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,12 @@ def training_time_test_attention(
     step = len(kv_cache.keys) - 1
     if step == 0:
         attended = F.scaled_dot_product_attention(query, kv_cache.keys[0], kv_cache.values[0], is_causal=True)
-        return attention.o_proj(attended.transpose(1, 2).reshape(batch, length, -1))
-    allowed = torch.ones(length, length, dtype=torch.bool, device=inputs.device).tril(-step)
-    scale = 1.0 / math.sqrt(attention.head_dim)
-    true_scores = (query @ kv_cache.keys[0].transpose(-1, -2)).float() * scale
-    true_scores = true_scores.masked_fill(~allowed, float("-inf"))
-    step_scores = [
-        ((query * shift_right(kv_cache.keys[index], step - index)).sum(-1, keepdim=True).float() * scale)
-        for index in range(1, step + 1)
-    ]
-    weights = torch.cat([true_scores, *step_scores], dim=-1).softmax(-1).to(query.dtype)
-    attended = weights[..., :length] @ kv_cache.values[0]
-    for index in range(1, step + 1):
-        weight = weights[..., length + index - 1 : length + index]
-        attended = attended + weight * shift_right(kv_cache.values[index], step - index)
+    else:
+        keys, values = (
+            torch.stack([shift_right(each[index], step - index) for index in range(1, step + 1)])
+            for each in (kv_cache.keys, kv_cache.values)
+        )
+        attended = unrolled_attention(query, kv_cache.keys[0], kv_cache.values[0], keys, values)
     return attention.o_proj(attended.transpose(1, 2).reshape(batch, length, -1))
 
 

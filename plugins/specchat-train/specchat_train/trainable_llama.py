@@ -66,9 +66,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, hidden: Tensor) -> Tensor:
-        full = hidden.float()
-        full = full * torch.rsqrt(full.pow(2).mean(-1, keepdim=True) + self.eps)
-        return (self.weight * full).to(hidden.dtype)
+        return F.rms_norm(hidden, self.weight.shape, self.weight.to(hidden.dtype), self.eps)
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,20 @@
 """The package itself: what it adds to specchat, what it takes from it, and what the pages say of it."""
 
-import ast
 from pathlib import Path
 
 import click
 
 import specchat_train
 from specchat_train.command import train
+from tests.plugins.conftest import wrong_imports
 from tests.test_docs import OPTION, all_calls, all_options
 from tests.test_terminal import past_the_door
 
 SOURCE = Path(specchat_train.__file__).parent
-FRONT_ENDS = ("tui", "repl", "serve", "editors", "web")
 
 
 def test_it_uses_public_names_of_specchat_and_no_front_end():
-    imports = [
-        (path.name, ast.unparse(node), [*str(node.module).split("."), *(alias.name for alias in node.names)])
-        for path in SOURCE.glob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("specchat.")
-    ]
-
-    assert len(imports) > 50
-    assert [each for each in imports if any(word.startswith("_") for word in each[2])] == []
-    assert [each for each in imports if each[2][1] in FRONT_ENDS] == []
+    assert wrong_imports(SOURCE) == []
 
 
 def test_only_progress_bars_write_to_the_terminal_past_the_door():

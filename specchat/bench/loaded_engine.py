@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from specchat.cli.notes import print_note
 from specchat.permanent_objects import permanent_objects
+from specchat.terminal import write_line
 
 if TYPE_CHECKING:
     from specchat.loading.load_engine import Engine
@@ -22,5 +23,5 @@ def load_engine_here(profile: Profile) -> Engine:
 
         engine = load_engine(profile)
     for notice in engine.models.notices:
-        print_note(f"specchat: {notice}")
+        write_line(f"specchat: {notice}", sys.stderr)
     return engine

@@ -1,4 +1,4 @@
-"""`specchat bench peers`: our engine against transformers and llama.cpp on the same weights."""
+"""`specchat peers`: our engine against transformers and llama.cpp on the same weights."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import click
 
+from specchat.bench.loaded_engine import load_engine_here
 from specchat.cli.bench import INTERRUPTED_EXIT_CODE, PROMPTS
 from specchat.cli.completion import complete_models
-from specchat.cli.loaded_engine import load_engine_here
 from specchat.cli.notes import print_note
 from specchat.cli.options import CommandFunction, profile_options, resolve_profile
 from specchat.errors import InputError, UsageError
@@ -86,10 +86,11 @@ def peers(
         raise UsageError("give a file or folder of prompts, or --gguf")
     if prompt_tokens < 0:
         raise UsageError("--prompt-tokens is a length, 1 or more")
-    from specchat.bench.llama_cpp import MISSING_MESSAGE, find_library_folder
     from specchat.bench.measure import set_thread_count
-    from specchat.bench.peers import PeerBench, as_table, cut_or_repeat, tokenize_prompts
     from specchat.bench.prompt_files import read_prompts
+    from specchat.bench.tokenized_prompts import tokenize_prompts
+    from specchat_peers.compared_engines import PeerBench, as_table, cut_or_repeat
+    from specchat_peers.llama_cpp import MISSING_MESSAGE, find_library_folder
 
     engine = load_engine_here(resolve_profile(options))
     set_thread_count(threads)
@@ -111,9 +112,9 @@ def _beside_llama_cpp(options: Mapping[str, Any], prompts: Path | None, count: i
     """The table of `--gguf`, whose file is the target of the options."""
     if min(count, limit) < 1 or threads < 0:
         raise UsageError("--count and --limit must be at least 1, and --threads 0 or more")
-    from specchat.bench import gguf_peers
-    from specchat.bench.gguf_peers_table import as_table, explanation
-    from specchat.bench.llama_cpp import LlamaCppModel, required_library_folder
+    from specchat_peers import gguf_peers
+    from specchat_peers.gguf_peers_table import as_table, explanation
+    from specchat_peers.llama_cpp import LlamaCppModel, required_library_folder
 
     library, profile = required_library_folder(), gguf_peers.comparable_profile(resolve_profile(options))
     file, requests = gguf_peers.gguf_file(profile), gguf_peers.comparable_requests(profile, prompts, count)

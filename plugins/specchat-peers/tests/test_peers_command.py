@@ -1,4 +1,4 @@
-"""`specchat bench peers`, as it is asked for."""
+"""`specchat peers`, as it is asked for."""
 
 import json
 import sys
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.bench.llama_cpp import LIBRARY_VARIABLE, TimedRun
-from specchat.bench.peers import TransformersModel
 from specchat.cli.main import run
 from specchat.errors import InputError
+from specchat_peers.compared_engines import TransformersModel
+from specchat_peers.llama_cpp import LIBRARY_VARIABLE, TimedRun
 from tests.each_row import each_row
 from tests.gguf_models import write_gguf
 
@@ -48,8 +48,8 @@ def llama_cpp(monkeypatch):
     """A fake llama.cpp, installed; Ctrl-C is pressed after so many runs."""
     monkeypatch.setattr(FakeLlamaCpp, "interrupted_after", 1000, raising=False)
     monkeypatch.setattr(FakeLlamaCpp, "drops_tokens", True, raising=False)
-    monkeypatch.setattr("specchat.bench.llama_cpp.find_library_folder", lambda: Path("lib"))
-    monkeypatch.setattr("specchat.bench.llama_cpp.LlamaCppModel", FakeLlamaCpp)
+    monkeypatch.setattr("specchat_peers.llama_cpp.find_library_folder", lambda: Path("lib"))
+    monkeypatch.setattr("specchat_peers.llama_cpp.LlamaCppModel", FakeLlamaCpp)
     return FakeLlamaCpp
 
 
@@ -69,14 +69,14 @@ def gguf(tmp_path, monkeypatch):
     ],
 )
 def test_what_cannot_be_measured_is_told(words, said, capsys):
-    assert run(["bench", "peers", *words]) != 0
+    assert run(["peers", *words]) != 0
 
     assert said in capsys.readouterr().err
 
 
 def test_prompts_of_a_length_are_read_beside_others_if_the_window_has_room(tmp_path, capsys):
     (tmp_path / "a.jsonl").write_text(json.dumps({"turns": ["Why?"]}))
-    words = ["bench", "peers", str(tmp_path), "--target", "embedded", "--draft", "", "--limit", "1"]
+    words = ["peers", str(tmp_path), "--target", "embedded", "--draft", "", "--limit", "1"]
 
     assert run([*words, "--prompt-tokens", "40", "--filter", "lookup / our plain"]) == 0
     assert "| lookup / our plain |" in capsys.readouterr().out
@@ -87,7 +87,7 @@ def test_prompts_of_a_length_are_read_beside_others_if_the_window_has_room(tmp_p
 def test_a_gguf_file_is_compared_with_llama_cpp_in_one_table(gguf, llama_cpp, monkeypatch, capsys):
     monkeypatch.setattr(TransformersModel, "load", None)  # cannot be called
 
-    assert run(["bench", "peers", "--gguf", gguf, *QUICK]) == 0
+    assert run(["peers", "--gguf", gguf, *QUICK]) == 0
 
     out, err = capsys.readouterr()
     speeds = [["| chat", "1"], ["| code", "1"], ["| edit", "1"], ["| prefill 512", "1"]]
@@ -108,24 +108,24 @@ def rows_of(out):
 
 
 def test_the_command_the_day_and_the_machine_are_below_the_table(gguf, llama_cpp, monkeypatch, capsys):
-    words = ["bench", "peers", "--gguf", gguf, *QUICK]
+    words = ["peers", "--gguf", gguf, *QUICK]
     monkeypatch.setattr(sys, "argv", ["specchat", *words])
-    monkeypatch.setattr("specchat.bench.gguf_peers_table.cpu_name", lambda: "Abacus 3, 2 cores")
-    monkeypatch.setattr("specchat.bench.gguf_peers_table.cpu_features", lambda: ("beads", "wires"))
+    monkeypatch.setattr("specchat_peers.gguf_peers_table.cpu_name", lambda: "Abacus 3, 2 cores")
+    monkeypatch.setattr("specchat_peers.gguf_peers_table.cpu_features", lambda: ("beads", "wires"))
     monkeypatch.setattr("time.strftime", lambda form: "2026-01-02" if form == "%Y-%m-%d" else "")
 
     assert run(words) == 0
 
     below = capsys.readouterr().out.partition("\n\n")[2]
-    command = f"specchat bench peers --gguf {gguf} --count 1 --limit 4 --threads 1"
+    command = f"specchat peers --gguf {gguf} --count 1 --limit 4 --threads 1"
     assert below.startswith(f"`{command}`, 2026-01-02, Abacus 3, 2 cores with beads, wires.\n")
 
 
 def test_numbers_of_threads_take_turns_at_every_prompt(gguf, llama_cpp, monkeypatch, capsys):
-    monkeypatch.setattr("specchat.bench.gguf_peers.DEFAULT_THREADS", 2)
+    monkeypatch.setattr("specchat_peers.gguf_peers.DEFAULT_THREADS", 2)
     before = torch.get_num_threads()
 
-    assert run(["bench", "peers", "--gguf", gguf, *QUICK, "--threads", "0"]) == 0
+    assert run(["peers", "--gguf", gguf, *QUICK, "--threads", "0"]) == 0
 
     tasks = [tuple(row[:2]) for row in rows_of(capsys.readouterr().out)]
     assert [("| chat, tokens/s", "2"), ("| chat, tokens/s", "1"), ("| code, tokens/s", "2")] == tasks[:3]
@@ -136,7 +136,7 @@ def test_numbers_of_threads_take_turns_at_every_prompt(gguf, llama_cpp, monkeypa
 def test_passes_that_llama_cpp_cannot_take_back_are_left_out(gguf, llama_cpp, monkeypatch, capsys):
     monkeypatch.setattr(llama_cpp, "drops_tokens", False)
 
-    assert run(["bench", "peers", "--gguf", gguf, *QUICK]) == 0
+    assert run(["peers", "--gguf", gguf, *QUICK]) == 0
 
     out, err = capsys.readouterr()
     assert 4 == len([row for row in rows_of(out) if "tokens/s" in row[0]]) == len(rows_of(out))
@@ -150,7 +150,7 @@ def test_the_prompts_of_a_folder_are_compared_by_kind(gguf, llama_cpp, tmp_path,
         rows = [{"turns": [f"{word}, is it so?"]} for word in ("First", "Second", "Third")]
         (folder / f"{kind}.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
-    assert run(["bench", "peers", "--gguf", gguf, str(folder), *QUICK, "--count", "2"]) == 0
+    assert run(["peers", "--gguf", gguf, str(folder), *QUICK, "--count", "2"]) == 0
 
     rows = rows_of(capsys.readouterr().out)
     assert [("| chat, tokens/s", "0 of 2 |"), ("| edit, tokens/s", "0 of 2 |")] == [
@@ -162,7 +162,7 @@ def test_the_prompts_of_a_folder_are_compared_by_kind(gguf, llama_cpp, tmp_path,
 def test_an_interrupted_comparison_prints_the_rows_so_far(gguf, llama_cpp, monkeypatch, capsys):
     monkeypatch.setattr(llama_cpp, "interrupted_after", 4)  # one to warm up, two for the chat, one for the code
 
-    assert run(["bench", "peers", "--gguf", gguf, *QUICK]) == 130
+    assert run(["peers", "--gguf", gguf, *QUICK]) == 130
 
     out, err = capsys.readouterr()
     assert ["| chat, tokens/s"] == [row[0] for row in rows_of(out)]
@@ -172,17 +172,17 @@ def test_an_interrupted_comparison_prints_the_rows_so_far(gguf, llama_cpp, monke
 def test_a_comparison_that_is_interrupted_at_once_prints_nothing(gguf, llama_cpp, monkeypatch, capsys):
     monkeypatch.setattr(llama_cpp, "interrupted_after", 0)
 
-    assert run(["bench", "peers", "--gguf", gguf, *QUICK]) == 130
+    assert run(["peers", "--gguf", gguf, *QUICK]) == 130
 
     assert "" == capsys.readouterr().out
 
 
 def test_without_the_library_a_gguf_file_is_not_loaded(gguf, monkeypatch, capsys):
     monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
-    monkeypatch.setattr("specchat.bench.llama_cpp.find_library", lambda _name: None)
-    monkeypatch.setattr("specchat.cli.bench_peers.load_engine_here", None)  # cannot be called
+    monkeypatch.setattr("specchat_peers.llama_cpp.find_library", lambda _name: None)
+    monkeypatch.setattr("specchat_peers.command.load_engine_here", None)  # cannot be called
 
-    assert run(["bench", "peers", "--gguf", gguf]) == 2
+    assert run(["peers", "--gguf", gguf]) == 2
 
     out, err = capsys.readouterr()
     assert "" == out
@@ -204,7 +204,7 @@ def test_without_the_library_a_gguf_file_is_not_loaded(gguf, monkeypatch, capsys
     ],
 )
 def test_what_a_gguf_file_decides_cannot_be_said_a_second_time(words, flag, capsys):
-    assert run(["bench", "peers", "--gguf", "x.gguf", *words]) == 2
+    assert run(["peers", "--gguf", "x.gguf", *words]) == 2
 
     assert f"specchat: --gguf decides what is compared and how; leave {flag} out\n" == capsys.readouterr().err
 
@@ -222,7 +222,7 @@ def test_what_a_gguf_file_decides_cannot_be_said_a_second_time(words, flag, caps
     ],
 )
 def test_what_cannot_be_compared_with_llama_cpp_is_one_line(words, output, llama_cpp, capsys):
-    assert run(["bench", "peers", "--gguf", *words]) != 0
+    assert run(["peers", "--gguf", *words]) != 0
 
     err = capsys.readouterr().err
     assert output in err
@@ -232,7 +232,7 @@ def test_what_cannot_be_compared_with_llama_cpp_is_one_line(words, output, llama
 def test_a_file_that_is_no_gguf_is_one_line(llama_cpp, tmp_path, capsys):
     (tmp_path / "text.gguf").write_text("no weights, only words")
 
-    assert run(["bench", "peers", "--gguf", str(tmp_path / "text.gguf"), *QUICK]) != 0
+    assert run(["peers", "--gguf", str(tmp_path / "text.gguf"), *QUICK]) != 0
 
     out, err = capsys.readouterr()
     assert ("", 1) == (out, len(err.splitlines()))
@@ -243,7 +243,7 @@ def test_an_architecture_that_is_not_read_is_one_line(llama_cpp, tmp_path, monke
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     file = write_gguf(tmp_path / "tiny.gguf", metadata={"general.architecture": "abacus"})
 
-    assert run(["bench", "peers", "--gguf", str(file), *QUICK]) != 0
+    assert run(["peers", "--gguf", str(file), *QUICK]) != 0
 
     out, err = capsys.readouterr()
     assert ("", 1) == (out, len(err.splitlines()))
@@ -252,6 +252,6 @@ def test_an_architecture_that_is_not_read_is_one_line(llama_cpp, tmp_path, monke
 
 
 def test_a_dry_run_plans_the_gguf_file(gguf, capsys):
-    assert run(["bench", "peers", "--gguf", gguf, "--dry-run"]) == 0
+    assert run(["peers", "--gguf", gguf, "--dry-run"]) == 0
 
     assert "tiny.gguf" in capsys.readouterr().out

@@ -116,7 +116,7 @@ class LlamaCppModel:
         """The model of a folder, its weights stored as f32, bf16 or q8_0."""
         with TemporaryDirectory(prefix="specchat-gguf-") as temporary_folder:
             path = Path(temporary_folder, "model.gguf")
-            from specchat.bench.llama_gguf import write_gguf
+            from specchat_peers.llama_gguf import write_gguf
 
             write_gguf(folder, path, storage_type)
             return cls(library, path, limits)

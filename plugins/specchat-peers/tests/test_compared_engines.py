@@ -1,44 +1,21 @@
 """Measuring: what is read, what is compared, what is drawn."""
 
-import json
-import sys
-
 import pytest
 
-from specchat.bench.llama_cpp import TimedRun
-from specchat.bench.peers import Comparison, PairedRuns, PeerBench, as_table, compare, cut_or_repeat, tokenize_prompts
-from specchat.bench.prompt_files import read_prompts
-from specchat.chat.request import Attachment, Request
-from specchat.errors import InputError
+from specchat.bench.tokenized_prompts import tokenize_prompts
+from specchat.chat.request import Request
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
-from tests.each_row import each_row
+from specchat_peers.compared_engines import (
+    Comparison,
+    PairedRuns,
+    PeerBench,
+    as_table,
+    compare,
+    cut_or_repeat,
+)
+from specchat_peers.llama_cpp import TimedRun
 from tests.tiny import speaking
-from tools.terminal_picture import draw_svg, run_in_pty
-
-
-def test_prompts_are_questions_or_edits_of_a_file(tmp_path):
-    rows = [{"turns": ["Why?", "And?"]}, {"instruction": "rename", "before": "x = 1\n", "path": "a.py"}]
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-
-    question, edit = read_prompts(tmp_path)
-
-    assert question.text == "Why?"
-    assert (edit.text, edit.files) == ("rename", (Attachment("a.py", "x = 1\n"),))
-
-
-@each_row("line", ["not json", "[]", '{"turns": []}', '{"question": "?"}'])
-def test_a_bad_row_is_named_by_its_line(tmp_path, line):
-    path = tmp_path / "a.jsonl"
-    path.write_text(f'{{"turns": ["Why?"]}}\n{line}\n')
-
-    with pytest.raises(InputError, match=r"a\.jsonl:2"):
-        list(read_prompts(path))
-
-
-def test_a_folder_without_prompts_is_named(tmp_path):
-    with pytest.raises(InputError, match="no "):
-        list(read_prompts(tmp_path))
 
 
 def test_the_ratio_is_theirs_by_ours_for_each_token():
@@ -94,12 +71,3 @@ def test_only_the_rows_that_are_asked_for_are_measured():
     rows = list(PeerBench(engine, ([1, 68, 69, 0, 2],), max_tokens=4, name_filter="our plain").rows(print))
 
     assert ["lookup / our plain"] == [row.name for row in rows]
-
-
-def test_a_picture_shows_what_stands_on_the_screen_in_the_end():
-    command = [sys.executable, "-c", "print('loading…', end='\\r\\x1b[2K'); print('[green]answer')"]
-
-    text = run_in_pty(command)
-
-    assert text == "[green]answer\n"
-    assert "answer" in draw_svg(command, text)

@@ -1,4 +1,4 @@
-"""The table of `bench peers --gguf`, and the text below it that says where and how its figures were measured.
+"""The table of `specchat peers --gguf`, and the text below it that says where and how its figures were measured.
 
 Knows what was measured, and runs no model.
 """
@@ -11,12 +11,12 @@ from statistics import median
 
 from specchat.bench.chain_passes import MedianRange
 from specchat.bench.columns import markdown_table
-from specchat.bench.gguf_peers import PASS_CONTEXT, ComparedPassCost, ComparedPrompt, gguf_file
-from specchat.bench.peers import PairedRuns
 from specchat.hub.machine import cpu_features, cpu_name
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import plan_load
 from specchat.profile import Profile
+from specchat_peers.compared_engines import PairedRuns
+from specchat_peers.gguf_peers import PASS_CONTEXT, ComparedPassCost, ComparedPrompt, gguf_file
 
 HEADER = (
     "measured", "threads", "llama.cpp", "ours plain", "ours auto", "plain / llama.cpp", "auto / llama.cpp",

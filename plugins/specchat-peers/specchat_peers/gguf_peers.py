@@ -21,27 +21,26 @@ from specchat.bench.builtin_prompts import WARM_UP_REQUESTS
 from specchat.bench.chain_passes import MedianRange, chain_pass_seconds, random_context
 from specchat.bench.combinations import AUTO, PLAIN
 from specchat.bench.latency import time_answer
-from specchat.bench.llama_cpp import GenerateFunction, LlamaCppLimits, TimedRun
 from specchat.bench.measure import Progress, requests_by_kind
-from specchat.bench.peers import (
-    PairedRuns,
-    TokenizedPrompt,
-    cut_or_repeat,
-    run_pair,
-    specchat_contender,
-    tokenize_prompts,
-)
+from specchat.bench.tokenized_prompts import TokenizedPrompt, tokenize_prompts
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.chooser.chooser import ChooserState
 from specchat.chooser.costs import Costs
 from specchat.engine.drafter import Drafter
 from specchat.errors import InputError
+from specchat.hub.find_models import find_local_model
 from specchat.loading.load_engine import DEFAULT_THREADS, Engine
 from specchat.profile import BUILTIN_BACKEND, Profile
 from specchat.threads import ThreadWatchdog
 from specchat.weights.gguf.gguf_sources import local_gguf
-from specchat.weights.load_options import find_local_model
+from specchat_peers.compared_engines import (
+    PairedRuns,
+    cut_or_repeat,
+    run_pair,
+    specchat_contender,
+)
+from specchat_peers.llama_cpp import GenerateFunction, LlamaCppLimits, TimedRun
 
 KINDS = ("chat", "code", "edit")  # of built-in prompts, in the order of the rows
 PREFILL_LENGTHS = (512, 4096)  # tokens of a prompt that is only prefilled

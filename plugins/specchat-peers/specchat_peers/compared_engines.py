@@ -19,8 +19,6 @@ import torch
 
 from specchat.bench.columns import markdown_table
 from specchat.bench.latency import time_answer
-from specchat.bench.llama_cpp import GenerateFunction, LlamaCppLimits, LlamaCppModel, TimedRun, find_library_folder
-from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Request
 from specchat.drafters.combined import SuffixAndRealign
 from specchat.drafters.draft_model import DraftModelDrafter
@@ -30,11 +28,11 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
+from specchat.hub.find_models import find_model
 from specchat.loading.load_engine import Engine
-from specchat.text.chat_format import AUTO_THINKING
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_sources import local_gguf
-from specchat.weights.load_options import find_model
+from specchat_peers.llama_cpp import GenerateFunction, LlamaCppLimits, LlamaCppModel, TimedRun, find_library_folder
 
 PROMPT_LOOKUP_TOKENS = 10  # the value in the documentation of transformers
 GGUF_TYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}  # the names of llama.cpp
@@ -204,28 +202,6 @@ class PeerBench:
         return specchat_contender(
             models.target, make_drafter, models.profile.speculation.budget, models.tokenizer.stop_token_ids
         )
-
-
-@dataclass(frozen=True)
-class TokenizedPrompt:
-    request: Request
-    token_ids: list[int]
-
-
-def tokenize_prompts(
-    engine: Engine, requests: Iterator[Request], count: int, max_tokens: int
-) -> tuple[TokenizedPrompt, ...]:
-    """The first `count` prompts that fit the context window together with their answer, as a session reads them."""
-    models, chosen = engine.models, list[TokenizedPrompt]()
-    profile = models.profile
-    for request in requests:
-        system, thinking = profile.system_prompt(request.task), request.thinking or AUTO_THINKING
-        ids = build_next_prompt(models.tokenizer, system, (), request, thinking=thinking).token_ids
-        if len(ids) + max_tokens <= models.target.context_window:
-            chosen.append(TokenizedPrompt(request, ids))
-        if len(chosen) == count:
-            break
-    return tuple(chosen)
 
 
 def cut_or_repeat(tokens: list[int], count: int) -> list[int]:

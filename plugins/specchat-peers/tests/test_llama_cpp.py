@@ -9,12 +9,12 @@ import pytest
 import torch
 from gguf.quants import quantize
 
-from specchat.bench.llama_cpp import LIBRARY_VARIABLE, LlamaCppLimits, LlamaCppModel, find_library_folder, release_of
-from specchat.bench.llama_gguf import STORAGE_TYPES, _permute_for_rope, write_gguf
-from specchat.bench.peers import PeerBench
 from specchat.errors import InputError, ModelError
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from specchat_peers.compared_engines import PeerBench
+from specchat_peers.llama_cpp import LIBRARY_VARIABLE, LlamaCppLimits, LlamaCppModel, find_library_folder, release_of
+from specchat_peers.llama_gguf import STORAGE_TYPES, _permute_for_rope, write_gguf
 from tests.bench.counting import CONFIG, counting
 from tests.each_row import each_row
 from tests.tiny import saved

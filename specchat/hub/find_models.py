@@ -1,0 +1,113 @@
+"""Where a model or head is: embedded, a folder, a GGUF file, or a hub id, which is downloaded.
+
+A GGUF file gets a folder with its tokenizer and config when a model is to be loaded, which is found again when only a
+plan is wanted.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from specchat.errors import ModelError
+from specchat.hub.hub_cache import cached_model_folder
+from specchat.profile.keys import STARTER
+from specchat.profile.shipped_drafters import starter_drafter
+from specchat.weights.gguf.gguf_preparation import Report, find_prepared, no_report, prepared_gguf
+from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, OLLAMA_VARIABLE, local_gguf
+from specchat.weights.load_options import EMBEDDED
+
+
+def find_model(source: str, role: str = "target", report: Report = no_report) -> Path:
+    """The folder of a model: `embedded`, `starter`, a local folder or GGUF file, or a hub id.
+
+    A hub id is downloaded unless it is cached, a GGUF file is prepared unless it was before; `report` is called with
+    what is done for it, the bytes done and the bytes in all.
+    """
+    if gguf := local_gguf(source):
+        return prepared_gguf(gguf, report)
+    return _local_folder(source, role) or _checked_folder(_fetch(source, report), source)
+
+
+def find_local_model(source: str, role: str = "target") -> Path | None:
+    """As `find_model`, but None for a GGUF file that is not prepared yet, and for a hub id that is not completely in
+    the cache. Uses no network.
+    """
+    if gguf := local_gguf(source):
+        return find_prepared(gguf)
+    return _local_folder(source, role) or cached_model_folder(source)
+
+
+def absolute_source(source: str) -> str:
+    """The same model for a process in another folder, and with another OLLAMA_MODELS."""
+    if source.startswith(OLLAMA_PREFIX) and os.environ.get(OLLAMA_VARIABLE):
+        source = str(local_gguf(source))
+    return str(Path(source).absolute()) if source and Path(source).exists() else source
+
+
+def find_head(source: str) -> Path:
+    """The folder or file of a head: `embedded/eagle3`, a local path, or a hub id, which is fetched unless cached."""
+    return _local_head(source) or _fetch(source, is_draft=True)
+
+
+def find_local_head(source: str) -> Path | None:
+    """As `find_head`, but None for a hub id that is not completely in the cache. Uses no network."""
+    return _local_head(source) or cached_model_folder(source, is_draft=True)
+
+
+def _fetch(source: str, report: Report = no_report, *, is_draft: bool = False) -> Path:
+    from specchat.hub.pull import fetch_from_hub  # imports huggingface_hub
+
+    return fetch_from_hub(source, report, is_draft=is_draft)
+
+
+def _local_folder(source: str, role: str) -> Path | None:
+    """A checked local folder; None for a hub id."""
+    if source == "embedded":
+        return _checked_folder(EMBEDDED / role, source)
+    if shipped := starter_drafter(source):
+        return _checked_folder(shipped, source)
+    if source == STARTER:  # on this disk it is a GGUF file
+        raise ModelError("starter: not on this disk; 'specchat models pull starter' downloads it")
+    folder = Path(source).expanduser()
+    if folder.exists():
+        return _checked_folder(folder, source)
+    if source.count("/") != 1 or source.startswith((".", "/", "~")):
+        raise ModelError(
+            f"{source}: no such folder; give a model's folder, a GGUF file, a hub id like org/name, or 'embedded'"
+        )
+    return None
+
+
+def _local_head(source: str) -> Path | None:
+    """A local folder or file; None for a hub id."""
+    embedded = EMBEDDED / source.removeprefix("embedded/")
+    if source.startswith("embedded/") and embedded.is_dir():
+        return embedded
+    if shipped := starter_drafter(source):
+        return shipped
+    path = Path(source).expanduser()
+    if path.exists():
+        return _with_regular_files(path)
+    if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
+        raise ModelError(f"{source}: no such folder or file; give a head's folder, a hub id, or 'embedded/eagle3'")
+    return None
+
+
+def _checked_folder(folder: Path, source: str) -> Path:
+    if not folder.is_dir():
+        raise ModelError(
+            f"{source}: not a model; a model is a GGUF file, or a folder with config.json and *.safetensors"
+        )
+    for name in ("config.json", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise ModelError(f"{source}: not a model ({name} is missing)")
+    return _with_regular_files(folder)
+
+
+def _with_regular_files(path: Path) -> Path:
+    """The same path; ModelError for a file that a reader might wait for forever, such as a named pipe."""
+    for file in path.iterdir() if path.is_dir() else [path]:
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise ModelError(f"{file}: cannot be loaded: a pipe, socket or device, and no regular file")
+    return path
