@@ -221,10 +221,9 @@ def may_have_gpu() -> bool:
     from importlib.metadata import PackageNotFoundError, version  # longer to import than a thin client
 
     try:
-        is_cpu_build = "+cpu" in version("torch")
+        if "+cpu" in version("torch"):
+            return False
     except PackageNotFoundError:
-        return False
-    if is_cpu_build:
         return False
     folder, pattern = INTEL_DRIVER_FILES
     return os.name == "nt" or bool(drivers()) or any(Path(folder).glob(pattern))

@@ -121,15 +121,13 @@ ROUTE_KEYS = {
 
 
 def migrate(database: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring a database to the newest version at once; HostError when a newer specchat wrote it.
-
-    Each transaction waits for the disk: one for every version would take most of the start of a new user.
-    """
+    """Bring a database to the newest version, or leave it as it is; HostError when a newer specchat wrote it."""
     version = schema_version(database)
     if version > len(migrations):
         raise HostError(f"a newer specchat wrote this file (schema {version}); upgrade specchat to use it")
     for name, convert in CONVERTERS.items():
         database.create_function(name, 1, _on_json(convert), deterministic=True)
+    # One transaction, because each waits for the disk.
     if missing := ";".join(migrations[version:]):
         database.executescript(f"BEGIN IMMEDIATE;{missing};PRAGMA user_version = {len(migrations)};COMMIT;")
 
