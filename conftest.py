@@ -1,5 +1,6 @@
 """One thread for each test process: tiny networks are not faster with two, and spinning threads slow down others."""
 
+import gc
 import os
 import sys
 import tempfile
@@ -13,14 +14,19 @@ from hypothesis import settings
 
 from tests.cover import rest_of_cover
 
+# Without bytecode, each of hundreds of processes would compile all modules, for a third of the time of the run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if "SPECCHAT_CACHE" not in os.environ:
     os.environ["SPECCHAT_CACHE"] = tempfile.mkdtemp(prefix="specchat-cache-")
-    # Kernels are named by the hash of their sources: one that was compiled in an earlier run is the same.
-    _kernels = Path(__file__).parent / ".pytest_cache" / "kernels"
-    _kernels.mkdir(mode=0o700, parents=True, exist_ok=True)
-    Path(os.environ["SPECCHAT_CACHE"], "kernels").symlink_to(_kernels)
+    # Kernels are named by the hash of their sources: one that was compiled in an earlier run is the same. What jedi
+    # has parsed is not read while another process writes it, so each has its own.
+    for _name, _folder in (("kernels", "kernels"), ("jedi", f"jedi{os.environ.get('PYTEST_XDIST_WORKER', '')}")):
+        _kept = Path(__file__).parent / ".pytest_cache" / _folder
+        _kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(os.environ["SPECCHAT_CACHE"], _name).symlink_to(_kept)
 # Without a GPU, Triton's kernels run in its interpreter, which must be chosen before anything imports Triton.
 _has_gpu = any(Path(driver).exists() for driver in ("/dev/nvidiactl", "/dev/kfd"))
 os.environ.setdefault("TRITON_INTERPRET", "0" if _has_gpu else "1")
@@ -35,6 +41,10 @@ ENVIRONMENT = dict(os.environ)  # before a test changes it
 settings.register_profile("no time limit", deadline=None)
 settings.load_profile("no time limit")
 
+# Every engine that a test closes would have the collector look through all modules and cases, for a third of a second.
+KEEPS_FROZEN = patch.multiple(gc, freeze=lambda: None, unfreeze=lambda: None)
+MANY_MODULES = 200
+_frozen_modules = 0
 DEFAULT_CASES = 8  # of one test function in a default run; `pytest -m full` runs the others
 
 
@@ -59,6 +69,41 @@ def kernels_anew() -> Iterator[None]:
     native_kernels.cache_clear()
     with patch.dict(os.environ, ENVIRONMENT, clear=True):
         native_kernels()
+
+
+def freeze_objects() -> None:
+    """What is alive now stays to the end of the run: the garbage collector never looks through it."""
+    global _frozen_modules
+    _frozen_modules = len(sys.modules)
+    gc.freeze()
+    KEEPS_FROZEN.start()
+
+
+@pytest.fixture
+def thawing_collector() -> Iterator[None]:
+    """The collector as in a process of ours, which may freeze and thaw objects. Afterwards all are frozen again."""
+    KEEPS_FROZEN.stop()
+    yield
+    gc.unfreeze()
+    gc.collect()
+    freeze_objects()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Freeze all modules and cases."""
+    gc.disable()
+    yield
+    gc.enable()
+    freeze_objects()
+
+
+def pytest_runtest_teardown() -> None:
+    """Freeze what was imported since, which torch does by the thousand."""
+    if len(sys.modules) > _frozen_modules + MANY_MODULES:
+        KEEPS_FROZEN.stop()
+        gc.collect()
+        freeze_objects()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

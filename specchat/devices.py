@@ -13,7 +13,6 @@ import platform
 import sys
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,11 +218,12 @@ def may_have_gpu() -> bool:
     """Whether asking torch for GPUs, which takes seconds to import, can find one. Imports no torch."""
     if sys.platform == "darwin":
         return platform.machine() == "arm64"
+    from importlib.metadata import PackageNotFoundError, version  # longer to import than a thin client
+
     try:
-        is_cpu_build = "+cpu" in version("torch")
+        if "+cpu" in version("torch"):
+            return False
     except PackageNotFoundError:
-        return False
-    if is_cpu_build:
         return False
     folder, pattern = INTEL_DRIVER_FILES
     return os.name == "nt" or bool(drivers()) or any(Path(folder).glob(pattern))

@@ -25,14 +25,13 @@ def cover_of(*axes: list[Any], rounds: int = 0) -> list[tuple[Any, ...]]:
     """
     candidates = list(product(*(range(len(axis)) for axis in axes)))
     longest = max(range(len(axes)), key=lambda index: len(axes[index]))
-    missing = set[Pair]().union(*map(pairs_of, candidates))
+    pairs = {row: pairs_of(row) for row in candidates}
+    missing = set[Pair]().union(*pairs.values())
     rows, used = list[Row](), Counter[tuple[int, int]]()
     while len(rows) < rounds * len(axes[longest]) if rounds else missing:
         of_round = [row for row in candidates if not rounds or row[longest] == len(rows) % len(axes[longest])]
-        best = max(
-            of_round, key=lambda row: (len(pairs_of(row) & missing), -sum(used[each] for each in enumerate(row)))
-        )
-        missing -= pairs_of(best)
+        best = max(of_round, key=lambda row: (len(pairs[row] & missing), -sum(used[each] for each in enumerate(row))))
+        missing -= pairs[best]
         used.update(enumerate(best))
         rows.append(best)
     return [tuple(axis[index] for axis, index in zip(axes, row, strict=True)) for row in rows]

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
+from tests.nested import tree_leaves, tree_map
 from tests.recorder import Call, replay_calls
 
 CPU = torch.device("cpu")
@@ -290,7 +290,7 @@ class FakeGpu(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), func._schema.name.split("::")[1]
-        flat, _ = tree_flatten((args, kwargs))
+        flat = tree_leaves((args, kwargs))
         tensors = [each for each in flat if isinstance(each, Tensor)]
         ours = [each for each in tensors if isinstance(each, GpuTensor)]
         device = next((each for each in flat if isinstance(each, torch.device)), None)

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from tests.nested import tree_leaves
 
 Call = tuple[Callable[..., Any], Any, Any, Any]  # a kernel, its arguments and its results
 REFUSED = ("_local_scalar_dense", "lift_fresh")  # synchronization and copies from the host, during capture

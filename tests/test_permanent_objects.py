@@ -18,11 +18,8 @@ class Cycle:
 
 
 @pytest.fixture(autouse=True)
-def _as_before():
+def _as_before(thawing_collector: None):
     Cycle.freed = 0
-    yield
-    gc.unfreeze()
-    gc.collect()
 
 
 def test_what_is_alive_at_the_end_of_the_block_is_not_looked_through_until_all_is():

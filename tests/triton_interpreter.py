@@ -8,7 +8,7 @@ do. Takes tensors of the fake GPU, counts launches there, and lets its graphs re
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy
@@ -16,6 +16,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import libdevice
 from triton.runtime import interpreter
 
 from tests.fake_gpu import FakeGpu, GpuTensor
@@ -56,6 +57,16 @@ def _dot(_builder: Any, one: Any, other: Any, total: Any, _precision: Any, _impr
     return interpreter.TensorHandle(result, total.dtype.scalar)
 
 
+def _elementwise(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
+    """A function of CUDA's library, which the interpreter lacks, with the bits of torch on a CPU."""
+
+    def compute(numbers: Any) -> Any:
+        result = function(torch.from_numpy(numpy.ascontiguousarray(numbers.handle.data))).numpy()
+        return tl.core.tensor(interpreter.TensorHandle(result, numbers.dtype.scalar), numbers.type)
+
+    return compute
+
+
 def _patch_language_once(function: Any) -> Any:
     """Without this, the interpreter exchanges all of Triton's language at every call in a kernel: half of its time."""
     modules = tuple(name for name, value in function.__globals__.items() if value in (tl, tl.core))
@@ -88,4 +99,6 @@ def interpreted_kernels() -> Generator[None]:
             patch.setattr(interpreter.InterpreterBuilder, "create_dot", _dot)
             patch.setattr(interpreter, "_patch_lang", _patch_language_once)
             patch.setattr(interpreter.GridExecutor, "__call__", _run)
+            patch.setattr(libdevice, "log", _elementwise(torch.log))
+            patch.setattr(libdevice, "log1p", _elementwise(torch.log1p))
         yield

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any, cast
 
-from specchat.chooser.curve import Curve, StoredCurve, proportional_curve
+from specchat.chooser.curve import Curve, StoredCurve, proportional_curve, stored_points
 from specchat.chooser.drift import DriftDetector
 from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation
@@ -124,8 +123,8 @@ def load_costs(identity: Mapping[str, str], folder: Path | None = None) -> Costs
     costs = Costs(path=path, identity=identity)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        passes = _parse_points(content["passes"])
-        drafts = {name: _parse_points(curves) for name, curves in content["drafts"].items()}
+        passes = stored_points(content["passes"])
+        drafts = {name: stored_points(curves) for name, curves in content["drafts"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return costs
     costs.pass_curves = {bucket: StoredCurve(points) for bucket, points in passes.items()}
@@ -148,14 +147,3 @@ def _curve_of_bucket(curves: dict[int, Curve], bucket: int, new_curve: Curve) ->
         nearest = nearest_curve(curves, bucket)
         curves[bucket] = new_curve if nearest is None else nearest.copy()
     return curves[bucket]
-
-
-def _parse_points(stored_curves: Mapping[str, Any]) -> dict[int, dict[int, float]]:
-    """The points of stored curves by bucket; ValueError for values that are no durations."""
-    curves = dict[int, dict[int, float]]()
-    for bucket, points in stored_curves.items():
-        seconds = {int(count): float(value) for count, value in cast("dict[str, Any]", points).items()}
-        if not seconds or not all(0 < value < 3600 and count > 0 for count, value in seconds.items()):
-            raise ValueError(f"no seconds: {points}")
-        curves[int(bucket)] = seconds
-    return curves

@@ -6,8 +6,9 @@ This file knows no model and no file (`costs.py`).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from specchat.chooser.drift import DRIFT_TEST_MEASUREMENTS, MAX_NORMAL_RATIO, DriftDetector, confirmed_detector
 
@@ -187,6 +188,17 @@ class StoredCurve(Curve):
 def proportional_curve() -> Curve:
     """The initial curve of a drafter: cost in proportion to the depth of the tree."""
     return Curve(slope=1, drift_detector=DriftDetector(is_new=True))
+
+
+def stored_points(stored_curves: Mapping[str, Any]) -> dict[int, dict[int, float]]:
+    """The points of stored curves by bucket; ValueError for values that are no durations."""
+    curves = dict[int, dict[int, float]]()
+    for bucket, points in stored_curves.items():
+        seconds = {int(count): float(value) for count, value in cast("dict[str, Any]", points).items()}
+        if not seconds or not all(0 < value < 3600 and count > 0 for count, value in seconds.items()):
+            raise ValueError(f"no seconds: {points}")
+        curves[int(bucket)] = seconds
+    return curves
 
 
 def _neighbouring_counts(count: int, points: Collection[int]) -> tuple[int, int]:

@@ -71,7 +71,7 @@ class NoiseInputs:
     vocab_size: int | None = None  # columns from here on are padding
 
 
-NO_NOISE = NoiseInputs()  # for passes whose samples are not read
+NO_NOISE = NoiseInputs(vocab_size=0)  # for passes whose samples are not read: of no token, so that none is sought
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,10 @@ class DeviceNoise:
         ids = _column_ids(logits) if token_ids is None else token_ids
         noise = _noise_of(_random_bits(self.keys, ids)) * self.scale
         return _top_tokens(self.scaled_logits(logits, token_ids) + noise, token_ids, count)
+
+    def sample(self, logits: Tensor) -> Tensor:
+        """The best token of each row, packed. [N, V] -> [N, 2]"""
+        return pack_samples(self.rank(logits))
 
     def scaled_logits(self, logits: Tensor, token_ids: Tensor | None = None) -> Tensor:
         """Logits at this temperature, without padding. [N, V]"""

@@ -121,14 +121,15 @@ ROUTE_KEYS = {
 
 
 def migrate(database: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring a database to the newest version; HostError when a newer specchat wrote it."""
+    """Bring a database to the newest version, or leave it as it is; HostError when a newer specchat wrote it."""
     version = schema_version(database)
     if version > len(migrations):
         raise HostError(f"a newer specchat wrote this file (schema {version}); upgrade specchat to use it")
     for name, convert in CONVERTERS.items():
         database.create_function(name, 1, _on_json(convert), deterministic=True)
-    for number, script in enumerate(migrations[version:], start=version + 1):
-        database.executescript(f"BEGIN IMMEDIATE;{script};PRAGMA user_version = {number};COMMIT;")
+    # One transaction, because each waits for the disk.
+    if missing := ";".join(migrations[version:]):
+        database.executescript(f"BEGIN IMMEDIATE;{missing};PRAGMA user_version = {len(migrations)};COMMIT;")
 
 
 def schema_version(database: sqlite3.Connection) -> int:

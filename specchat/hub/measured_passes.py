@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specchat.chooser.curve import Curve
+from specchat.chooser.curve import Curve, stored_points
 from specchat.hub.machine import Device
 from specchat.paths import cache_folder, read_json_object
 
@@ -51,10 +51,11 @@ def _parsed(content: Mapping[str, Any]) -> MeasuredPasses | None:
     try:
         drafts = {name: Curve(_shortest(curves), slope=1) for name, curves in content["drafts"].items()}
         passes = Curve(_shortest(content["passes"]))
-        return MeasuredPasses(passes, drafts) if len(passes.points) > 1 and passes.points.get(1, 0) > 0 else None
+        return MeasuredPasses(passes, drafts) if len(passes.points) > 1 and 1 in passes.points else None
     except (KeyError, ValueError, TypeError, AttributeError):
         return None
 
 
-def _shortest(curves: Mapping[str, Mapping[str, float]]) -> dict[int, float]:
-    return {int(count): float(seconds) for count, seconds in curves[min(curves, key=int)].items()}
+def _shortest(curves: Mapping[str, Any]) -> dict[int, float]:
+    points = stored_points(curves)
+    return points[min(points)]

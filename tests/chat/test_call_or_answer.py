@@ -38,7 +38,7 @@ def engine(model: str, calls: str = "grammar") -> Engine:
     return load_engine(
         Profile().override(
             {"models.target": str(MODELS[model]()), "models.draft": str(speaking(layers=1, seed=2)),
-             "limits.answer": 160, "prompt.thinking_tokens": 20, "sampling.temperature": 1.0, "agent.calls": calls}
+             "limits.answer": 120, "prompt.thinking_tokens": 20, "sampling.temperature": 1.0, "agent.calls": calls}
         )
     )  # fmt: skip
 

@@ -34,7 +34,8 @@ MODELS = {
     "llama": lambda: calling(LLAMA_TEMPLATE),
     "thinking": lambda: thinking(THINKING_TEMPLATE),
 }
-SAMPLING = {"greedy": {}, "T1": {"sampling.temperature": 1.0}}
+# Only sampled answers must be long enough for a call in free text.
+SAMPLING = {"greedy": {"limits.answer": 100}, "T1": {"sampling.temperature": 1.0, "limits.answer": 260}}
 VARIANTS = ["lookup", "draft", "auto", "chaos", "self"]
 TOOLS = (
     Tool.parse("weather", "", {"type": "object", "required": ["city", "days"], "properties": {
@@ -46,7 +47,7 @@ TOOLS = (
 @lru_cache
 def engine(model: str, sampling: str) -> Engine:
     profile = Profile().override(
-        {"models.target": str(MODELS[model]()), "models.draft": str(speaking(layers=1, seed=2)), "limits.answer": 260,
+        {"models.target": str(MODELS[model]()), "models.draft": str(speaking(layers=1, seed=2)),
          "prompt.thinking_tokens": 20, **SAMPLING[sampling]}
     )  # fmt: skip
     return load_engine(profile)
@@ -88,8 +89,8 @@ def free(sampling: str, variant: str) -> list[list[int]]:
 @pytest.mark.parametrize(("sampling", "variant"), matrix(list(SAMPLING), VARIANTS))
 def test_no_drafter_changes_calls_inside_free_text(sampling, variant, monkeypatch):
     often = replace(HERMES, opening='e{"name": "', after="}e", begin="e", closing="e", tokens=())
-    tokenizer = engine("llama", sampling).models.tokenizer
-    monkeypatch.setattr(tokenizer.chat, "tool_format", often)  # a random model soon writes such a marker
+    chat = engine("llama", sampling).models.tokenizer.chat
+    monkeypatch.setattr(chat, "tool_format", often)  # a random model soon writes such a marker
 
     assert free(sampling, variant) == free(sampling, "plain")
 

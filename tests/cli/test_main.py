@@ -19,7 +19,7 @@ from tests.plugins.conftest import rediscover
 from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession, scripted_answer
 
-HEAVY = {"torch", "transformers", "textual", "tokenizers", "jinja2"}
+HEAVY = {"torch", "transformers", "textual", "tokenizers", "jinja2", "importlib.metadata"}
 
 
 class Opener:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.edit.scripted import answers, say
+from tests.host.conftest import FAKE_HOST
 from tests.host.test_spawn import ROOT
 
 pytestmark = pytest.mark.usefixtures("runtime")
@@ -144,7 +145,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 from specchat.host import spawn
 from specchat.cli.main import run
-spawn.HOST_COMMAND = ({sys.executable!r}, "-m", "tests.host.fake_host")
+spawn.HOST_COMMAND = {FAKE_HOST!r}
 sys.exit(run(sys.argv[1:]))
 """)
     program.chmod(0o755)

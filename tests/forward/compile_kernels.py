@@ -17,14 +17,15 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
+from specchat.engine.sampling import DeviceNoise
 from specchat.forward.batch import CacheRows
-from specchat.forward.cuda import triton_attention, triton_linear, triton_rows
+from specchat.forward.cuda import triton_attention, triton_linear, triton_rows, triton_sampling
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
 from specchat.forward.linear.int4_linear import Int4Weight
 
 POINTERS = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
-    torch.int16: "*i16",
+    torch.int8: "*i8", torch.int16: "*i16", torch.float64: "*fp64",
 }  # fmt: skip
 WARP_SIZE, ALIGNMENT = 32, 16
 capability, head_size, dtype = int(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3])
@@ -75,6 +76,11 @@ def launch_all() -> None:
     for count, splits in ((4, 4), (20, 4), (64, 4), (100, 1)):
         tile = triton_linear.tile_for(count, dtype, capability >= 80)
         triton_linear.tiled_product(torch.zeros(count, 4096, dtype=dtype), weight, rows[0], tile, splits)
+    noise = DeviceNoise(torch.zeros(4, 2, dtype=torch.int32), groups[0, 0].double(), groups[0, 0].double(), zero)
+    logits = torch.zeros(4, 151936, dtype=dtype)
+    triton_sampling.sample_columns(noise, logits)
+    triton_sampling.rank_columns(noise, logits, triton_sampling.MAX_COUNT)
+    triton_sampling.rank_columns(noise, logits[:, :32000], triton_sampling.MAX_COUNT, torch.arange(32000))
 
 
 JITFunction.run = compile_launch

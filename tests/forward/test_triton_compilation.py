@@ -17,12 +17,14 @@ pytest.importorskip("triton", reason="Triton has no release for this platform")
 
 # Compute capability, and the memory of a multiprocessor that one program may use: CUDA C programming guide, table of
 # technical specifications. T4 has no bfloat16.
-SHARED_BYTES = {75: 64 * 1024, 80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024}
+SHARED_BYTES = {
+    75: 64 * 1024, 80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024,
+}  # fmt: skip
 DTYPES = {75: "float16"}
 SCRIPT = Path(__file__).with_name("compile_kernels.py")
 KERNELS = {
     "_rms_norm_kernel", "_activate_and_mul_kernel", "_qk_norm_rope_kernel", "_attention_kernel", "_combine_kernel",
-    "_int4_kernel", "_add_splits_kernel",
+    "_int4_kernel", "_add_splits_kernel", "_best_of_part_kernel", "_best_of_row_kernel",
 }  # fmt: skip
 
 

@@ -11,10 +11,11 @@ pytest.importorskip("triton", reason="Triton has no release for this platform")
 
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
-from specchat.engine.sampling import Sampler
+from specchat.engine.sampling import NoiseInputs, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda import triton_attention, triton_rows
+from specchat.forward.cuda.cuda_graphs import device_noise, noise_header, noise_keys
 from specchat.forward.cuda.triton_ops import TritonOps, is_tree_invariant, triton_ops
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear.int4_linear import Int4Linear, int4_matmul
@@ -33,7 +34,8 @@ pytestmark = [
     pytest.mark.skipif(not IS_INTERPRETED, reason="a real GPU is here, on which all of tests/gpu runs"),
 ]
 SIZES = AttentionDimensions(2, 1, 16, 1e-6)
-MOST_LAUNCHES_PER_LAYER = 12
+GREEDY = Sampler()
+MOST_LAUNCHES_PER_LAYER, LAUNCHES_OF_A_CHOICE = 12, 2
 
 
 @pytest.fixture(autouse=True)
@@ -56,12 +58,12 @@ def gpu_model(*, has_graphs: bool = False) -> LlamaModel:
     return model
 
 
-def text(model: LlamaModel, drafter: Drafter, limit: int = 2) -> list[int]:
+def text(model: LlamaModel, drafter: Drafter, limit: int = 2, sampler: Sampler = GREEDY) -> list[int]:
     generation = Generation(model, () if type(drafter) is Drafter else (drafter,))
     generation.replace_tokens([5, 6, 7])
     with model.pool.acquire_slot(generation.cache, 64):
         list(generation.prefill())
-        list(generation.decode(GenerationConfig(drafter, Sampler(), 3, limit)))
+        list(generation.decode(GenerationConfig(drafter, sampler, 3, limit)))
     return generation.tokens
 
 
@@ -85,6 +87,23 @@ def test_a_layer_launches_at_most_twelve_kernels(gpu):
             launches.append(gpu.launches)
 
     assert 0 < launches[1] - launches[0] <= MOST_LAUNCHES_PER_LAYER
+
+
+def test_sampled_text_of_graphs_is_that_of_the_cpu():
+    on_cpu, sampler = target("dense-qwen3"), Sampler(0.8, seed=3)
+    assert isinstance(on_cpu, LlamaModel)
+
+    assert text(gpu_model(has_graphs=True), Drafter(), 4, sampler) == text(on_cpu, Drafter(), 4, sampler)
+
+
+def test_a_graph_chooses_tokens_in_two_launches(gpu):
+    inputs, logits = NoiseInputs([(1, 2)], 0.8, 1.0), torch.zeros(1, 1500, device="cuda")
+    noise = device_noise(torch.tensor(noise_header(inputs)).cuda(), torch.tensor(noise_keys(inputs, 1)).cuda())
+    noise.sample(logits)  # compared with torch
+    for choose in (lambda: noise.sample(logits), lambda: noise.rank(logits), lambda: noise.rank(logits, 16)):
+        gpu.reset()
+        choose()
+        assert gpu.launches == LAUNCHES_OF_A_CHOICE
 
 
 @pytest.mark.parametrize("name", ["rms_norm", "add_rms_norm", "silu_and_mul", "qk_norm_rope"])

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,8 +17,10 @@ from specchat.errors import SpecchatError
 from specchat.host import host_connection, spawn
 from specchat.host.host_lock import running_host
 from tests.host.fake import write_odd_profiles
+from tests.host.fork_server import forked_host, start_fork_server
 
-FAKE_HOST = (sys.executable, "-m", "tests.host.fake_host")
+MEMORY = Path("/dev/shm")  # where a history waits for no disk
+FAKE_HOST = forked_host("tests.host.fake_host")
 
 
 @pytest.fixture
@@ -28,11 +29,17 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield from world(monkeypatch)
 
 
+def new_folder() -> Path:
+    """A folder with a short path, as sockets need it."""
+    return Path(tempfile.mkdtemp(prefix="spec-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+
+
 def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a short path, as sockets need it. Its host is killed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="spec-"))
+    """A folder for a host, which is killed at the end."""
+    folder = new_folder()
     patch.setenv("SPECCHAT_RUNTIME", str(folder))
     patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
+    start_fork_server()
     write_odd_profiles()
     connections: list[host_connection.HostConnection] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from threading import Event as Flag
 from threading import Timer
 
@@ -14,12 +13,13 @@ from specchat.errors import HostError, UsageError
 from specchat.host import host_connection, spawn
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
 from tests.host.conftest import kill_host
+from tests.host.fork_server import forked_host
 
 
 @pytest.fixture
 def engine(runtime, monkeypatch):
     """A conversation with a fake engine that is loaded."""
-    monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "tests.lsp.fake_host"))
+    monkeypatch.setattr(spawn, "HOST_COMMAND", forked_host("tests.lsp.fake_host"))
     monkeypatch.setattr(host_connection, "configuration_hash", lambda: "fake")
     conversation = Conversation(SessionRequest(kind="completion"))
     while conversation.complete(FimRequest("x")).finish_reason == "model_loading":

@@ -13,7 +13,7 @@ import pytest
 
 from specchat.chat.events import CommittedToken, StepDone, Totals
 from specchat.history.history_reader import HistoryReader, StoredAnswer
-from specchat.history.history_schema import MIGRATIONS, schema_version
+from specchat.history.history_schema import MIGRATIONS, migrate, schema_version
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.protocol import request_from_json, request_to_json, totals_from_json
 from specchat.profile import Profile
@@ -126,3 +126,14 @@ def test_threads_keep_their_order_by_use(path: Path):
 
     with closing(HistoryWriter(path)) as history:
         assert ["t2", "t1"] == [thread.id for thread in history.threads()]
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path):
+    migrations = [*MIGRATIONS, "CREATE TABLE further (x)", "no statement"]
+    with closing(sqlite3.connect(tmp_path / "new.db", isolation_level=None)) as database:
+        with pytest.raises(sqlite3.OperationalError):
+            migrate(database, migrations)
+        database.rollback()
+
+        assert schema_version(database) == 0
+        assert database.execute("SELECT * FROM sqlite_schema").fetchall() == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,15 +11,18 @@ from pathlib import Path
 import pytest
 
 from specchat.host.protocol import RpcRequest, encode
+from tests.host.conftest import new_folder
 from tests.host.fake import write_odd_profiles
+from tests.host.fork_server import start_fork_server
 from tests.lsp.driver import Editor
 
 
 @contextmanager
 def runtime_folder() -> Iterator[Path]:
     """A runtime folder, whose host ends with it."""
-    folder = Path(tempfile.mkdtemp(prefix="spec-"))
+    folder = new_folder()
     write_odd_profiles()
+    start_fork_server()
     yield folder
     with suppress(OSError), socket.socket(socket.AF_UNIX) as host:
         host.connect(str(folder / "host.sock"))

@@ -6,9 +6,10 @@ import sys
 
 from specchat.cli.main import main
 from specchat.host import host_connection, spawn
+from tests.host.fork_server import forked_host
 
 if __name__ == "__main__":
-    spawn.HOST_COMMAND = (sys.executable, "-m", "tests.lsp.fake_host")
+    spawn.HOST_COMMAND = forked_host("tests.lsp.fake_host")
     host_connection.configuration_hash = lambda: "fake"
     sys.argv[1:] = ["lsp", *sys.argv[1:]]
     main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import ExitStack
 from threading import Event as Flag
@@ -13,6 +12,7 @@ from specchat.chat.events import PrefillProgress
 from specchat.host import host_connection, spawn
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
+from tests.host.fork_server import forked_host
 from tests.lsp.driver import at
 
 INLINE = "textDocument/inlineCompletion"
@@ -211,7 +211,7 @@ def test_while_the_model_loads_there_is_nothing_and_one_progress_bar(start, fres
 def answer_in_progress(fresh_world, monkeypatch):
     """Returns a function that starts an answer in another client of the host; the function that it returns ends it."""
     monkeypatch.setenv("SPECCHAT_RUNTIME", str(fresh_world))
-    monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "tests.lsp.fake_host"))
+    monkeypatch.setattr(spawn, "HOST_COMMAND", forked_host("tests.lsp.fake_host"))
     monkeypatch.setattr(host_connection, "configuration_hash", lambda: "fake")
     with ExitStack() as open_now:
 

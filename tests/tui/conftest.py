@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from textual._wait import wait_for_idle
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 
 from specchat.drawing.glyphs import UNICODE, Glyphs
 from specchat.host import spawn
@@ -19,25 +22,46 @@ from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
-from tests.host.conftest import FAKE_HOST, kill_host, runtime  # noqa: F401 (a fixture)
+from tests.host.conftest import FAKE_HOST, kill_host, new_folder, runtime  # noqa: F401 (a fixture)
 from tests.host.fake import write_odd_profiles
+from tests.host.fork_server import start_fork_server
 from tools.screen_driver import ScreenDriver
 
 CHAT = SessionRequest(settings=read_settings())
-IDLE_SECONDS = 0.2
+IDLE_SECONDS, LOOK_SECONDS = 0.2, 0.01
 
 
 @pytest.fixture
 def brief_idle_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Textual waits for an idle process after every key: two seconds while an answer streams. We do not."""
+    """Textual waits for an idle process after every key: two seconds while an answer streams. We do not.
+
+    It looks every 20 ms whether the process is idle, five times a key, which was most of the time of a test.
+    """
+    monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", LOOK_SECONDS)
+    monkeypatch.setattr("textual._wait.SLEEP_IDLE", LOOK_SECONDS / 20)
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", partial(wait_for_idle, max_sleep=IDLE_SECONDS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _styles_are_parsed_once() -> Iterator[None]:
+    """Each application parses all styles twice, the second time for its theme: an eighth of the time of a test."""
+    parse, parsed = Stylesheet._parse_rules, dict[object, list[RuleSet]]()
+
+    def parse_rules(self: Stylesheet, *source: Any, **options: Any) -> list[RuleSet]:
+        key = (*source, *options.values(), *self._variables.items())
+        if key not in parsed:
+            parsed[key] = parse(self, *source, **options)
+        return parsed[key]
+
+    with patch.object(Stylesheet, "_parse_rules", parse_rules):
+        yield
 
 
 @pytest.fixture(scope="session")
 def shared_folder() -> Iterator[Path]:
     """The runtime folder of the shared host, for tests that leave nothing behind."""
-    folder = Path(tempfile.mkdtemp(prefix="spec-"))
+    folder = new_folder()
     yield folder
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECCHAT_RUNTIME", str(folder))
@@ -54,6 +78,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pa
     write_odd_profiles()
     monkeypatch.setenv("SPECCHAT_RUNTIME", str(folder))
     monkeypatch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)
+    start_fork_server()
     return folder
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
+from tests.host.conftest import FAKE_HOST
 from tests.tui.test_walk import REQUESTS
 from tools.draw_screens import DEMO_TEXTS, STARTER_REQUESTS, draw_demo, draw_walk
 from tools.screen_walk import CHAT
@@ -21,7 +22,7 @@ DEMO_OVER_THE_FAKE_HOST = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from specchat.host import spawn
-spawn.HOST_COMMAND = (sys.executable, "-m", "tests.host.fake_host")
+spawn.HOST_COMMAND = {FAKE_HOST!r}
 from specchat.cli.main import run
 sys.exit(run(["demo"]))
 """

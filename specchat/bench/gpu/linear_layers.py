@@ -12,7 +12,8 @@ from specchat.bench.gpu.gpu_bench import GpuBench
 from specchat.bench.gpu.kernel_checks import KernelCheck, NamedCheck, product_check
 from specchat.bench.gpu.own_kernels import int4_check
 from specchat.bench.gpu.report import Line, attempt
-from specchat.engine.sampling import DeviceNoise, pack_samples
+from specchat.engine.sampling import DeviceNoise
+from specchat.forward.cuda.cuda_graphs import MAX_VOCABULARY, noise_kind
 from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.linear.quant_linear import Fp8Linear, Nf4Linear, TwoPartInt8Linear, quant_linear
 
@@ -71,7 +72,7 @@ def _sampler_line(bench: GpuBench, logits: Tensor) -> Line:
     here, there = noise[0].rank(logits).token_ids.cpu(), noise[1].rank(logits.cpu()).token_ids
 
     def sample() -> Tensor:
-        return pack_samples(noise[0].rank(logits))
+        return noise[0].sample(logits)
 
     microseconds = bench.microseconds([sample])
     return {
@@ -83,4 +84,5 @@ def _sampler_line(bench: GpuBench, logits: Tensor) -> Line:
 def _noise(keys: Tensor) -> DeviceNoise:
     """Of temperature 0.8, for the whole vocabulary."""
     numbers = torch.tensor([0.8, 1.0], dtype=torch.float64).to(keys.device)
-    return DeviceNoise(keys, numbers[0], numbers[1], torch.full((), 2**31 - 1, dtype=torch.long, device=keys.device))
+    vocab_size = torch.full((), MAX_VOCABULARY, dtype=torch.long, device=keys.device)
+    return noise_kind(keys.device)(keys, numbers[0], numbers[1], vocab_size)

@@ -102,7 +102,7 @@ class GraphTrees:
         place = (arena.rows, 0, 1, 0, self.config.max_draft_tokens)
         for compute in (self._tree_with_noise, self._chain_with_noise):
             try:
-                self._graph(compute, states).capture(self._pack_numbers(place, [0], NO_NOISE))
+                self._graph(compute, states).capture(self._pack_numbers(place, [0], NoiseInputs()))
             except RuntimeError as error:
                 self._disable(error)
                 return

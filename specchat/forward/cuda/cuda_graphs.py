@@ -14,8 +14,10 @@ Knows addresses and shapes. The function to capture and the way to capture it ar
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Generic, TypeVar, cast
 
 import numpy as np
@@ -23,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specchat.devices import kind_of
 from specchat.engine.cache import KVCache
 from specchat.engine.kv_arena import KVArena, write_rows
 from specchat.engine.model import CaptureProgress, ModelOutput
@@ -30,6 +33,7 @@ from specchat.engine.pass_clock import paused_clock
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, NoiseInputs
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import EXACT_ROWS, CacheRows, ForwardBatch, ForwardDepth, Nodes, chain_nodes
+from specchat.forward.native.native_ops import DISABLED, ENVIRONMENT_VARIABLE
 
 CAPTURE_SIZES = (1, 2, 4, 8, 16, 32, 64)  # rows; the ancestors of a node are the bits of one number
 HEADER_NUMBERS = 5
@@ -237,7 +241,19 @@ def noise_keys(noise: NoiseInputs, count: int) -> NDArray[np.int64]:
 def device_noise(header: Tensor, keys: Tensor) -> DeviceNoise:
     """What `noise_header` [3] and `noise_keys` [2 N] passed."""
     temperature, scale = header[1].view(torch.float64), header[2].view(torch.float64)
-    return DeviceNoise(keys.view(-1, 2).to(torch.int32), temperature, scale, header[0])
+    return noise_kind(header.device)(keys.view(-1, 2).to(torch.int32), temperature, scale, header[0])
+
+
+def noise_kind(device: torch.device) -> type[DeviceNoise]:
+    """What samples in a graph: kernels where a device has Triton, else operations of torch."""
+    if not kind_of(device).has_kernels or os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
+        return DeviceNoise
+    try:
+        import_module("triton")  # the module below may be loaded already
+        from specchat.forward.cuda.triton_sampling import TritonNoise
+    except ImportError:
+        return DeviceNoise
+    return TritonNoise
 
 
 def _ancestor_bits(nodes: Nodes) -> NDArray[np.int64]:

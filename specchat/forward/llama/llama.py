@@ -16,7 +16,7 @@ from specchat.engine.cache import NO_KV_ROWS, NO_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena
 from specchat.engine.model import CaptureProgress, ModelOutput, SampledOutput
-from specchat.engine.sampling import NO_NOISE, DeviceNoise, LogitRows, NoiseInputs, Sampler, pack_samples
+from specchat.engine.sampling import NO_NOISE, DeviceNoise, LogitRows, NoiseInputs, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import (
@@ -262,7 +262,7 @@ class LlamaModel:
         """What a CUDA graph captures."""
         states = self._stack.forward(rows, batch, depth)
         logits = self._scaled_logits(states.final)
-        return PassOutput(logits, states.selected, pack_samples(noise.rank(logits)))
+        return PassOutput(logits, states.selected, noise.sample(logits))
 
     def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
         """A row is computed alike in a tree and in a prompt; only what recurrent layers keep of it differs."""
