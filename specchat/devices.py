@@ -28,6 +28,7 @@ KV_CACHE_FORMATS = (FLOAT_FORMAT, INT8_KV)  # of keys and values of the target
 DRIVER_FILES = {"NVIDIA": ("/dev/nvidiactl", "/dev/dxg"), "AMD": ("/dev/kfd",)}
 INTEL_DRIVER_FILES = ("/dev/dri", "renderD*")  # every GPU of a display has one
 NEVER_TRIED = "nothing of it was ever tried on a real one"
+TRIED_CUDA = "tried on an NVIDIA H200 alone, with Linux"
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ CPU = DeviceKind(
 CUDA = DeviceKind(
     "cuda", "GPU of NVIDIA or AMD", has_graphs=True, has_kernels=True, has_bitsandbytes=True,
     weight_formats=WEIGHT_FORMATS, collective_backend="nccl",
-    tried=f"a simulated GPU and Triton's interpreter ran the tests; {NEVER_TRIED}",
+    tried=TRIED_CUDA,
 )  # fmt: skip
 MPS = DeviceKind("mps", "Apple GPU", shares_main_memory=True)
 XPU = DeviceKind("xpu", "Intel GPU")
@@ -141,6 +142,25 @@ def gpu_memory(device: torch.device | str) -> DeviceMemory:
         total = module.get_device_properties(device).total_memory
         free = total - module.memory_reserved(device)
     return DeviceMemory(free + cached, total)
+
+
+def multiprocessors(device: torch.device) -> int:
+    return _module(kind_of(device)).get_device_properties(device).multi_processor_count
+
+
+def last_cache_bytes(device: torch.device) -> int:
+    """Of the last cache of a GPU before its memory; 0 where torch does not say."""
+    return int(getattr(_module(kind_of(device)).get_device_properties(device), "L2_cache_size", 0))
+
+
+def compute_capability(device: torch.device) -> tuple[int, int]:
+    """Of a GPU that torch calls "cuda"."""
+    return _module(kind_of(device)).get_device_capability(device)
+
+
+def return_cached_memory(device: torch.device) -> None:
+    """Give the GPU back what torch keeps for later."""
+    _module(kind_of(device)).empty_cache()
 
 
 def select(device: str) -> None:
