@@ -28,7 +28,6 @@ KV_CACHE_FORMATS = (FLOAT_FORMAT, INT8_KV)  # of keys and values of the target
 DRIVER_FILES = {"NVIDIA": ("/dev/nvidiactl", "/dev/dxg"), "AMD": ("/dev/kfd",)}
 INTEL_DRIVER_FILES = ("/dev/dri", "renderD*")  # every GPU of a display has one
 NEVER_TRIED = "nothing of it was ever tried on a real one"
-TRIED_CUDA = "tried on an NVIDIA H200 alone, with Linux"
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ CPU = DeviceKind(
 CUDA = DeviceKind(
     "cuda", "GPU of NVIDIA or AMD", has_graphs=True, has_kernels=True, has_bitsandbytes=True,
     weight_formats=WEIGHT_FORMATS, collective_backend="nccl",
-    tried=TRIED_CUDA,
+    tried="tried on an NVIDIA H200 alone, with Linux",
 )  # fmt: skip
 MPS = DeviceKind("mps", "Apple GPU", shares_main_memory=True)
 XPU = DeviceKind("xpu", "Intel GPU")
