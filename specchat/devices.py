@@ -63,7 +63,7 @@ CPU = DeviceKind(
 CUDA = DeviceKind(
     "cuda", "GPU of NVIDIA or AMD", has_graphs=True, has_kernels=True, has_bitsandbytes=True,
     weight_formats=WEIGHT_FORMATS, collective_backend="nccl",
-    tried=f"a simulated GPU and Triton's interpreter ran the tests; {NEVER_TRIED}",
+    tried="tried on an NVIDIA H200 alone, with Linux",
 )  # fmt: skip
 MPS = DeviceKind("mps", "Apple GPU", shares_main_memory=True)
 XPU = DeviceKind("xpu", "Intel GPU")
@@ -141,6 +141,25 @@ def gpu_memory(device: torch.device | str) -> DeviceMemory:
         total = module.get_device_properties(device).total_memory
         free = total - module.memory_reserved(device)
     return DeviceMemory(free + cached, total)
+
+
+def multiprocessors(device: torch.device) -> int:
+    return _module(kind_of(device)).get_device_properties(device).multi_processor_count
+
+
+def last_cache_bytes(device: torch.device) -> int:
+    """Of the last cache of a GPU before its memory; 0 where torch does not say."""
+    return int(getattr(_module(kind_of(device)).get_device_properties(device), "L2_cache_size", 0))
+
+
+def compute_capability(device: torch.device) -> tuple[int, int]:
+    """Of a GPU that torch calls "cuda"."""
+    return _module(kind_of(device)).get_device_capability(device)
+
+
+def return_cached_memory(device: torch.device) -> None:
+    """Give the GPU back what torch keeps for later."""
+    _module(kind_of(device)).empty_cache()
 
 
 def select(device: str) -> None:

@@ -7,13 +7,12 @@ import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-import torch
 from torch import Tensor
 
 from specchat import __version__
 from specchat.bench.gpu.gpu_bench import GpuBench
 from specchat.bench.gpu.report import NAME, Line, attempt
-from specchat.devices import CUDA, device_name, gpu_memory, platform_of
+from specchat.devices import CUDA, compute_capability, device_name, gpu_memory, multiprocessors, platform_of
 
 PACKAGES = ("torch", "triton", "triton-windows", "bitsandbytes", "transformers", "tokenizers", "gguf", "llguidance")
 CLOCKS = (
@@ -34,12 +33,11 @@ def _facts(bench: GpuBench) -> Iterator[tuple[str, str]]:
     yield "timed", "by events of the device" if bench.has_clock else "no: simulated, or without events; sizes are small"
     yield "specchat", f"{__version__} with Python {platform.python_version()} on {platform.platform()}"
     yield "torch computes with", platform_of(CUDA) or "no build for this GPU"
-    yield "compute capability", ".".join(map(str, torch.cuda.get_device_capability(bench.device)))
+    yield "compute capability", ".".join(map(str, compute_capability(bench.device)))
     memory = gpu_memory(bench.device)
     yield "memory", f"{memory.free_bytes / 2**30:.1f} GiB free of {memory.total_bytes / 2**30:.1f}"
     if bench.has_clock:
-        properties = torch.cuda.get_device_properties(bench.device)
-        yield "multiprocessors, L2", f"{properties.multi_processor_count}, {bench.cache_bytes / 2**20:.0f} MiB"
+        yield "multiprocessors, L2", f"{multiprocessors(bench.device)}, {bench.cache_bytes / 2**20:.0f} MiB"
     for package in PACKAGES:
         try:
             yield package, version(package)

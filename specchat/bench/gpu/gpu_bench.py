@@ -15,7 +15,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from specchat.devices import start_timer, synchronize
+from specchat.devices import last_cache_bytes, start_timer, synchronize
 from specchat.forward.cuda.cuda_graphs import CudaGraphCapture
 from specchat.forward.fused_ops import AttentionDimensions
 
@@ -93,10 +93,7 @@ class GpuBench:
     @cached_property
     def cache_bytes(self) -> int:
         """Of the last cache before the memory."""
-        if not self.has_clock:
-            return 0
-        properties = torch.cuda.get_device_properties(self.device)
-        return int(getattr(properties, "L2_cache_size", 0)) or DEFAULT_CACHE_BYTES
+        return last_cache_bytes(self.device) or DEFAULT_CACHE_BYTES if self.has_clock else 0
 
     def copies(self, read_bytes: int) -> int:
         """How many buffers take turns, so that each is read from the memory and not from a cache."""

@@ -16,8 +16,9 @@ from specchat.bench.gpu.gpu_bench import BenchSizes, GpuBench
 from specchat.bench.gpu.kernel_checks import ranges
 from specchat.bench.gpu.random_network import W4A16, float_bytes, random_eagle3, random_llama
 from specchat.bench.gpu.report import Line, attempt
-from specchat.devices import gpu_memory
-from specchat.drafters.eagle.eagle_drafter import EagleDrafter
+from specchat.devices import gpu_memory, return_cached_memory
+from specchat.drafters.heads.spec import EAGLE3
+from specchat.drafters.registry import DraftingResources, build_drafter
 from specchat.engine.cache import KVCache
 from specchat.engine.decode import Generation
 from specchat.engine.drafter import DraftContext
@@ -44,7 +45,7 @@ def pass_lines(bench: GpuBench) -> Iterator[Line]:
         for context in sizes.pass_contexts if loaded else ():
             yield attempt(f"{name}, context {context}", partial(_pass_line, loaded[0], sizes, context, bench.has_clock))
         loaded.clear()
-        _free()
+        _free(bench)
 
 
 def _load(bench: GpuBench, sizes: BenchSizes, weights: str, loaded: list[LlamaModel]) -> Line:
@@ -88,7 +89,7 @@ def eagle_lines(bench: GpuBench) -> Iterator[Line]:
     """A draft as the engine asks for it: one graph, and one wait for the packed tree."""
     sizes = replace(bench.sizes, layers=FEW_LAYERS)
     yield attempt("EAGLE-3, tree of 5 levels of 4", partial(_eagle_line, bench, sizes))
-    _free()
+    _free(bench)
 
 
 def _eagle_line(bench: GpuBench, sizes: BenchSizes) -> Line:
@@ -97,7 +98,9 @@ def _eagle_line(bench: GpuBench, sizes: BenchSizes) -> Line:
     target.set_hidden_state_layers(head.hidden_state_layers)
     started_at = perf_counter()
     head.capture_graphs(target)
-    capture_seconds, drafter = perf_counter() - started_at, EagleDrafter(head, target)
+    capture_seconds = perf_counter() - started_at
+    drafter = build_drafter(EAGLE3, DraftingResources(target, heads={EAGLE3: head}))
+    assert drafter is not None, "its head is there"
     generation, sampler = Generation(target, (drafter,)), Sampler()
     generation.replace_tokens([ROOT_TOKEN + index % 64 for index in range(PROMPT_TOKENS)])
     with target.pool.acquire_slot(generation.cache, generation.rows_needed(BUDGET)):
@@ -109,11 +112,11 @@ def _eagle_line(bench: GpuBench, sizes: BenchSizes) -> Line:
         milliseconds = 1000 * bench.host_seconds(lambda: drafter.propose(context))
         kernels = bench.kernels_of(lambda: drafter.propose(context))
     return {
-        "GB of the head": head.bytes / 1e9, "draft tokens": len(tree) - 1, "graphs": len(head.graphs),
-        "capture s": capture_seconds, "kernels": kernels, "ms": milliseconds if bench.has_clock else None,
+        "GB of the head": head.bytes / 1e9, "draft tokens": len(tree) - 1, "capture s": capture_seconds,
+        "kernels": kernels, "ms": milliseconds if bench.has_clock else None,
     }  # fmt: skip
 
 
-def _free() -> None:
+def _free(bench: GpuBench) -> None:
     gc.collect()
-    torch.cuda.empty_cache()
+    return_cached_memory(bench.device)

@@ -17,7 +17,7 @@ from torch import Tensor
 from specchat.bench.gpu.gpu_bench import BenchSizes, GpuBench
 from specchat.bench.gpu.own_kernels import random_int4
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
-from specchat.drafters.eagle.head import EagleHead
+from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
 from specchat.drafters.heads.load_head import load_head
 from specchat.engine.kv_arena import arena_rows
@@ -82,16 +82,14 @@ def random_llama(bench: GpuBench, sizes: BenchSizes, weights: str, context_windo
     return LlamaModel(dimensions, loaded, context_window, BatchLimits(prefill_chunk=512), graphs)
 
 
-def random_eagle3(bench: GpuBench, sizes: BenchSizes, target: LlamaModel) -> EagleHead:
+def random_eagle3(bench: GpuBench, sizes: BenchSizes, target: LlamaModel) -> DraftHead:
     """An EAGLE-3 head for such a network, with a draft vocabulary as published heads have."""
     config = {**llama_config(sizes), "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]}}
     shapes = eagle3_shapes(sizes)
     config |= {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": shapes["d2t"][0]}
     spec = detect_eagle3(HeadCheckpoint(RandomTensors.of(bench, shapes), config))
     assert spec is not None, "these tensors are those of EAGLE-3"
-    head = load_head(spec, target, None, bench.device)
-    assert isinstance(head, EagleHead)
-    return head
+    return load_head(spec, target, None, bench.device)
 
 
 def llama_config(sizes: BenchSizes) -> dict[str, Any]:

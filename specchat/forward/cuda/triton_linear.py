@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specchat.devices import compute_capability, multiprocessors
 from specchat.forward.linear.int4_linear import NUMBERS_IN_WORD, Int4Weight
 
 FEW_ROWS, DOT_ROWS = 64, 16
@@ -187,12 +188,12 @@ def tile_for(count: int, dtype: torch.dtype, has_tensor_cores: bool) -> Tile:
 
 @lru_cache
 def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if _is_compiled() else 16
+    return multiprocessors(device) if _is_compiled() else 16
 
 
 @lru_cache
 def _has_tensor_cores(device: torch.device) -> bool:
-    return not _is_compiled() or torch.cuda.get_device_capability(device) >= TENSOR_CORES
+    return not _is_compiled() or compute_capability(device) >= TENSOR_CORES
 
 
 def _is_compiled() -> bool:
