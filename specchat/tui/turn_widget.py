@@ -45,14 +45,15 @@ MAX_QUESTION_LINES = 16
 
 
 def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) -> str:
-    """For example: 412 tok · 2.9 s · 142 t/s · ×2.7 · acceptance 82 % · lookup→draft · stop: end."""
+    """For example: 412 tok · 2.9 s · 142 t/s · ×2.7 · acc 82% · lookup→draft · stop: end."""
     parts: list[str] = []
     if totals.completion_tokens:
         seconds = totals.prefill_seconds + totals.decode_seconds
         parts = [f"{totals.completion_tokens} tok", f"{seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
     if totals.speedup is not None:
         parts.append(f"{glyphs.times}{totals.speedup.text}")
-    if accepted := acceptance_text(totals):
+    rate = totals.acceptance.rate
+    if accepted := acceptance_text(totals) if rate is None else f"acc {rate:.0%}":
         parts.append(accepted)
     sources = sorted(
         (source for source, count in totals.accepted_by_drafter.items() if count),
