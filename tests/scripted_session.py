@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from threading import Event as Flag
 from typing import Self
 
+from specchat.acceptance import Acceptance
 from specchat.chat.events import (
     CommittedToken,
     Event,
@@ -68,7 +69,7 @@ class ScriptedSession(AbstractContextManager["ScriptedSession"]):
 def scripted_answer(words: Sequence[str], reason: str = "stop", accepted: int = 1) -> list[Event]:
     """The events of a normal answer: one step per word, each with two draft tokens of which `accepted` are accepted."""
     committed = (
-        *(CommittedToken(number, b"", "lookup") for number in range(accepted)),
+        *(CommittedToken(number, b"", "lookup") for number in range(1, accepted + 1)),
         CommittedToken(9, b"", "target"),
     )
     step = StepDone((1, 2), (0, 1), committed, draft_seconds=0.0, verify_seconds=SECONDS_PER_STEP,
@@ -82,6 +83,7 @@ def scripted_answer(words: Sequence[str], reason: str = "stop", accepted: int = 
 def _totals(steps: int, accepted: int) -> Totals:
     return Totals(
         prompt_tokens=5, completion_tokens=steps * (accepted + 1), steps=steps, draft_tokens=steps * 2,
+        acceptance=Acceptance((steps,) * min(accepted + 1, 2), (steps,) * accepted),
         accepted_by_drafter={"lookup": steps * accepted}, steps_by_drafter={"lookup": steps},
         verify_seconds=steps * SECONDS_PER_STEP,
         plain_decode_seconds=steps * (accepted + 1) * SECONDS_PER_STEP,

@@ -90,8 +90,8 @@ def test_it_copies_and_prompt_lookup_is_fast():
 def test_the_trained_draft_beats_chance():
     _text, totals = answered("greedy", "draft", "chat")
 
-    assert totals.acceptance_rate is not None
-    assert totals.acceptance_rate > 0.2  # a random token would be accepted once in 8192
+    assert totals.acceptance.rate is not None
+    assert totals.acceptance.rate > 0.2  # a random token would be accepted once in 8192
 
 
 def test_answers_of_other_conversations_are_copied():

@@ -19,7 +19,7 @@ from acp.interfaces import Client
 from acp.schema import AllowedOutcome, ClientCapabilities, PromptResponse, ToolCallProgress, ToolCallStart
 
 from specchat.chat.events import Totals
-from specchat.chat.turn_summary import speedup_to_json
+from specchat.chat.turn_summary import speculation_to_json
 from specchat.errors import CancelledError, SpecchatError
 
 MAX_CHUNK_CHARS = 4096
@@ -101,16 +101,14 @@ def prompt_response(reason: StopReason, totals: Totals | None = None) -> schema.
 
 
 def speculation_stats(totals: Totals) -> Mapping[str, Any]:
-    speedup = speedup_to_json(totals)
-    return {
-        "draftTokens": totals.draft_tokens,
-        "acceptedTokens": sum(totals.accepted_by_drafter.values()),
-        "steps": totals.steps,
-        "ttftMs": round(1000 * totals.ttft_seconds),
-        "tokensPerSecond": round(totals.tokens_per_second, 1),
-        "speedup": speedup["speedup"],
-        "speedupInterval": speedup["speedup_interval"],
-    }
+    numbers = {**speculation_to_json(totals), "ttft_ms": round(1000 * totals.ttft_seconds)}
+    return {_camel_case(name): value for name, value in numbers.items()}
+
+
+def _camel_case(name: str) -> str:
+    """The names of the protocol are written so."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 @dataclass(eq=False)

@@ -62,15 +62,15 @@ class CombinationResult:
         return self.conservative_speedup >= MIN_USEFUL_SPEEDUP
 
     @property
-    def conditional_acceptance(self) -> float | None:
+    def acceptance_rate(self) -> float | None:
         """a: how often a draft token is accepted when its parent is; None when nothing was drafted."""
         accepted = self._counts("accepted_by_depth").total()
         decided = accepted + self._sum("passes_with_rejection")
         return accepted / decided if decided else None
 
     @property
-    def acceptance_rate(self) -> float | None:
-        """Accepted draft tokens by verified ones, siblings of a wide tree included."""
+    def node_share(self) -> float | None:
+        """Accepted draft tokens by all nodes of the trees, siblings included."""
         draft_tokens = self._sum("draft_tokens")
         return self._sum("accepted_tokens") / draft_tokens if draft_tokens else None
 
@@ -98,7 +98,7 @@ class CombinationResult:
     @property
     def predicted_tokens_per_step(self) -> float:
         """The mean accepted length that follows from a alone."""
-        acceptance = self.conditional_acceptance
+        acceptance = self.acceptance_rate
         return 1.0 if acceptance is None else mean_expected_tokens(acceptance, self._counts("passes_by_depth"))
 
     @property
@@ -210,8 +210,8 @@ COLUMNS: Mapping[str, Column] = {
     "predicted_tokens_per_step": Column(
         lambda row: _rounded(row.predicted_tokens_per_step), "predicted tokens/step", _TWO_DIGITS
     ),
-    "acceptance": Column(lambda row: _rounded(row.conditional_acceptance), "acceptance", _PERCENT),
-    "acceptance_rate": Column(lambda row: _rounded(row.acceptance_rate), "accepted share", _PERCENT),
+    "acceptance": Column(lambda row: _rounded(row.acceptance_rate), "acceptance", _PERCENT),
+    "node_share": Column(lambda row: _rounded(row.node_share), "share of nodes", _PERCENT),
     **{
         f"accepted_at_{depth}": Column(
             partial(lambda row, depth: _rounded(row.acceptance_at_depth(depth)), depth=depth), f"at {depth}", _PERCENT

@@ -22,7 +22,6 @@ from specchat.bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat.bench.latency import TimedAnswer, time_answer
 from specchat.bench.prompt_files import read_prompts
 from specchat.bench.sample_store import SampleStore, store_path
-from specchat.chat.events import StepDone
 from specchat.chat.request import Request
 from specchat.chat.router import check_available, choose_route
 from specchat.chat.session import Session
@@ -181,10 +180,10 @@ def _sample(combination: Combination, request: Request, answer: TimedAnswer, pla
     passes_by_depth, accepted_by_depth, totals = Counter[int](), Counter[int](), answer.totals
     passes_with_rejection = 0
     for step in answer.steps:
-        depth, accepted = draft_tree_depth(step), len(step.committed_tokens) - 1
-        passes_by_depth[depth] += 1
+        accepted, tested = sum(step.acceptance.accepted), sum(step.acceptance.tested)
+        passes_by_depth[step.depth] += 1
         accepted_by_depth.update(range(1, accepted + 1))
-        passes_with_rejection += accepted < depth
+        passes_with_rejection += tested - accepted
     return Sample(
         combination=combination,
         prompt_hash=request_hash(request),
@@ -205,14 +204,6 @@ def _sample(combination: Combination, request: Request, answer: TimedAnswer, pla
         request_seconds=answer.request_seconds,
         is_same_text=(answer.text, answer.calls) == (plain.text, plain.calls),
     )
-
-
-def draft_tree_depth(step: StepDone) -> int:
-    """The depth of the draft tree of a step; 0 for a bare root."""
-    depths = [0]
-    for parent in step.parents:
-        depths.append(depths[parent] + 1)
-    return max(depths)
 
 
 def request_hash(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""What each drafter did in an answer, in words: steps, accepted draft tokens and measured speed. No assumptions."""
+"""What each drafter did in an answer, in words: steps, acceptance and measured speed. No assumptions."""
 
 from collections.abc import Mapping
 
@@ -8,14 +8,16 @@ from specchat.engine.stats import NO_DRAFTER, DrafterSteps
 def describe_drafters(by_drafter: Mapping[str, DrafterSteps]) -> str:
     """What each drafter did, the one of most steps first, and steps without draft tokens last.
 
-    "suffix 13 of 16 steps, 42 of 60 draft tokens accepted, 110 tokens/s; no drafter 3 steps, 80 tokens/s"
+    "suffix 13 of 16 steps, acceptance 76 % (42 of 55), 110 tokens/s; no drafter 3 steps, 80 tokens/s"
     """
     total = sum(each.steps for each in by_drafter.values())
     ordered = sorted(by_drafter.items(), key=lambda item: (item[0] == NO_DRAFTER, -item[1].steps))
     parts = list[str]()
     for name, done in ordered:
         count = f"{done.steps} of {total} steps" if not parts else f"{done.steps} step{'' if done.steps == 1 else 's'}"
-        accepted = f", {done.accepted_tokens} of {done.draft_tokens} draft tokens accepted" if done.draft_tokens else ""
+        accepted, tested = sum(done.acceptance.accepted), sum(done.acceptance.tested)
+        rate = f", acceptance {accepted / max(tested, 1):.0%} ({accepted} of {tested})".replace("%", " %")
+        acceptance = rate if tested else ""
         shown = "no drafter" if name == NO_DRAFTER else name
-        parts.append(f"{shown} {count}{accepted}, {done.tokens_per_second:.0f} tokens/s")
+        parts.append(f"{shown} {count}{acceptance}, {done.tokens_per_second:.0f} tokens/s")
     return "; ".join(parts)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
+from specchat.acceptance import Acceptance
 from specchat.errors import SpecchatError
 
 REPETITION = "repetition"  # the finish reason of an answer that repeated itself
@@ -142,6 +144,28 @@ class StepDone:
     plain_seconds: float = 0.0  # estimated time of plain decoding for the committed tokens; 0 when unknown
     plain_error: float = 0.0  # half of the 95 % interval of that, relative; steps share it
 
+    @property
+    def depth(self) -> int:
+        """Of the draft tree; 0 for a bare root."""
+        depths = [0]
+        for parent in self.parents:
+            depths.append(depths[parent] + 1)
+        return max(depths)
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """What was tested of the draft. Nothing is behind a stop string, nor an end token that the target sampled, too:
+        such a token is never accepted from a draft.
+        """
+        accepted = [token.token_id for token in self.committed_tokens if token.source != TARGET]
+        if len(accepted) == len(self.committed_tokens):
+            return Acceptance.of_step(len(accepted), len(accepted))
+        children = {edge: node for node, edge in enumerate(zip(self.parents, self.draft_tokens, strict=True), 1)}
+        last = reduce(lambda node, token: children[node, token], accepted, 0)
+        drafted = {self.draft_tokens[node - 1] for node, parent in enumerate(self.parents, 1) if parent == last}
+        is_rejected = bool(drafted) and self.committed_tokens[-1].token_id not in drafted
+        return Acceptance.of_step(len(accepted) + is_rejected, len(accepted))
+
 
 @dataclass(frozen=True)
 class Speedup:
@@ -188,6 +212,7 @@ class Totals:
     completion_tokens: int = 0
     steps: int = 0
     draft_tokens: int = 0
+    acceptance: Acceptance = Acceptance()
     accepted_by_drafter: dict[str, int] = field(default_factory=dict)
     steps_by_drafter: dict[str, int] = field(default_factory=dict)  # steps with draft tokens, by that of the first one
     draft_seconds: float = 0.0
@@ -199,7 +224,7 @@ class Totals:
     plain_decode_seconds: float = 0.0  # what plain decoding would have taken, as measured meanwhile; 0 when unknown
     plain_decode_error: float = 0.0  # half of the 95 % interval of that, relative
     is_exact: bool = True  # the text is that of plain decoding to the bit; else near ties may be decided differently
-    drafter_report: str = ""  # steps, accepted draft tokens and measured speed of each drafter, in words
+    drafter_report: str = ""  # steps, acceptance and measured speed of each drafter, in words
     estimates: str = ""  # what the chooser expects of each drafter now, in words; "" when it does not choose
 
     @property
@@ -218,11 +243,6 @@ class Totals:
             return None
         error_seconds = self.plain_decode_error * self.plain_decode_seconds
         return speedup_of_sums(self.plain_decode_seconds, error_seconds, self.decode_seconds)
-
-    @property
-    def acceptance_rate(self) -> float | None:
-        """Accepted draft tokens per draft token; None without draft tokens."""
-        return sum(self.accepted_by_drafter.values()) / self.draft_tokens if self.draft_tokens else None
 
     @property
     def tokens_per_step(self) -> float:

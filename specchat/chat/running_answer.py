@@ -325,7 +325,7 @@ def tool_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
 def with_stats(totals: Totals, stats: DecodingStats) -> Totals:
     return replace(
         totals, completion_tokens=stats.tokens, steps=stats.steps, draft_tokens=stats.drafted,
-        accepted_by_drafter=dict(stats.accepted_by_drafter),
+        acceptance=stats.acceptance, accepted_by_drafter=dict(stats.accepted_by_drafter),
         steps_by_drafter={name: each.steps for name, each in stats.by_drafter.items() if name != NO_DRAFTER},
         draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from specchat.acceptance import Acceptance
 from specchat.chat.events import TARGET, CommittedToken, StepDone
 
 ROOT = 0
@@ -77,6 +78,7 @@ class Inspection:
     def __init__(self, steps: Iterable[StepDone] = ()) -> None:
         self.spans: list[TokenSpan] = []
         self.steps: list[StepRecord] = []
+        self.acceptance = Acceptance()
         self._tokens_by_source: Counter[str] = Counter()
         self._decoder = getincrementaldecoder("utf-8")("replace")
         for step in steps:
@@ -92,6 +94,7 @@ class Inspection:
             if text := self._decoder.decode(token.token_bytes):
                 self.spans.append(TokenSpan(text, kind, token.source, len(self.steps)))
         self.steps.append(record)
+        self.acceptance += step.acceptance
 
     @property
     def committed_count(self) -> int:

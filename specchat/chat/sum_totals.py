@@ -6,6 +6,7 @@ Knows numbers; knows no text and no model.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from specchat.acceptance import Acceptance
 from specchat.chat.events import Finished, Totals
 from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
 
@@ -20,6 +21,7 @@ def sum_totals(finished_turns: Sequence[Finished]) -> Totals:
         completion_tokens=sum(each.completion_tokens for each in done),
         steps=sum(each.steps for each in done),
         draft_tokens=sum(each.draft_tokens for each in done),
+        acceptance=sum((each.acceptance for each in done), Acceptance()),
         accepted_by_drafter=_sum_by_name(each.accepted_by_drafter for each in done),
         steps_by_drafter=_sum_by_name(each.steps_by_drafter for each in done),
         draft_seconds=sum(each.draft_seconds for each in done),

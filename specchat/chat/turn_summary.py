@@ -14,7 +14,7 @@ SHORTEST_SHOWN_SECONDS, SECONDS_WITHOUT_TENTHS = 0.1, 2
 def summary_line(routed: Routed, totals: Totals) -> str:
     """One line about a finished turn, with the mean accepted length in tokens/step.
 
-    "24 tokens · 200.0 tokens/s · 2.0x plain · suffix 9 of 12 steps · 50 % accepted · 2.0 tokens/step · auto"
+    "24 tokens · 200.0 tokens/s · 2.0x plain · suffix 9 of 12 steps · acceptance 50 % · 2.0 tokens/step · auto"
     """
     parts = [*_speed(totals), *filter(None, [thinking_text(totals.thinking_seconds)]), *_speculation(routed, totals)]
     if totals.completion_tokens and not totals.steps:
@@ -59,7 +59,7 @@ def thinking_text(seconds: float) -> str:
     return f"thought for {seconds:.{int(seconds < SECONDS_WITHOUT_TENTHS)}f} s"
 
 
-def speedup_to_json(totals: Totals) -> dict[str, float | list[float] | None]:
+def _speedup_to_json(totals: Totals) -> dict[str, float | list[float] | None]:
     """The speed relative to plain decoding and its 95 % interval, for programs; None when unknown."""
     speedup = totals.speedup
     if speedup is None:
@@ -67,13 +67,35 @@ def speedup_to_json(totals: Totals) -> dict[str, float | list[float] | None]:
     return {"speedup": round(speedup.factor, 2), "speedup_interval": [round(each, 2) for each in speedup.interval]}
 
 
+def speculation_to_json(totals: Totals) -> dict[str, float | list[float] | dict[str, int] | None]:
+    """What speculation brought, for programs; None is unknown."""
+    rate = totals.acceptance.rate
+    return {
+        "draft_tokens": totals.draft_tokens,
+        "accepted_tokens": sum(totals.accepted_by_drafter.values()),
+        "accepted_by_drafter": dict(totals.accepted_by_drafter),
+        "acceptance_rate": None if rate is None else round(rate, 3),
+        "steps": totals.steps,
+        "tokens_per_step": round(totals.tokens_per_step, 2),
+        "tokens_per_second": round(totals.tokens_per_second, 1),
+        **_speedup_to_json(totals),
+    }
+
+
 def _speculation(routed: Routed, totals: Totals) -> list[str]:
     if totals.completion_tokens and not totals.steps:
         return []  # a server that does not report its steps
-    rate = totals.acceptance_rate
-    accepted = [_no_drafts_text(routed, totals)] if rate is None else [f"{rate:.0%} accepted".replace("%", " %")]
-    exactness = [] if totals.is_exact or rate is None else ["near ties may differ"]
-    return [*_steps_by_drafter(totals), *accepted, f"{totals.tokens_per_step:.1f} tokens/step", *exactness]
+    exactness = [] if totals.is_exact or not totals.draft_tokens else ["near ties may differ"]
+    drafts = acceptance_text(totals) or _no_drafts_text(routed, totals)
+    return [*_steps_by_drafter(totals), drafts, f"{totals.tokens_per_step:.1f} tokens/step", *exactness]
+
+
+def acceptance_text(totals: Totals) -> str:
+    """The acceptance, or where it is unknown, as in older answers and on servers, the counts; "" without drafts."""
+    if (rate := totals.acceptance.rate) is not None:
+        return f"acceptance {rate:.0%}".replace("%", " %")
+    accepted = sum(totals.accepted_by_drafter.values())
+    return f"{accepted} of {totals.draft_tokens} draft tokens accepted" if totals.draft_tokens else ""
 
 
 def _steps_by_drafter(totals: Totals) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from specchat.app.edit_events import AcceptedEdit
 from specchat.chat.sum_totals import sum_totals
-from specchat.chat.turn_summary import speedup_to_json
+from specchat.chat.turn_summary import speculation_to_json
 from specchat.edit.answer_check import UnusableAnswerError
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunks import Hunk, diff_hunks, split_lines
@@ -45,8 +45,5 @@ def _speculation_stats(edit_run: EditRun) -> dict[str, Any]:
     totals = sum_totals(edit_run.finished_turns)
     return {
         "drafter": edit_run.route.variant if edit_run.route else "",
-        "tokens": totals.completion_tokens, "steps": totals.steps,
-        "draft_tokens": totals.draft_tokens, "accepted_tokens": sum(totals.accepted_by_drafter.values()),
-        "tokens_per_step": round(totals.tokens_per_step, 3), "tokens_per_second": round(totals.tokens_per_second, 1),
-        **speedup_to_json(totals), "turns": len(edit_run.finished_turns),
+        "tokens": totals.completion_tokens, **speculation_to_json(totals), "turns": len(edit_run.finished_turns),
     }  # fmt: skip

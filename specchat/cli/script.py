@@ -36,6 +36,7 @@ from specchat.app.consent import PERMISSION_OPTIONS, REJECT
 from specchat.app.question import Question
 from specchat.chat.events import Event, Failed, Finished, Notice, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat
+from specchat.chat.turn_summary import speculation_to_json
 from specchat.cli.ask import ENDED_EARLY_EXIT_CODE, STDIN, answer_once, check_utf8, read_stdin
 from specchat.cli.main import CONNECTION_CLOSED, INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options
@@ -294,11 +295,7 @@ def _usage_numbers(totals: Totals) -> dict[str, Any]:
             "output_tokens": totals.completion_tokens,
             "cached_tokens": totals.cached_tokens,
         },
-        "spec": {
-            "draft_tokens": totals.draft_tokens,
-            "accepted_tokens": sum(totals.accepted_by_drafter.values()),
-            "steps": totals.steps,
-        },
+        "spec": speculation_to_json(totals),
         "ttft_ms": int(1000 * totals.ttft_seconds),
         "tokens_per_second": round(totals.tokens_per_second, 1),
         "totals": asdict(totals),

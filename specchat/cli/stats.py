@@ -17,10 +17,10 @@ NO_ANSWERS_MESSAGE = "no answers yet"
     "--by", "grouping", type=click.Choice(tuple(GROUPINGS)), default="variant", show_default=True, help="The rows."
 )
 def stats(grouping: str) -> None:
-    """Show what each drafter brought: tokens, speed relative to plain decoding, and accepted draft tokens.
+    """Show what each drafter brought: tokens, speed relative to plain decoding, and acceptance.
 
     Summed over all stored conversations. `speedup` compares with plain decoding as measured during each answer; a range
-    is its 95 % interval.
+    is its 95 % interval. `acceptance` is how often a draft token was right where those before it were, also by depth.
     """
     path = history_path()
     if not path.is_file():
@@ -32,7 +32,8 @@ def stats(grouping: str) -> None:
 
 
 def as_table(sums: Sequence[AnswerTotals], grouping: str = "variant") -> str:
-    head = [grouping, "answers", "tokens", "tokens/s", "tokens/step", "speedup", "accepted", "accepted by drafter"]
+    speed, drafts = ("tokens/s", "tokens/step", "speedup"), ("acceptance", "by depth", "accepted by drafter")
+    head = [grouping, "answers", "tokens", *speed, *drafts]
     lines = [head, *(each.cells() for each in sums)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(

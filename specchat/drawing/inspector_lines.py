@@ -16,6 +16,7 @@ from specchat.drawing.themes import TokenColours
 MAX_QUOTED_CHARS = 24
 MAX_DEPTHS = 6
 MAX_OTHERS = 3  # likely tokens beside a committed one
+SHOWN_DEPTHS = 4  # of draft tokens
 KIND_NAMES = {TokenKind.ACCEPTED: "accepted draft", TokenKind.SAMPLED: "target", TokenKind.CORRECTION: "correction"}
 COLUMNS = 100
 MAX_STEPS = 12
@@ -52,9 +53,10 @@ def totals_line(inspection: Inspection, speedup: Speedup | None, glyphs: Glyphs)
     if not steps:
         return ""
     drafted, accepted = inspection.draft_count, inspection.accepted_count
-    acceptance = f" ({accepted / drafted:.0%})" if drafted else ""
-    fields = [f"drafted {drafted}", f"accepted {accepted}{acceptance}", f"steps {steps}"]
-    fields.append(f"{tokens / steps:.1f} tokens/step")
+    fields = [f"drafted {drafted}", f"accepted {accepted}", f"steps {steps}", f"{tokens / steps:.1f} tokens/step"]
+    if (rate := inspection.acceptance.rate) is not None:
+        by_depth = " ".join(f"{each:.0%}" for each in inspection.acceptance.rates[:SHOWN_DEPTHS])
+        fields.insert(2, f"acceptance {rate:.0%} (by depth {by_depth})")
     if seconds:
         factor = f" {glyphs.times}{speedup.text}" if speedup else ""
         fields.append(f"{tokens / seconds:.0f} t/s{factor}")

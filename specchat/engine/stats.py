@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from specchat.acceptance import Acceptance
+
 if TYPE_CHECKING:
     from specchat.engine.decode import Step
 
@@ -18,8 +20,7 @@ class DrafterSteps:
     """The steps of one drafter: those whose first draft token it proposed."""
 
     steps: int = 0
-    draft_tokens: int = 0
-    accepted_tokens: int = 0
+    acceptance: Acceptance = Acceptance()
     tokens: int = 0
     seconds: float = 0.0
 
@@ -33,6 +34,7 @@ class DecodingStats:
     steps: int = 0
     tokens: int = 0
     drafted: int = 0
+    acceptance: Acceptance = Acceptance()
     accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
     by_drafter: dict[str, DrafterSteps] = field(default_factory=dict[str, DrafterSteps])  # NO_DRAFTER among them
     draft_seconds: float = 0.0
@@ -47,13 +49,15 @@ class DecodingStats:
         self.accepted_by_drafter.update(step.accepted_sources[:kept_tokens])
         self.draft_seconds += step.draft_seconds
         self.verify_seconds += step.verify_seconds
-        self._add_to_drafter(step, kept_tokens)
+        tested = step.tested if kept_tokens == len(step.committed_tokens) else min(step.accepted, kept_tokens)
+        acceptance = Acceptance.of_step(tested, min(step.accepted, kept_tokens))
+        self.acceptance += acceptance
+        self._add_to_drafter(step, kept_tokens, acceptance)
 
-    def _add_to_drafter(self, step: Step, kept_tokens: int) -> None:
+    def _add_to_drafter(self, step: Step, kept_tokens: int, acceptance: Acceptance) -> None:
         drafter = self.by_drafter.setdefault(step.tree.sources[1] if step.drafted else NO_DRAFTER, DrafterSteps())
         drafter.steps += 1
-        drafter.draft_tokens += step.drafted
-        drafter.accepted_tokens += min(step.accepted, kept_tokens)
+        drafter.acceptance += acceptance
         drafter.tokens += kept_tokens
         drafter.seconds += step.draft_seconds + step.verify_seconds
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
+from specchat.acceptance import Acceptance
 from specchat.chat.events import Speedup, Totals, speedup_of_sums
 from specchat.chat.request_kinds import first_matching_rule
 from specchat.errors import UsageError
@@ -14,6 +15,7 @@ from specchat.host.protocol import request_from_json, totals_from_json
 from specchat.profile import RouteRule, load_profile
 
 ALL_ANSWERS = "all"
+SHOWN_DEPTHS = 4  # of draft tokens
 
 
 @dataclass
@@ -28,6 +30,7 @@ class AnswerTotals:
     compared_decode_seconds: float = 0.0  # of answers for which the time of plain decoding is known
     plain_seconds: float = 0.0  # of plain decoding for the same answers
     plain_error_seconds: float = 0.0  # half of its 95 % interval
+    acceptance: Acceptance = Acceptance()
     accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, totals: Totals) -> None:
@@ -37,6 +40,7 @@ class AnswerTotals:
         self.tokens_with_steps += totals.completion_tokens if totals.steps else 0
         self.draft_tokens += totals.draft_tokens
         self.decode_seconds += totals.decode_seconds
+        self.acceptance += totals.acceptance
         self.accepted_by_drafter.update(totals.accepted_by_drafter)
         if totals.plain_decode_seconds:
             self.compared_decode_seconds += totals.decode_seconds
@@ -50,14 +54,9 @@ class AnswerTotals:
             return None
         return speedup_of_sums(self.plain_seconds, self.plain_error_seconds, self.compared_decode_seconds)
 
-    @property
-    def acceptance_rate(self) -> float | None:
-        """Accepted draft tokens by verified ones; None without draft tokens."""
-        return self.accepted_by_drafter.total() / self.draft_tokens if self.draft_tokens else None
-
     def cells(self) -> list[str]:
         accepted = ", ".join(f"{name} {count}" for name, count in self.accepted_by_drafter.most_common() if count)
-        speedup, rate = self.speedup, self.acceptance_rate
+        speedup, rate = self.speedup, self.acceptance.rate
         return [
             self.name,
             str(self.answers),
@@ -66,6 +65,7 @@ class AnswerTotals:
             f"{self.tokens_with_steps / self.steps:.2f}" if self.steps else "",
             "" if speedup is None else speedup.text,
             "" if rate is None else f"{rate:.0%}",
+            " ".join(f"{each:.0%}" for each in self.acceptance.rates[:SHOWN_DEPTHS]),
             accepted,
         ]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
+from specchat.acceptance import Acceptance
 from specchat.chat.events import TARGET, Event, Failed, Finished, StepDone, Totals
 from specchat.host.answer_sums import ALL_ANSWERS, AnswerTotals
 
@@ -20,8 +21,8 @@ class AnswerCounts:
     """Several threads may count, and others read: each reader takes the lock. Cheap, because each step is counted."""
 
     drafts: int = 0
-    draft_tokens: int = 0
-    accepted_by_position: Counter[int] = field(default_factory=Counter[int])  # in the draft, from 0
+    draft_positions: int = 0  # the depths of all drafts: what a chain of this depth has as draft tokens
+    acceptance: Acceptance = Acceptance()
     draft_tokens_by_drafter: Counter[str] = field(default_factory=Counter[str])
     accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
     steps_by_drafter: Counter[str] = field(default_factory=Counter[str])
@@ -59,10 +60,10 @@ class AnswerCounts:
             return
         self.steps_by_drafter.update(set(step.draft_sources) or set(accepted))
         self.drafts += 1
-        self.draft_tokens += len(step.draft_tokens)
+        self.draft_positions += step.depth
         self.draft_tokens_by_drafter.update(step.draft_sources)
         self.accepted_by_drafter.update(accepted)
-        self.accepted_by_position.update(range(len(accepted)))
+        self.acceptance += step.acceptance
 
     def _count_finished(self, totals: Totals) -> None:
         self.finished.add(totals)

@@ -58,12 +58,15 @@ def _with_samples(family: GaugeMetricFamily | CounterMetricFamily, value: float 
 
 
 def _token_counters(counts: AnswerCounts) -> Iterator[Metric]:
-    by_position = {str(position): count for position, count in sorted(counts.accepted_by_position.items())}
+    by_position = {str(position): count for position, count in enumerate(counts.acceptance.accepted)}
+    tested = {str(position): count for position, count in enumerate(counts.acceptance.tested)}
     yield counter(f"{SPEC_DECODE}drafts", "Steps with draft tokens.", counts.drafts)
-    yield counter(f"{SPEC_DECODE}draft_tokens", "Draft tokens.", counts.draft_tokens)
+    yield counter(f"{SPEC_DECODE}draft_tokens", "Draft tokens; of a tree, its depth.", counts.draft_positions)
     yield counter(f"{SPEC_DECODE}accepted_tokens", "Accepted draft tokens.", sum(by_position.values()))
     help = "Accepted draft tokens, by position in the draft."
     yield counter(f"{SPEC_DECODE}accepted_tokens_per_pos", help, by_position, "position")
+    help = "Draft tokens whose parent was accepted, by position; acceptance is the share of them that was accepted."
+    yield counter("specchat:tested_tokens", help, tested, "position")
     yield counter("vllm:prompt_tokens", "Tokens of prompts, cached ones included.", counts.prompt_tokens)
     yield counter("vllm:generation_tokens", "Tokens of answers.", counts.finished.tokens)
 

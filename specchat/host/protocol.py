@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from specchat import errors
+from specchat.acceptance import Acceptance
 from specchat.chat.events import (
     CommittedToken,
     Event,
@@ -253,7 +254,8 @@ def _step_from_json(step: JsonObject) -> StepDone:
 
 def totals_from_json(params: JsonObject) -> Totals:
     """Totals from JSON, without unknown fields."""
-    return from_known_fields(Totals, params)
+    acceptance = Acceptance(**{name: tuple(counts) for name, counts in params.get("acceptance", {}).items()})
+    return replace(from_known_fields(Totals, params), acceptance=acceptance)
 
 
 def request_to_json(request: Request) -> JsonObject:

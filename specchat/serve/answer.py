@@ -20,7 +20,7 @@ from specchat.chat.events import (
     Totals,
 )
 from specchat.chat.streamed_calls import StreamedCalls
-from specchat.chat.turn_summary import speedup_to_json
+from specchat.chat.turn_summary import speculation_to_json
 from specchat.errors import HostError, error_with_exit_code
 from specchat.serve.json_fields import JsonObject
 
@@ -132,13 +132,7 @@ class Answer:
         """The statistics of speculative decoding, which no API has a field for."""
         totals = self.totals
         return {
-            "draft_tokens": totals.draft_tokens,
-            "accepted_tokens": sum(totals.accepted_by_drafter.values()),
-            "accepted_by_drafter": dict(totals.accepted_by_drafter),
-            "steps": totals.steps,
-            "tokens_per_step": round(totals.tokens_per_step, 2),
-            "tokens_per_second": round(totals.tokens_per_second, 1),
-            **speedup_to_json(totals),
+            **speculation_to_json(totals),
             "ttft_ms": round(1000 * totals.ttft_seconds),
             "variant": self.routed.variant if self.routed else "",
             "choice_reason": totals.drafter_report or (self.routed.reason if self.routed else ""),

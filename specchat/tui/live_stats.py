@@ -2,7 +2,7 @@
 
 draft tokens     of the last step
 acceptance       the shares of accepted and rejected draft tokens, and of steps without any, over the last 64 steps
-acceptance rate  accepted / verified draft tokens: over the last 64 steps, and over the session
+acceptance rate  accepted / tested draft tokens: over the last 64 steps, at the end of the turn, and over the session
 tokens/step      committed tokens / steps (mean accepted length), the target's own token included; 1.0 is no gain
 tokens/s         committed tokens / (draft + verify) seconds, over about 2 s; at the end, the mean of the turn
 speedup          tokens/s relative to plain decoding under the same load; an estimate while a turn runs
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from specchat.acceptance import Acceptance
 from specchat.chat.events import (
     TARGET,
     Event,
@@ -92,7 +93,8 @@ class StatsSnapshot:
 @dataclass(frozen=True)
 class _Step:
     drafted: int
-    accepted: Counter[str]
+    acceptance: Acceptance
+    accepted_by_drafter: Counter[str]
     tokens: int
     seconds: float
     plain_seconds: float  # of plain decoding for the same tokens; 0: unknown
@@ -107,8 +109,7 @@ class LiveStats:
     progress: Progress = Progress()
     routed: Routed | None = None
     steps: deque[_Step] = field(default_factory=lambda: deque[_Step](maxlen=WINDOW_STEPS))
-    drafted: int = 0
-    accepted: int = 0
+    acceptance: Acceptance = Acceptance()  # of the session
     context_tokens: int | None = None
     prompt_tokens: int = 0
     request_time: float = 0.0
@@ -130,8 +131,7 @@ class LiveStats:
 
     def add_stored_totals(self, totals: Mapping[str, Any]) -> None:
         stored = totals_from_json(dict(totals))
-        self.drafted += stored.draft_tokens
-        self.accepted += sum(stored.accepted_by_drafter.values())
+        self.acceptance += stored.acceptance
         self._add_totals(stored)
 
     def _add_totals(self, totals: Totals) -> None:
@@ -166,7 +166,7 @@ class LiveStats:
         common = StatsSnapshot(
             self.phase, progress, context_window=self.context_window, memory_bytes=self.memory_bytes,
             context_tokens=self.context_tokens, ttft_seconds=self.ttft_seconds,
-            session_acceptance_rate=_ratio(self.accepted, self.drafted),
+            session_acceptance_rate=self.acceptance.rate,
         )  # fmt: skip
         stats = self._with_steps(common) if self.steps else self._with_totals(common)
         return self._with_route(stats, self.routed) if self.routed else stats
@@ -201,17 +201,19 @@ class LiveStats:
         seconds = step.draft_seconds + step.verify_seconds
         tokens = len(step.committed_tokens)
         error_seconds = step.plain_error * step.plain_seconds
-        self.steps.append(_Step(len(step.draft_tokens), accepted, tokens, seconds, step.plain_seconds, error_seconds))
-        self.drafted += len(step.draft_tokens)
-        self.accepted += accepted.total()
+        self.steps.append(
+            _Step(
+                len(step.draft_tokens), step.acceptance, accepted, tokens, seconds, step.plain_seconds, error_seconds
+            )
+        )  # fmt: skip
+        self.acceptance += step.acceptance
         self.context_tokens = (self.context_tokens or 0) + len(step.committed_tokens)
 
     def _on_finished(self, totals: Totals) -> None:
         self.set_idle()
         self.last_totals = totals if totals.completion_tokens else None
         if self._is_from_server:
-            self.drafted += totals.draft_tokens
-            self.accepted += sum(totals.accepted_by_drafter.values())
+            self.acceptance += totals.acceptance
         self._add_totals(totals)
         if totals.ttft_seconds:
             self.ttft_seconds = totals.ttft_seconds
@@ -225,7 +227,7 @@ class LiveStats:
             stats,
             draft_tokens=steps[-1].drafted,
             acceptance=_acceptance_shares(steps),
-            acceptance_rate=_ratio(sum(step.accepted.total() for step in steps), drafted),
+            acceptance_rate=(last.acceptance if last else sum((s.acceptance for s in steps), Acceptance())).rate,
             tokens_per_step=tokens / len(steps),
             tokens_per_second=last.tokens_per_second if last else _tokens_per_second(recent),
             speedup=last.speedup if last else speedup,
@@ -240,7 +242,7 @@ class LiveStats:
             return stats
         return replace(
             stats,
-            acceptance_rate=last.acceptance_rate,
+            acceptance_rate=last.acceptance.rate,
             tokens_per_step=last.tokens_per_step or None,
             tokens_per_second=last.tokens_per_second or None,
         )
@@ -248,7 +250,7 @@ class LiveStats:
     def _with_route(self, stats: StatsSnapshot, routed: Routed) -> StatsSnapshot:
         if self._is_from_server:
             return replace(stats, variant=SERVER_VARIANT, reason=routed.reason)
-        accepted = sum((step.accepted for step in self.steps), Counter[str]())
+        accepted = sum((step.accepted_by_drafter for step in self.steps), Counter[str]())
         is_chosen = routed.reason != "pinned"
         drafter = max(accepted, key=lambda source: accepted[source], default="") if is_chosen else ""
         if is_chosen and not drafter and routed.variant != "auto":
@@ -274,7 +276,7 @@ class LiveStats:
 
 
 def _acceptance_shares(steps: Sequence[_Step]) -> AcceptanceShares:
-    rates = [step.accepted.total() / step.drafted for step in steps if step.drafted]
+    rates = [rate for step in steps if (rate := step.acceptance.rate) is not None]
     return AcceptanceShares(sum(rates) / len(steps), sum(1 - rate for rate in rates) / len(steps))
 
 

@@ -73,9 +73,8 @@ def _join_fields(fields: Sequence[str], separator: str) -> str:
 
 def _normal_fields(stats: StatsSnapshot, glyphs: Glyphs, *, is_wide: bool) -> list[str]:
     session = _percent(stats.session_acceptance_rate)
-    accepted = _percent(stats.acceptance_rate)
-    bar = acceptance_bar(stats.acceptance, glyphs) if stats.acceptance else "acc" if accepted else ""
-    acceptance = _non_empty(bar, accepted, f"(ses {session})" if session and is_wide else "")
+    bar = acceptance_bar(stats.acceptance, glyphs) if stats.acceptance else ""
+    acceptance = _non_empty(bar, _acceptance_field(stats), f"(ses {session})" if session and is_wide else "")
     return _non_empty(
         _drafter_field(stats, glyphs),
         " ".join(acceptance),
@@ -84,6 +83,11 @@ def _normal_fields(stats: StatsSnapshot, glyphs: Glyphs, *, is_wide: bool) -> li
         f"ttft {stats.ttft_seconds:.1f}s" if is_wide and stats.ttft_seconds is not None else "",
         *_context_and_memory(stats, is_wide=is_wide),
     )
+
+
+def _acceptance_field(stats: StatsSnapshot) -> str:
+    rate = _percent(stats.acceptance_rate)
+    return f"acc {rate}" if rate else ""
 
 
 def acceptance_bar(shares: AcceptanceShares, glyphs: Glyphs) -> str:
@@ -100,7 +104,7 @@ def _narrow_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
     context = _context_percent(stats)
     return _non_empty(
         f"{stats.drafter or stats.variant}{draft_tokens}",
-        _percent(stats.acceptance_rate),
+        _acceptance_field(stats),
         _tokens_per_step(stats, "tok/step"),
         _speed_field(stats, glyphs, "t/s"),
         f"ctx{context}" if context else "",

@@ -22,6 +22,7 @@ from textual.widgets import Static
 from specchat.app.agent.agent_tool import ToolOutcome
 from specchat.app.code_blocks import find_code_blocks
 from specchat.chat.events import Totals
+from specchat.chat.turn_summary import acceptance_text
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable
 from specchat.history.history_reader import StoredTurn
 from specchat.host.protocol import totals_from_json
@@ -44,15 +45,16 @@ MAX_QUESTION_LINES = 16
 
 
 def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) -> str:
-    """For example: 412 tok · 2.9 s · 142 t/s · ×2.7 · accepted 82% · lookup→draft · stop: end."""
+    """For example: 412 tok · 2.9 s · 142 t/s · ×2.7 · acc 82% · lookup→draft · stop: end."""
     parts: list[str] = []
     if totals.completion_tokens:
         seconds = totals.prefill_seconds + totals.decode_seconds
         parts = [f"{totals.completion_tokens} tok", f"{seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
     if totals.speedup is not None:
         parts.append(f"{glyphs.times}{totals.speedup.text}")
-    if totals.acceptance_rate is not None:
-        parts.append(f"accepted {totals.acceptance_rate:.0%}")
+    rate = totals.acceptance.rate
+    if accepted := acceptance_text(totals) if rate is None else f"acc {rate:.0%}":
+        parts.append(accepted)
     sources = sorted(
         (source for source, count in totals.accepted_by_drafter.items() if count),
         key=lambda each: -totals.accepted_by_drafter[each],

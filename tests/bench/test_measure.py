@@ -15,7 +15,6 @@ from specchat.bench.loaded_engine import load_engine_here
 from specchat.bench.measure import (
     WidthLimitedDrafter,
     collect_until_interrupt,
-    draft_tree_depth,
     engine_measurer,
     request_hash,
     requests_by_kind,
@@ -24,7 +23,7 @@ from specchat.bench.measure import (
     warm_up,
 )
 from specchat.bench.sample_store import SampleStore
-from specchat.chat.events import CommittedToken, StepDone, Totals
+from specchat.chat.events import TARGET, CommittedToken, StepDone, Totals
 from specchat.chat.request import Request
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.engine.drafter import DraftContext, Drafter
@@ -64,7 +63,7 @@ def fake_answer(request: Request, cell: Combination) -> TimedAnswer:
     if "too long" in request.text:
         raise SpecchatError("does not fit the window")
     guesses, seconds = tuple(range(cell.budget)), {0: 0.1, 2: 0.2, 4: 0.05}[cell.budget]
-    said = tuple(CommittedToken(id, b"x", "target") for id in range(1 + cell.budget // 2))
+    said = *(CommittedToken(id, b"x", "draft") for id in range(cell.budget // 2)), CommittedToken(99, b"x", TARGET)
     step = StepDone(guesses, guesses, said, 0.0, seconds * len(said))
     tokens = 2 * len(said)
     totals = Totals(
@@ -90,7 +89,7 @@ def test_no_combination_changes_the_text(rows):
 def test_a_draft_that_is_the_target_is_always_right(rows):
     draft = next(row for row in rows if row.combination.name == "draft 4")
 
-    assert (1.0, 1.0) == (draft.conditional_acceptance, draft.acceptance_rate)
+    assert (1.0, 1.0) == (draft.acceptance_rate, draft.node_share)
     assert draft.predicted_tokens_per_step == pytest.approx(draft.tokens_per_step)
     assert draft.tokens_per_step > next(row for row in rows if row.combination.name == "draft 2").tokens_per_step
     assert 0 < draft.cost_per_draft_token
@@ -103,7 +102,7 @@ def test_plain_decoding_is_as_fast_as_itself_and_as_predicted(rows):
         plain.combination.name,
         plain.median_speedup,
         plain.tokens_per_step,
-        plain.conditional_acceptance,
+        plain.acceptance_rate,
     )
     assert plain.predicted_speedup == pytest.approx(1.0, rel=1e-6)
 
@@ -133,7 +132,7 @@ def test_numbers_follow_from_the_answers():
     assert 20 == pytest.approx(draft.tokens_per_second)
     assert 3.0 == draft.tokens_per_step
     assert (1.0, 0.0) == (draft.acceptance_at_depth(2), draft.acceptance_at_depth(3))
-    assert draft.conditional_acceptance == pytest.approx(4 / 6)  # four held, and in both passes one fell
+    assert draft.acceptance_rate == pytest.approx(4 / 6)  # four held, and in both passes one fell
     assert draft.relative_pass_cost == pytest.approx(0.75 * 0.05 * 3 / 0.1)
     assert (0.01, 0.02, 0.3, 1.0) == (
         draft.text_interval(0.5),
@@ -285,8 +284,8 @@ def test_the_interval_of_the_median_holds_the_median(rows):
 
 
 def test_a_tree_is_as_deep_as_its_longest_branch():
-    assert 2 == draft_tree_depth(StepDone((5, 6, 7), (0, 0, 2), (), 0.0, 0.0))
-    assert 0 == draft_tree_depth(StepDone((), (), (), 0.0, 0.0))
+    assert 2 == StepDone((5, 6, 7), (0, 0, 2), (), 0.0, 0.0).depth
+    assert 0 == StepDone((), (), (), 0.0, 0.0).depth
 
 
 def test_the_table_has_the_chosen_columns(rows):

@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 
+from specchat.acceptance import Acceptance
 from specchat.chat.events import Finished, Totals
 from specchat.chat.sum_totals import sum_totals
 
@@ -12,6 +13,7 @@ FIRST = Totals(
     steps=4,
     draft_tokens=6,
     accepted_by_drafter={"suffix": 4},
+    acceptance=Acceptance((2, 1), (1, 1)),
     steps_by_drafter={"suffix": 2},
     draft_seconds=0.1,
     verify_seconds=0.5,
@@ -37,7 +39,8 @@ def test_every_number_is_summed_and_the_first_token_is_that_of_the_first_answer(
     assert done.steps_by_drafter == {"eagle3": 1, "suffix": 2}
     assert done.ttft_seconds == FIRST.ttft_seconds
     numbers = {field.name for field in fields(Totals)} - DERIVED_FROM_LAST
-    for name in numbers - {"accepted_by_drafter", "steps_by_drafter", "ttft_seconds"}:
+    assert done.acceptance == FIRST.acceptance + SECOND.acceptance
+    for name in numbers - {"acceptance", "accepted_by_drafter", "steps_by_drafter", "ttft_seconds"}:
         assert getattr(done, name) == 2 * getattr(FIRST, name), name
 
 

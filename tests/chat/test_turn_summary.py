@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specchat.acceptance import Acceptance
 from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.events import Routed, Totals
-from specchat.chat.turn_summary import explanation, speedup_to_json, summary_line
+from specchat.chat.turn_summary import explanation, speculation_to_json, summary_line
 from specchat.engine.stats import DrafterSteps
 from tests.each_row import each_row
 
@@ -14,12 +15,13 @@ ROUTED = Routed("lookup", 16, "pinned", seed=1)
 
 
 def test_the_line_has_speed_and_acceptance():
-    totals = Totals(completion_tokens=24, steps=8, draft_tokens=32, accepted_by_drafter={"lookup": 12, "draft": 4},
+    totals = Totals(completion_tokens=24, steps=8, draft_tokens=32, acceptance=Acceptance((8, 8, 8, 8), (6, 5, 3, 2)),
+                    accepted_by_drafter={"lookup": 12, "draft": 4},
                     steps_by_drafter={"lookup": 6, "draft": 1}, verify_seconds=0.08, draft_seconds=0.02,
                     plain_decode_seconds=0.24)  # fmt: skip
 
     assert summary_line(ROUTED, totals) == (
-        "24 tokens · 240.0 tokens/s · 2.4x plain · lookup 6, draft 1 of 8 steps · 50 % accepted · 3.0 tokens/step"
+        "24 tokens · 240.0 tokens/s · 2.4x plain · lookup 6, draft 1 of 8 steps · acceptance 50 % · 3.0 tokens/step"
     )
 
 
@@ -38,12 +40,16 @@ def test_without_draft_tokens_nothing_is_compared():
     assert "x plain" not in summary_line(ROUTED, replace(COMPARED, draft_tokens=0))
 
 
-def test_programs_get_the_factor_with_its_interval():
-    assert speedup_to_json(replace(COMPARED, plain_decode_error=0.2)) == {
-        "speedup": 2.4,
-        "speedup_interval": [2.0, 2.88],
-    }
-    assert speedup_to_json(Totals()) == {"speedup": None, "speedup_interval": None}
+def test_programs_get_the_factor_with_its_interval_and_the_acceptance():
+    known = speculation_to_json(replace(COMPARED, plain_decode_error=0.2, acceptance=Acceptance((3, 1), (1, 1))))
+    unknown = speculation_to_json(Totals())
+
+    assert (known["speedup"], known["speedup_interval"], known["acceptance_rate"]) == (2.4, [2.0, 2.88], 0.5)
+    assert (unknown["speedup"], unknown["speedup_interval"], unknown["acceptance_rate"]) == (None, None, None)
+
+
+def test_an_answer_of_which_the_tests_are_unknown_shows_its_counts():
+    assert "8 of 32 draft tokens accepted" in summary_line(ROUTED, replace(COMPARED, accepted_by_drafter={"a": 8}))
 
 
 def test_a_line_says_where_drafting_may_decide_near_ties_differently():
@@ -76,23 +82,27 @@ def test_a_copying_drafter_may_find_nothing_to_copy():
 def test_the_line_is_short_and_says_what_happened_not_what_was_assumed():
     reason = "an explanation is predictable but rarely a copy, so draft is tried first, then lookup"
 
-    line = summary_line(Routed("auto", 16, reason, seed=1), replace(COMPARED, steps_by_drafter={"lookup": 8}))
+    line = summary_line(
+        Routed("auto", 16, reason, seed=1),
+        replace(COMPARED, steps_by_drafter={"lookup": 8}, acceptance=Acceptance((8,))),
+    )
 
     assert (
-        line == "24 tokens · 240.0 tokens/s · 2.4x plain · lookup 8 of 8 steps · 0 % accepted · 3.0 tokens/step · auto"
+        line
+        == "24 tokens · 240.0 tokens/s · 2.4x plain · lookup 8 of 8 steps · acceptance 0 % · 3.0 tokens/step · auto"
     )
 
 
 def test_the_report_has_the_measured_speed_of_every_drafter():
     by_drafter = {
-        "eagle3": DrafterSteps(steps=1, draft_tokens=2, accepted_tokens=0, tokens=1, seconds=0.02),
-        "suffix": DrafterSteps(steps=13, draft_tokens=60, accepted_tokens=42, tokens=55, seconds=0.5),
+        "eagle3": DrafterSteps(steps=1, acceptance=Acceptance((1,)), tokens=1, seconds=0.02),
+        "suffix": DrafterSteps(steps=13, acceptance=Acceptance((13, 42), (13, 29)), tokens=55, seconds=0.5),
         "plain": DrafterSteps(steps=2, tokens=2, seconds=0.025),
     }
 
     assert describe_drafters(by_drafter) == (
-        "suffix 13 of 16 steps, 42 of 60 draft tokens accepted, 110 tokens/s; "
-        "eagle3 1 step, 0 of 2 draft tokens accepted, 50 tokens/s; no drafter 2 steps, 80 tokens/s"
+        "suffix 13 of 16 steps, acceptance 76 % (42 of 55), 110 tokens/s; "
+        "eagle3 1 step, acceptance 0 % (0 of 1), 50 tokens/s; no drafter 2 steps, 80 tokens/s"
     )
     assert describe_drafters({}) == ""
 

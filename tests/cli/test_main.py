@@ -102,7 +102,7 @@ def test_the_answer_goes_to_stdout_and_one_line_to_stderr(capsys):
     printed = capsys.readouterr()
     assert printed.out == "A fox is quick.\n"
     assert printed.err == (
-        "4 tokens · 200.0 tokens/s · 2.0x plain · lookup 2 of 2 steps · 50 % accepted · 2.0 tokens/step · auto\n"
+        "4 tokens · 200.0 tokens/s · 2.0x plain · lookup 2 of 2 steps · acceptance 50 % · 2.0 tokens/step · auto\n"
     )
 
 

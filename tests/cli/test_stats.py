@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
+from specchat.acceptance import Acceptance
 from specchat.chat.events import Totals
 from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
@@ -18,6 +19,7 @@ from tests.front import command
 PLAIN = Totals(completion_tokens=10, steps=10, verify_seconds=1.0)
 GUESSED = Totals(
     completion_tokens=40, steps=10, draft_tokens=60, accepted_by_drafter={"suffix": 20, "draft": 10},
+    acceptance=Acceptance((10, 5), (5, 1)),
     draft_seconds=0.5, verify_seconds=1.5, plain_decode_seconds=4.0,
 )  # fmt: skip
 
@@ -52,7 +54,8 @@ def test_answers_are_summed_by_variant_and_counted_once(monkeypatch):
 
     _head, auto, plain, everything = rows(monkeypatch)
 
-    assert auto[:7] == ["auto", "2", "80", "20", "4.00", "2.0", "50%"]
+    assert auto[:7] == ["auto", "2", "80", "20", "4.00", "2.0", "40%"]
+    assert auto[7:9] == ["50%", "20%"]
     assert plain == ["plain", "1", "10", "10", "1.00"]
     assert everything[:5] == ["all", "3", "90", "18", "3.00"]
 
@@ -69,7 +72,7 @@ def test_an_answer_whose_steps_nobody_knows_has_no_tokens_a_pass(monkeypatch):
 def test_those_who_guessed_most_come_first(monkeypatch):
     kept(("auto", GUESSED))
 
-    assert rows(monkeypatch)[1][7:] == ["suffix", "20,", "draft", "10"]
+    assert rows(monkeypatch)[1][-4:] == ["suffix", "20,", "draft", "10"]
 
 
 def test_an_answer_without_a_token_counts_for_nothing(monkeypatch):

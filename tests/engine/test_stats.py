@@ -2,6 +2,7 @@
 
 import pytest
 
+from specchat.acceptance import Acceptance
 from specchat.engine.decode import Step
 from specchat.engine.stats import DecodingStats, DrafterSteps
 from specchat.engine.tree import DraftTree
@@ -29,7 +30,7 @@ def test_steps_are_counted_by_the_drafter_of_their_first_draft_token():
         stats.add(step(drafted, accepted))
 
     assert stats.by_drafter == {
-        "a": DrafterSteps(steps=2, draft_tokens=6, accepted_tokens=2, tokens=4, seconds=1.5),
+        "a": DrafterSteps(steps=2, acceptance=Acceptance((2, 1, 1), (1, 1)), tokens=4, seconds=1.5),
         "plain": DrafterSteps(steps=1, tokens=1, seconds=0.75),
     }
 
@@ -41,3 +42,21 @@ def test_tokens_after_a_stop_string_do_not_count():
 
     assert stats.tokens == 2
     assert stats.accepted_by_drafter["a"] == 2
+    assert stats.acceptance == Acceptance((1, 1), (1, 1))
+
+
+def test_acceptance_asks_only_where_the_parent_was_accepted():
+    """A drafter that is always right has 100 %, however wide its trees are and wherever its drafts end."""
+    tree = DraftTree(1)
+    for token in (10, 20):
+        tree.add_chain([token, 11, 12], source="a")
+    deep, wide_and_wrong = Step(tree, [0, 1, 2, 3], [10, 11, 12, 99], 0.1, 0.1), Step(tree, [0, 4], [20, 99], 0.1, 0.1)
+    right, all_of_them = DecodingStats(), DecodingStats()
+
+    right.add(deep)
+    all_of_them.add(deep)
+    all_of_them.add(wide_and_wrong)
+
+    assert right.acceptance.rate == 1.0
+    assert all_of_them.acceptance == Acceptance((2, 2, 1), (2, 1, 1))
+    assert all_of_them.acceptance.rates == (1.0, 0.5, 1.0)

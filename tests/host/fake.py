@@ -109,6 +109,7 @@ class FakeAnswer:
                         turn = replace(turn, answer_ids=turn.answer_ids + ids)
                         totals = replace(
                             totals,
+                            acceptance=totals.acceptance + event.acceptance,
                             steps=totals.steps + 1,
                             completion_tokens=totals.completion_tokens + len(event.committed_tokens),
                         )

@@ -32,8 +32,8 @@ TOTALS = Totals(
 
 
 NEWER_FIELDS = {  # than these databases
-    "is_exact", "plain_decode_seconds", "plain_decode_error", "steps_by_drafter", "drafter_report", "estimates",
-    "thinking_tokens", "thinking_seconds",
+    "acceptance", "is_exact", "plain_decode_seconds", "plain_decode_error", "steps_by_drafter", "drafter_report",
+    "estimates", "thinking_tokens", "thinking_seconds",
 }  # fmt: skip
 OLDER_FIELDS = {"plain_step_seconds", "choice_reason"}  # no longer read
 

@@ -44,7 +44,7 @@ async def inspected(driver, question: str = "guess 3") -> Inspector:
 def test_f3_shows_the_source_of_each_token_and_f3_closes_it(run_on_screen):
     async def scenario(driver):
         await inspected(driver)
-        await driver.wait_for_text("drafted 6  accepted 3 (50%)  steps 3  2.0 tokens/step")
+        await driver.wait_for_text("drafted 6  accepted 3  acceptance 50% (by depth 100% 0%)")
         await driver.wait_for_text("by source: lookup 50% · target 50%")
         assert driver.shown.count("word0 so word1 so word2 so") == 2  # the transcript is beside it
         assert word_styles(driver)["word1"].underline and not word_styles(driver)["word1"].bold

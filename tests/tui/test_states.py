@@ -30,8 +30,8 @@ STATES = [
     State(
         "writing",
         pending="slowly 100000",
-        narrow=("word3", "lookup2 50%"),
-        wide=("auto▸lookup K2 │ ████░░░░ 50% (ses 50%)",),
+        narrow=("word3", "lookup2 acc 50%"),
+        wide=("auto▸lookup K2 │ ████░░░░ acc 50% (ses 50%)",),
     ),
     State("answered", answered=("count 4",), narrow=("word0", "8 tok"), wide=("ttft ", "stop: end")),
     State("failed", answered=("fail",), narrow=("failed: too long",), wide=("failed: too long",)),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from specchat.acceptance import Acceptance
 from specchat.chat.events import (
     CommittedToken,
     Failed,
@@ -39,16 +40,19 @@ READING = StatsSnapshot(
 )  # fmt: skip
 LOADING = StatsSnapshot(Phase.LOADING, Progress("target", 45, 100, 12.4))
 PAUSED = replace(WRITING, is_speculation_paused=True, speedup=Speedup(0.9), tokens_per_second=51.0)
-WIDE = "auto▸ngram K8 │ █████░░· 82% (ses 74%) │ 6.5 tok/step │ 142 t/s ×2.7 │ ttft 0.2s │ ctx 3.1k/32k 10% │ RAM 17.2G"
+WIDE = (
+    "auto▸ngram K8 │ █████░░· acc 82% (ses 74%) │ 6.5 tok/step │ 142 t/s ×2.7 │ ttft 0.2s │ ctx 3.1k/32k 10%"
+    " │ RAM 17.2G"
+)
 STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed_seconds=3.2))
 
 
 @each_row(
     "stats, columns, glyphs, line",
     [
-        (WRITING, 120, UNICODE, f"{WIDE} │ ▇█▆▇▇█"),
-        (WRITING, 80, UNICODE, "auto▸ngram K8 │█████░░· 82%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│RAM 17.2G"),
-        (WRITING, 79, UNICODE, "ngram8 82% 6.5tok/step 142t/s ×2.7 ctx10%"),
+        (WRITING, 124, UNICODE, f"{WIDE} │ ▇█▆▇▇█"),
+        (WRITING, 80, UNICODE, "auto▸ngram K8 │█████░░· acc 82%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│RAM 17.2G"),
+        (WRITING, 79, UNICODE, "ngram8 acc 82% 6.5tok/step 142t/s ×2.7 ctx10%"),
         (WRITING, 100, ASCII, "auto>ngram K=8 #####xx. acc=82% ses=74% tok/step=6.5 142t/s x2.7 ctx=10%"),
         (READING, 100, UNICODE, "prefill 2.1k/5.4k tok 39% │ 1840 t/s │ ctx 5.4k/32k │ RAM 17.2G │ Esc stop"),
         (READING, 40, UNICODE, "prefill 39% Esc stop"),
@@ -118,7 +122,9 @@ def test_a_spark_of_nothing_is_nothing():
 
 
 def step(drafted: int, accepted: int, seconds: float = 0.01, source: str = "lookup") -> StepDone:
-    committed = (*(CommittedToken(1, b"a", source) for _ in range(accepted)), CommittedToken(2, b"b", "target"))
+    committed = (
+        *(CommittedToken(token, b"a", source) for token in range(accepted)), CommittedToken(99, b"b", "target")
+    )  # fmt: skip
     return StepDone(tuple(range(drafted)), tuple(range(drafted)), committed, 0.0, seconds)
 
 
@@ -137,8 +143,9 @@ def test_the_numbers_are_sums_over_steps():
     stats = live_stats_after(PrefillProgress(100, 100), AUTO, step(8, 6), step(8, 2), step(0, 0)).snapshot(1.0)
 
     assert ("auto", "lookup", 0) == (stats.variant, stats.drafter, stats.draft_tokens)
-    assert 0.5 == stats.acceptance_rate == stats.session_acceptance_rate
-    assert stats.acceptance == AcceptanceShares(accepted=pytest.approx(1 / 3), rejected=pytest.approx(1 / 3))
+    assert 0.8 == stats.acceptance_rate == stats.session_acceptance_rate  # 8 of the 7 + 3 that were tested
+    shares = 6 / 7 + 2 / 3, 1 / 7 + 1 / 3
+    assert stats.acceptance == AcceptanceShares(*(pytest.approx(share / 3) for share in shares))
     assert 11 / 3 == stats.tokens_per_step
     assert 11 / 0.03 == pytest.approx(stats.tokens_per_second)
     assert (7, 3, 1) == stats.tokens_by_step
@@ -155,10 +162,12 @@ def test_speed_looks_at_two_seconds_only():
 
 def test_the_end_of_a_turn_freezes_its_mean_and_knows_plain():
     totals = Totals(
-        prompt_tokens=100, completion_tokens=30, steps=10, draft_tokens=80, verify_seconds=1.0, plain_decode_seconds=3.0
+        prompt_tokens=100, completion_tokens=30, steps=10, draft_tokens=80, acceptance=Acceptance((8,), (2,)),
+        verify_seconds=1.0, plain_decode_seconds=3.0,
     )  # fmt: skip
     live_stats = live_stats_after(AUTO, step(8, 2), Finished("stop", totals))
 
+    assert live_stats.snapshot(9.0).acceptance_rate == totals.acceptance.rate == 0.25
     assert (30.0, 3.0, False) == (
         live_stats.snapshot(9.0).tokens_per_second, live_stats.snapshot(9.0).speedup.factor,
         live_stats.snapshot(9.0).is_speedup_estimated,
@@ -189,11 +198,11 @@ def test_a_running_answer_with_few_comparisons_has_a_range_or_nothing():
 def test_the_session_is_summed_over_its_turns():
     live_stats = LiveStats()
     live_stats.add_stored_totals(
-        {"draft_tokens": 10, "accepted_by_drafter": {"lookup": 5}, "prompt_tokens": 90, "completion_tokens": 10}
+        {"acceptance": {"tested": [8, 2], "accepted": [4, 1]}, "prompt_tokens": 90, "completion_tokens": 10}
     )
     live_stats.on_event(step(10, 10), 0.1)
 
-    assert 0.75 == live_stats.snapshot(0.2).session_acceptance_rate
+    assert 0.75 == live_stats.snapshot(0.2).session_acceptance_rate  # 5 + 10 of 10 + 10
     assert 1.0 == live_stats.snapshot(0.2).acceptance_rate
 
 
@@ -245,7 +254,7 @@ def test_text_alone_changes_no_number():
 
 
 def test_the_sparkline_fills_the_free_columns():
-    line = status_line(replace(WRITING, tokens_by_step=(1, 8) * 12), 120)
+    line = status_line(replace(WRITING, tokens_by_step=(1, 8) * 12), 124)
 
-    assert 120 == cell_len(line)
+    assert 124 == cell_len(line)
     assert line.endswith(" │ ▂█▂█▂█")

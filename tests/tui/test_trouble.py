@@ -248,7 +248,7 @@ def test_a_tiny_screen_has_a_prompt_and_a_status(run_on_screen):
 
         assert 5 == len(lines)
         assert lines[-2].startswith(" ›")
-        assert lines[-1].startswith(" lookup2 50%")
+        assert lines[-1].startswith(" lookup2 acc 50%")
         assert all(len(line) <= 20 for line in lines)
         await driver.press("slash", "escape", "f4", "escape", "ctrl+r", "escape")
 

@@ -8,9 +8,9 @@ from rich.cells import cell_len
 from specchat.tui.inspector import Inspector
 
 STYLES = {
-    "narrow": "lookup2 50%",
-    "normal": "auto▸lookup K2 │████░░░░ 50%│",
-    "wide": "auto▸lookup K2 │ ████░░░░ 50% (ses 50%) │",
+    "narrow": "lookup2 acc 50%",
+    "normal": "auto▸lookup K2 │████░░░░ acc 50%│",
+    "wide": "auto▸lookup K2 │ ████░░░░ acc 50% (ses 50%) │",
 }
 
 
