@@ -19,10 +19,11 @@ starter_questions, question_words   the questions for the heads of the starter m
 starter_answers        the answers of the starter to many questions at once, and follow-up turns
 batched_llama, answer_files   the passes over many rows, and the files of answers
 starter_states         the hidden states of stored answers
-starter_heads          trains the EAGLE-3 head that is part of specchat
+starter_heads          trains an EAGLE-3 head for the starter on a CPU
 fitted_eagle3          the weights with which that begins
 
-stream_training        trains heads on one GPU for a fixed time, on answers that are written meanwhile
+stream_training        trains heads on one GPU for a fixed time, on answers that are written meanwhile: the head that
+                       is part of specchat
 answer_stream, answer_waves   questions without end, and answers to thousands of them at once
 answer_store           the answers so far, and batches of them
 stream_heads, sharpened_loss   the heads of several shapes, and their loss

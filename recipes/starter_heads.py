@@ -1,4 +1,4 @@
-"""Trains the EAGLE-3 head of the starter model, on the answers of `starter_answers` with the states of `starter_states`.
+"""Trains an EAGLE-3 head for the starter, on the answers of `starter_answers` with the states of `starter_states`.
 
     python -m recipes.starter_heads --target FOLDER --answers FOLDER [FOLDER ...] --out FOLDER --minutes 60
 
