@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from threading import Event as Flag
 from typing import Self
 
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import (
     CommittedToken,
     Event,

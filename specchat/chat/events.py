@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 from specchat.errors import SpecchatError
 
 REPETITION = "repetition"  # the finish reason of an answer that repeated itself

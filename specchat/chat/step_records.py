@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import TARGET, CommittedToken, StepDone
 
 ROOT = 0

@@ -6,7 +6,7 @@ Knows numbers; knows no text and no model.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import Finished, Totals
 from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
 

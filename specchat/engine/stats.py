@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 
 if TYPE_CHECKING:
     from specchat.engine.decode import Step

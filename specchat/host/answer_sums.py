@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import Speedup, Totals, speedup_of_sums
 from specchat.chat.request_kinds import first_matching_rule
 from specchat.errors import UsageError

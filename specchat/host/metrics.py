@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import TARGET, Event, Failed, Finished, StepDone, Totals
 from specchat.host.answer_sums import ALL_ANSWERS, AnswerTotals
 

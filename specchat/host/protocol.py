@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from specchat import errors
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import (
     CommittedToken,
     Event,

@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import Finished, Totals
 from specchat.chat.sum_totals import sum_totals
 

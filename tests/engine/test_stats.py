@@ -2,7 +2,7 @@
 
 import pytest
 
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 from specchat.engine.decode import Step
 from specchat.engine.stats import DecodingStats, DrafterSteps
 from specchat.engine.tree import DraftTree

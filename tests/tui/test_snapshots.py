@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 from textual.widgets import Input, TextArea
 
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import (
     CommittedToken,
     Finished,

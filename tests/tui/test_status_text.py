@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from specchat.acceptance import Acceptance
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import (
     CommittedToken,
     Failed,
