@@ -60,7 +60,7 @@ def test_the_memory_gauge_has_what_the_engine_process_holds(run_on_screen, monke
 
 def test_the_acceptance_bar_has_a_colour_for_each_part(run_on_screen):
     drafted = StepDone(
-        (1, 2), (0, 1), (CommittedToken(1, b"a", "lookup"), CommittedToken(2, b"b", "target")), 0.0, 0.01
+        (1, 2), (0, 1), (CommittedToken(1, b"a", "lookup"), CommittedToken(9, b"b", "target")), 0.0, 0.01
     )
     plain = StepDone((), (), (CommittedToken(2, b"b", "target"),), 0.0, 0.01)
 
