@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specchat import __version__
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers.decoding_form import FORMS, DecodingForm
 from specchat.forward.transformers.decoding_probe import PROBE_VERSION, find_form
@@ -87,7 +86,7 @@ def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: 
         "device": str(network.device),
         "exact": limits.exact,
         "weights": [weights.quant_format, dict(weights.uses)],
-        "versions": [PROBE_VERSION, __version__, transformers.__version__, torch.__version__],
+        "versions": [PROBE_VERSION, transformers.__version__, torch.__version__],
     }
     return cache_folder() / "decoding-forms" / f"{_key(identity)}.json"
 
