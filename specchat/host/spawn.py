@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from specchat.profile.project_file import TrustStore
 
 HOST_COMMAND: tuple[str, ...] = python_command("specchat.host")
+START_ATTEMPTS = 3
 START_TIMEOUT_SECONDS = 60.0
 CONNECT_TIMEOUT_SECONDS = 3.0
 LOCK_TIMEOUT_SECONDS = 30.0
@@ -210,9 +211,10 @@ def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
     with file_lock(runtime_folder() / "spawn.lock", START_TIMEOUT_SECONDS):
         if peer := find_host():
             return peer
-        start_host(command or HOST_COMMAND)
-        if peer := find_host():
-            return peer
+        for _ in range(START_ATTEMPTS):  # a new host leaves for one that was killed and is not gone yet
+            start_host(command or HOST_COMMAND)
+            if peer := find_host():
+                return peer
     raise HostError(f"the engine process ended right after its start; see {runtime_folder() / 'host.log'}")
 
 

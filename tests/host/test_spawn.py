@@ -207,6 +207,23 @@ def test_a_host_that_cannot_start_says_why(runtime, monkeypatch):
     assert "no good" in (runtime / "host.log").read_text()
 
 
+LEAVES_ONCE = """if True:
+    import os, sys
+    marker, *command = sys.argv[1:]
+    if os.path.exists(marker):
+        os.execv(command[0], command)
+    open(marker, "x").close()
+    print("ready", end="")
+"""
+
+
+def test_a_host_that_left_for_one_that_was_being_killed_is_started_again(runtime, monkeypatch, tmp_path):
+    command = (sys.executable, "-c", LEAVES_ONCE, str(tmp_path / "left"), *FAKE_HOST)
+    monkeypatch.setattr(spawn, "HOST_COMMAND", command)
+
+    assert connect("test").host_info["pid"]
+
+
 def test_an_old_idle_host_is_replaced(runtime, monkeypatch):
     monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--version", "0.0.1"))
     spawn.find_or_start_host().close()
