@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+SHOWN_DEPTHS = 4  # of draft tokens
+
 
 @dataclass(frozen=True)
 class Acceptance:
@@ -34,6 +36,11 @@ class Acceptance:
     def rates(self) -> tuple[float, ...]:
         """The rate at each depth."""
         return tuple(a / t for t, a in zip_longest(self.tested, self.accepted, fillvalue=0) if t)
+
+    @property
+    def by_depth(self) -> str:
+        """The first rates, for people: "80% 71% 65%"."""
+        return " ".join(f"{each:.0%}" for each in self.rates[:SHOWN_DEPTHS])
 
 
 def _added(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:

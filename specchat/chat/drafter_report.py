@@ -16,8 +16,8 @@ def describe_drafters(by_drafter: Mapping[str, DrafterSteps]) -> str:
     for name, done in ordered:
         count = f"{done.steps} of {total} steps" if not parts else f"{done.steps} step{'' if done.steps == 1 else 's'}"
         accepted, tested = sum(done.acceptance.accepted), sum(done.acceptance.tested)
-        rate = f", acceptance {accepted / max(tested, 1):.0%} ({accepted} of {tested})".replace("%", " %")
-        acceptance = rate if tested else ""
+        rate = f"{done.acceptance.rate or 0:.0%}".replace("%", " %")
+        acceptance = f", acceptance {rate} ({accepted} of {tested})" if tested else ""
         shown = "no drafter" if name == NO_DRAFTER else name
         parts.append(f"{shown} {count}{acceptance}, {done.tokens_per_second:.0f} tokens/s")
     return "; ".join(parts)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 from specchat.acceptance_counts import Acceptance
@@ -145,26 +144,41 @@ class StepDone:
     plain_error: float = 0.0  # half of the 95 % interval of that, relative; steps share it
 
     @property
-    def depth(self) -> int:
-        """Of the draft tree; 0 for a bare root."""
+    def depths(self) -> list[int]:
+        """Of the root, which has 0, and of each draft token."""
         depths = [0]
         for parent in self.parents:
             depths.append(depths[parent] + 1)
-        return max(depths)
+        return depths
+
+    @property
+    def depth(self) -> int:
+        """Of the draft tree; 0 for a bare root."""
+        return max(self.depths)
+
+    @property
+    def accepted_path(self) -> list[int]:
+        """The accepted draft tokens, numbered from 1: the path from the root along the committed tokens."""
+        children = {edge: node for node, edge in enumerate(zip(self.parents, self.draft_tokens, strict=True), 1)}
+        path, node = list[int](), 0
+        for token in self.committed_tokens:
+            if token.source == TARGET or (node := children.get((node, token.token_id), 0)) == 0:
+                break
+            path.append(node)
+        return path
 
     @property
     def acceptance(self) -> Acceptance:
         """What was tested of the draft. Nothing is behind a stop string, nor an end token that the target sampled, too:
         such a token is never accepted from a draft.
         """
-        accepted = [token.token_id for token in self.committed_tokens if token.source != TARGET]
-        if len(accepted) == len(self.committed_tokens):
-            return Acceptance.of_step(len(accepted), len(accepted))
-        children = {edge: node for node, edge in enumerate(zip(self.parents, self.draft_tokens, strict=True), 1)}
-        last = reduce(lambda node, token: children[node, token], accepted, 0)
+        path = self.accepted_path
+        if len(path) == len(self.committed_tokens):
+            return Acceptance.of_step(len(path), len(path))
+        last = path[-1] if path else 0
         drafted = {self.draft_tokens[node - 1] for node, parent in enumerate(self.parents, 1) if parent == last}
         is_rejected = bool(drafted) and self.committed_tokens[-1].token_id not in drafted
-        return Acceptance.of_step(len(accepted) + is_rejected, len(accepted))
+        return Acceptance.of_step(len(path) + is_rejected, len(path))
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class Inspection:
             self.add(step)
 
     def add(self, step: StepDone) -> None:
-        path = _accepted_path(step)
+        path = step.accepted_path
         record = _step_record(step, path)
         target_kind = TokenKind.SAMPLED if record.rejected_text is None else TokenKind.CORRECTION
         for token in step.committed_tokens:
@@ -123,18 +123,6 @@ class Inspection:
         return {source: count / self.committed_count for source, count in self._tokens_by_source.most_common()}
 
 
-def _accepted_path(step: StepDone) -> list[int]:
-    """The accepted draft tokens, numbered from 1: the path from the root along the committed tokens."""
-    path, node = list[int](), ROOT
-    for token in step.committed_tokens:
-        matches = (each for each in _children(step, node) if step.draft_tokens[each - 1] == token.token_id)
-        node = next(matches, ROOT) if token.source != TARGET else ROOT
-        if node == ROOT:
-            break
-        path.append(node)
-    return path
-
-
 def _children(step: StepDone, node: int) -> list[int]:
     return [number for number, parent in enumerate(step.parents, start=1) if parent == node]
 
@@ -156,9 +144,7 @@ def _step_record(step: StepDone, path: list[int]) -> StepRecord:
 
 
 def _draft_tokens(step: StepDone, accepted: frozenset[int]) -> tuple[DraftToken, ...]:
-    depths = [0]
-    for parent in step.parents:
-        depths.append(depths[parent] + 1)
+    depths = step.depths
     return tuple(
         DraftToken(
             _draft_token_text(step, number),

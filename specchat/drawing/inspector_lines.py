@@ -16,7 +16,6 @@ from specchat.drawing.themes import TokenColours
 MAX_QUOTED_CHARS = 24
 MAX_DEPTHS = 6
 MAX_OTHERS = 3  # likely tokens beside a committed one
-SHOWN_DEPTHS = 4  # of draft tokens
 KIND_NAMES = {TokenKind.ACCEPTED: "accepted draft", TokenKind.SAMPLED: "target", TokenKind.CORRECTION: "correction"}
 COLUMNS = 100
 MAX_STEPS = 12
@@ -55,8 +54,7 @@ def totals_line(inspection: Inspection, speedup: Speedup | None, glyphs: Glyphs)
     drafted, accepted = inspection.draft_count, inspection.accepted_count
     fields = [f"drafted {drafted}", f"accepted {accepted}", f"steps {steps}", f"{tokens / steps:.1f} tokens/step"]
     if (rate := inspection.acceptance.rate) is not None:
-        by_depth = " ".join(f"{each:.0%}" for each in inspection.acceptance.rates[:SHOWN_DEPTHS])
-        fields.insert(2, f"acceptance {rate:.0%} (by depth {by_depth})")
+        fields.insert(2, f"acceptance {rate:.0%} (by depth {inspection.acceptance.by_depth})")
     if seconds:
         factor = f" {glyphs.times}{speedup.text}" if speedup else ""
         fields.append(f"{tokens / seconds:.0f} t/s{factor}")

@@ -51,8 +51,8 @@ class Step:
 
         An end token is never accepted from a draft; where the target sampled it, too, it was not tested.
         """
-        last = zip(self.tree.parents, self.tree.tokens, strict=True)
-        drafted = [token for parent, token in last if parent == self.path[-1]]
+        edges = zip(self.tree.parents, self.tree.tokens, strict=True)
+        drafted = [token for parent, token in edges if parent == self.path[-1]]
         return self.accepted + (bool(drafted) and self.committed_tokens[-1] not in drafted)
 
     @property

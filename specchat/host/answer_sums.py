@@ -15,7 +15,6 @@ from specchat.host.protocol import request_from_json, totals_from_json
 from specchat.profile import RouteRule, load_profile
 
 ALL_ANSWERS = "all"
-SHOWN_DEPTHS = 4  # of draft tokens
 
 
 @dataclass
@@ -65,7 +64,7 @@ class AnswerTotals:
             f"{self.tokens_with_steps / self.steps:.2f}" if self.steps else "",
             "" if speedup is None else speedup.text,
             "" if rate is None else f"{rate:.0%}",
-            " ".join(f"{each:.0%}" for each in self.acceptance.rates[:SHOWN_DEPTHS]),
+            self.acceptance.by_depth,
             accepted,
         ]
 
