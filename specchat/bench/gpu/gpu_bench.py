@@ -24,6 +24,7 @@ REPLAYS, WARM_REPLAYS = 9, 3
 MIN_CALLS, MAX_COPIES = 16, 32  # calls in a graph; buffers that they take turns with
 CACHE_FACTOR = 3  # buffers are as large as so many L2 caches together
 DEFAULT_CACHE_BYTES = 2**26
+WEIGHT_STD = 0.02  # of weights of noise
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.bench.gpu.gpu_bench import GpuBench
+from specchat.bench.gpu.gpu_bench import WEIGHT_STD, GpuBench
 from specchat.bench.gpu.kernel_checks import KernelCheck, NamedCheck, product_check
 from specchat.bench.gpu.own_kernels import int4_check
 from specchat.bench.gpu.report import Line, attempt
@@ -18,7 +18,6 @@ from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSourc
 from specchat.forward.linear.quant_linear import Fp8Linear, Nf4Linear, TwoPartInt8Linear, quant_linear
 
 FORMATS = ("float", "nf4", "nf4-double", "int8", "fp8")
-WEIGHT_STD = 0.02
 
 
 def product_checks(bench: GpuBench) -> Iterator[NamedCheck]:

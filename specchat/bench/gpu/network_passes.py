@@ -14,6 +14,7 @@ import torch
 from specchat.bench.chain_passes import ROOT_TOKEN, chain_pass_seconds, random_context
 from specchat.bench.gpu.gpu_bench import BenchSizes, GpuBench
 from specchat.bench.gpu.kernel_checks import ranges
+from specchat.bench.gpu.own_kernels import required_int4_matmul
 from specchat.bench.gpu.random_network import W4A16, float_bytes, random_eagle3, random_llama
 from specchat.bench.gpu.report import Line, attempt
 from specchat.devices import gpu_memory, return_cached_memory
@@ -24,7 +25,6 @@ from specchat.engine.decode import Generation
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward.linear.int4_linear import int4_matmul
 from specchat.forward.llama.llama import LlamaModel
 
 WEIGHTS = ("float", "nf4", "int8", "fp8", W4A16)
@@ -49,8 +49,8 @@ def pass_lines(bench: GpuBench) -> Iterator[Line]:
 
 
 def _load(bench: GpuBench, sizes: BenchSizes, weights: str, loaded: list[LlamaModel]) -> Line:
-    if weights == W4A16 and int4_matmul(bench.device, bench.dtype) is None:
-        raise NotImplementedError("no kernel for 4-bit weights here")
+    if weights == W4A16:
+        required_int4_matmul(bench)
     started_at = perf_counter()
     model = random_llama(bench, sizes, weights, max(sizes.pass_contexts) + 512)
     loaded_at = perf_counter()

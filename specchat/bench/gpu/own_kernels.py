@@ -16,6 +16,7 @@ from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps
 from specchat.forward.linear.int4_linear import (
     NUMBERS_IN_WORD,
     Int4Linear,
+    Int4Matmul,
     Int4Weight,
     int4_matmul,
     words_of_block,
@@ -122,13 +123,18 @@ def _row_check(
 
 def int4_check(bench: GpuBench, shape: tuple[int, int]) -> KernelCheck:
     """The W4A16 product at this shape, with random words: the order of their numbers does not matter."""
-    multiply = int4_matmul(bench.device, bench.dtype)
-    if multiply is None:
-        raise NotImplementedError("no kernel for 4-bit weights here")
+    multiply = required_int4_matmul(bench)
     weight = random_int4(bench, shape)
     copies = range(bench.copies(weight.bytes))
     linears = [Int4Linear(replace(weight, words=weight.words.clone()), None, multiply) for _ in copies]
     return product_check(bench, linears, shape[1], lambda: weight.dequantized(torch.float32))
+
+
+def required_int4_matmul(bench: GpuBench) -> Int4Matmul:
+    """The W4A16 product on this device; NotImplementedError where there is none."""
+    if (multiply := int4_matmul(bench.device, bench.dtype)) is None:
+        raise NotImplementedError("no kernel for 4-bit weights here")
+    return multiply
 
 
 def random_int4(bench: GpuBench, shape: tuple[int, int]) -> Int4Weight:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.bench.gpu.gpu_bench import BenchSizes, GpuBench
+from specchat.bench.gpu.gpu_bench import WEIGHT_STD, BenchSizes, GpuBench
 from specchat.bench.gpu.own_kernels import random_int4
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
 from specchat.drafters.heads.draft_head import DraftHead
@@ -31,7 +31,6 @@ from specchat.weights.llama_weights import network_weights
 from specchat.weights.tensor_files import TensorFiles, TensorLocation, WeightLoader
 
 SOURCE = Path("noise")
-WEIGHT_STD = 0.02
 W4A16 = "W4A16"  # beside the formats of `--weights`: 4 bits as in AWQ and GPTQ checkpoints
 DRAFT_VOCABULARY = 32000
 Shapes = Mapping[str, tuple[int, ...]]
