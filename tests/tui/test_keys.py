@@ -498,7 +498,7 @@ def test_the_page_keys_scroll_and_nothing_is_drawn_meanwhile(run_on_screen):
 
         await driver.press("ctrl+end")
         driver.chat.stop_answer()
-        await driver.wait_until(lambda: driver.turns[-1].is_finished and not driver.turns[-1].query("StreamingAnswer"))
+        await driver.wait_for_final_turn()
         await driver.wait_for_text("stopped, the partial answer is kept")
 
     run_on_screen(scenario)
