@@ -37,8 +37,8 @@ def test_every_kernel_has_a_small_error_and_the_bits_of_a_row_alone():
 
 
 def test_a_kernel_that_mixes_rows_is_found(monkeypatch):
-    right = triton_rows.silu_and_mul
-    monkeypatch.setattr(triton_rows, "silu_and_mul", lambda rows: right(rows) + len(rows))
+    right = triton_rows.activate_and_mul
+    monkeypatch.setattr(triton_rows, "activate_and_mul", lambda rows, *activation: right(rows, *activation) + len(rows))
     bench = GpuBench.of(torch.device("cuda"))
     (line,) = check_lines([each for each in own_kernels(bench) if "SwiGLU" in each[0]], bench)
 

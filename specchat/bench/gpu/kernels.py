@@ -107,7 +107,7 @@ def own_kernels(bench: GpuBench) -> Iterator[NamedCheck]:
     hidden, inner = sizes.hidden, sizes.inner
     yield f"residual and norm of {hidden}", partial(_row_op, "add_rms_norm", (hidden, hidden), True, 8 * hidden)
     yield "q/k norm, RoPE, cache write", _rope
-    yield f"SwiGLU of {inner}", partial(_row_op, "silu_and_mul", (2 * inner,), False, 6 * inner)
+    yield f"SwiGLU of {inner}", partial(_row_op, "activate_and_mul", (2 * inner,), False, 6 * inner)
     for context in sizes.contexts:
         yield f"attention of a tree, context {context}", partial(_attention, context)
     for name, shape in sizes.products.items():
