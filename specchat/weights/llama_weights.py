@@ -37,12 +37,7 @@ from specchat.weights.llama_families import (
     FAMILIES,
     HYBRID_FAMILIES,
     LAYER_SCALAR,
-    PER_LAYER_EMBEDDING,
-    PER_LAYER_GATE,
-    PER_LAYER_MODEL_PROJECTION,
-    PER_LAYER_NORM,
-    PER_LAYER_OUTPUT_NORM,
-    PER_LAYER_PROJECTION,
+    PER_LAYER,
     Family,
     LayerNames,
     has_experts,
@@ -211,9 +206,9 @@ def network_weights(
 
 
 def _per_layer_input(loader: WeightLoader, embedding_device: torch.device) -> PerLayerInput:
-    embedding = loader.tensor(f"{PER_LAYER_EMBEDDING}.weight", embedding_device)
-    norm = loader.tensor(f"{PER_LAYER_NORM}.weight")
-    return PerLayerInput(embedding, loader.linear(PER_LAYER_MODEL_PROJECTION), norm)
+    embedding = loader.tensor(f"{PER_LAYER.embedding}.weight", embedding_device)
+    norm = loader.tensor(f"{PER_LAYER.norm}.weight")
+    return PerLayerInput(embedding, loader.linear(PER_LAYER.model_projection), norm)
 
 
 def _rope_table(rope: Rope | None, positions: torch.Tensor, head_size: int, like: torch.Tensor) -> RopeAngles:
@@ -252,10 +247,10 @@ def _layer(loader: WeightLoader, config: Mapping[str, Any], index: int, sizes: D
 
 
 def _per_layer_gate(loader: WeightLoader, prefix: str) -> PerLayerGate | None:
-    if f"{prefix}.{PER_LAYER_GATE}.weight" not in loader.files:
+    if f"{prefix}.{PER_LAYER.gate}.weight" not in loader.files:
         return None
-    gate, projection = (loader.linear(f"{prefix}.{name}") for name in (PER_LAYER_GATE, PER_LAYER_PROJECTION))
-    return PerLayerGate(gate, projection, loader.tensor(f"{prefix}.{PER_LAYER_OUTPUT_NORM}.weight"))
+    gate, projection = (loader.linear(f"{prefix}.{name}") for name in (PER_LAYER.gate, PER_LAYER.projection))
+    return PerLayerGate(gate, projection, loader.tensor(f"{prefix}.{PER_LAYER.output_norm}.weight"))
 
 
 def _mlp(loader: WeightLoader, prefix: str, config: Mapping[str, Any], index: int) -> GatedMlp | MixtureOfExperts:
