@@ -30,6 +30,6 @@ said into an order, renders the events, and sends a decision for each proposal.
     project_files.py     the files of a project, read without surprises and written once, or by the editor
     file_edits.py        /edit, /apply and /undo
     take_back.py         what `specchat undo` and /undo say and do
+    tool_sources.py      tools, prompts and texts that plugins bring, such as those of MCP servers
     agent/               the agent: tools that the model calls while it answers
-    mcp/                 tools, prompts and resources of MCP servers
 """

@@ -14,7 +14,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import create_output
 
 from specchat.app.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands, prompt_commands
-from specchat.app.mcp.mcp_servers import McpServers
+from specchat.app.tool_sources import ToolSources, front_end_sources
 from specchat.context.at_names import REPOSITORY, quoted_name, word_at_end
 from specchat.profile.screen_file import wants_vi_keys
 from specchat.terminal import can_move_cursor, raw_stream
@@ -54,11 +54,11 @@ def read_block(line: str, read_line: Callable[[], str]) -> str:
 
 
 def prompt_toolkit_reader(
-    status: Callable[[], str], history_file: Path | None, servers: McpServers | None = None
+    status: Callable[[], str], history_file: Path | None, sources: ToolSources | None = None
 ) -> Callable[[], str]:
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history_file)) if history_file else InMemoryHistory(),
-        completer=CommandPathCompleter(servers),
+        completer=CommandPathCompleter(sources),
         complete_while_typing=False,
         enable_history_search=True,
         enable_open_in_editor=True,
@@ -94,22 +94,22 @@ def key_bindings() -> KeyBindings:
 
 
 class CommandPathCompleter(Completer):
-    """Completes commands after a slash at the start, and files and resources of servers after an @ anywhere."""
+    """Completes commands after a slash at the start, and files and the resources of sources after an @ anywhere."""
 
-    def __init__(self, servers: McpServers | None = None) -> None:
-        self.paths, self.servers = PathCompleter(expanduser=True), servers or McpServers()
+    def __init__(self, sources: ToolSources | None = None) -> None:
+        self.paths, self.sources = PathCompleter(expanduser=True), sources or front_end_sources()
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         before = document.text_before_cursor
         word = word_at_end(before)
         if before.startswith("/") and " " not in before:
-            for command in {**line_mode_commands(), **prompt_commands(self.servers)}.values():
+            for command in {**line_mode_commands(), **prompt_commands(self.sources)}.values():
                 if command.name.startswith(before[1:]):
                     yield Completion(command.name, start_position=1 - len(before), display_meta=command.help)
         elif word.startswith("@") or before.startswith(FILE_ARGUMENT_COMMANDS):
             if word and REPOSITORY.startswith(word):
                 yield Completion(REPOSITORY, start_position=-len(word), display_meta="passages of this repository")
-            for resource in self.servers.known_resources() if word.startswith("@") else ():
+            for resource in self.sources.resources() if word.startswith("@") else ():
                 if resource.name.startswith(word):
                     yield Completion(resource.name, start_position=-len(word), display_meta=resource.help)
             typed = word.removeprefix("@").removeprefix('"')

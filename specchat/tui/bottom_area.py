@@ -17,8 +17,7 @@ from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
 from specchat.app.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo, prompt_commands
-from specchat.app.mcp.mcp_prompts import ServerResource
-from specchat.app.mcp.mcp_servers import front_end_servers
+from specchat.app.tool_sources import OfferedName, front_end_sources
 from specchat.context.at_names import REPOSITORY, quoted_name, word_at_end
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui.approval import Approval
@@ -48,7 +47,7 @@ def completions(
     text_before_cursor: str,
     commands: Mapping[str, CommandInfo],
     folder: Path,
-    resources: Sequence[ServerResource] = (),
+    resources: Sequence[OfferedName] = (),
 ) -> list[CompletionItem]:
     word = word_at_end(text_before_cursor)
     if text_before_cursor.startswith("/") and word == text_before_cursor:
@@ -86,7 +85,7 @@ def _repository_item(word: str) -> Iterator[CompletionItem]:
         yield CompletionItem(REPOSITORY[1:], len(word) - 1, "passages of this repository", is_final=True)
 
 
-def _resource_items(word: str, resources: Sequence[ServerResource]) -> Iterator[CompletionItem]:
+def _resource_items(word: str, resources: Sequence[OfferedName]) -> Iterator[CompletionItem]:
     for each in resources:
         if len(word) > 1 and each.name.startswith(word) and each.name != word:
             yield CompletionItem(each.name[1:], len(word) - 1, each.help, is_final=not each.name.endswith(":"))
@@ -187,10 +186,10 @@ class BottomArea(Vertical):
 
     @on(TextArea.Changed, "#prompt")
     def update_completions(self) -> None:
-        servers = front_end_servers()
-        commands = {**all_commands(), **prompt_commands(servers)}
+        sources = front_end_sources()
+        commands = {**all_commands(), **prompt_commands(sources)}
         text = self.prompt.text_before_cursor
-        self._completion_list.show_items(completions(text, commands, Path.cwd(), servers.known_resources()))
+        self._completion_list.show_items(completions(text, commands, Path.cwd(), sources.resources()))
         self._completion_list.styles.margin = (0, 1, self.outer_size.height + 1, 1)
         self.prompt.is_completing = self._completion_list.display
 
