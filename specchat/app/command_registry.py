@@ -160,7 +160,7 @@ def _export(chat: ChatState, argument: str) -> CommandResult:
     turns, path = chat.conversation.all_turns() if has_all else chat.conversation.turns(), Path(name).expanduser()
     if not turns:
         raise UsageError("this conversation is empty")
-    title = str(chat.conversation.call("subscribe")["name"])
+    title = str(chat.conversation.call("session_info")["name"])
     write_new_file(path, export_conversation(path, title, turns))
     return CommandResult(f"{len(turns)} request{'' if len(turns) == 1 else 's'} and answers in {path}")
 

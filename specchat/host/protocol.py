@@ -5,7 +5,7 @@ a line. Decoding never raises: an invalid line becomes an `RpcError` for its sen
 
     client -> host   RpcRequest {id, method, params}        a request without an id gets no response
     host -> client   RpcResponse {id, result} | RpcError {id, code, message}
-    host -> client   RpcNotification {method, params}       an event of a turn; the method names it
+    host -> client   RpcNotification {method, params}       an event of a turn or a completion; the method names it
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.chat.tools import ANY_TOOL, Tool, ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_LINE_BYTES = 32 * 2**20
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
@@ -363,7 +363,6 @@ FIM_FIELD_TYPES: dict[str, Any] = {
     "timeout_seconds": int | float,
     "stop": list | tuple,
 }
-COMPLETION_TEXT = "completion_text"  # a notification with a piece of a completion that its client wants streamed
 
 
 def from_known_fields(dataclass_type: Any, params: JsonObject) -> Any:
