@@ -9,6 +9,7 @@ host_session.py         a session that goes on with the next host
 host_connection.py      a connection to the host, which is started if need be
 conversation_turns.py   the turns and versions of a conversation, stored or not
 protocol.py             JSON-RPC 2.0: messages to lines and back
+wire_values.py          requests, events and other values to JSON and back
 __main__.py             `python -m specchat.host`
 host_process.py         descriptors, lock, environment; everything before and after `serve`
 engine_loader.py        loads engines, and plans their memory

@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
+from specchat.chat.fim_request import FimRequest
 from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.host.answer_delivery import OpenSession
@@ -28,12 +29,11 @@ from specchat.host.protocol import (
     RpcError,
     RpcRequest,
     RpcResponse,
-    fim_request_from_json,
     new_id,
     request_from_json,
-    tool_calls_from_json,
     turn_from_json,
 )
+from specchat.host.wire_values import from_json
 from specchat.profile.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def complete(handler: RpcHandler, client: ClientConnection, params: JsonObject) 
     """
     _check_is_open(handler)
     session = handler.sessions.find(_required_text(params, "session"))
-    fim_request = fim_request_from_json(params)
+    fim_request = from_json(FimRequest, params)
     handler.sessions.queue_completion(session, turn_id := _turn_id(params), fim_request, client)
     return {"turn": turn_id}
 
@@ -234,11 +234,7 @@ def restore(handler: RpcHandler, _client: ClientConnection, params: JsonObject) 
 
 def recover_answer(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
     """Store the part of an answer that a client received from a host that died."""
-    answer = StoredAnswer(
-        str(params["text"]), tuple(params["token_ids"]), bytes(params["source_indices"]),
-        tuple(params["sources"]), str(params.get("variant", "")), params.get("seed"),
-        thinking=str(params.get("thinking", "")), tool_calls=tool_calls_from_json(params.get("tool_calls")),
-    )  # fmt: skip
+    answer = from_json(StoredAnswer, params["answer"])
     return {"is_recovered": handler.sessions.history.recover_answer(_required_text(params, "turn"), answer)}
 
 

@@ -27,6 +27,7 @@ from specchat.host.protocol import (
     turn_to_json,
 )
 from specchat.host.silence import SilenceWatch
+from specchat.host.wire_values import to_json
 
 
 class PendingAnswer:
@@ -67,7 +68,7 @@ class PendingAnswer:
         session, request = self._session, self._request
         params: JsonObject = {"session": session.session_id, "turn": self._turn_id}
         if isinstance(request, FimRequest):
-            self._request_id = session.connection.send("complete", params | asdict(request))
+            self._request_id = session.connection.send("complete", params | to_json(request))
             return
         params |= {"request": request_to_json(request), "settings": session.settings.to_json()}
         if session.unsent_turns is not None:
@@ -140,14 +141,8 @@ class PendingAnswer:
 
     def _recover(self) -> None:
         answer = self._partial_answer.to_stored()
-        params = {
-            "turn": self._turn_id, "text": answer.text, "token_ids": list(answer.token_ids),
-            "source_indices": list(answer.source_indices), "sources": list(answer.sources), "variant": answer.variant,
-            "seed": answer.seed, "thinking": answer.thinking,
-            "tool_calls": [asdict(call) for call in answer.tool_calls],
-        }  # fmt: skip
         if isinstance(self._request, Request) and (answer.text or answer.tool_calls):
-            self._session.connection.call("recover_answer", params)
+            self._session.connection.call("recover_answer", {"turn": self._turn_id, "answer": to_json(answer)})
         self._session.reopen()
 
     def _cancel(self) -> None:

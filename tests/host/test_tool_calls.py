@@ -71,5 +71,5 @@ def test_a_turn_of_a_client_arrives_as_it_was_sent(turn):
 
 
 def test_calls_with_other_fields_are_refused():
-    with pytest.raises(UsageError, match="other fields for a ToolCall"):
+    with pytest.raises(UsageError, match="a ToolCall has other fields"):
         turn_from_json({"user": "Rain?", "answer": "", "tool_calls": [{"name": "x"}]})
