@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import ModelError
-from specchat.hub.architecture import Architecture
+from specchat.hub.architecture import HEAD, Architecture
 from specchat.hub.catalog import did_you_mean, find_entry
-from specchat.hub.safetensors_headers import is_whole_model, read_architecture
+from specchat.hub.safetensors_headers import has_weights, read_architecture
 from specchat.paths import starter_file, starter_folder
 from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter
@@ -46,10 +46,11 @@ class LocalModel:
                 return LocalDetails(
                     self.bytes, "MLX", None, "MLX is not supported; choose a GGUF file or *.safetensors"
                 )
+            if not has_weights(gguf or self.path):
+                return LocalDetails(self.bytes, "", None, "it has no *.safetensors, or not all of them")
             architecture = read_architecture(gguf or self.path)
             quantization = read_gguf(gguf).quantization if gguf else architecture.stored_format
-            is_model = gguf is not None or is_whole_model(self.path)
-            return LocalDetails(self.bytes, quantization, architecture if is_model else None)
+            return LocalDetails(self.bytes, quantization, None if architecture.family == HEAD else architecture)
         except ModelError as error:
             return LocalDetails(None, "", None, str(error))
 
