@@ -36,7 +36,7 @@ from specchat.hub.measured_passes import measured_passes
 from specchat.hub.memory_plan import GIB
 from specchat.hub.pair_text import reasons
 from specchat.hub.recommend import format_gib, recommend
-from specchat.paths import cache_folder, configuration_folder
+from specchat.paths import cache_folder, configuration_folder, hub_cache_folder
 from specchat.profile import Profile, load_profile
 from specchat.profile.project_file import find_project_file
 from specchat.profile.validation import merge_sources
@@ -186,7 +186,6 @@ def _machine(context: CheckContext) -> Iterator[Finding]:
 
 def _folders(_context: CheckContext) -> Iterator[Finding]:
     from specchat.host.spawn import history_path, runtime_folder
-    from specchat.hub.local_models import hub_cache_folder
 
     folders: dict[str, Callable[[], Path]] = {
         "runtime": runtime_folder, "history": lambda: history_path().parent, "configuration": configuration_folder,

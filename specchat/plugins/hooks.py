@@ -41,15 +41,6 @@ def register_heads() -> Sequence[Extension]:  # type: ignore[empty-body]
 
 
 @hookspec
-def register_head_sizes() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """Sizes of heads, for plans of memory before anything is loaded. The name is the kind of the head.
-
-    The object is `(Mapping) -> specchat.hub.architecture.Architecture | None`: the config of a head; None for one of
-    another kind. It must not import torch.
-    """
-
-
-@hookspec
 def register_backends() -> Sequence[Extension]:  # type: ignore[empty-body]
     """Backends that compute the forward passes of the target: `backend = NAME` under `[models]` in a profile.
 
