@@ -17,6 +17,7 @@ said into an order, renders the events, and sends a decision for each proposal.
 
     chat_state.py        the state of a conversation in a front end, and the result of a command
     command_registry.py  the table of slash commands, and what each does
+    completion.py        what the end of a line that is being typed may become
     chat_settings.py     /model, /system, /temperature and the other keys of a profile that a chat may change
     summarize.py         /summarize: a question about all of a file
     part_reader.py       files that do not fit the context window: read in parts, which notes replace
