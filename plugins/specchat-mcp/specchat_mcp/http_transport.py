@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat_mcp.server_settings import ServerSettings
 
 MAX_RESPONSE_BYTES = 16 * 2**20
 CONNECT_SECONDS = 10.0

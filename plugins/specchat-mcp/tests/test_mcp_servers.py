@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 
 import pytest
+from started_servers import DEMO, call, demo_settings, details, sources_of
 
 from specchat.app.agent.agent_tool import Effect
 from specchat.app.agent.call_consent import Consent, Rules
 from specchat.app.chat_state import ChatState
 from specchat.app.command_registry import prompt_commands, run_line
-from specchat.app.mcp.mcp_servers import McpServers
-from specchat.app.mcp.mcp_settings import ServerSettings
 from specchat.errors import InputError, UsageError
-from tests.app.agent.mcp.conftest import DEMO, call, demo_settings
+from specchat_mcp.server_settings import ServerSettings
+from specchat_mcp.servers import McpServers
 from tests.front import request_of
 from tests.scripted_session import ScriptedSession
 
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 90.0
 
 
 def chat_with(servers):
-    return ChatState(ScriptedSession(), servers=servers)
+    return ChatState(ScriptedSession(), sources=sources_of(servers))
 
 
 def tools_of(servers):
@@ -44,7 +44,7 @@ def test_every_tool_is_external_and_only_the_allowed_one_needs_no_question(demo)
 
 def test_only_an_allowed_tool_passes_the_consent_where_no_person_can_be_asked(demo):
     tools = tools_of(demo)
-    consent = Consent(Rules.parse(demo.allow_rules))
+    consent = Consent(Rules.parse(demo.allow_rules()))
 
     assert consent.refusal(tools["demo__add"], {}) is None
     assert "needs the consent of the user" in consent.refusal(tools["demo__hostile"], {}).text
@@ -67,7 +67,7 @@ def test_a_hostile_description_is_printable_and_changes_nothing(demo):
     assert "\U000e0049" not in hostile.tool.description  # a letter that only models read
     assert Effect.EXTERNAL is hostile.effect
     assert not hostile.is_allowed
-    assert "\x1b" not in demo.details("demo")
+    assert "\x1b" not in details(demo, "demo")
 
 
 def test_pictures_are_named_as_left_out(demo):
@@ -98,7 +98,7 @@ def test_a_server_gets_the_named_variables_and_no_others(demo, monkeypatch):
 
 
 def test_a_schema_that_no_grammar_fits_is_reduced_to_the_names_of_its_keys(demo):
-    from tests.app.agent.mcp.demo_server import ENDLESS
+    from demo_server import ENDLESS
 
     tools = tools_of(demo)
 
@@ -117,7 +117,7 @@ def test_a_prompt_is_a_slash_command(demo):
 
     assert "Review src/a.py; look at its error handling." == asked.text
     assert "Review b.py; look at the end." == named.text
-    assert "PATH [FOCUS]" == prompt_commands(demo)["mcp:demo:review"].arguments
+    assert "PATH [FOCUS]" == prompt_commands(chat.sources)["mcp:demo:review"].arguments
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_resource_is_attached_by_its_name(demo):
     [file] = request.files
     assert "@demo:notes://today" == file.name
     assert "buy milk" == file.text
-    assert "@demo:notes://today" in [each.name for each in demo.known_resources()]
+    assert "@demo:notes://today" in [each.name for each in demo.resources()]
 
 
 def test_a_resource_that_is_no_text_or_not_there_is_an_error(demo):
@@ -152,7 +152,7 @@ def test_a_resource_that_is_no_text_or_not_there_is_an_error(demo):
 
 
 def test_mcp_lists_the_servers_and_their_tools(demo):
-    demo.details("demo")
+    details(demo, "demo")
     shown = run_line(chat_with(demo), "/mcp").text
 
     assert f"{Path(DEMO[1]).name}): running" in shown
@@ -178,8 +178,8 @@ def test_nothing_starts_before_it_is_needed():
     servers = McpServers([ServerSettings("demo", ("/no/such/program",))])
 
     assert "not started" in servers.overview()
-    assert ["@demo:"] == [each.name for each in servers.known_resources()]
-    assert [] == servers.known_prompts()
+    assert ["@demo:"] == [each.name for each in servers.resources()]
+    assert [] == servers.prompts()
 
 
 def test_a_server_ends_with_its_front_end(start, tmp_path):
@@ -211,8 +211,7 @@ def is_running(pid):
 @pytest.fixture(scope="module")
 def address():
     import uvicorn
-
-    from tests.app.agent.mcp.demo_server import make_server
+    from demo_server import make_server
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -15,11 +15,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
 
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
-from specchat.app.mcp.mcp_connection import McpConnection
-from specchat.app.mcp.mcp_errors import McpServerError, shown_line, shown_text
-from specchat.app.mcp.mcp_settings import ServerSettings
 from specchat.chat.tools import NO_PARAMETERS, Tool
 from specchat.errors import CancelledError, UsageError
+from specchat_mcp.connection import McpConnection
+from specchat_mcp.server_errors import McpServerError, shown_line, shown_text
+from specchat_mcp.server_settings import ServerSettings
 
 if TYPE_CHECKING:
     from mcp_types import Tool as ServerTool
@@ -52,7 +52,7 @@ class McpTool:
         return f"MCP server {self.connection.name}: {shown_line(self.server_tool_name, MAX_NAME)} {shown}"
 
     def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
-        from specchat.app.mcp.mcp_results import outcome
+        from specchat_mcp.server_results import outcome
 
         name, values = self.server_tool_name, dict(arguments)
         try:

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
-from specchat.app.mcp.mcp_errors import McpServerError
-from specchat.app.mcp.mcp_event_loop import EventLoopThread
-from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat_mcp.event_loop import EventLoopThread
+from specchat_mcp.server_errors import McpServerError
+from specchat_mcp.server_settings import ServerSettings
 
 if TYPE_CHECKING:
     from mcp.client.client import Client
 
-    from specchat.app.mcp.mcp_run import Catalog, ServerRun
+    from specchat_mcp.server_run import Catalog, ServerRun
 
 GRACE_SECONDS = 3.0  # for the event loop to report that the time is over, and for a server to stop
 Result = TypeVar("Result")
@@ -100,7 +100,7 @@ class McpConnection:
             raise McpServerError(self.name, self.settings.problem)
         with self._lock:
             if self._run is None:
-                from specchat.app.mcp.mcp_run import ServerRun
+                from specchat_mcp.server_run import ServerRun
 
                 self._run = ServerRun(self.settings, self._on_notice)
                 self._loop.submit(self._run.serve())

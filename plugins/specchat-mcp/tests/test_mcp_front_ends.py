@@ -1,39 +1,42 @@
 """Servers in the front ends: the command line, the doctor and completion. None is started here."""
 
+from pathlib import Path
+
 import click
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
+from started_servers import sources_of
 
-from specchat.app.mcp import mcp_servers
-from specchat.app.mcp.mcp_prompts import ServerPrompt, ServerResource
-from specchat.app.mcp.mcp_servers import McpServers, front_end_servers
-from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat.app import tool_sources
+from specchat.app.tool_sources import OfferedName, ToolSources, front_end_sources
 from specchat.bench.health_checks import OK, WARN, CheckContext, run_checks
 from specchat.chat.events import Finished, Totals
 from specchat.cli import session_options
 from specchat.cli.ask import ask
-from specchat.cli.mcp import mcp
 from specchat.cli.options import profile_options
 from specchat.cli.session_options import session_request
 from specchat.errors import SpecchatError
 from specchat.repl.line_input import CommandPathCompleter
 from specchat.tui.bottom_area import completions
+from specchat_mcp.command import mcp
+from specchat_mcp.server_settings import ServerSettings
 from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession
 from tests.test_profile import own_folder, write  # noqa: F401 (a fixture)
 
+PLUGIN = Path(__file__).parents[1]
 TEXT = "[mcp.git]\ncommand = ['/no/such/program']\n[mcp.web]\nurl = 'https://a.b'\n[mcp.off]\nenabled = false\n"
 
 
 class Directory:
     """Servers that run already."""
 
-    def known_prompts(self):
-        return [ServerPrompt("mcp:git:review", "PATH [FOCUS]", "review a file")]
+    def prompts(self):
+        return [OfferedName("mcp:git:review", "review a file", "PATH [FOCUS]")]
 
-    def known_resources(self):
-        return [ServerResource("@git:", "templates"), ServerResource("@git:notes://today", "the notes")]
+    def resources(self):
+        return [OfferedName("@git:", "templates"), OfferedName("@git:notes://today", "the notes")]
 
 
 def completed(text):
@@ -44,27 +47,27 @@ def completed(text):
 def test_the_line_mode_completes_prompts_and_resources(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    assert ["mcp", "mcp:git:review"] == completed("/mc")
-    assert ["@git:", "@git:notes://today"] == completed("see @gi")
+    assert ["/mcp ", "/mcp:git:review "] == completed("/mc")
+    assert ["git:", "git:notes://today"] == completed("see @gi")
     assert [] == completed("see gi")
 
 
 def test_the_screen_completes_resources_after_what_is_typed(tmp_path):
-    items = completions("see @git:n", {}, tmp_path, Directory().known_resources())
+    items = completions("see @git:n", {}, tmp_path, Directory().resources())
 
     assert [("git:notes://today", len("git:n"))] == [(each.text, each.replaced_length) for each in items]
 
 
 def test_the_command_line_names_the_servers_of_its_process_and_starts_none(own_folder, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(mcp_servers, "_front_end_servers", McpServers())
+    monkeypatch.setattr(tool_sources, "_sources", ToolSources())
     path = write(own_folder, "mine", TEXT)
     requests = []
     command = click.command()(profile_options(lambda **options: requests.append(session_request(options))))
 
     command.main(["-P", str(path)], standalone_mode=False)
 
-    assert ("git", "web") == front_end_servers().names
-    assert 2 == front_end_servers().overview().count(": not started")
+    shown = front_end_sources().by_name["mcp"].overview()
+    assert shown.startswith("git (/no/such/program): not started\nweb (https://a.b): not started\n")
     assert {} == requests[0].settings.options
 
 
@@ -89,7 +92,7 @@ def test_the_doctor_names_the_servers_and_starts_none(own_folder):  # noqa: F811
 
 
 def test_the_package_of_servers_is_imported_with_the_first_start_only():
-    modules = modules_after("import specchat.app.command_registry, specchat.app.mcp.mcp_servers")
+    modules = modules_after(f"import sys; sys.path.append({str(PLUGIN)!r}); import specchat_mcp.servers")
 
     assert not {"mcp", "anyio", "httpx2", "torch"} & modules
 
@@ -102,7 +105,7 @@ def test_a_server_is_named_by_its_address_and_not_by_its_values():
 
 
 def test_ask_attaches_resources_of_servers(demo, own_folder, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(mcp_servers, "_front_end_servers", demo)
+    monkeypatch.setattr(tool_sources, "_sources", sources_of(demo))
     (own_folder / "a.txt").write_text("a file\n")
     session = ScriptedSession([[Finished("stop", Totals())]])
     options = ["-f", "@demo:notes://today", "-f", str(own_folder / "a.txt"), "What is in it?"]
@@ -117,7 +120,7 @@ def test_ask_attaches_resources_of_servers(demo, own_folder, monkeypatch):  # no
 
 def test_ask_knows_the_servers_of_its_profile_before_it_attaches(own_folder, monkeypatch):  # noqa: F811
     session = ScriptedSession()
-    monkeypatch.setattr(mcp_servers, "_front_end_servers", McpServers())
+    monkeypatch.setattr(tool_sources, "_sources", ToolSources())
     monkeypatch.setattr(session_options, "open_host_conversation", lambda _request: session)
     path = write(own_folder, "mine", TEXT)
 

@@ -1,38 +1,36 @@
-"""The MCP servers of a front end: its tools for the agent, its prompts and resources for the person, and `/mcp`.
-
-A server starts when something of it is needed first, once in a process. `use_servers` names those of the command
-line; a session of an editor has servers of its own.
-"""
+"""The MCP servers of a front end, as its source of tools: for the agent, and prompts and resources for the user."""
 
 from __future__ import annotations
 
-import atexit
+import os
+import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from specchat.app.mcp.mcp_connection import McpConnection, State
-from specchat.app.mcp.mcp_errors import McpServerError, shown_line, shown_text
-from specchat.app.mcp.mcp_event_loop import EventLoopThread
-from specchat.app.mcp.mcp_prompts import (
+from specchat.app.tool_sources import OfferedName, SourceCheck, SourceRequest, ToolSource
+from specchat.context.at_names import Loader
+from specchat.errors import CancelledError, UsageError
+from specchat.profile.validation import did_you_mean
+from specchat_mcp.connection import McpConnection, State
+from specchat_mcp.editor_servers import servers_from_acp
+from specchat_mcp.event_loop import EventLoopThread
+from specchat_mcp.server_errors import McpServerError, shown_line, shown_text
+from specchat_mcp.server_prompts import (
     PREFIX,
-    ServerPrompt,
-    ServerResource,
     parse_prompt_arguments,
     prompts_of,
     resources_of,
 )
-from specchat.app.mcp.mcp_settings import ServerSettings
-from specchat.app.mcp.mcp_tools import McpTool, agent_tools, allow_rules
-from specchat.context.at_names import Loaders
-from specchat.errors import CancelledError, UsageError
-from specchat.profile.validation import did_you_mean
+from specchat_mcp.server_settings import ServerSettings, profile_servers
+from specchat_mcp.server_tools import McpTool, agent_tools, allow_rules
 
 if TYPE_CHECKING:
     from mcp_types import Prompt
 
-    from specchat.app.mcp.mcp_run import Catalog
+    from specchat_mcp.server_run import Catalog
 
 NO_SERVERS_TEXT = "no MCP server is named in the profile, config.toml or the project file; see docs/mcp.md"
 MAX_SHOWN_TOOLS = 20  # of a server in /mcp
@@ -41,10 +39,17 @@ CLOSE_SECONDS = 3.0
 Result = TypeVar("Result")
 
 
-class McpServers:
+def build(request: SourceRequest) -> McpServers:
+    """The servers of the profile, and those that an editor passes on."""
+    own = profile_servers(request.profile.mcp_servers, os.environ)
+    names = [each.name for each in own]
+    return McpServers((*own, *servers_from_acp(request.editor_servers, str(request.folder or Path.cwd()), names)))
+
+
+class McpServers(ToolSource):
     """A method that needs an answer of a server starts it, and waits within its limits.
 
-    It waits no longer once `cancelled` is set, which is that of the current line, and after Ctrl-C.
+    It waits no longer once `cancelled` is set, and after Ctrl-C.
     """
 
     def __init__(self, settings: Sequence[ServerSettings] = ()) -> None:
@@ -53,23 +58,6 @@ class McpServers:
         self._connections = {
             each.name: McpConnection(each, self._loop, partial(self._add_notice, each.name)) for each in settings
         }
-        self.cancelled = threading.Event()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._connections)
-
-    def run_command(self, argument: str) -> str:
-        """`/mcp`, `/mcp NAME` and `/mcp restart NAME`."""
-        match argument.split():
-            case []:
-                return self.overview()
-            case ["restart", name]:
-                return self.details(name, restarts=True)
-            case [name] if name != "restart":
-                return self.details(name)
-            case _:
-                raise UsageError("/mcp lists the servers; /mcp NAME starts one; /mcp restart NAME starts it again")
 
     def tools(self, cancelled: threading.Event) -> tuple[McpTool, ...]:
         """The tools of all servers that work. They start at the same time; a notice says which do not."""
@@ -84,7 +72,6 @@ class McpServers:
                 break  # what needs the tools is cancelled by the same flag
         return tuple(tools)
 
-    @property
     def allow_rules(self) -> tuple[str, ...]:
         """The rules of consent for the tools that the settings allow singly; starts no server."""
         return tuple(rule for each in self._connections.values() for rule in allow_rules(each.settings))
@@ -115,46 +102,53 @@ class McpServers:
             lines.append("a server starts with its first use, or with its name (/mcp NAME, specchat mcp NAME)")
         return "\n".join(lines) or NO_SERVERS_TEXT
 
-    def details(self, name: str, *, restarts: bool = False) -> str:
+    def details(self, name: str, cancelled: threading.Event, *, restarts: bool = False) -> str:
         """What a server offers."""
         connection = self._connection(name)
         if restarts:
             connection.stop()
-        catalog = self._without_notice(connection, lambda: connection.start(self.cancelled))
+        catalog = self._without_notice(connection, lambda: connection.start(cancelled))
         lines = [f"{name}: {connection.settings.address}", *self._tool_lines(connection, catalog)]
         lines += [f"prompt /{each.name} {each.arguments}: {each.help}" for each in prompts_of(name, catalog)]
         lines += [f"resource {each.name}: {each.help}" for each in resources_of(name, catalog)]
         return "\n".join(lines if len(lines) > 1 else [*lines, "it offers no tools, prompts or resources"])
 
-    def prompt(self, name: str, argument: str) -> str:
+    def prompt(self, name: str, argument: str, cancelled: threading.Event) -> str:
         """The text of the prompt "mcp:SERVER:PROMPT"."""
-        from specchat.app.mcp.mcp_results import prompt_text
+        from specchat_mcp.server_results import prompt_text
 
         server, _, prompt = name.removeprefix(PREFIX).partition(":")
         connection = self._connection(server)
-        found = self._find_prompt(connection, prompt)
+        found = self._find_prompt(connection, prompt, cancelled)
         values = parse_prompt_arguments(found, argument)
         result = self._without_notice(
-            connection, lambda: connection.ask(lambda client: client.get_prompt(prompt, values), self.cancelled)
+            connection, lambda: connection.ask(lambda client: client.get_prompt(prompt, values), cancelled)
         )
         text = shown_text(prompt_text(result))
         if not text.strip():
             raise McpServerError(server, f"the prompt {prompt} has no text")
         return text
 
-    def known_prompts(self) -> Sequence[ServerPrompt]:
-        """The prompts of running servers."""
+    def prompts(self) -> Sequence[OfferedName]:
+        """Those of running servers."""
         running = ((each.name, each.known_catalog) for each in self._connections.values())
         return [prompt for name, catalog in running if catalog for prompt in prompts_of(name, catalog)]
 
-    def known_resources(self) -> Sequence[ServerResource]:
+    def resources(self) -> Sequence[OfferedName]:
         connections = [each for each in self._connections.values() if each.state is not State.FAILED]
         return [resource for each in connections for resource in resources_of(each.name, each.known_catalog)]
 
-    @property
-    def loaders(self) -> Loaders:
-        """What loads the texts of `@SERVER:URI`."""
-        return {name: partial(self._read_resource, name) for name in self._connections}
+    def loader(self, name: str, cancelled: threading.Event) -> Loader | None:
+        """What loads the text of "@SERVER:URI"."""
+        return partial(self._read_resource, name, cancelled) if name in self._connections else None
+
+    def checks(self) -> Iterator[SourceCheck]:
+        """Whether the program and the variables of each server are there; starts none."""
+        for settings in (each.settings for each in self._connections.values()):
+            is_missing = bool(settings.command) and shutil.which(settings.command[0]) is None
+            problem = settings.problem or (f"there is no program {settings.command[0]}" if is_missing else "")
+            state = problem or f"{settings.address}; not started, specchat mcp {settings.name} does it"
+            yield SourceCheck("MCP server", f"{settings.name}: {state}", bool(problem))
 
     def close(self) -> None:
         """Stop all servers at once, and wait for them for a moment."""
@@ -162,17 +156,17 @@ class McpServers:
             connection.stop(waits=False)
         self._loop.close(CLOSE_SECONDS)
 
-    def _read_resource(self, server: str, uri: str) -> str:
-        from specchat.app.mcp.mcp_results import resource_text
+    def _read_resource(self, server: str, cancelled: threading.Event, uri: str) -> str:
+        from specchat_mcp.server_results import resource_text
 
         connection = self._connection(server)
         result = self._without_notice(
-            connection, lambda: connection.ask(lambda client: client.read_resource(uri), self.cancelled)
+            connection, lambda: connection.ask(lambda client: client.read_resource(uri), cancelled)
         )
         return resource_text(f"@{server}:{uri}", result)
 
-    def _find_prompt(self, connection: McpConnection, name: str) -> Prompt:
-        catalog = self._without_notice(connection, lambda: connection.start(self.cancelled))
+    def _find_prompt(self, connection: McpConnection, name: str, cancelled: threading.Event) -> Prompt:
+        catalog = self._without_notice(connection, lambda: connection.start(cancelled))
         for each in catalog.prompts:
             if each.name == name:
                 return each
@@ -214,19 +208,3 @@ def _tool_line(each: McpTool) -> str:
     allowed = " (allowed)" if each.is_allowed else ""
     what = shown_line(each.tool.description, MAX_DESCRIPTION)
     return f"tool {each.tool.name}{allowed}: {what}" + (f" ({each.note})" if each.note else "")
-
-
-_front_end_servers = McpServers()
-
-
-def front_end_servers() -> McpServers:
-    """The servers of the command line, for the one conversation of a screen or a line mode."""
-    return _front_end_servers
-
-
-def use_servers(settings: Sequence[ServerSettings]) -> None:
-    """Name the servers of this process, before its front end opens; they end with the process."""
-    global _front_end_servers
-    _front_end_servers.close()
-    _front_end_servers = McpServers(settings)
-    atexit.register(_front_end_servers.close)

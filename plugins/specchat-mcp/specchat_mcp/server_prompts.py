@@ -4,47 +4,30 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specchat.app.mcp.mcp_errors import shown_line
+from specchat.app.tool_sources import OfferedName
 from specchat.errors import UsageError
+from specchat_mcp.server_errors import shown_line
 
 if TYPE_CHECKING:
     from mcp_types import Prompt
 
-    from specchat.app.mcp.mcp_run import Catalog
+    from specchat_mcp.server_run import Catalog
 
 PREFIX = "mcp:"
 MAX_HELP = 100
-
-
-@dataclass(frozen=True)
-class ServerPrompt:
-    """A prompt of a server as a command: "mcp:SERVER:PROMPT", its arguments, and what it is for."""
-
-    name: str
-    arguments: str
-    help: str
-
-
-@dataclass(frozen=True)
-class ServerResource:
-    """A name that can be attached: "@SERVER:URI"; without a URI for a server that has not told its resources."""
-
-    name: str
-    help: str
 
 
 def prompt_name(server: str, prompt: str) -> str:
     return f"{PREFIX}{server}:{prompt}"
 
 
-def prompts_of(server: str, catalog: Catalog) -> Iterator[ServerPrompt]:
+def prompts_of(server: str, catalog: Catalog) -> Iterator[OfferedName]:
     for each in catalog.prompts:
         if each.name == shown_line(each.name, len(each.name)) and " " not in each.name:
             help_text = shown_line(each.description or each.title or f"a prompt of the MCP server {server}", MAX_HELP)
-            yield ServerPrompt(prompt_name(server, each.name), argument_names(each), help_text)
+            yield OfferedName(prompt_name(server, each.name), help_text, argument_names(each))
 
 
 def argument_names(prompt: Prompt) -> str:
@@ -53,14 +36,14 @@ def argument_names(prompt: Prompt) -> str:
     return " ".join(name if is_required else f"[{name}]" for name, is_required in names)
 
 
-def resources_of(server: str, catalog: Catalog | None) -> Iterator[ServerResource]:
+def resources_of(server: str, catalog: Catalog | None) -> Iterator[OfferedName]:
     if catalog is None or catalog.templates:
         text = f"a resource of the MCP server {server}"
         templates = ", ".join(each.uri_template for each in catalog.templates) if catalog else ""
-        yield ServerResource(f"@{server}:", shown_line(templates or text, MAX_HELP))
+        yield OfferedName(f"@{server}:", shown_line(templates or text, MAX_HELP))
     for each in catalog.resources if catalog else ():
         if not any(character.isspace() for character in each.uri) and each.uri.isprintable():
-            yield ServerResource(f"@{server}:{each.uri}", shown_line(each.description or each.name, MAX_HELP))
+            yield OfferedName(f"@{server}:{each.uri}", shown_line(each.description or each.name, MAX_HELP))
 
 
 def parse_prompt_arguments(prompt: Prompt, text: str) -> dict[str, str]:

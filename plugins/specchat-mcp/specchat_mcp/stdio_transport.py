@@ -20,8 +20,8 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from specchat.app.mcp.mcp_settings import ServerSettings
 from specchat.errors import last_output_line
+from specchat_mcp.server_settings import ServerSettings
 
 MAX_BYTES = 16 * 2**20  # of messages, since the last request
 MAX_MESSAGES = 10_000  # since the last request

@@ -1,8 +1,9 @@
 """Tools of a server in the agent of the line mode, over the fake host: the script stands in the question."""
 
 import pytest
+from started_servers import broken, sources_of
 
-from tests.app.agent.mcp.conftest import broken
+from tests.app.agent.conftest import empty_repository, project  # noqa: F401 (fixtures)
 from tests.app.agent.test_front_ends import Keyboard, chat, made, script, shared_host, world  # noqa: F401 (fixtures)
 from tests.front import type_line
 
@@ -12,7 +13,7 @@ ADD, DIE = made("demo__add", a=2, b=3), made("broken__go")
 @pytest.fixture
 def work(chat, capsys):  # noqa: F811
     def run(servers, *lines):
-        chat.servers = servers
+        chat.sources = sources_of(servers)
         type_line(chat, "/agent on")
         type_line(chat, script(*lines))
         return capsys.readouterr()

@@ -9,10 +9,11 @@ from acp.schema import (
     McpServerStdio,
     SseMcpServer,
 )
+from started_servers import details
 
-from specchat.app.mcp.mcp_acp import servers_from_acp
-from specchat.app.mcp.mcp_servers import McpServers
 from specchat.errors import SpecchatError
+from specchat_mcp.editor_servers import servers_from_acp
+from specchat_mcp.servers import McpServers
 
 
 def test_a_program_starts_in_the_folder_of_the_session_with_the_variables_of_the_editor():
@@ -43,7 +44,7 @@ def test_a_server_at_a_url_gets_the_headers_of_the_editor_and_shows_no_value():
 )
 def test_another_transport_is_refused_in_one_line(server):
     with pytest.raises(SpecchatError, match=r"MCP server old: the editor reaches it by (sse|acp);"):
-        McpServers(servers_from_acp([server], "/")).details("old")
+        details(McpServers(servers_from_acp([server], "/")), "old")
 
 
 def test_names_become_ours_and_stay_different():

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from specchat.app.mcp.mcp_prompts import parse_prompt_arguments
-from specchat.app.mcp.mcp_tools import tool_name
 from specchat.chat.tools import TOOL_NAME
+from specchat_mcp.server_prompts import parse_prompt_arguments
+from specchat_mcp.server_tools import tool_name
 
 
 @pytest.mark.parametrize("name", ["add", "a.b", "ä", "x" * 200, "", "a\x1b[31m b"])

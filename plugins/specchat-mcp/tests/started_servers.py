@@ -4,10 +4,8 @@ import sys
 import threading
 from pathlib import Path
 
-import pytest
-
-from specchat.app.mcp.mcp_servers import McpServers
-from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat.app.tool_sources import ToolSources
+from specchat_mcp.server_settings import ServerSettings
 
 HERE = Path(__file__).parent
 DEMO = (sys.executable, str(HERE / "demo_server.py"))
@@ -28,22 +26,12 @@ def call(servers, name, **arguments):
     return tool.run(arguments, threading.Event())
 
 
-@pytest.fixture(scope="session")
-def demo():
-    servers = McpServers([demo_settings(env=(("GREETING", "hello"),), allow=frozenset({"add"}))])
-    yield servers
-    servers.close()
+def details(servers, name):
+    return servers.details(name, threading.Event())
 
 
-@pytest.fixture
-def start():
-    """A directory of one server, which ends with the test."""
-    started = []
-
-    def make(settings):
-        started.append(McpServers([settings]))
-        return started[-1]
-
-    yield make
-    for servers in started:
-        servers.close()
+def sources_of(servers):
+    """These servers as the only source of a front end."""
+    sources = ToolSources()
+    sources._built = {"mcp": servers}
+    return sources

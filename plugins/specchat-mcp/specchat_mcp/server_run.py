@@ -28,10 +28,10 @@ from mcp_types import (
 )
 
 from specchat import __version__
-from specchat.app.mcp.mcp_errors import McpServerError, one_line
-from specchat.app.mcp.mcp_http import http_transport
-from specchat.app.mcp.mcp_settings import ServerSettings
-from specchat.app.mcp.mcp_stdio import ServerProcess, stdio_transport
+from specchat_mcp.http_transport import http_transport
+from specchat_mcp.server_errors import McpServerError, one_line
+from specchat_mcp.server_settings import ServerSettings
+from specchat_mcp.stdio_transport import ServerProcess, stdio_transport
 
 MAX_PAGES, MAX_LISTED = 100, 1000  # of a list of tools, prompts or resources
 CHANGED_TOOLS = "has other tools now; '/mcp restart {}' reads them"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import threading
 from typing import Any
 
 import click
 
+from specchat.app.tool_sources import SourceRequest
 from specchat.cli.options import profile_options, read_profile_layers
 
 
@@ -18,12 +19,10 @@ def mcp(name: str | None, **options: Any) -> None:
 
     `[mcp.NAME]` in one of these files adds a server. Without a NAME nothing is started.
     """
-    from specchat.app.mcp.mcp_servers import McpServers
-    from specchat.app.mcp.mcp_settings import profile_servers
+    from specchat_mcp.servers import build
 
-    tables = read_profile_layers(options).resolve().value.mcp_servers
-    servers = McpServers(profile_servers(tables, os.environ))
+    servers = build(SourceRequest(read_profile_layers(options).resolve().value))
     try:
-        click.echo(servers.details(name) if name else servers.overview())
+        click.echo(servers.details(name, threading.Event()) if name else servers.overview())
     finally:
         servers.close()

@@ -3,11 +3,11 @@
 import threading
 
 import pytest
+from started_servers import broken, call, details
 
-from specchat.app.mcp.mcp_event_loop import EventLoopThread
-from specchat.app.mcp.mcp_settings import ServerSettings
 from specchat.errors import CancelledError, SpecchatError
-from tests.app.agent.mcp.conftest import broken, call
+from specchat_mcp.event_loop import EventLoopThread
+from specchat_mcp.server_settings import ServerSettings
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_server_that_does_not_start_is_one_notice_and_offers_nothing(start, se
     assert notice.startswith("MCP server broken: ")
     assert said in notice
     with pytest.raises(SpecchatError, match="MCP server broken: "):
-        servers.details("broken")
+        details(servers, "broken")
     assert () == servers.take_notices()  # the error has said it
 
 
@@ -94,7 +94,7 @@ def test_a_failed_server_is_started_again_when_the_user_says_so(start):
     servers = start(broken("dies"))
     call(servers, "broken__go")
 
-    assert "tool broken__go" in servers.details("broken", restarts=True)
+    assert "tool broken__go" in servers.details("broken", threading.Event(), restarts=True)
 
 
 def test_waiting_for_a_start_can_be_stopped(start):
@@ -109,11 +109,10 @@ def test_ctrl_c_and_escape_end_the_waiting_for_a_command(start, monkeypatch):
         raise KeyboardInterrupt
 
     servers = start(broken("never starts"))
-    servers.cancelled = threading.Event()
-    servers.cancelled.set()
+    stopped = threading.Event()
+    stopped.set()
     with pytest.raises(CancelledError, match="stopped waiting"):
-        servers.details("broken")
-    servers.cancelled = threading.Event()
+        servers.details("broken", stopped)
     monkeypatch.setattr(EventLoopThread, "wait_for", interrupt)
     with pytest.raises(CancelledError, match="stopped waiting"):
-        servers.details("broken")
+        details(servers, "broken")

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from specchat.app.mcp.mcp_settings import ServerSettings
 from specchat.profile.keys import MAX_MCP_NAME
+from specchat_mcp.server_settings import ServerSettings
 
 NOT_A_NAME = re.compile(r"[^A-Za-z0-9]+")
 OTHER_TRANSPORT = "the editor reaches it by {}; specchat starts programs (stdio) and uses streamable HTTP (http)"
