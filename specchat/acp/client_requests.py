@@ -15,9 +15,10 @@ from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 from acp import RequestError, schema
-from acp.interfaces import Client
 from acp.schema import AllowedOutcome, ClientCapabilities, PromptResponse, ToolCallProgress, ToolCallStart
+from pydantic import BaseModel
 
+from specchat.acp.editor_connection import EditorConnection
 from specchat.chat.events import Totals
 from specchat.chat.turn_summary import speculation_to_json
 from specchat.errors import CancelledError, SpecchatError
@@ -133,7 +134,7 @@ class PromptTurn:
 
 @dataclass(frozen=True)
 class EditorClient:
-    sdk_client: Client
+    connection: EditorConnection
     capabilities: ClientCapabilities
     loop: asyncio.AbstractEventLoop
     session_id: str
@@ -175,7 +176,8 @@ class EditorClient:
         """Send updates that belong to no turn; called on the event loop. A disconnected editor is ignored."""
         for update in updates:
             try:
-                await self.sdk_client.session_update(session_id=self.session_id, update=update)
+                notification = schema.SessionNotification(session_id=self.session_id, update=update)
+                await self.connection.notify("session/update", notification)
             except ConnectionError:
                 return
 
@@ -189,10 +191,12 @@ class EditorClient:
         self, turn: PromptTurn, tool_call: ToolCallStart, options: list[schema.PermissionOption]
     ) -> str:
         """The id of the option that the user chose, or NOT_ASKED; CancelledError if the request was cancelled."""
-        update = permission_tool_call(tool_call)
-        request = self.sdk_client.request_permission(session_id=self.session_id, tool_call=update, options=options)
+        request = schema.RequestPermissionRequest(
+            session_id=self.session_id, tool_call=permission_tool_call(tool_call), options=options
+        )
         try:
-            outcome = self._wait_for_result(turn, request).outcome
+            answer = self._request(turn, "session/request_permission", request)
+            outcome = schema.RequestPermissionResponse.model_validate(answer).outcome
         except RequestError:
             return NOT_ASKED
         if not isinstance(outcome, AllowedOutcome):
@@ -207,24 +211,24 @@ class EditorClient:
         if not self.can_read_files:
             return None
         try:
-            request = self.sdk_client.read_text_file(session_id=self.session_id, path=str(path))
-            return self._wait_for_result(turn, request, path).content
+            request = schema.ReadTextFileRequest(session_id=self.session_id, path=str(path))
+            answer = self._request(turn, "fs/read_text_file", request, path)
+            return schema.ReadTextFileResponse.model_validate(answer).content
         except (RequestError, ValueError):
             return None
 
     def write_file(self, turn: PromptTurn, path: Path, text: str) -> None:
         """Let the editor write a file. After a SpecchatError the file must not be written in another way."""
-        request = self.sdk_client.write_text_file(session_id=self.session_id, path=str(path), content=text)
+        request = schema.WriteTextFileRequest(session_id=self.session_id, path=str(path), content=text)
         try:
-            self._wait_for_result(turn, request, path)
+            self._request(turn, "fs/write_text_file", request, path)
         except RequestError as error:
             raise SpecchatError(f"{path}: the editor did not write the file: {error}") from None
 
-    def _wait_for_result(
-        self, turn: PromptTurn, client_request: Coroutine[Any, Any, Result], file: Path | None = None
-    ) -> Result:
+    def _request(self, turn: PromptTurn, method: str, request: BaseModel, file: Path | None = None) -> Any:
         """What the editor answers; about a file it must do so in time, and the user may take as long as they like."""
-        future, deadline = self._submit(client_request), time.monotonic() + FILE_TIMEOUT_SECONDS
+        asked = self.connection.request(self.session_id, method, request)
+        future, deadline = self._submit(asked), time.monotonic() + FILE_TIMEOUT_SECONDS
         while not self._poll(future):
             if turn.cancelled.is_set():
                 future.cancel()

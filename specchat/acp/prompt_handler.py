@@ -106,7 +106,7 @@ class PromptHandler:
         except CancelledError:
             return prompt_response("cancelled")
         except HostError as error:
-            return RequestError.internal_error({"details": str(error)})
+            return error
         except ConnectionError:
             return RequestError.internal_error({"details": "the engine process disconnected; send the prompt again"})
         except (SpecchatError, OSError) as error:
