@@ -19,6 +19,7 @@ from specchat.context.workspace_roots import checked_roots
 from specchat.editors.stdio import ExitStatus, stop_on_signals
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
+from specchat.host.protocol import JsonObject
 from specchat.hub.runnable_models import RunnableModel, runnable_models
 
 RESOURCE_NOT_FOUND = -32002
@@ -26,18 +27,12 @@ RESOURCE_NOT_FOUND = -32002
 OpenRequest = schema.NewSessionRequest | schema.LoadSessionRequest | schema.ResumeSessionRequest
 MakeSessionRequest = Callable[[Path], SessionRequest]
 McpServersOf = Callable[[Path], Sequence[ServerSettings]]  # those of the profile, for a session in a folder
-CAPABILITIES = schema.AgentCapabilities(
-    load_session=True,
-    prompt_capabilities=schema.PromptCapabilities(embedded_context=True, image=False, audio=False),
-    session_capabilities=schema.SessionCapabilities(
-        list=schema.SessionListCapabilities(),
-        resume=schema.SessionResumeCapabilities(),
-        close=schema.SessionCloseCapabilities(),
-        delete=schema.SessionDeleteCapabilities(),
-        additional_directories=schema.SessionAdditionalDirectoriesCapabilities(),
-    ),
-    field_meta={"specchat": {"v": 1}},
-)
+CAPABILITIES: JsonObject = {
+    "loadSession": True,
+    "promptCapabilities": {"embeddedContext": True, "image": False, "audio": False},
+    "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}, "additionalDirectories": {}},
+    "_meta": {"specchat": {"v": 1}},
+}
 FLUSH_SECONDS = 0.3
 NO_SERVERS = {"mcpServers": []}  # editors leave them out, although the protocol wants a list
 MODEL_LIST_SECONDS = 0.5
@@ -67,75 +62,75 @@ class Agent:
             "session/cancel": self.cancel,
         }
 
-    async def initialize(self, call: Call) -> schema.InitializeResponse:
+    async def initialize(self, call: Call) -> JsonObject:
         """Answer with our protocol version, whatever version the editor offers."""
         request = schema.InitializeRequest.model_validate(call.params)
         self._capabilities = request.client_capabilities or self._capabilities
         self._runnable = self._runnable or asyncio.ensure_future(asyncio.to_thread(lambda: [*runnable_models()]))
-        return schema.InitializeResponse(
-            protocol_version=PROTOCOL_VERSION,
-            agent_info=schema.Implementation(name="specchat", title="specchat", version=__version__),
-            agent_capabilities=CAPABILITIES,
-            auth_methods=[],
-        )
+        info = {"name": "specchat", "title": "specchat", "version": __version__}
+        return {
+            "protocolVersion": PROTOCOL_VERSION, "agentInfo": info, "agentCapabilities": CAPABILITIES, "authMethods": []
+        }  # fmt: skip
 
-    async def authenticate(self, call: Call) -> None:
+    async def authenticate(self, call: Call) -> JsonObject:
         """No method exists: nothing needs a login."""
         method = schema.AuthenticateRequest.model_validate(call.params).method_id
         raise UsageError(f"there is no method {method!r}; no login is necessary")
 
-    async def logout(self, _call: Call) -> None:
+    async def logout(self, _call: Call) -> JsonObject:
         """Nothing needs a login."""
+        return {}
 
-    async def new_session(self, call: Call) -> schema.NewSessionResponse:
+    async def new_session(self, call: Call) -> JsonObject:
         """Open a new conversation and start the engine process if necessary. Loads no model."""
         session = await self._open_session(None, schema.NewSessionRequest.model_validate(NO_SERVERS | call.params))
         self._register_session(session, call)
-        return schema.NewSessionResponse(
-            session_id=session.id, modes=session.config.modes(), config_options=[*session.config.options()]
-        )
+        return {"sessionId": session.id, **session.config.menus()}
 
-    async def load_session(self, call: Call) -> schema.LoadSessionResponse:
+    async def load_session(self, call: Call) -> JsonObject:
         """Open a stored conversation and replay its turns."""
         request = schema.LoadSessionRequest.model_validate(NO_SERVERS | call.params)
         session = await self._resume_session(request, call)
         await session.client.notify(*await session.replay())
-        return schema.LoadSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
+        return session.config.menus()
 
-    async def resume_session(self, call: Call) -> schema.ResumeSessionResponse:
+    async def resume_session(self, call: Call) -> JsonObject:
         """Open a stored conversation without a replay."""
         session = await self._resume_session(schema.ResumeSessionRequest.model_validate(call.params), call)
-        return schema.ResumeSessionResponse(modes=session.config.modes(), config_options=[*session.config.options()])
+        return session.config.menus()
 
-    async def list_sessions(self, call: Call) -> schema.ListSessionsResponse:
+    async def list_sessions(self, call: Call) -> JsonObject:
         """Conversations of all front ends, the last used first."""
         request = schema.ListSessionsRequest.model_validate(call.params)
         return await asyncio.to_thread(stored_sessions.list_sessions, request.cwd, request.cursor)
 
-    async def close_session(self, call: Call) -> None:
+    async def close_session(self, call: Call) -> JsonObject:
         """Close a session; an unknown one is not an error."""
         self._close(schema.CloseSessionRequest.model_validate(call.params).session_id)
+        return {}
 
-    async def delete_session(self, call: Call) -> None:
+    async def delete_session(self, call: Call) -> JsonObject:
         session_id = schema.DeleteSessionRequest.model_validate(call.params).session_id
         self._close(session_id)
         await asyncio.to_thread(stored_sessions.delete_session, session_id)
+        return {}
 
-    async def set_mode(self, call: Call) -> None:
+    async def set_mode(self, call: Call) -> JsonObject:
         """Set the option `mode`, for editors without session options."""
         request = schema.SetSessionModeRequest.model_validate(call.params)
         await self._find_session(request.session_id).set_option("mode", request.mode_id)
+        return {}
 
-    async def set_config_option(self, call: Call) -> schema.SetSessionConfigOptionResponse:
+    async def set_config_option(self, call: Call) -> JsonObject:
         if call.params.get("type") == "boolean":
             request = schema.SetSessionConfigOptionBooleanRequest.model_validate(call.params)
         else:
             request = schema.SetSessionConfigOptionSelectRequest.model_validate(call.params)
         session = self._find_session(request.session_id)
         await session.set_option(request.config_id, str(request.value))
-        return schema.SetSessionConfigOptionResponse(config_options=[*session.config.options()])
+        return {"configOptions": session.config.options()}
 
-    async def prompt(self, call: Call) -> schema.PromptResponse:
+    async def prompt(self, call: Call) -> JsonObject:
         request = schema.PromptRequest.model_validate(call.params)
         session = self._find_session(request.session_id)
         turn = PromptTurn(asyncio.get_running_loop().create_future())
@@ -143,11 +138,12 @@ class Agent:
         call.on_sent = turn.is_sent.set
         return await session.prompt(request.prompt, turn)
 
-    async def cancel(self, call: Call) -> None:
+    async def cancel(self, call: Call) -> JsonObject:
         id = schema.CancelNotification.model_validate(call.params).session_id
         if session := self._sessions.get(id):
             cancelling = (session.cancel(turn) for turn in session.turns)
             await asyncio.gather(self._connection.cancel_requests(id), *cancelling)
+        return {}
 
     def close(self) -> None:
         for session_id in list(self._sessions):

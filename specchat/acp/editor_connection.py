@@ -1,9 +1,9 @@
 """JSON-RPC 2.0 between the editor and the agent, one message on each line, with requests in both directions.
 
-Of the SDK only the schema is used. Its connection (version 0.12) fails on a JSON line that is not an object, does not
-answer invalid JSON, has no size limit, serves requests before `initialize`, and tells a handler neither when its
-request is cancelled nor when the response was sent. Knows no method but `initialize` and the two
-that cancel.
+Of the SDK only the schema of what an editor sends is used. Its connection (version 0.12) fails on a JSON line that is
+not an object, does not answer invalid JSON, has no size limit, serves requests before `initialize`, and tells a handler
+neither when its request is cancelled nor when the response was sent. Knows no method but `initialize` and the two that
+cancel.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from acp import RequestError
-from acp.utils import serialize_params
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from specchat.editors.stdio import StdinReader, StdoutWriter
 from specchat.errors import SpecchatError, UsageError
@@ -35,7 +34,6 @@ from specchat.host.protocol import (
 log = logging.getLogger(__name__)
 
 RequestId = str | int | float | None
-DUMP: Mapping[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True, "exclude_unset": True}
 DRAIN_SECONDS = 1.5  # for open requests, after the editor disconnected
 
 
@@ -52,7 +50,7 @@ class Call:
         self.on_cancel()
 
 
-Handler = Callable[[Call], Awaitable[BaseModel | None]]  # None: an empty response
+Handler = Callable[[Call], Awaitable[JsonObject]]
 
 
 @dataclass(frozen=True)
@@ -106,16 +104,16 @@ class EditorConnection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def notify(self, method: str, params: BaseModel) -> None:
-        await self._write(method=method, params=serialize_params(params))
+    async def notify(self, method: str, params: JsonObject) -> None:
+        await self._write(method=method, params=params)
 
-    async def request(self, session: str, method: str, params: BaseModel) -> Any:
+    async def request(self, method: str, params: JsonObject) -> Any:
         """What the editor answers; RequestError for an error."""
         self._last_id += 1
         id, answer = self._last_id, asyncio.get_running_loop().create_future()
-        self._own_requests[id] = OwnRequest(session, answer)
+        self._own_requests[id] = OwnRequest(params["sessionId"], answer)
         try:
-            await self._write(id=id, method=method, params=serialize_params(params))
+            await self._write(id=id, method=method, params=params)
             return await answer
         finally:
             del self._own_requests[id]
@@ -180,8 +178,7 @@ class EditorConnection:
         try:
             if call.method not in self._handlers:
                 raise RequestError.method_not_found(call.method)
-            response = await self._handlers[call.method](call)
-            await self._write(id=id, result=response.model_dump(**DUMP) if response else {})
+            await self._write(id=id, result=await self._handlers[call.method](call))
         except Exception as error:  # noqa: BLE001 - the edge: no request may end the agent
             self._is_initialized = self._is_initialized and call.method != "initialize"
             with suppress(ConnectionError):
