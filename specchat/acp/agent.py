@@ -13,20 +13,20 @@ from specchat.acp.acp_session import AcpSession, open_session
 from specchat.acp.client_requests import EditorClient, PromptTurn
 from specchat.acp.editor_connection import Call, EditorConnection, Handler
 from specchat.acp.session_config import commands_update
-from specchat.app.mcp.mcp_acp import servers_from_acp
-from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat.app.tool_sources import SourceRequest
 from specchat.context.workspace_roots import checked_roots
 from specchat.editors.stdio import ExitStatus, stop_on_signals
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import JsonObject
 from specchat.hub.runnable_models import RunnableModel, runnable_models
+from specchat.profile import Profile
 
 RESOURCE_NOT_FOUND = -32002
 
 OpenRequest = schema.NewSessionRequest | schema.LoadSessionRequest | schema.ResumeSessionRequest
 MakeSessionRequest = Callable[[Path], SessionRequest]
-McpServersOf = Callable[[Path], Sequence[ServerSettings]]  # those of the profile, for a session in a folder
+ProfileOf = Callable[[Path], Profile]  # for a session in a folder
 CAPABILITIES: JsonObject = {
     "loadSession": True,
     "promptCapabilities": {"embeddedContext": True, "image": False, "audio": False},
@@ -40,9 +40,9 @@ MODEL_LIST_SECONDS = 0.5
 
 class Agent:
     def __init__(
-        self, connection: EditorConnection, make_session_request: MakeSessionRequest, servers_of: McpServersOf
+        self, connection: EditorConnection, make_session_request: MakeSessionRequest, profile_of: ProfileOf
     ) -> None:
-        self._connection, self._make_session_request, self._servers_of = connection, make_session_request, servers_of
+        self._connection, self._make_session_request, self._profile_of = connection, make_session_request, profile_of
         self._sessions: dict[str, AcpSession] = {}
         self._capabilities = schema.ClientCapabilities()
         self._runnable: asyncio.Future[list[RunnableModel]] | None = None
@@ -160,9 +160,9 @@ class Agent:
         else:
             request = self._make_session_request(workspace.main_root)
         client_for = partial(EditorClient, self._connection, self._capabilities, asyncio.get_running_loop())
-        own, servers = self._servers_of(workspace.main_root), asked.mcp_servers or ()
-        passed_on = servers_from_acp(servers, str(workspace.main_root), [each.name for each in own])
-        return await open_session(request, workspace, (*own, *passed_on), client_for, await self._runnable_models())
+        root, servers = workspace.main_root, asked.mcp_servers or ()
+        sources = SourceRequest(self._profile_of(root), root, servers)
+        return await open_session(request, workspace, sources, client_for, await self._runnable_models())
 
     async def _runnable_models(self) -> Sequence[RunnableModel]:
         """The models for the menu; none where they are not known soon, because a session must open within a second."""
@@ -201,7 +201,7 @@ async def serve_acp(
     incoming: int,
     outgoing: int,
     make_session_request: MakeSessionRequest,
-    servers_of: McpServersOf = lambda _folder: (),
+    profile_of: ProfileOf = lambda _folder: Profile(),
     *,
     handles_signals: bool = False,
 ) -> int:
@@ -211,7 +211,7 @@ async def serve_acp(
     """
     connection = EditorConnection(incoming, outgoing)
     status = stop_on_signals(connection.stop) if handles_signals else ExitStatus()
-    agent = Agent(connection, make_session_request, servers_of)
+    agent = Agent(connection, make_session_request, profile_of)
     await connection.serve(agent.handlers)
     agent.close()
     await connection.flush(FLUSH_SECONDS)

@@ -174,7 +174,7 @@ class SessionWorker:
     def run_line(self, line: str, cancelled: Flag) -> None:
         command = COMMAND_PATTERN.match(line.strip())
         if self._chat:
-            self._chat.servers.cancelled = cancelled
+            self._chat.sources.cancelled = cancelled
         if not command:
             self._ask(Question(line), cancelled)
             return
