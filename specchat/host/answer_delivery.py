@@ -150,6 +150,8 @@ class AnswerDelivery:
         turn.partial_answer.on_event(turn_event.event)
         if isinstance(turn_event.event, StepDone):
             turn.steps.add(turn_event.event)
+        if isinstance(turn_event.event, Finished) and turn_event.event.totals.repeated_tokens:
+            turn.steps.cut(turn_event.event.totals.completion_tokens)
         if isinstance(turn_event.event, Routed):
             session.last_routed = turn_event.event
         is_kept = not (isinstance(turn_event.event, Failed) and _is_question_without_answer(session, turn))
@@ -242,7 +244,7 @@ class AnswerDelivery:
         if completed is not None:
             answer = replace(
                 answer, token_ids=completed.answer_ids, prompt_ids=completed.prompt_ids,
-                rendered_prompt=completed.rendered_prompt, model=completed.model,
+                rendered_prompt=completed.rendered_prompt, model=completed.model, thinking=completed.thinking,
             )  # fmt: skip
         match turn_event.event:
             case Finished(finish_reason=reason, totals=totals):

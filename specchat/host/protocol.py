@@ -206,8 +206,6 @@ def event_to_json(event: Event) -> JsonObject:
     match event:
         case StepDone():
             return {"steps": [_step_to_json(event)]}
-        case Finished(finish_reason=reason, totals=totals, explanation=explanation):
-            return {"finish_reason": reason, "totals": asdict(totals), "explanation": explanation}
         case _:
             return asdict(event)
 
@@ -217,8 +215,7 @@ def events_from_json(method: str, params: JsonObject) -> list[Event]:
     if method == "steps":
         return [_step_from_json(step) for step in params.get("steps", ())]
     if method == "finished":
-        explanation = str(params.get("explanation", ""))
-        return [Finished(params["finish_reason"], totals_from_json(params["totals"]), explanation)]
+        return [from_known_fields(Finished, {**params, "totals": totals_from_json(params["totals"])})]
     if method in SIMPLE_EVENTS:
         return [from_known_fields(SIMPLE_EVENTS[method], params)]
     return []
@@ -253,9 +250,21 @@ def _step_from_json(step: JsonObject) -> StepDone:
 
 
 def totals_from_json(params: JsonObject) -> Totals:
-    """Totals from JSON, without unknown fields."""
+    """Totals from JSON, without unknown fields, and without numbers that cannot be."""
     acceptance = Acceptance(**{name: tuple(counts) for name, counts in params.get("acceptance", {}).items()})
-    return replace(from_known_fields(Totals, params), acceptance=acceptance)
+    impossible = impossible_numbers(params)
+    possible = {name: value for name, value in params.items() if name not in impossible}
+    return replace(from_known_fields(Totals, possible), acceptance=acceptance)
+
+
+def impossible_numbers(params: JsonObject) -> tuple[str, ...]:
+    """The names of those that are no number, endless, or negative, as after a jump of a clock."""
+    numbers = {each.name for each in fields(Totals) if each.type in ("int", "float")}
+    return tuple(
+        name
+        for name in numbers & params.keys()
+        if not isinstance(value := params[name], int | float) or not 0 <= value < float("inf")
+    )
 
 
 def request_to_json(request: Request) -> JsonObject:

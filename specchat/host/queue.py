@@ -144,7 +144,7 @@ class TurnQueue:
         with self._changed:
             if self._is_waiting(turn):
                 self._waiting.remove(turn)
-                self._running.append(RunningTurn(turn, loaded))
+                self._running.append(RunningTurn(turn, loaded, self.models.loading_seconds_since(turn.asked_at)))
 
     def _step(self, running: RunningTurn) -> None:
         self.models.busy.begin("the engine process computes one step of an answer")

@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event as Flag
+from time import perf_counter
 
 from specchat.chat.events import Event, Failed, Finished
 from specchat.chat.fim_request import FimRequest
@@ -29,6 +30,7 @@ class QueuedTurn:
     request: Request
     profile: Profile
     turns: SessionTurns
+    asked_at: float = field(default_factory=perf_counter)
     cancelled: Flag = field(default_factory=Flag)
 
 
@@ -56,8 +58,10 @@ class TurnEvent:
 
 
 class RunningTurn:
-    def __init__(self, turn: QueuedTurn, engine: LoadedEngine) -> None:
-        self.turn, self.engine = turn, engine
+    """`loading_seconds` of its time in the queue, models loaded."""
+
+    def __init__(self, turn: QueuedTurn, engine: LoadedEngine, loading_seconds: float = 0.0) -> None:
+        self.turn, self.engine, self._loading_seconds = turn, engine, loading_seconds
         self._answering: Answer | None = None  # once it has begun
         self._read_before = 0  # turns
         self.events = self._answer()
@@ -78,6 +82,7 @@ class RunningTurn:
     def _answer(self) -> Events:
         turn = self.turn
         question = turn.turns.question(turn.id, turn.request, turn.profile)
+        question = replace(question, asked_at=turn.asked_at, loading_seconds=self._loading_seconds)
         self._read_before = len(question.turns)
         self._answering = self.engine.engine.answer(question, turn.cancelled)
         yield from self._answering.events()
