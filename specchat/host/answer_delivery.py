@@ -244,10 +244,12 @@ class AnswerDelivery:
         if completed is not None:
             answer = replace(
                 answer, token_ids=completed.answer_ids, prompt_ids=completed.prompt_ids,
-                rendered_prompt=completed.rendered_prompt, model=completed.model, thinking=completed.thinking,
+                rendered_prompt=completed.rendered_prompt, model=completed.model,
             )  # fmt: skip
         match turn_event.event:
             case Finished(finish_reason=reason, totals=totals):
+                if completed is not None and totals.repeated_tokens:
+                    answer = replace(answer, thinking=completed.thinking)
                 self._history.finish_turn(turn_event.turn_id, answer, reason, asdict(totals), steps)
             case Failed(message=message):
                 self._history.finish_turn(turn_event.turn_id, answer, "failed", {"message": message}, steps)

@@ -71,10 +71,10 @@ class Body(dict[str, Any]):
         return cast("list[Any]", value)
 
     def sampling(self, names: Mapping[str, str] = SAMPLING_FIELDS) -> dict[str, float]:
-        """The sampling settings, by the keys of the profile; a repetition ends the answer only if the client asks."""
-        numbers = {key: self.number(name) for name, key in names.items()}
-        repeats = {"limits.repeats": self.object(REPETITION_DETECTION).number("min_count", int) or 0}
-        return repeats | {f"sampling.{key}": number for key, number in numbers.items() if number is not None}
+        """The sampling settings, and when a repetition ends the answer, by the keys of the profile."""
+        numbers = {f"sampling.{key}": self.number(name) for name, key in names.items()}
+        numbers["limits.repeats"] = self.object(REPETITION_DETECTION).number("min_count", int)
+        return {key: number for key, number in numbers.items() if number is not None}
 
     def stop(self, name: str = "stop") -> tuple[str, ...]:
         stop = self.get(name)

@@ -48,8 +48,9 @@ def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) 
     """For example: 412 tok · 2.9 s · 142 t/s · ×2.7 · acc 82% · lookup→draft · stop: end."""
     parts: list[str] = []
     if totals.completion_tokens:
-        parts = [f"{totals.completion_tokens} tok", f"{totals.total_seconds:.1f} s"]
-        parts += [f"{totals.tokens_per_second:.0f} t/s"] if totals.tokens_per_second is not None else []
+        parts = [f"{totals.completion_tokens} tok"]
+        if totals.tokens_per_second is not None:
+            parts += [f"{totals.total_seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
         parts += waits(totals)
     if totals.speedup is not None:
         parts.append(f"{glyphs.times}{totals.speedup.text}")

@@ -170,6 +170,8 @@ def test_an_answer_ends_at_the_same_token_with_every_drafter(engine, variant):
 
         assert (text, ids) == (other_text, other_ids)
         assert REPETITION == finished.finish_reason == other_finished.finish_reason
+        assert 0 < finished.totals.repeated_tokens == other_finished.totals.repeated_tokens
+        assert finished.repeated_characters == other_finished.repeated_characters
         assert EXPLANATION == finished.explanation == other_finished.explanation
 
 

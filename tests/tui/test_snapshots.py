@@ -59,7 +59,7 @@ def push(chunk: bytes) -> None:
 TOTALS = Totals(
     prompt_tokens=300, completion_tokens=412, steps=64, draft_tokens=448, acceptance=Acceptance((64, 58), (58, 42)),
     accepted_by_drafter={"lookup": 300, "draft": 67}, draft_seconds=0.4, verify_seconds=2.5, prefill_seconds=0.2,
-    ttft_seconds=0.25, plain_decode_seconds=7.828,
+    seconds=3.1, ttft_seconds=0.25, plain_decode_seconds=7.828,
 )  # fmt: skip
 STORED = StoredTurn(
     "1", None, {"text": "rename feed to push"}, StoredAnswer(ANSWER), "stop", {"completion_tokens": 40}, 0.0, 0.0
