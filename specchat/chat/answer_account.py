@@ -38,7 +38,7 @@ class _TimedStep:
 class AnswerAccount:
     """`asked_at` is when the request came, on the clock of `perf_counter`; None: now. Loading followed it.
 
-    `has_company` says whether the engine process computes for others between two steps.
+    `shares_engine` says whether the engine process computes for others between two steps.
     """
 
     def __init__(self, asked_at: float | None = None, loading_seconds: float = 0.0) -> None:
@@ -47,7 +47,7 @@ class AnswerAccount:
         self._queue_seconds, self._loading_seconds, self._other_seconds = now - self._zero, loading_seconds, 0.0
         self._steps = list[_TimedStep]()
         self._prompt = Totals()
-        self.has_company = False
+        self.shares_engine = False
         self.thinking_tokens, self._thinking_seconds, self._repeated_tokens = 0, 0.0, 0
 
     @property
@@ -64,7 +64,7 @@ class AnswerAccount:
         """Between two steps."""
         left_at = perf_counter()
         yield
-        self._other_seconds += (perf_counter() - left_at) if self.has_company else 0.0
+        self._other_seconds += (perf_counter() - left_at) if self.shares_engine else 0.0
 
     def on_prompt(self, prompt_tokens: int, cached_tokens: int) -> None:
         self._prompt = Totals(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)

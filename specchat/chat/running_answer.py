@@ -106,7 +106,7 @@ class RunningAnswer:
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         """As that of its text, once there is one."""
-        self.account.has_company = waiting_requests > 0 or is_urgent
+        self.account.shares_engine = waiting_requests > 0 or is_urgent
         if self.text is not None:
             self.text.set_load(waiting_requests, is_urgent=is_urgent)
 

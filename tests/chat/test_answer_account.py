@@ -32,7 +32,7 @@ def step(accepted: int = 0, drafted: int = 0) -> Step:
 
 def test_speed_and_first_token_count_from_the_request_and_every_wait_has_a_name(clock):
     account = AnswerAccount(asked_at=91.0, loading_seconds=6.0)  # of 9 s, models loaded for 6
-    account.has_company = True
+    account.shares_engine = True
     clock.now += 2
     account.on_prompt(20, 4)
     account.on_prefilled()
@@ -51,7 +51,7 @@ def test_speed_and_first_token_count_from_the_request_and_every_wait_has_a_name(
 
 def test_two_streams_at_once_report_what_each_got(clock):
     first, second = AnswerAccount(), AnswerAccount()
-    first.has_company = second.has_company = True
+    first.shares_engine = second.shares_engine = True
     for _ in range(10):
         for own, other in ((first, second), (second, first)):
             with other.other_work():
