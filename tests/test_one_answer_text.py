@@ -12,7 +12,7 @@ from specchat.chat.events import REPETITION, CommittedToken, Failed, Finished, S
 from specchat.chat.repetition import EXPLANATION
 from specchat.chat.request import AnswerFormat, Request
 from specchat.history.step_encoding import StepPacker, unpack_steps
-from specchat.host.event_feed import PartialAnswer
+from specchat.host.event_batches import PartialAnswer
 from specchat.host.protocol import event_to_json, events_from_json
 from specchat.serve.answer import Answer
 from specchat.serve.api_errors import RequestError

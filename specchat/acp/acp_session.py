@@ -20,8 +20,7 @@ from specchat.acp.prompt_handler import CLIENT, PromptHandler
 from specchat.acp.session_config import SessionConfig
 from specchat.acp.stored_sessions import ReplayUpdate
 from specchat.app.command_registry import ChatState
-from specchat.app.mcp.mcp_servers import McpServers
-from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat.app.tool_sources import SourceRequest, ToolSources
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.host.client import Conversation, SessionRequest
 from specchat.hub.runnable_models import RunnableModel
@@ -34,11 +33,11 @@ SEND_TIMEOUT_SECONDS = 30.0
 async def open_session(
     session_request: SessionRequest,
     workspace: WorkspaceRoots,
-    mcp_servers: Sequence[ServerSettings],
+    source_request: SourceRequest,
     client_for: Callable[[str], EditorClient],
     runnable: Sequence[RunnableModel],
 ) -> AcpSession:
-    """Open a conversation in the engine process, which is started if necessary. Loads no model and starts no server."""
+    """Open a conversation in the engine process, which is started if necessary. Loads no model and builds no source."""
     session_request = replace(session_request, folder=str(workspace.main_root))
     pool = ThreadPoolExecutor(1, thread_name_prefix="acp-session")
     try:
@@ -47,17 +46,17 @@ async def open_session(
     except BaseException:
         pool.shutdown(wait=False)
         raise
-    servers = McpServers(mcp_servers)
-    chat, client = ChatState(conversation, servers=servers, workspace=workspace), client_for(conversation.session_id)
+    chat = ChatState(conversation, sources=ToolSources(source_request), workspace=workspace)
+    client = client_for(conversation.session_id)
     config = SessionConfig(conversation.settings, runnable=tuple(runnable))
-    return AcpSession(PromptHandler(chat, session_request, client, config), servers, pool)
+    return AcpSession(PromptHandler(chat, session_request, client, config), chat.sources, pool)
 
 
 class AcpSession:
-    def __init__(self, handler: PromptHandler, servers: McpServers, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, handler: PromptHandler, sources: ToolSources, pool: ThreadPoolExecutor) -> None:
         self.id, self.client = handler.client.session_id, handler.client
         self.turns: list[PromptTurn] = []
-        self._handler, self._servers, self._pool = handler, servers, pool
+        self._handler, self._sources, self._pool = handler, sources, pool
 
     @property
     def config(self) -> SessionConfig:
@@ -97,7 +96,7 @@ class AcpSession:
             turn.resolve(prompt_response("cancelled"))
             turn.is_sent.set()
         self._pool.submit(self._handler.conversation.close)
-        self._pool.submit(self._servers.close)
+        self._pool.submit(self._sources.close)
         self._pool.shutdown(wait=False)
 
     def _run_turn(self, prompt: Prompt, turn: PromptTurn) -> None:

@@ -19,19 +19,19 @@ from specchat.acp.acp_session import AcpSession, open_session
 from specchat.acp.client_requests import EditorClient, PromptTurn
 from specchat.acp.message_guard import LineStream, MessageGuard, RequestId
 from specchat.acp.session_config import commands_update
-from specchat.app.mcp.mcp_acp import servers_from_acp
-from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat.app.tool_sources import SourceRequest
 from specchat.context.workspace_roots import checked_roots
 from specchat.editors.stdio import ExitStatus, stop_on_signals
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.hub.runnable_models import RunnableModel, runnable_models
+from specchat.profile import Profile
 
 RESOURCE_NOT_FOUND = -32002
 
 Result = TypeVar("Result")
 MakeSessionRequest = Callable[[Path], SessionRequest]
-McpServersOf = Callable[[Path], Sequence[ServerSettings]]  # those of the profile, for a session in a folder
+ProfileOf = Callable[[Path], Profile]  # for a session in a folder
 CAPABILITIES = schema.AgentCapabilities(
     load_session=True,
     prompt_capabilities=schema.PromptCapabilities(embedded_context=True, image=False, audio=False),
@@ -49,8 +49,8 @@ MODEL_LIST_SECONDS = 0.5
 
 
 class Agent:
-    def __init__(self, guard: MessageGuard, make_session_request: MakeSessionRequest, servers_of: McpServersOf) -> None:
-        self._guard, self._make_session_request, self._servers_of = guard, make_session_request, servers_of
+    def __init__(self, guard: MessageGuard, make_session_request: MakeSessionRequest, profile_of: ProfileOf) -> None:
+        self._guard, self._make_session_request, self._profile_of = guard, make_session_request, profile_of
         self._sessions: dict[str, AcpSession] = {}
         self._capabilities = schema.ClientCapabilities()
         self._after_response: dict[RequestId, Callable[[], None]] = {}  # runs once the response is sent
@@ -201,9 +201,8 @@ class Agent:
         else:
             request = self._make_session_request(workspace.main_root)
         client_for = partial(EditorClient, self._client, self._capabilities, asyncio.get_running_loop())
-        own = self._servers_of(workspace.main_root)
-        passed_on = servers_from_acp(servers, str(workspace.main_root), [each.name for each in own])
-        return await open_session(request, workspace, (*own, *passed_on), client_for, await self._runnable_models())
+        sources = SourceRequest(self._profile_of(workspace.main_root), workspace.main_root, servers)
+        return await open_session(request, workspace, sources, client_for, await self._runnable_models())
 
     async def _runnable_models(self) -> Sequence[RunnableModel]:
         """The models for the menu; none where they are not known soon, because a session must open within a second."""
@@ -267,7 +266,7 @@ async def serve_acp(
     incoming: int,
     outgoing: int,
     make_session_request: MakeSessionRequest,
-    servers_of: McpServersOf = lambda _folder: (),
+    profile_of: ProfileOf = lambda _folder: Profile(),
     *,
     handles_signals: bool = False,
 ) -> int:
@@ -278,7 +277,7 @@ async def serve_acp(
     stream = LineStream(incoming, outgoing)
     status = stop_on_signals(stream.stop) if handles_signals else ExitStatus()
     guard = MessageGuard(stream)
-    agent = Agent(guard, make_session_request, servers_of)
+    agent = Agent(guard, make_session_request, profile_of)
     await run_agent(cast("SdkAgent", agent), guard, use_unstable_protocol=True)
     agent.close()
     await stream.flush(FLUSH_SECONDS)

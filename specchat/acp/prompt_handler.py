@@ -231,4 +231,4 @@ class PromptHandler:
     def _send_title(self, reporter: TurnReporter) -> None:
         if not self._is_named:
             self._is_named = True
-            reporter.send(session_title(str(self.conversation.call("subscribe")["name"])))
+            reporter.send(session_title(str(self.conversation.call("session_info")["name"])))

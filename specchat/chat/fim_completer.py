@@ -101,7 +101,7 @@ class FimCompleter:
         for step in self.generation.decode(
             GenerationConfig(self.drafter, sampler, self.models.profile.speculation.budget, limit, end_token_ids)
         ):
-            pieces = [stream.push([token]).text for token in step.committed_tokens]
+            pieces = [stream.push([token]) for token in step.committed_tokens]
             if to_repeat and (new_text := "".join(pieces)):
                 if not new_text.startswith(to_repeat):
                     account.add_step(step)

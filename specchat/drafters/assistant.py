@@ -40,11 +40,11 @@ from specchat.forward.llama.decoder_layer import (
     AttentionKind,
     DecoderLayer,
     DecoderStack,
-    GeGluMlp,
+    GatedMlp,
     RopeAngles,
 )
 from specchat.forward.llama.rope import Rope, cos_sin
-from specchat.forward.llama.scaling import Scaling
+from specchat.forward.llama.scaling import GELU_TANH, Scaling
 from specchat.weights.llama_families import LAYER_SCALAR, network_config, rope_config, sliding_window
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
@@ -189,7 +189,7 @@ def _layer(loader: WeightLoader, prefix: str, kv_layer: int, window: int | None,
         input_layernorm=norm("input_layernorm"),
         self_attn=Attention(query, norm("self_attn.q_norm"), None, output, kv_source=kv_layer),
         post_attention_layernorm=norm("pre_feedforward_layernorm"),
-        mlp=GeGluMlp.load(loader.linear, f"{prefix}.mlp"),
+        mlp=GatedMlp.load(loader.linear, f"{prefix}.mlp", GELU_TANH),
         sliding_window=window,
         attention_output_norm=norm("post_attention_layernorm"),
         mlp_output_norm=norm("post_feedforward_layernorm"),

@@ -5,7 +5,7 @@ a line. Decoding never raises: an invalid line becomes an `RpcError` for its sen
 
     client -> host   RpcRequest {id, method, params}        a request without an id gets no response
     host -> client   RpcResponse {id, result} | RpcError {id, code, message}
-    host -> client   RpcNotification {method, params}       an event of a turn; the method names it
+    host -> client   RpcNotification {method, params}       an event of a turn or a completion; the method names it
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ import json
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
 
 from specchat import errors
-from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import (
-    CommittedToken,
     Event,
     Failed,
     Finished,
@@ -34,19 +31,18 @@ from specchat.chat.events import (
     ToolCallDelta,
     Totals,
 )
-from specchat.chat.fim_request import FimRequest
-from specchat.chat.request import AnswerFormat, Attachment, Request
-from specchat.chat.tools import ANY_TOOL, Tool, ToolCall, ToolResult
+from specchat.chat.request import AnswerFormat, Request
+from specchat.chat.tools import ANY_TOOL
 from specchat.chat.transcript import Turn
+from specchat.host.wire_values import JsonObject, from_json, to_json
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_LINE_BYTES = 32 * 2**20
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 REQUEST_FAILED = -32000  # a SpecchatError; `error.data` names its class
 
 RequestId = int | str | None
-JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -188,7 +184,7 @@ def _to_request(body: JsonObject) -> RpcRequest | RpcError:
     return RpcRequest(id, body["method"], params or {})
 
 
-SIMPLE_EVENTS = {
+EVENTS: dict[str, type[Event]] = {
     "loading": LoadingProgress,
     "notice": Notice,
     "prefill": PrefillProgress,
@@ -196,65 +192,29 @@ SIMPLE_EVENTS = {
     "text_delta": TextDelta,
     "thinking_delta": ThinkingDelta,
     "tool_call_delta": ToolCallDelta,
+    "steps": StepDone,
+    "finished": Finished,
     "failed": Failed,
 }
-EVENT_METHODS = {kind: name for name, kind in SIMPLE_EVENTS.items()} | {StepDone: "steps", Finished: "finished"}
+EVENT_METHODS = {kind: name for name, kind in EVENTS.items()}
 
 
 def event_to_json(event: Event) -> JsonObject:
     """The params of an event; a StepDone becomes a list of one step."""
-    match event:
-        case StepDone():
-            return {"steps": [_step_to_json(event)]}
-        case _:
-            return asdict(event)
+    return {"steps": [to_json(event)]} if isinstance(event, StepDone) else to_json(event)
 
 
 def events_from_json(method: str, params: JsonObject) -> list[Event]:
     """The events of a notification: several for a list of steps, none for an unknown method."""
-    if method == "steps":
-        return [_step_from_json(step) for step in params.get("steps", ())]
-    if method == "finished":
-        return [from_known_fields(Finished, {**params, "totals": totals_from_json(params["totals"])})]
-    if method in SIMPLE_EVENTS:
-        return [from_known_fields(SIMPLE_EVENTS[method], params)]
-    return []
-
-
-def _step_to_json(step: StepDone) -> JsonObject:
-    return {
-        "draft_tokens": step.draft_tokens,
-        "parents": step.parents,
-        "committed_tokens": [token.to_list() for token in step.committed_tokens],
-        "draft_seconds": step.draft_seconds,
-        "verify_seconds": step.verify_seconds,
-        "draft_token_bytes": [word.decode("latin-1") for word in step.draft_token_bytes],
-        "draft_sources": step.draft_sources,
-        "plain_seconds": step.plain_seconds,
-        "plain_error": step.plain_error,
-    }
-
-
-def _step_from_json(step: JsonObject) -> StepDone:
-    return StepDone(
-        draft_tokens=tuple(step["draft_tokens"]),
-        parents=tuple(step["parents"]),
-        committed_tokens=tuple(map(CommittedToken.from_list, step["committed_tokens"])),
-        draft_seconds=step["draft_seconds"],
-        verify_seconds=step["verify_seconds"],
-        draft_token_bytes=tuple(word.encode("latin-1") for word in step.get("draft_token_bytes", ())),
-        draft_sources=tuple(step.get("draft_sources", ())),
-        plain_seconds=step.get("plain_seconds", 0.0),
-        plain_error=step.get("plain_error", 0.0),
-    )
+    if method not in EVENTS:
+        return []
+    return [from_json(EVENTS[method], each) for each in (params["steps"] if method == "steps" else [params])]
 
 
 def totals_from_json(params: JsonObject) -> Totals:
     """Totals from JSON, without unknown fields, and without numbers that cannot be."""
-    acceptance = Acceptance(**{name: tuple(counts) for name, counts in params.get("acceptance", {}).items()})
     impossible = impossible_numbers(params)
-    possible = {name: value for name, value in params.items() if name not in impossible}
-    return replace(from_known_fields(Totals, possible), acceptance=acceptance)
+    return from_json(Totals, {name: value for name, value in params.items() if name not in impossible})
 
 
 def impossible_numbers(params: JsonObject) -> tuple[str, ...]:
@@ -269,8 +229,7 @@ def impossible_numbers(params: JsonObject) -> tuple[str, ...]:
 
 def request_to_json(request: Request) -> JsonObject:
     """A request as params. The answer format becomes a key of its kind (schema, regex or choices)."""
-    answer_format = request.answer_format
-    params = asdict(replace(request, answer_format=None))
+    answer_format, params = request.answer_format, to_json(request)
     del params["answer_format"], params["answer_tool"]
     for name in ("wants_probabilities", "tools", "tool_results", "compacts"):
         if not params[name]:
@@ -282,34 +241,9 @@ def request_to_json(request: Request) -> JsonObject:
 
 def request_from_json(params: JsonObject) -> Request:
     """A request from params; UsageError when they are not valid."""
-    wrong = [name for name, kinds in REQUEST_FIELD_TYPES.items() if not isinstance(params.get(name), kinds)]
-    if wrong or not all(isinstance(stop, str) for stop in params.get("stop") or ()):
-        raise errors.UsageError(f"a request needs a text; {wrong[0] if wrong else 'stop'} has a wrong type")
-    files = [file for file in params.get("files") or () if isinstance(file, dict)]
-    try:
-        attached = tuple(Attachment(str(file["name"]), str(file["text"])) for file in files)
-    except KeyError as missing:
-        raise errors.UsageError(f"each file of a request needs a {missing}") from None
-    checked = {"files": attached, "stop": tuple(params.get("stop") or ())}
-    checked |= {name: params.get(name) or "" for name in ("task", "file_to_rewrite", "answer_prefix")}
-    checked["tool_choice"] = params.get("tool_choice") or ANY_TOOL
-    checked |= {name: bool(params.get(name)) for name in ("wants_probabilities", "compacts")}
-    checked["answer_format"] = AnswerFormat.from_options(params)
-    checked["tools"] = tuple(_values_from_json(Tool, params.get("tools")))
-    checked["tool_results"] = tuple(_values_from_json(ToolResult, params.get("tool_results")))
-    return from_known_fields(Request, {**params, **checked})
-
-
-def _values_from_json(value_type: type[Tool | ToolCall | ToolResult], listed: Any) -> Iterator[Any]:
-    try:
-        yield from (value_type(**fields) for fields in listed or ())
-    except TypeError:
-        raise errors.UsageError(f"a request needs other fields for a {value_type.__name__}") from None
-
-
-def tool_calls_from_json(listed: Any) -> tuple[ToolCall, ...]:
-    """Tool calls from a list of their fields; UsageError when they are not valid."""
-    return tuple(_values_from_json(ToolCall, listed))
+    request = from_json(Request, {**params, "answer_format": None, "answer_tool": None})
+    answer_format = AnswerFormat.from_options(params)
+    return replace(request, answer_format=answer_format) if answer_format else request
 
 
 TURN_FIELDS = ("user", "answer", "files", "task", "thinking", "tool_results", "tool_calls")
@@ -317,65 +251,11 @@ TURN_FIELDS = ("user", "answer", "files", "task", "thinking", "tool_results", "t
 
 def turn_to_json(turn: Turn) -> JsonObject:
     """The text of a turn, without what an engine computed for it."""
-    fields = asdict(turn)
-    return {name: fields[name] for name in TURN_FIELDS}
+    return {name: to_json(getattr(turn, name)) for name in TURN_FIELDS}
 
 
 def turn_from_json(params: JsonObject) -> Turn:
     """A question and its answer from the fields of `turn_to_json`."""
-    request = request_from_json({**params, "text": params.get("user"), "thinking": None})
-    return replace(
-        Turn.of_request(request), answer=str(params.get("answer", "")), is_finished=True,
-        thinking=str(params.get("thinking", "")), tool_calls=tool_calls_from_json(params.get("tool_calls")),
-    )  # fmt: skip
-
-
-REQUEST_FIELD_TYPES: dict[str, Any] = {
-    "text": str,
-    "files": list | tuple | None,
-    "stop": list | tuple | None,
-    "max_tokens": int | None,
-    "seed": int | None,
-    "temperature": int | float | None,
-    "variant": str | None,
-    "task": str | None,
-    "file_to_rewrite": str | None,
-    "answer_prefix": str | None,
-    "thinking": str | None,
-    "tools": list | tuple | None,
-    "tool_choice": str | None,
-    "tool_results": list | tuple | None,
-    "wants_probabilities": bool | None,
-    "compacts": bool | None,
-}
-
-
-def fim_request_from_json(params: JsonObject) -> FimRequest:
-    """A completion request from params; UsageError when they are not valid."""
-    values: JsonObject = {name: params[name] for name in FIM_FIELD_TYPES if params.get(name) is not None}
-    wrong = [name for name, value in values.items() if not isinstance(value, FIM_FIELD_TYPES[name])]
-    if not wrong and not all(isinstance(each, str) for each in values.get("stop", ())):
-        wrong = ["stop"]
-    if wrong or "prefix" not in values:
-        message = f"{wrong[0]} has a wrong type" if wrong else "prefix is missing"
-        raise errors.UsageError(f"a completion needs a prefix; {message}")
-    values["stop"] = tuple(values.get("stop", ()))
-    return FimRequest(**values)
-
-
-FIM_FIELD_TYPES: dict[str, Any] = {
-    "prefix": str,
-    "suffix": str,
-    "max_tokens": int,
-    "max_context_tokens": int,
-    "max_lines": int,
-    "timeout_seconds": int | float,
-    "stop": list | tuple,
-}
-COMPLETION_TEXT = "completion_text"  # a notification with a piece of a completion that its client wants streamed
-
-
-def from_known_fields(dataclass_type: Any, params: JsonObject) -> Any:
-    """A value of this dataclass; params that are not fields are ignored."""
-    names = {each.name for each in fields(dataclass_type)}
-    return dataclass_type(**{name: value for name, value in params.items() if name in names})
+    turn = from_json(Turn, {name: params.get(name) for name in TURN_FIELDS})
+    Request(turn.user, tool_results=turn.tool_results)  # raises for a question that no request could have
+    return replace(turn, is_finished=True)

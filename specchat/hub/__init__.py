@@ -1,9 +1,9 @@
 """Which models exist, which are on this disk, what fits this machine, and how to download them. Imports no torch.
 
-catalog.toml, catalog   the models that specchat knows, with their heads and draft models
+catalog.toml, catalog_sizes.json, catalog   the models that specchat knows, with their heads and draft models
 architecture            a model as a list of matrices and KV layers
-config_architecture     config.json → Architecture
-safetensors_headers     headers of safetensors → Architecture
+config_architecture     config.json → KV layers and dimensions
+safetensors_headers     headers of safetensors and GGUF files → Architecture
 local_models            the embedded models, folders and the hub's cache
 runnable_models         those on this disk that fit the free memory
 other_programs          the models of Ollama and LM Studio, and GGUF files in the hub's cache

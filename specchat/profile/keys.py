@@ -492,7 +492,7 @@ class Profile:
     mcp: tuple[McpServer, ...] = key(
         (),
         "MCP servers, each as a table [mcp.NAME] with a command or a url, in your own profile or in config.toml "
-        "(docs/mcp.md).",
+        "(docs/mcp.md, a plugin).",
     )
 
     @property

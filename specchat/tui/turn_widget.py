@@ -26,10 +26,9 @@ from specchat.chat.turn_summary import acceptance_text, waits
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable
 from specchat.history.history_reader import StoredTurn
 from specchat.host.protocol import totals_from_json
-from specchat.tui.call_view import CallView
 from specchat.tui.code_block_header import CodeBlockHeader, header_texts
+from specchat.tui.folded_text import CallView, ThinkingView
 from specchat.tui.streaming_answer import StreamingAnswer
-from specchat.tui.thinking_view import ThinkingView
 
 END_REASON_TEXTS = {
     "stop": "stop: end",
@@ -183,7 +182,7 @@ class TurnView(Vertical, can_focus=True):
 
     def append_thinking(self, text: str, seconds: float) -> None:
         """Append to what the model thinks, which has lasted so long."""
-        self.query_one(ThinkingView).append(text, seconds)
+        self.query_one(ThinkingView).add(text, seconds)
         self.refresh_bindings()
 
     def end_thinking(self, seconds: float = 0.0) -> None:

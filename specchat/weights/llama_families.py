@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from specchat.forward.llama.layer_shape import LayerShape
-from specchat.forward.llama.scaling import Scaling
+from specchat.forward.llama.scaling import GELU_TANH, SILU, Scaling
 from specchat.weights.gemma4_layers import gemma4_layer_shapes
 
 Config = Mapping[str, Any]
 LayerRule = Callable[[Config, int], bool]
 SLIDING, FULL, RECURRENT = "sliding_attention", "full_attention", "linear_attention"
-SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
 # Vision-language checkpoints whose text part is one of the families; images are not read.
 COMPOSITE_TYPES = ("gemma3", "gemma4", "gemma4_unified", "mistral3", "qwen3_5", "qwen3_5_moe")
 OUTER_KEYS = ("dtype", "torch_dtype", "quantization_config", "tie_word_embeddings")  # may stand beside the text part
@@ -172,7 +171,7 @@ class Family:
 
     names: LayerNames = LLAMA_NAMES
     defaults: Config = field(default_factory=dict[str, Any])  # of keys that published configs leave out
-    activation: str = SILU
+    activation: Literal["silu", "gelu_pytorch_tanh"] = SILU
     activation_key: str = "hidden_act"
     has_wide_qk_norms: bool = False  # over all heads together
     has_output_gate: bool = False  # q_proj has a gate after the query of each head

@@ -144,7 +144,7 @@ def _delta_net_sizes(config: Mapping[str, Any], source: Path) -> DeltaNetSizes:
 def check_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> None:
     """ModelError when a tensor is missing or has another shape than the config means."""
     is_optional = {name for name, _shape in _optional_tensors(sizes, config)}
-    for name, expected in (*_required_tensors(files, sizes, config), *_optional_tensors(sizes, config)):
+    for name, expected in (*required_tensors(files, sizes, config), *_optional_tensors(sizes, config)):
         if name in is_optional and name not in files:
             continue
         if (actual := files.shape(name)) != expected:
@@ -154,7 +154,7 @@ def check_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, An
             )
 
 
-def _required_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+def required_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
     family = FAMILIES[config["model_type"]]
     yield "model.embed_tokens.weight", (sizes.vocab_size, sizes.hidden_size)
     yield "model.norm.weight", (sizes.hidden_size,)

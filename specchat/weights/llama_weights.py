@@ -19,7 +19,7 @@ from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
 from specchat.forward.linear.linear import float_linear
-from specchat.forward.llama.decoder_layer import Attention, DecoderLayer, GeGluMlp, RopeAngles, SwiGluMlp, WideNorms
+from specchat.forward.llama.decoder_layer import Attention, DecoderLayer, GatedMlp, RopeAngles, WideNorms
 from specchat.forward.llama.gated_delta_net import DeltaNetSizes, GatedDeltaNet
 from specchat.forward.llama.hybrid import HybridModel
 from specchat.forward.llama.layer_shape import LayerShape
@@ -27,7 +27,7 @@ from specchat.forward.llama.llama import Dimensions, LlamaModel, Weights
 from specchat.forward.llama.moe import SOFTMAX, MixtureOfExperts, Routing
 from specchat.forward.llama.per_layer_input import PerLayerGate, PerLayerInput
 from specchat.forward.llama.rope import PROPORTIONAL, Rope, cos_sin
-from specchat.forward.llama.scaling import SwiGluClamp
+from specchat.forward.llama.scaling import SILU, SwiGluClamp
 from specchat.forward.recurrences import DeltaGates
 from specchat.weights.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
@@ -35,7 +35,6 @@ from specchat.weights.int4_checkpoints import Int4TensorFiles, int4_scheme, is_i
 from specchat.weights.llama_families import (
     COMPOSITE_TYPES,
     FAMILIES,
-    GELU_TANH,
     HYBRID_FAMILIES,
     LAYER_SCALAR,
     PER_LAYER_EMBEDDING,
@@ -44,7 +43,6 @@ from specchat.weights.llama_families import (
     PER_LAYER_NORM,
     PER_LAYER_OUTPUT_NORM,
     PER_LAYER_PROJECTION,
-    SILU,
     Family,
     LayerNames,
     has_experts,
@@ -60,7 +58,6 @@ from specchat.weights.tensor_files import WeightLoader
 
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3", "yarn", PROPORTIONAL)
 DEFAULT_ARENA_TOKENS = 8192  # without a limit; a context window may have a million tokens
-MLPS = {SILU: SwiGluMlp, GELU_TANH: GeGluMlp}
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -261,14 +258,14 @@ def _per_layer_gate(loader: WeightLoader, prefix: str) -> PerLayerGate | None:
     return PerLayerGate(gate, projection, loader.tensor(f"{prefix}.{PER_LAYER_OUTPUT_NORM}.weight"))
 
 
-def _mlp(loader: WeightLoader, prefix: str, config: Mapping[str, Any], index: int) -> SwiGluMlp | MixtureOfExperts:
+def _mlp(loader: WeightLoader, prefix: str, config: Mapping[str, Any], index: int) -> GatedMlp | MixtureOfExperts:
     family = FAMILIES[config["model_type"]]
     if family.experts is not None and has_experts(config, index):
         routing = Routing(SOFTMAX, config["num_experts_per_tok"], is_topk_normalized=config["norm_topk_prob"])
-        clamp = SwiGluClamp(config["swiglu_alpha"], config["swiglu_limit"]) if "swiglu_limit" in config else None
-        return load_moe(loader, prefix, family.experts, routing, clamp=clamp)
+        clamp = SwiGluClamp(config["swiglu_alpha"], config["swiglu_limit"]) if "swiglu_limit" in config else SILU
+        return load_moe(loader, prefix, family.experts, routing, activation=clamp)
     gate_up_proj = loader.linear(*(f"{prefix}.{name}" for name in family.names.gate_up))
-    return MLPS[family.activation](gate_up_proj, loader.linear(f"{prefix}.mlp.down_proj"))
+    return GatedMlp(gate_up_proj, loader.linear(f"{prefix}.mlp.down_proj"), family.activation)
 
 
 def _attention(loader: WeightLoader, prefix: str, family: Family, shape: LayerShape) -> Attention:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import tomllib
-from dataclasses import replace
+from dataclasses import astuple, replace
 from statistics import median
 
 import pytest
@@ -460,3 +460,14 @@ def test_the_catalog_has_no_duplicates():
     ids = [table["id"] for table in tomllib.loads(CATALOG_FILE.read_text(encoding="utf-8"))["models"]]
 
     assert len(ids) == len(set(ids)) == len(catalog())
+
+
+def test_the_stored_sizes_are_those_of_the_networks_of_transformers():
+    from tools.catalog_sizes import sizes_of
+
+    for name in ("Qwen/Qwen3-8B", "google/gemma-4-E2B-it", "openai/gpt-oss-20b"):
+        stored = catalog()[name].architecture.matrices
+        assert [tuple(each) for each in sizes_of(name)] == [astuple(each) for each in stored]
+    for entry in catalog().values():
+        embeddings = entry.config["vocab_size"] * entry.config["hidden_size"]
+        assert embeddings == entry.architecture.parameters_of_kind("embedding"), f"{entry.id}: run tools.catalog_sizes"

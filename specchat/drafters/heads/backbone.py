@@ -24,8 +24,8 @@ from specchat.forward.llama.decoder_layer import (
     AttentionKind,
     AttentionModule,
     DecoderLayer,
+    GatedMlp,
     RopeAngles,
-    SwiGluMlp,
 )
 from specchat.forward.llama.moe import MixtureOfExperts
 from specchat.forward.llama.rope import cos_sin
@@ -137,9 +137,9 @@ class HeadBackbone:
             sliding_window=windows[index] if windows else None,
         )
 
-    def _mlp(self, prefix: str) -> SwiGluMlp | MixtureOfExperts:
+    def _mlp(self, prefix: str) -> GatedMlp | MixtureOfExperts:
         if self.spec.routing is None:
-            return SwiGluMlp.load(self.loader.linear, f"{prefix}.mlp")
+            return GatedMlp.load(self.loader.linear, f"{prefix}.mlp")
         shared = (name for name in SHARED_EXPERTS if f"{prefix}.{name}.up_proj.weight" in self.loader.files)
         names = ExpertNames(shared=next(shared, None))
         return load_moe(self.loader, prefix, names, self.spec.routing, torch.float32)  # less would create ties

@@ -19,6 +19,7 @@ from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
 from specchat.forward.cuda import triton_attention, triton_rows
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps, matches_torch
 from specchat.forward.linear.linear import TOLERANCE, sample_tensor
+from specchat.forward.llama.scaling import SILU, Activation, SwiGluClamp
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_SIZE = 256  # keys and values of a block lie in the memory of a multiprocessor
@@ -46,11 +47,10 @@ class TritonOps(TorchOps):
     def add_rms_norm(self, rows: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         return triton_rows.add_rms_norm(rows, residual, weight, self.dimensions.epsilon, self._norm_offset)
 
-    def silu_and_mul(self, gate_up: Tensor) -> Tensor:
-        return triton_rows.silu_and_mul(gate_up)
-
-    def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
-        return triton_rows.gelu_and_mul(gate_up)
+    def activate_and_mul(self, gate_up: Tensor, activation: Activation = SILU) -> Tensor:
+        if isinstance(activation, SwiGluClamp):  # no kernel does
+            return super().activate_and_mul(gate_up, activation)
+        return triton_rows.activate_and_mul(gate_up, activation)
 
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
         is_partly_rotated = inputs.cos.shape[-1] < self.dimensions.head_size
