@@ -7,16 +7,18 @@ Knows tokens and seconds; no text, no model and no front end.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Self
 
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.events import Totals, of_first_tokens
 from specchat.engine.decode import Step
-from specchat.engine.stats import NO_DRAFTER, DecodingStats, StepCounts
+from specchat.engine.stats import NO_DRAFTER, StepCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +90,21 @@ class AnswerAccount:
         self.thinking_tokens = thinking_tokens
 
     def totals(self) -> Totals:
-        stats = DecodingStats()
-        for step in self._steps:
-            stats.add(step.counts)
-        last = self._steps[-1] if self._steps else None
+        steps, last = [step.counts for step in self._steps], self._steps[-1] if self._steps else None
+        drafters = Counter(step.drafter for step in steps if step.drafter != NO_DRAFTER)
         return replace(
-            self._prompt, completion_tokens=stats.tokens, steps=stats.steps, draft_tokens=stats.drafted,
-            acceptance=stats.acceptance, accepted_by_drafter=dict(stats.accepted_by_drafter),
-            steps_by_drafter={name: each.steps for name, each in stats.by_drafter.items() if name != NO_DRAFTER},
-            draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
+            self._prompt, completion_tokens=sum(step.tokens for step in steps), steps=len(steps),
+            draft_tokens=sum(step.drafted for step in steps),
+            acceptance=sum((step.acceptance for step in steps), Acceptance()),
+            accepted_by_drafter=dict(Counter(name for step in steps for name in step.accepted_sources)),
+            steps_by_drafter=dict(drafters),
+            draft_seconds=sum(step.draft_seconds for step in steps),
+            verify_seconds=sum(step.verify_seconds for step in steps),
             seconds=last.seconds if last else 0.0, ttft_seconds=self._ttft_seconds,
             queue_seconds=self._queue_seconds, other_seconds=last.other_seconds if last else 0.0,
             loading_seconds=self._loading_seconds, repeated_tokens=self._repeated_tokens,
             thinking_tokens=self.thinking_tokens, thinking_seconds=self._thinking_seconds,
-            drafter_report=describe_drafters(stats.by_drafter),
+            drafter_report=describe_drafters(steps),
         )  # fmt: skip
 
     @property

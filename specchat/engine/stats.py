@@ -1,9 +1,8 @@
-"""Sums over decoding steps. Rates are derived from the sums. Imports no torch."""
+"""What counts of a decoding step, for the sums of an answer. Imports no torch."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from specchat.acceptance_counts import Acceptance
@@ -27,6 +26,10 @@ class StepCounts:
     draft_seconds: float
     verify_seconds: float
 
+    @property
+    def seconds(self) -> float:
+        return self.draft_seconds + self.verify_seconds
+
     @classmethod
     def of_step(cls, step: Step, kept_tokens: int | None = None) -> Self:
         committed = len(step.committed_tokens)
@@ -43,39 +46,3 @@ class StepCounts:
         accepted = self.accepted_sources[:tokens]
         acceptance = Acceptance.of_step(len(accepted), len(accepted))
         return replace(self, tokens=tokens, accepted_sources=accepted, acceptance=acceptance)
-
-
-@dataclass
-class DrafterSteps:
-    """The steps of one drafter: those whose first draft token it proposed."""
-
-    steps: int = 0
-    acceptance: Acceptance = Acceptance()
-    tokens: int = 0
-    seconds: float = 0.0
-
-
-@dataclass
-class DecodingStats:
-    steps: int = 0
-    tokens: int = 0
-    drafted: int = 0
-    acceptance: Acceptance = Acceptance()
-    accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
-    by_drafter: dict[str, DrafterSteps] = field(default_factory=dict[str, DrafterSteps])  # NO_DRAFTER among them
-    draft_seconds: float = 0.0
-    verify_seconds: float = 0.0
-
-    def add(self, step: StepCounts) -> None:
-        self.steps += 1
-        self.tokens += step.tokens
-        self.drafted += step.drafted
-        self.accepted_by_drafter.update(step.accepted_sources)
-        self.draft_seconds += step.draft_seconds
-        self.verify_seconds += step.verify_seconds
-        self.acceptance += step.acceptance
-        drafter = self.by_drafter.setdefault(step.drafter, DrafterSteps())
-        drafter.steps += 1
-        drafter.acceptance += step.acceptance
-        drafter.tokens += step.tokens
-        drafter.seconds += step.draft_seconds + step.verify_seconds

@@ -8,7 +8,7 @@ from specchat.acceptance_counts import Acceptance
 from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.events import Routed, Totals
 from specchat.chat.turn_summary import explanation, speculation_to_json, summary_line
-from specchat.engine.stats import DrafterSteps
+from specchat.engine.stats import StepCounts
 from tests.each_row import each_row
 
 ROUTED = Routed("lookup", 16, "pinned", seed=1)
@@ -94,17 +94,15 @@ def test_the_line_is_short_and_says_what_happened_not_what_was_assumed():
 
 
 def test_the_report_has_the_measured_speed_of_every_drafter():
-    by_drafter = {
-        "eagle3": DrafterSteps(steps=1, acceptance=Acceptance((1,)), tokens=1, seconds=0.02),
-        "suffix": DrafterSteps(steps=13, acceptance=Acceptance((13, 42), (13, 29)), tokens=55, seconds=0.5),
-        "plain": DrafterSteps(steps=2, tokens=2, seconds=0.025),
-    }
+    eagle3 = StepCounts(1, 1, Acceptance((1,)), (), "eagle3", 0.01, 0.01)
+    suffix = StepCounts(5, 5, Acceptance((1, 2), (1, 1)), ("suffix",) * 2, "suffix", 0.0, 0.05)
+    plain = StepCounts(1, 0, Acceptance(), (), "plain", 0.0, 0.0125)
 
-    assert describe_drafters(by_drafter) == (
-        "suffix 13 of 16 steps, acceptance 76 % (42 of 55), 9.1 ms/token; "
+    assert describe_drafters([plain, eagle3, *[suffix] * 3, plain]) == (
+        "suffix 3 of 6 steps, acceptance 67 % (6 of 9), 10.0 ms/token; "
         "eagle3 1 step, acceptance 0 % (0 of 1), 20.0 ms/token; no drafter 2 steps, 12.5 ms/token"
     )
-    assert describe_drafters({}) == ""
+    assert describe_drafters([]) == ""
 
 
 def test_why_tells_the_facts_apart_from_what_was_assumed():
