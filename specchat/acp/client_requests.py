@@ -52,8 +52,7 @@ def prompt_response(reason: StopReason, totals: Totals | None = None) -> JsonObj
 
 
 def speculation_stats(totals: Totals) -> Mapping[str, Any]:
-    numbers = {**speculation_to_json(totals), "ttft_ms": round(1000 * totals.ttft_seconds)}
-    return {_camel_case(name): value for name, value in numbers.items()}
+    return {_camel_case(name): value for name, value in speculation_to_json(totals).items()}
 
 
 def _camel_case(name: str) -> str:

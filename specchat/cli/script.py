@@ -36,7 +36,7 @@ from specchat.app.consent import PERMISSION_OPTIONS, REJECT
 from specchat.app.question import Question
 from specchat.chat.events import Event, Failed, Finished, Notice, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat
-from specchat.chat.turn_summary import speculation_to_json
+from specchat.chat.turn_summary import speculation_to_json, timing_to_json
 from specchat.cli.ask import ENDED_EARLY_EXIT_CODE, STDIN, answer_once, check_utf8, read_stdin
 from specchat.cli.main import CONNECTION_CLOSED, INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options
@@ -274,6 +274,7 @@ def _line_of_agent_event(event: AgentEvent) -> JsonObject | None:
 
 
 def _usage_numbers(totals: Totals) -> dict[str, Any]:
+    timing = timing_to_json(totals)
     return {
         "usage": {
             "input_tokens": totals.prompt_tokens,
@@ -281,8 +282,8 @@ def _usage_numbers(totals: Totals) -> dict[str, Any]:
             "cached_tokens": totals.cached_tokens,
         },
         "spec": speculation_to_json(totals),
-        "ttft_ms": int(1000 * totals.ttft_seconds),
-        "tokens_per_second": round(totals.tokens_per_second, 1),
+        "ttft_ms": timing["ttft_ms"],
+        "tokens_per_second": timing["tokens_per_second"],
         "totals": asdict(totals),
     }
 

@@ -14,7 +14,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from specchat import errors
 from specchat.chat.events import (
@@ -217,8 +217,19 @@ def events_from_json(method: str, params: JsonObject) -> list[Event]:
 
 
 def totals_from_json(params: JsonObject) -> Totals:
-    """Totals from JSON, without unknown fields."""
-    return from_json(Totals, params)
+    """Totals from JSON, without unknown fields, and without numbers that cannot be."""
+    impossible = impossible_numbers(params)
+    return from_json(Totals, {name: value for name, value in params.items() if name not in impossible})
+
+
+def impossible_numbers(params: JsonObject) -> tuple[str, ...]:
+    """The names of those that are no number, endless, or negative, as after a jump of a clock."""
+    numbers = {each.name for each in fields(Totals) if each.type in ("int", "float")}
+    return tuple(
+        name
+        for name in numbers & params.keys()
+        if not isinstance(value := params[name], int | float) or not 0 <= value < float("inf")
+    )
 
 
 def request_to_json(request: Request) -> JsonObject:
