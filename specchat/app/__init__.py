@@ -12,6 +12,7 @@ said into an order, renders the events, and sends a decision for each proposal.
     hunk_review.py       decisions about hunks, with their keys, until the accepted text passes the checks
     edit_progress.py     the position of the streamed text in the original, also as a status line
     edit_call.py         the edit of one file as protocols show it: diff, permission, end
+    updates.py           what editors and programs are shown of an answer, as JSON of the Agent Client Protocol
     edit_session.py      the conversation that rewrites files, and the profile that it has
     consent.py           what a person decides about a change, and when one must be asked
 
@@ -31,6 +32,6 @@ said into an order, renders the events, and sends a decision for each proposal.
     project_files.py     the files of a project, read without surprises and written once, or by the editor
     file_edits.py        /edit, /apply and /undo
     take_back.py         what `specchat undo` and /undo say and do
+    tool_sources.py      tools, prompts and texts that plugins bring, such as those of MCP servers
     agent/               the agent: tools that the model calls while it answers
-    mcp/                 tools, prompts and resources of MCP servers
 """

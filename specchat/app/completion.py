@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from specchat.app.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo
-from specchat.app.mcp.mcp_prompts import ServerResource
+from specchat.app.tool_sources import OfferedName
 from specchat.context.at_names import REPOSITORY, quoted_name, word_at_end
 from specchat.context.file_listing import GENERATED_FOLDERS
 
@@ -30,7 +30,7 @@ def completions(
     before: str,
     commands: Mapping[str, CommandInfo],
     folder: Path,
-    resources: Sequence[ServerResource] = (),
+    resources: Sequence[OfferedName] = (),
     choices: Mapping[str, Sequence[str]] = NO_CHOICES,
 ) -> list[CompletionItem]:
     """For the text before the cursor. `choices` are the arguments of commands that have a few."""
@@ -66,7 +66,7 @@ def _repository_item(word: str) -> Iterator[CompletionItem]:
         yield CompletionItem(REPOSITORY[1:], len(word) - 1, "passages of this repository", is_final=True)
 
 
-def _resource_items(word: str, resources: Sequence[ServerResource]) -> Iterator[CompletionItem]:
+def _resource_items(word: str, resources: Sequence[OfferedName]) -> Iterator[CompletionItem]:
     for each in resources:
         if len(word) > 1 and each.name.startswith(word) and each.name != word:
             yield CompletionItem(each.name[1:], len(word) - 1, each.help, is_final=not each.name.endswith(":"))

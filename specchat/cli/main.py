@@ -67,7 +67,6 @@ COMMANDS = {
         "specchat.cli.setup:setup", "Find the best models for this machine, in at most five answers, and chat."
     ),
     "plugins": LazyCommand("specchat.cli.plugins:plugins", "List what other packages add."),
-    "mcp": LazyCommand("specchat.cli.mcp:mcp", "List the MCP servers, or start one and list its tools."),
     "inspect": LazyCommand("specchat.cli.inspect:inspect", "Show which drafter proposed each token of an answer."),
     "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),
     "stats": LazyCommand("specchat.cli.stats:stats", "Show what each drafter brought in your conversations."),

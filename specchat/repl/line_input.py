@@ -15,7 +15,7 @@ from prompt_toolkit.output import create_output
 
 from specchat.app.command_registry import line_mode_commands, prompt_commands
 from specchat.app.completion import completions
-from specchat.app.mcp.mcp_servers import McpServers
+from specchat.app.tool_sources import ToolSources, front_end_sources
 from specchat.profile.screen_file import wants_vi_keys
 from specchat.terminal import can_move_cursor, raw_stream
 
@@ -54,11 +54,11 @@ def read_block(line: str, read_line: Callable[[], str]) -> str:
 
 
 def prompt_toolkit_reader(
-    status: Callable[[], str], history_file: Path | None, servers: McpServers | None = None
+    status: Callable[[], str], history_file: Path | None, sources: ToolSources | None = None
 ) -> Callable[[], str]:
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history_file)) if history_file else InMemoryHistory(),
-        completer=CommandPathCompleter(servers),
+        completer=CommandPathCompleter(sources),
         complete_while_typing=False,
         enable_history_search=True,
         enable_open_in_editor=True,
@@ -96,11 +96,11 @@ def key_bindings() -> KeyBindings:
 class CommandPathCompleter(Completer):
     """The completions of every front end, for prompt_toolkit."""
 
-    def __init__(self, servers: McpServers | None = None) -> None:
-        self.servers = servers or McpServers()
+    def __init__(self, sources: ToolSources | None = None) -> None:
+        self.sources = sources or front_end_sources()
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        commands = {**line_mode_commands(), **prompt_commands(self.servers)}
-        before, resources = document.text_before_cursor, self.servers.known_resources()
+        commands = {**line_mode_commands(), **prompt_commands(self.sources)}
+        before, resources = document.text_before_cursor, self.sources.resources()
         for each in completions(before, commands, Path.cwd(), resources):
             yield Completion(each.text, -each.replaced_length, display=each.text.rstrip(), display_meta=each.help)

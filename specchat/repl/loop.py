@@ -27,7 +27,7 @@ def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> 
     Without a `history_file`, prompts are not stored.
     """
     read = (
-        prompt_toolkit_reader(lambda: chat.status_line, history_file, chat.servers)
+        prompt_toolkit_reader(lambda: chat.status_line, history_file, chat.sources)
         if is_capable_terminal()
         else plain_line_reader()
     )

@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 
 from specchat.app.command_registry import prompt_commands
 from specchat.app.completion import CompletionItem, completions
-from specchat.app.mcp.mcp_servers import front_end_servers
+from specchat.app.tool_sources import front_end_sources
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui.approval import Approval
 from specchat.tui.picker import Picker, option_content
@@ -85,10 +85,10 @@ class BottomArea(Vertical):
 
     @on(TextArea.Changed, "#prompt")
     def update_completions(self) -> None:
-        servers = front_end_servers()
-        commands = {**all_commands(), **prompt_commands(servers)}
+        sources = front_end_sources()
+        commands = {**all_commands(), **prompt_commands(sources)}
         text, themes = self.prompt.text_before_cursor, {"theme": theme_names()}
-        items = completions(text, commands, Path.cwd(), servers.known_resources(), themes)
+        items = completions(text, commands, Path.cwd(), sources.resources(), themes)
         self._completion_list.show_items(items)
         self._completion_list.styles.margin = (0, 1, self.outer_size.height + 1, 1)
         self.prompt.is_completing = self._completion_list.display

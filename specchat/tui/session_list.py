@@ -23,7 +23,7 @@ from specchat.app.session_lines import HEADINGS, session_details
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import SpecchatError
 from specchat.history.history_reader import ASK, CHAT, LISTED_KINDS, StoredTurn
-from specchat.host.protocol import from_known_fields
+from specchat.host.wire_values import from_json
 from specchat.tui.background_requests import BackgroundRequests, Json
 
 MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # of the preview; more would not fit
@@ -156,7 +156,7 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         if isinstance(response, SpecchatError):
             self._show_hint(str(response))
             return
-        rows = [from_known_fields(SessionRow, row) for row in response.get("sessions", ())]
+        rows = [from_json(SessionRow, row) for row in response.get("sessions", ())]
         search_text = self.query_one("#search", Input).value
         if not requested_text:
             self._all_rows = [row for row in rows if row.kind in LISTED_KINDS]

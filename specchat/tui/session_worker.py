@@ -145,7 +145,7 @@ class SessionWorker(JobThread):
             self._ask(Question(line), cancelled)
             return
         chat = self._connected_chat
-        chat.servers.cancelled = cancelled
+        chat.sources.cancelled = cancelled
         with self._dialogue(cancelled) as edit_ui:
             chat.ui = self._agent_ui(edit_ui)
             result = run_line(chat, line)
@@ -211,7 +211,7 @@ class SessionWorker(JobThread):
                     for message in _messages_of(event, is_stored):
                         self._worker_messages.put(message)
             if not chat.conversation.name:  # the host names a conversation after its first request
-                self._post_name(chat, str(chat.conversation.call("subscribe")["name"]))
+                self._post_name(chat, str(chat.conversation.call("session_info")["name"]))
         except SpecchatError as error:
             is_stored = False
             self._worker_messages.put(Failed.from_error(error))

@@ -22,7 +22,7 @@ from textual.widgets import Static
 from specchat.app.agent.agent_tool import ToolOutcome
 from specchat.app.code_blocks import find_code_blocks
 from specchat.chat.events import Totals
-from specchat.chat.turn_summary import acceptance_text
+from specchat.chat.turn_summary import acceptance_text, waits
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable
 from specchat.history.history_reader import StoredTurn
 from specchat.host.protocol import totals_from_json
@@ -47,8 +47,10 @@ def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) 
     """For example: 412 tok · 2.9 s · 142 t/s · ×2.7 · acc 82% · lookup→draft · stop: end."""
     parts: list[str] = []
     if totals.completion_tokens:
-        seconds = totals.prefill_seconds + totals.decode_seconds
-        parts = [f"{totals.completion_tokens} tok", f"{seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
+        parts = [f"{totals.completion_tokens} tok"]
+        if totals.tokens_per_second is not None:
+            parts += [f"{totals.total_seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
+        parts += waits(totals)
     if totals.speedup is not None:
         parts.append(f"{glyphs.times}{totals.speedup.text}")
     rate = totals.acceptance.rate
@@ -159,6 +161,12 @@ class TurnView(Vertical, can_focus=True):
         self.answer += text
         for streaming in self.query_children(StreamingAnswer):
             streaming.append_text(text)
+
+    def set_text(self, text: str) -> None:
+        """Show another text in the place of the answer so far."""
+        self.answer, self._pending_text = text, ""
+        for streaming in self.query_children(StreamingAnswer):
+            streaming.set_text(text)
 
     async def add_call(self, summary: str, outcome: ToolOutcome | None = None) -> None:
         """Show a call of a tool below the answer."""

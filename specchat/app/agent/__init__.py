@@ -12,5 +12,5 @@
     tool_schemas.py   the check of arguments that a model wrote
     bounded_text.py   the beginning and the end of a text that may be endless
 
-Further tools (of MCP servers, of an editor) are further `AgentTool`s in the list that a front end passes on.
+Further tools come from plugins (`app/tool_sources.py`), are offered beside these, and ask by the same rules.
 """
