@@ -215,8 +215,8 @@ class ChatScreen(ConversationLayout):
         self.notify(f"{len(text):,} characters copied ({targets})", markup=False)
 
     @on(Transcript.ReachedEnd)
-    async def show_pending_text(self) -> None:
-        await self.presenter.show_pending_text()
+    async def finalize_answers(self) -> None:
+        await self.presenter.finalize_answers()
 
     @on(Approval.StopRequested)
     def stop_answer(self) -> None:
