@@ -116,7 +116,7 @@ class ConversationPresenter:
         self.live_stats.start_turn(monotonic())
 
     async def finalize_answers(self) -> None:
-        """The end of the transcript is in view again: Markdown moves no line that the user reads."""
+        """The end of the transcript is in view again: Markdown moves no line that is being read."""
         for turn in self._transcript.turns:
             if turn.is_finished:
                 await turn.finalize()
