@@ -71,12 +71,11 @@ def _doctor(_monkeypatch, _tmp_path):
     assert probe("torch")["computes"] is True
 
 
-def _search(monkeypatch, _tmp_path):
+def _search(_monkeypatch, _tmp_path):
     from specchat.app.agent.read_tools import SearchTool
     from specchat.app.project_files import ProjectFiles
     from specchat.context.workspace_roots import WorkspaceRoots
 
-    monkeypatch.setattr("shutil.which", lambda _name: None)
     tool = SearchTool(ProjectFiles(WorkspaceRoots(Path.cwd())), 2000)
     assert "torch.py:1:open(" in tool.run({"pattern": "^open"}, threading.Event()).text
 

@@ -64,6 +64,7 @@ class ChatState:
                 self._answer_parts.append(text)
             case Finished():
                 self.finished = self.last_outcome = event
+                self._answer_parts = [event.without_repeats(self.answer)]
             case Failed():
                 self.last_outcome = event
             case _:

@@ -30,7 +30,8 @@ from specchat.chat.turn_summary import explanation
 from specchat.context.at_names import check_name, unquoted_name
 from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT
-from specchat.host.protocol import from_known_fields, request_from_json
+from specchat.host.protocol import request_from_json
+from specchat.host.wire_values import from_json
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.plugins.own_plugins import missing_plugin
@@ -168,7 +169,7 @@ def _export(chat: ChatState, argument: str) -> CommandResult:
     turns, path = chat.conversation.all_turns() if has_all else chat.conversation.turns(), Path(name).expanduser()
     if not turns:
         raise UsageError("this conversation is empty")
-    title = str(chat.conversation.call("subscribe")["name"])
+    title = str(chat.conversation.call("session_info")["name"])
     write_new_file(path, export_conversation(path, title, turns))
     return CommandResult(f"{len(turns)} request{'' if len(turns) == 1 else 's'} and answers in {path}")
 
@@ -235,7 +236,7 @@ def _why(chat: ChatState, _argument: str) -> CommandResult:
     why = chat.conversation.call("explain_routing")
     if not why:
         return CommandResult("this conversation has no answer yet")
-    return CommandResult(explanation(from_known_fields(Routed, why), chat.finished.totals if chat.finished else None))
+    return CommandResult(explanation(from_json(Routed, why), chat.finished.totals if chat.finished else None))
 
 
 def _inspect(chat: ChatState, number: str) -> CommandResult:

@@ -12,6 +12,7 @@ magicdec.py          such a pass that sees the first and the last tokens of a lo
 candidate_tree.py    a tree of the candidates of several heads, each for one position ahead
 medusa.py            Medusa: format, head and drafter
 assistant.py         Gemma 4's assistants, which read the keys and values of the target: format, head and drafter
+head_drafter.py      the base of EAGLE, MTP and DFlash: hidden states of the target, and a KV cache of the head
 eagle/               EAGLE and MTP, with their head, formats and tree
 heads/               what all trained heads share
 block_chain.py       the chain of a block whose positions were predicted in one pass

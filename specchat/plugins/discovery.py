@@ -29,7 +29,6 @@ NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]+")
 EXTENSION_NAME_PATTERNS: Mapping[str, re.Pattern[str]] = {
     "drafters": NAME_PATTERN,
     "heads": NAME_PATTERN,
-    "head_sizes": NAME_PATTERN,
     "backends": NAME_PATTERN,
     "servers": NAME_PATTERN,
     "commands": NAME_PATTERN,

@@ -1,4 +1,4 @@
-"""The ten hooks that a plugin may implement. Each returns a list of extensions.
+"""The nine hooks that a plugin may implement. Each returns a list of extensions.
 
 A plugin is a module (or an object) with functions of these names under `@hookimpl`, named by an entry point:
 
@@ -37,15 +37,6 @@ def register_heads() -> Sequence[Extension]:  # type: ignore[empty-body]
     The object is `(specchat.drafters.heads.head_checkpoint.HeadCheckpoint) -> specchat.drafters.heads.spec.HeadSpec |
     None`: None for a checkpoint of another kind. It is asked before the built-in formats, which are less specific. The
     `network` of the spec makes a `specchat.drafters.heads.draft_head.DraftHead`.
-    """
-
-
-@hookspec
-def register_head_sizes() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """Sizes of heads, for plans of memory before anything is loaded. The name is the kind of the head.
-
-    The object is `(Mapping) -> specchat.hub.architecture.Architecture | None`: the config of a head; None for one of
-    another kind. It must not import torch.
     """
 
 

@@ -13,8 +13,7 @@ background_requests.py     a second connection, for lists and engine state
 worker_messages.py         what the threads send to the screen
 conversation_presenter.py  messages to widgets; smooth_stream.py paces the text
 transcript_view.py         turns and notes; turn_widget.py
-streaming_answer.py        an answer while it is generated; thinking_view.py, what the model thought before it
-call_view.py               a call of a tool, folded
+streaming_answer.py        an answer while it is generated; folded_text.py, thoughts and calls
 markdown_answer.py         a finished answer; code_block_header.py
 status_bar.py              the last line; live_stats.py computes it
 inspector.py               an answer by drafter; inspector_controller.py, token_view.py

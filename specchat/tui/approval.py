@@ -116,6 +116,11 @@ class Approval(Vertical):
                 self.screen.set_focus(text)
         self._show_key_help(KEY_HELP[request.kind])
 
+    @property
+    def is_deciding(self) -> bool:
+        """Whether a request is on the screen and has the focus, so that the next key answers it."""
+        return self.has_focus_within and not self.is_busy
+
     def show_progress(self, line: str) -> None:
         if self.is_busy:
             self._show_notice(line)

@@ -12,7 +12,16 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta, ThinkingDelta
+from specchat.chat.events import (
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    StepDone,
+    TextDelta,
+    ThinkingDelta,
+    of_first_tokens,
+)
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import CancelledError, HostError
 from specchat.tui.live_stats import LiveStats, Phase
@@ -205,6 +214,9 @@ class ConversationPresenter:
         self.turn.append_text(self._smooth_stream.flush(), is_in_view=self._transcript.is_following)
         self.turn.end_thinking(event.totals.thinking_seconds if isinstance(event, Finished) else 0.0)
         if isinstance(event, Finished):
+            if event.totals.repeated_tokens:
+                self.turn.set_text(event.without_repeats(self.turn.answer))
+                self.steps = list(of_first_tokens(self.steps, event.totals.completion_tokens))
             self.turn.set_footer(answer_footer(event.finish_reason, event.totals, self._glyphs))
             return
         is_stopped = event.exit_code == CancelledError.exit_code

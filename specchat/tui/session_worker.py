@@ -274,7 +274,7 @@ class SessionWorker:
     def _post_new_name(self, chat: ChatState) -> None:
         """The host names a conversation after its first request."""
         if not chat.conversation.name:
-            name = str(chat.conversation.call("subscribe")["name"])
+            name = str(chat.conversation.call("session_info")["name"])
             chat.conversation.name = name
             self._worker_messages.put(ConversationNamed(name))
 

@@ -22,14 +22,13 @@ from textual.widgets import Static
 from specchat.app.agent.agent_tool import ToolOutcome
 from specchat.app.code_blocks import find_code_blocks
 from specchat.chat.events import Totals
-from specchat.chat.turn_summary import acceptance_text
+from specchat.chat.turn_summary import acceptance_text, waits
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable
 from specchat.history.history_reader import StoredTurn
 from specchat.host.protocol import totals_from_json
-from specchat.tui.call_view import CallView
 from specchat.tui.code_block_header import CodeBlockHeader, header_texts
+from specchat.tui.folded_text import CallView, ThinkingView
 from specchat.tui.streaming_answer import StreamingAnswer
-from specchat.tui.thinking_view import ThinkingView
 
 END_REASON_TEXTS = {
     "stop": "stop: end",
@@ -48,8 +47,10 @@ def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) 
     """For example: 412 tok · 2.9 s · 142 t/s · ×2.7 · acc 82% · lookup→draft · stop: end."""
     parts: list[str] = []
     if totals.completion_tokens:
-        seconds = totals.prefill_seconds + totals.decode_seconds
-        parts = [f"{totals.completion_tokens} tok", f"{seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
+        parts = [f"{totals.completion_tokens} tok"]
+        if totals.tokens_per_second is not None:
+            parts += [f"{totals.total_seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
+        parts += waits(totals)
     if totals.speedup is not None:
         parts.append(f"{glyphs.times}{totals.speedup.text}")
     rate = totals.acceptance.rate
@@ -164,6 +165,12 @@ class TurnView(Vertical, can_focus=True):
         if is_in_view:
             self.show_pending_text()
 
+    def set_text(self, text: str) -> None:
+        """Show another text in the place of the answer so far."""
+        self.answer, self._pending_text = text, ""
+        for streaming in self.query_children(StreamingAnswer):
+            streaming.set_text(text)
+
     async def add_call(self, summary: str, outcome: ToolOutcome | None = None) -> None:
         """Show a call of a tool below the answer."""
         await self.mount(CallView(summary, self._glyphs, outcome), before=self.query_one(".footer"))
@@ -175,7 +182,7 @@ class TurnView(Vertical, can_focus=True):
 
     def append_thinking(self, text: str, seconds: float) -> None:
         """Append to what the model thinks, which has lasted so long."""
-        self.query_one(ThinkingView).append(text, seconds)
+        self.query_one(ThinkingView).add(text, seconds)
         self.refresh_bindings()
 
     def end_thinking(self, seconds: float = 0.0) -> None:

@@ -99,10 +99,10 @@ def test_a_no_keeps_the_profile_and_a_yes_changes_it(chat_and_questions, profile
     chat, questions = chat_and_questions
 
     assert "no model is loaded; the profile stays chat" == run_line(chat, f"/profile {profile}").text
-    assert "chat" == chat.conversation.call("subscribe")["profile"]
+    assert "chat" == chat.conversation.call("session_info")["profile"]
     run_line(chat, "/variant plain")
     assert "; other models load" in run_line(chat, f"/profile {profile}").text
-    assert profile == chat.conversation.call("subscribe")["profile"]
+    assert profile == chat.conversation.call("session_info")["profile"]
     assert [profile.replace("other.toml", "model")] * 2 == [models.target for models in questions]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual import events
 
-from specchat.tui.bottom_area import completions
+from specchat.app.completion import completions
 from specchat.tui.prompt_input import append_prompt_history, read_prompt_history
 from specchat.tui.screen_commands import BUILTIN_COMMANDS
 

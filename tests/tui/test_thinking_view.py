@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specchat.drawing.glyphs import UNICODE
-from specchat.tui.thinking_view import ThinkingHeader, ThinkingView
+from specchat.tui.folded_text import ThinkingView
 
 
 async def thought(driver):
@@ -38,7 +38,7 @@ def test_a_key_unfolds_the_thought_and_folds_it_again(run_on_screen):
 def test_a_click_on_its_line_unfolds_it(run_on_screen):
     async def scenario(driver):
         await thought(driver)
-        await driver.pilot.click(ThinkingHeader)
+        await driver.pilot.click(ThinkingView.Heading)
         await driver.wait_for_text("thought0 thought1 thought2")
 
     run_on_screen(scenario)
@@ -71,7 +71,7 @@ def test_a_running_thought_shows_its_time(run_on_screen):
     async def scenario(driver):
         turn = await driver.ask("count 1")
         view = turn.query_one(ThinkingView)
-        view.append("hm", 7.4)
+        view.add("hm", 7.4)
 
         await driver.wait_for_text(f"▸ thinking{UNICODE.ellipsis} 7 s")
 

@@ -6,7 +6,6 @@
       block_correction.py                               the heads of DSpark
       candidate_selector.py block_convolution.py        those of DFlash-2
     token_recycling.py lookahead.py                     drafters without a head: Token Recycling, lookahead decoding
-    head_sizes.py                                       their sizes, for `specchat vram`; imports no torch
 
 Every process of specchat imports this file, so it only declares the extensions.
 """
@@ -55,13 +54,4 @@ def register_heads() -> list[Extension]:
         Extension("peagle", "P-EAGLE of speculators, SpecForge and vLLM", "specchat_heads.peagle_format:detect_peagle"),
         Extension("dflash2", "DFlash-2 of z-lab and speculators", "specchat_heads.block_formats:detect_dflash2"),
         Extension("dspark", "DSpark of DeepSpec and speculators", "specchat_heads.block_formats:detect_dspark"),
-    ]
-
-
-@hookimpl
-def register_head_sizes() -> list[Extension]:
-    return [
-        Extension("hydra", "Hydra and Hydra++", "specchat_heads.head_sizes:hydra_architecture"),
-        Extension("peagle", "P-EAGLE", "specchat_heads.head_sizes:peagle_architecture"),
-        Extension("block", "DFlash-2 and DSpark", "specchat_heads.head_sizes:block_architecture"),
     ]

@@ -47,8 +47,8 @@ def completed(text):
 def test_the_line_mode_completes_prompts_and_resources(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    assert ["mcp", "mcp:git:review"] == completed("/mc")
-    assert ["@git:", "@git:notes://today"] == completed("see @gi")
+    assert ["/mcp ", "/mcp:git:review "] == completed("/mc")
+    assert ["git:", "git:notes://today"] == completed("see @gi")
     assert [] == completed("see gi")
 
 

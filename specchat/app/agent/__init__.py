@@ -6,7 +6,7 @@
     instructions.py   what the model reads first: a few sentences and AGENTS.md
     call_lines.py     a call and its outcome in one line
     call_consent.py   whether a call may run: rules, and the question to the user
-    read_tools.py     read, list and search; python_search.py where ripgrep is not installed
+    read_tools.py     read, list and search; python_search.py is the program that searches
     change_tools.py   edit and write; rewrite.py asks the model for the new text of an edit
     run_tool.py       run; run_command.py runs a command with its limits
     tool_schemas.py   the check of arguments that a model wrote

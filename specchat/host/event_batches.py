@@ -1,18 +1,17 @@
-"""The event log of a session: merges events into few JSON lines, numbers them, and replays them to late clients.
+"""The events of an answer on their way: merged into few messages, and added up to the answer so far. No I/O.
 
-The first text of a turn is sent at once; later text and steps are batched for up to 16 ms. No I/O.
+The first text of an answer is sent at once; later text and steps are batched for up to 16 ms.
 """
 
 from dataclasses import dataclass, field, replace
 
-from specchat.chat.events import Event, Routed, StepDone, TextDelta, ThinkingDelta, ToolCallDelta
+from specchat.chat.events import Event, Finished, Routed, StepDone, TextDelta, ThinkingDelta, ToolCallDelta
 from specchat.chat.streamed_calls import StreamedCalls
 from specchat.history.history_reader import StoredAnswer
-from specchat.host.protocol import EVENT_METHODS, JsonObject, RpcNotification, encode, event_to_json
+from specchat.host.protocol import EVENT_METHODS, JsonObject, RpcNotification, event_to_json
 
 BATCH_SECONDS = 0.016
 MAX_BATCH_STEPS = 64  # a full batch is sent at once
-RETAINED_BYTES = 4 * 2**20
 MAX_SOURCES = 255  # the source of a token is one byte
 TextEvent = TextDelta | ThinkingDelta | ToolCallDelta
 
@@ -103,6 +102,10 @@ class PartialAnswer:
                     self.source_indices.append(self._source_index(token.source))
             case Routed():
                 self.routed = event
+            case Finished() if event.totals.repeated_tokens:
+                self.text_parts = [event.without_repeats("".join(self.text_parts))]
+                del self.token_ids[event.totals.completion_tokens :]
+                del self.source_indices[event.totals.completion_tokens :]
             case _:
                 pass
 
@@ -123,61 +126,3 @@ class PartialAnswer:
         if source not in self.sources and len(self.sources) < MAX_SOURCES:
             self.sources.append(source)
         return self.sources.index(source) if source in self.sources else MAX_SOURCES
-
-
-@dataclass(frozen=True)
-class FeedLine:
-    """One encoded line. `recipient` is the only connection that gets it; None means all subscribers."""
-
-    sequence_number: int
-    encoded: bytes
-    end_offset: int  # bytes of the feed, this line included
-    recipient: object = None
-
-
-class EventFeed:
-    """The lines of a session in order. It retains the latest ones, so that a reconnecting client can continue."""
-
-    def __init__(self, session_id: str) -> None:
-        self.session_id = session_id
-        self.total_bytes = 0
-        self.next_sequence_number = 1
-        self.subscriber_count = 0
-        self._lines: list[FeedLine] = []
-
-    def emit(self, turn_id: str | None, notification: RpcNotification) -> None:
-        params = {
-            "session": self.session_id,
-            "turn": turn_id,
-            "sequence_number": self.next_sequence_number,
-            **notification.params,
-        }
-        self.append(encode(RpcNotification(notification.method, params)))
-
-    def append(self, encoded: bytes, recipient: object = None) -> None:
-        """Append a line, and drop the oldest lines beyond the limit."""
-        self.total_bytes += len(encoded)
-        self._lines.append(FeedLine(self.next_sequence_number, encoded, self.total_bytes, recipient))
-        self.next_sequence_number += 1
-        if self.total_bytes - self._lines[0].end_offset > 2 * RETAINED_BYTES:
-            oldest = next(
-                at for at, line in enumerate(self._lines) if self.total_bytes - line.end_offset <= RETAINED_BYTES
-            )
-            del self._lines[:oldest]
-
-    @property
-    def retained_bytes(self) -> int:
-        return self.total_bytes - self.bytes_before(self.first_sequence_number)
-
-    @property
-    def first_sequence_number(self) -> int:
-        return self._lines[0].sequence_number if self._lines else self.next_sequence_number
-
-    def line(self, sequence_number: int) -> FeedLine | None:
-        """A line by its number; None when it is not retained or does not exist yet."""
-        at = sequence_number - self.first_sequence_number
-        return self._lines[at] if 0 <= at < len(self._lines) else None
-
-    def bytes_before(self, sequence_number: int) -> int:
-        line = self.line(sequence_number)
-        return line.end_offset - len(line.encoded) if line else self.total_bytes
