@@ -100,5 +100,5 @@ def _end(chat: ChatState, request: Request) -> Finished | Failed:
     """How the last answer ended; one in a format that was cut off at its limit has failed."""
     end = chat.last_outcome or Failed("no answer")
     if request.answer_format and isinstance(end, Finished) and end.finish_reason in TRUNCATED_REASONS:
-        return Failed(request.answer_format.truncated_message, ContextError.exit_code)
+        return Failed(request.answer_format.truncated_message(end.finish_reason), ContextError.exit_code)
     return end

@@ -4,8 +4,6 @@ registry.py          the one table of built-in drafters, and how each is built f
 prompt_lookup.py     copies what followed the same n-gram earlier in the text
 suffix_decoding.py   the same over the longest context, weighted by frequency, in other conversations, too
 realign.py           copies a file that is being rewritten, and finds its place again after each change
-token_recycling.py   the target's earlier candidates after each token
-lookahead.py         a Jacobi window and the n-grams of its iterations
 draft_model.py       a small model with the target's tokens
 retokenize.py        a small model with another tokenizer
 self_drafter.py      the chain of a drafter that is a cheaper pass of the target itself

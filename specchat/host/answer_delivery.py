@@ -113,6 +113,8 @@ class AnswerDelivery:
         live.partial_answer.on_event(event)
         if isinstance(event, StepDone):
             live.steps.add(event)
+        if isinstance(event, Finished) and event.totals.repeated_tokens:
+            live.steps.cut(event.totals.completion_tokens)
         if isinstance(event, Routed):
             live.session.last_routed = event
         is_kept = not (isinstance(event, Failed) and _is_question_without_answer(live))
@@ -174,6 +176,8 @@ class AnswerDelivery:
             )  # fmt: skip
         match turn_event.event:
             case Finished(finish_reason=reason, totals=totals):
+                if completed is not None and totals.repeated_tokens:
+                    answer = replace(answer, thinking=completed.thinking)
                 self._history.finish_turn(turn_event.turn_id, answer, reason, asdict(totals), steps)
             case Failed(message=message):
                 self._history.finish_turn(turn_event.turn_id, answer, "failed", {"message": message}, steps)

@@ -25,7 +25,8 @@ class AnswerTotals:
     steps: int = 0
     tokens_with_steps: int = 0  # tokens of answers whose steps are known; a server may not report them
     draft_tokens: int = 0
-    decode_seconds: float = 0.0
+    seconds: float = 0.0  # from the requests to the ends of the texts
+    repeated_tokens: int = 0  # cut off, and in no other number
     compared_decode_seconds: float = 0.0  # of answers for which the time of plain decoding is known
     plain_seconds: float = 0.0  # of plain decoding for the same answers
     plain_error_seconds: float = 0.0  # half of its 95 % interval
@@ -38,7 +39,8 @@ class AnswerTotals:
         self.steps += totals.steps
         self.tokens_with_steps += totals.completion_tokens if totals.steps else 0
         self.draft_tokens += totals.draft_tokens
-        self.decode_seconds += totals.decode_seconds
+        self.seconds += totals.total_seconds
+        self.repeated_tokens += totals.repeated_tokens
         self.acceptance += totals.acceptance
         self.accepted_by_drafter.update(totals.accepted_by_drafter)
         if totals.plain_decode_seconds:
@@ -60,7 +62,7 @@ class AnswerTotals:
             self.name,
             str(self.answers),
             str(self.tokens),
-            f"{self.tokens / self.decode_seconds:.0f}" if self.decode_seconds else "",
+            f"{self.tokens / self.seconds:.0f}" if self.seconds else "",
             f"{self.tokens_with_steps / self.steps:.2f}" if self.steps else "",
             "" if speedup is None else speedup.text,
             "" if rate is None else f"{rate:.0%}",

@@ -5,7 +5,7 @@ The first text of an answer is sent at once; later text and steps are batched fo
 
 from dataclasses import dataclass, field, replace
 
-from specchat.chat.events import Event, Routed, StepDone, TextDelta, ThinkingDelta, ToolCallDelta
+from specchat.chat.events import Event, Finished, Routed, StepDone, TextDelta, ThinkingDelta, ToolCallDelta
 from specchat.chat.streamed_calls import StreamedCalls
 from specchat.history.history_reader import StoredAnswer
 from specchat.host.protocol import EVENT_METHODS, JsonObject, RpcNotification, event_to_json
@@ -102,6 +102,10 @@ class PartialAnswer:
                     self.source_indices.append(self._source_index(token.source))
             case Routed():
                 self.routed = event
+            case Finished() if event.totals.repeated_tokens:
+                self.text_parts = [event.without_repeats("".join(self.text_parts))]
+                del self.token_ids[event.totals.completion_tokens :]
+                del self.source_indices[event.totals.completion_tokens :]
             case _:
                 pass
 

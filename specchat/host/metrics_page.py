@@ -69,6 +69,8 @@ def _token_counters(counts: AnswerCounts) -> Iterator[Metric]:
     yield counter("specchat:tested_tokens", help, tested, "position")
     yield counter("vllm:prompt_tokens", "Tokens of prompts, cached ones included.", counts.prompt_tokens)
     yield counter("vllm:generation_tokens", "Tokens of answers.", counts.finished.tokens)
+    help = "Tokens of loops, cut off from answers; the counters of draft tokens and of steps have them."
+    yield counter("specchat:repeated_tokens", help, counts.finished.repeated_tokens)
 
 
 def _drafter_counters(counts: AnswerCounts) -> Iterator[Metric]:
@@ -87,7 +89,10 @@ def _times(counts: AnswerCounts) -> Iterator[Metric]:
     yield verify
     yield counter("specchat:draft_seconds", "Time spent on drafting.", counts.draft_seconds)
     first = counts.first_token_count, counts.first_token_seconds
-    yield SummaryMetricFamily("specchat:ttft_seconds", "Time to first token.", *first)
+    help = "Time from the request to the first token, without loading."
+    yield SummaryMetricFamily("specchat:ttft_seconds", help, *first)
+    help = "Time from the request to the end of the text, without loading."
+    yield SummaryMetricFamily("specchat:answer_seconds", help, counts.finished.answers, counts.finished.seconds)
 
 
 def _comparison(counts: AnswerCounts) -> Iterator[Metric]:

@@ -14,7 +14,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from specchat import errors
 from specchat.chat.events import (
@@ -135,14 +135,14 @@ def decode_requests(lines: Iterator[bytes | None]) -> Iterator[RpcRequest | RpcE
     for line in lines:
         if line == b"":
             continue
-        body = _parse(line)
+        body = parse_object(line)
         yield body if isinstance(body, RpcError) else _to_request(body)
 
 
 def decode_host_messages(lines: Iterator[bytes | None]) -> Iterator[RpcNotification | RpcResponse | RpcError]:
     """The messages on the client's side: notifications, responses and errors; other lines are ignored."""
     for line in lines:
-        body = _parse(line)
+        body = parse_object(line)
         if isinstance(body, RpcError):
             continue
         if isinstance(body.get("method"), str) and isinstance(body.get("params"), dict):
@@ -156,11 +156,12 @@ def decode_host_messages(lines: Iterator[bytes | None]) -> Iterator[RpcNotificat
             yield RpcError(body.get("id"), error.get("code", REQUEST_FAILED), message, error_class)
 
 
-def _parse(line: bytes | None) -> JsonObject | RpcError:
+def parse_object(line: bytes | None, *, is_strict: bool = False) -> JsonObject | RpcError:
+    """The JSON object of a line. `is_strict`: NaN is no number."""
     if line is None:
         return RpcError(None, INVALID_REQUEST, f"a line must not exceed {MAX_LINE_BYTES} bytes")
     try:
-        body = json.loads(line.decode("utf-8"))
+        body = json.loads(line.decode("utf-8-sig"), parse_constant=_reject_constant if is_strict else None)
         if rb"\ud" in line.lower():
             json.dumps(body, ensure_ascii=False).encode()  # rejects lone surrogates
     except (ValueError, RecursionError):
@@ -170,6 +171,10 @@ def _parse(line: bytes | None) -> JsonObject | RpcError:
     if not isinstance(body, dict):
         return RpcError(None, INVALID_REQUEST, "a line must contain one JSON object; batches are not supported")
     return body
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _to_request(body: JsonObject) -> RpcRequest | RpcError:
@@ -212,8 +217,19 @@ def events_from_json(method: str, params: JsonObject) -> list[Event]:
 
 
 def totals_from_json(params: JsonObject) -> Totals:
-    """Totals from JSON, without unknown fields."""
-    return from_json(Totals, params)
+    """Totals from JSON, without unknown fields, and without numbers that cannot be."""
+    impossible = impossible_numbers(params)
+    return from_json(Totals, {name: value for name, value in params.items() if name not in impossible})
+
+
+def impossible_numbers(params: JsonObject) -> tuple[str, ...]:
+    """The names of those that are no number, endless, or negative, as after a jump of a clock."""
+    numbers = {each.name for each in fields(Totals) if each.type in ("int", "float")}
+    return tuple(
+        name
+        for name in numbers & params.keys()
+        if not isinstance(value := params[name], int | float) or not 0 <= value < float("inf")
+    )
 
 
 def request_to_json(request: Request) -> JsonObject:

@@ -169,7 +169,8 @@ class TurnQueue:
         with self._changed:
             if work in self._waiting:
                 self._waiting.remove(work)
-                self._running.append(Running(work, loaded, self.models.engines.completer))
+                loading_seconds = self.models.loading_seconds_since(work.asked_at)
+                self._running.append(Running(work, loaded, self.models.engines.completer, loading_seconds))
 
     def _step(self, running: Running) -> None:
         done = "a completion" if running.is_completion else "one step of an answer"

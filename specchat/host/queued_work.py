@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event as Flag
+from time import perf_counter
 
 from specchat.chat.events import Event, Failed, Finished
 from specchat.chat.fim_request import FimRequest
@@ -29,6 +30,7 @@ class QueuedTurn:
     request: Request
     profile: Profile
     turns: SessionTurns
+    asked_at: float = field(default_factory=perf_counter)
     cancelled: Flag = field(default_factory=Flag)
 
 
@@ -39,6 +41,7 @@ class QueuedCompletion:
     id: str
     fim_request: FimRequest
     profile: Profile
+    asked_at: float = field(default_factory=perf_counter)
     cancelled: Flag = field(default_factory=Flag)
 
 
@@ -57,10 +60,19 @@ class TurnEvent:
 
 
 class Running:
-    """A turn or a completion that an engine computes, one event at a time."""
+    """A turn or a completion that an engine computes, one event at a time.
 
-    def __init__(self, work: Queued, engine: LoadedEngine, completer: Callable[[LoadedEngine], Completer]) -> None:
-        self.work, self.engine = work, engine
+    `loading_seconds` of its time in the queue, models loaded.
+    """
+
+    def __init__(
+        self,
+        work: Queued,
+        engine: LoadedEngine,
+        completer: Callable[[LoadedEngine], Completer],
+        loading_seconds: float = 0.0,
+    ) -> None:
+        self.work, self.engine, self._loading_seconds = work, engine, loading_seconds
         self.is_completion = isinstance(work, QueuedCompletion)
         self._answering: Answer | None = None  # of a turn that has begun
         self._read_before = 0  # turns
@@ -81,6 +93,7 @@ class Running:
 
     def _answer(self, turn: QueuedTurn) -> Events:
         question = turn.turns.question(turn.id, turn.request, turn.profile)
+        question = replace(question, asked_at=turn.asked_at, loading_seconds=self._loading_seconds)
         self._read_before = len(question.turns)
         self._answering = self.engine.engine.answer(question, turn.cancelled)
         yield from self._answering.events()
