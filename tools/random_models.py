@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specchat.errors import InputError
 from specchat.paths import cache_folder
-from specchat.weights.llama_families import FAMILIES, LAYER_SCALAR, PER_LAYER_OUTPUT_NORM, network_config
+from specchat.weights.llama_families import FAMILIES, LAYER_SCALAR, PER_LAYER, network_config
 from specchat.weights.llama_manifest import read_dimensions, required_tensors
 from specchat.weights.llama_weights import is_llama_like
 from specchat.weights.tensor_files import TensorFiles
@@ -137,8 +137,8 @@ def _shapes(config: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, tupl
             yield f"{part}_proj.bias", shape[:1]
         if family in QK_NORM_TYPES and part.endswith(QKV[:2]):
             yield f"{part}_norm.weight", (sizes.shape(int(name.split(".")[2])).head_size,)
-        if name.endswith(f"{PER_LAYER_OUTPUT_NORM}.weight"):
-            yield name.replace(f"{PER_LAYER_OUTPUT_NORM}.weight", LAYER_SCALAR), (1,)
+        if name.endswith(f"{PER_LAYER.output_norm}.weight"):
+            yield name.replace(f"{PER_LAYER.output_norm}.weight", LAYER_SCALAR), (1,)
 
 
 def _tensor(name: str, shape: tuple[int, ...], config: Mapping[str, Any], rng: torch.Generator) -> Tensor:

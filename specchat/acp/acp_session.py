@@ -12,17 +12,16 @@ from dataclasses import replace
 from typing import Any
 
 from acp import RequestError
-from acp.schema import PromptResponse
 
 from specchat.acp.client_requests import EditorClient, PromptTurn, prompt_response
 from specchat.acp.prompt_blocks import Prompt, parse_blocks
 from specchat.acp.prompt_handler import CLIENT, PromptHandler
 from specchat.acp.session_config import SessionConfig
-from specchat.acp.stored_sessions import ReplayUpdate
 from specchat.app.command_registry import ChatState
 from specchat.app.tool_sources import SourceRequest, ToolSources
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.host.client import Conversation, SessionRequest
+from specchat.host.protocol import JsonObject
 from specchat.hub.runnable_models import RunnableModel
 
 MAX_QUEUED_PROMPTS = 8
@@ -62,11 +61,11 @@ class AcpSession:
     def config(self) -> SessionConfig:
         return self._handler.config
 
-    async def replay(self) -> Sequence[ReplayUpdate]:
+    async def replay(self) -> Sequence[JsonObject]:
         """The updates for all turns and edits so far, after the queued prompts have finished."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._handler.replay)
 
-    async def prompt(self, blocks: Sequence[Any], turn: PromptTurn) -> PromptResponse:
+    async def prompt(self, blocks: Sequence[Any], turn: PromptTurn) -> JsonObject:
         if len(self.turns) > MAX_QUEUED_PROMPTS:
             raise RequestError(-32600, f"{MAX_QUEUED_PROMPTS} prompts of this session are queued already")
         prompt = parse_blocks(blocks, self._handler.workspace)

@@ -32,9 +32,8 @@ from specchat.hub.machine import (
     probed_gpus,
     round_bandwidth,
 )
-from specchat.hub.measured_passes import measured_passes
 from specchat.hub.memory_plan import GIB
-from specchat.hub.pair_text import reasons
+from specchat.hub.pair_text import describe_pair
 from specchat.hub.recommend import format_gib, recommend
 from specchat.paths import cache_folder, configuration_folder, hub_cache_folder
 from specchat.profile import Profile, load_profile
@@ -289,11 +288,7 @@ def _recommended_models(context: CheckContext) -> Iterator[Finding]:
     if not pairs:
         yield Finding(OK, "recommended", "no model of the catalog fits here; the embedded models do")
         return
-    best = pairs[0]
-    names = f"{best.entry.id} ({best.quant_format}) with {best.drafter_name}"
-    yield Finding(OK, "recommended", f"{names}; see 'specchat models recommend'")
-    measured = measured_passes(best.entry.id, best.quant_format, best.device)
-    yield from (Finding(OK, "reason", line) for line in reasons(best, measured))
+    yield from (Finding(OK, "recommended", line.strip()) for line in describe_pair(pairs[0]).splitlines())
 
 
 def catalog_age(reviewed: date, today: date) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""`specchat models recommend`: the best pair for this machine, the reasons, and a profile that uses it."""
+"""`specchat models recommend`: the best pairs for this machine, and a profile that uses the first."""
 
 from __future__ import annotations
 
@@ -76,10 +76,7 @@ def _lines(device: Device, pairs: list[ModelPair]) -> Iterator[str]:
     if not device.is_gpu:
         yield "without a GPU expect small models and few tokens per second; 'specchat bench' measures the drafters"
     for label, pair in (("best", best), *(("or", other) for other in others)):
-        first, *why = describe_pair(pair)
-        yield ""
-        yield f"{label:<5}{first}"
-        yield from (f" {line}" for line in why)
+        yield f"{label:<5}{describe_pair(pair)}"
     yield ""
     yield f"download   {pull_command(best)}"
     yield "profile    (--save NAME writes it)"

@@ -9,10 +9,8 @@ weight by name.
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import ClassVar
 
 import torch
@@ -24,12 +22,11 @@ from specchat.engine.cache import KVCache, KVLayout, KVLocation, Slot
 from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows
 from specchat.forward.attention import AttentionMask, Scores, apply_rope, attention
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
+from specchat.forward.cuda.kernel_trial import triton_module
 from specchat.forward.linear.linear import TOLERANCE, sample_tensor
 from specchat.forward.llama.scaling import GELU_TANH, SILU, Activation, Scaling, SwiGluClamp
 from specchat.forward.native.native_ops import (
-    DISABLED,
     DTYPE_NAMES,
-    ENVIRONMENT_VARIABLE,
     NativeBorderError,
     NativeKernels,
     check_border,
@@ -184,13 +181,12 @@ class NativeOps(TorchOps):
         return total, out
 
     def activate_and_mul(self, gate_up: Tensor, activation: Activation = SILU) -> Tensor:
-        gate_up = gate_up.contiguous()
-        out = gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
+        gate_up, count, inner = gate_up.contiguous(), gate_up.shape[0], gate_up.shape[1] // 2
+        out = gate_up.new_empty(count, inner)
+        name, settings = "silu_and_mul" if activation == SILU else "gelu_and_mul", ()
         if isinstance(activation, SwiGluClamp):
             name, settings = "clamped_swiglu", (activation.alpha, activation.limit)
-        else:
-            name, settings = "silu_and_mul" if activation == SILU else "gelu_and_mul", ()
-        self.kernels[name](gate_up.data_ptr(), out.data_ptr(), *out.shape, *settings)
+        self.kernels[name](gate_up.data_ptr(), out.data_ptr(), count, inner, *settings)
         return out
 
     def sigmoid_gate(self, rows: Tensor, gates: Tensor) -> Tensor:
@@ -290,8 +286,8 @@ class NativeOps(TorchOps):
 
 def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
     """The fastest implementation for the dtype and the device of `like`."""
-    if kind_of(like.device).has_kernels:
-        return _cuda_ops(dimensions, like)
+    if (kernels := triton_module("triton_ops", like.device)) is not None:
+        return kernels.triton_ops(dimensions, like.dtype, like.device) or TorchOps(dimensions)
     if kind_of(like.device).is_gpu or like.dtype not in DTYPE_NAMES or dimensions.head_size > NATIVE_MAX_HEAD_SIZE:
         return TorchOps(dimensions)
     native = native_kernels()
@@ -302,18 +298,6 @@ def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
         log.warning("the native kernels give other results than torch, and are not used")
         return TorchOps(dimensions)
     return native_ops
-
-
-def _cuda_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
-    """The Triton kernels where they work, else torch. Not every torch for CUDA comes with Triton."""
-    if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED or dimensions.has_sinks:  # no Triton kernel has sinks
-        return TorchOps(dimensions)
-    try:
-        import_module("triton")  # the module below may be loaded already
-        from specchat.forward.cuda.triton_ops import triton_ops
-    except ImportError:
-        return TorchOps(dimensions)
-    return triton_ops(dimensions, like.dtype, like.device) or TorchOps(dimensions)
 
 
 @torch.inference_mode()

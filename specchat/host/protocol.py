@@ -135,14 +135,14 @@ def decode_requests(lines: Iterator[bytes | None]) -> Iterator[RpcRequest | RpcE
     for line in lines:
         if line == b"":
             continue
-        body = _parse(line)
+        body = parse_object(line)
         yield body if isinstance(body, RpcError) else _to_request(body)
 
 
 def decode_host_messages(lines: Iterator[bytes | None]) -> Iterator[RpcNotification | RpcResponse | RpcError]:
     """The messages on the client's side: notifications, responses and errors; other lines are ignored."""
     for line in lines:
-        body = _parse(line)
+        body = parse_object(line)
         if isinstance(body, RpcError):
             continue
         if isinstance(body.get("method"), str) and isinstance(body.get("params"), dict):
@@ -156,11 +156,12 @@ def decode_host_messages(lines: Iterator[bytes | None]) -> Iterator[RpcNotificat
             yield RpcError(body.get("id"), error.get("code", REQUEST_FAILED), message, error_class)
 
 
-def _parse(line: bytes | None) -> JsonObject | RpcError:
+def parse_object(line: bytes | None, *, is_strict: bool = False) -> JsonObject | RpcError:
+    """The JSON object of a line. `is_strict`: NaN is no number."""
     if line is None:
         return RpcError(None, INVALID_REQUEST, f"a line must not exceed {MAX_LINE_BYTES} bytes")
     try:
-        body = json.loads(line.decode("utf-8"))
+        body = json.loads(line.decode("utf-8-sig"), parse_constant=_reject_constant if is_strict else None)
         if rb"\ud" in line.lower():
             json.dumps(body, ensure_ascii=False).encode()  # rejects lone surrogates
     except (ValueError, RecursionError):
@@ -170,6 +171,10 @@ def _parse(line: bytes | None) -> JsonObject | RpcError:
     if not isinstance(body, dict):
         return RpcError(None, INVALID_REQUEST, "a line must contain one JSON object; batches are not supported")
     return body
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _to_request(body: JsonObject) -> RpcRequest | RpcError:

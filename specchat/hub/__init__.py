@@ -7,10 +7,10 @@ safetensors_headers     headers of safetensors and GGUF files → Architecture
 local_models            the embedded models, folders and the hub's cache
 runnable_models         those on this disk that fit the free memory
 other_programs          the models of Ollama and LM Studio, and GGUF files in the hub's cache
-machine                 GPUs, main memory and CPU features
+machine, gpu_bandwidth  GPUs, main memory, CPU features, bandwidth
 memory_plan, memory_notes   bytes of weights, KV cache and workspace; what is special about a model
 pairing                 warnings about a draft model for a target model
-recommend, pair_text    the best pair for a device; its reasons and its profile
+recommend, pair_text    the best pair for a device; its two lines and its profile
 find_models             where a model or head is; a hub id is downloaded
 hub_cache               which files of a hub id are needed, and those in the hub's cache
 repo_files              the files of a hub id, with sizes and hashes

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.hub.architecture import HEAD, LINEAR, Architecture, Matrix
-from specchat.hub.config_architecture import active_parameters, dimensions_from_config, head_kv_layers
+from specchat.hub.architecture import EXPERT, HEAD, LINEAR, Architecture, Matrix
+from specchat.hub.config_architecture import active_parameters, dimensions_from_config, expert_counts, head_kv_layers
 
 CATALOG_FILE = Path(__file__).with_name("catalog.toml")
 SIZES_FILE = Path(__file__).with_name("catalog_sizes.json")
-GPU_SIZES_GB = (8, 12, 16, 24, 48)
+GPU_SIZES_GB = (8, 12, 16, 24, 48, 80, 96)
 HEAD_LAYERS = {"eagle3": 1, "dflash": 5, "mtp": 1}  # of the kinds that the engine runs; others are only known by name
 HEAD_KEYS = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")  # that heads have of their target
 
@@ -88,6 +88,11 @@ class CatalogEntry:
     def active_parameters(self) -> int:
         """Parameters that compute one token: of a mixture of experts, only the selected experts."""
         return active_parameters(self.config, self.architecture)
+
+    @property
+    def selected_experts(self) -> int:
+        """Experts of a layer that compute one token; 0 for a dense model."""
+        return expert_counts(self.config)[0] if self.architecture.parameters_of_kind(EXPERT) else 0
 
 
 @cache

@@ -112,13 +112,16 @@ def merged(matrices: Iterable[Matrix]) -> tuple[Matrix, ...]:
 
 def active_parameters(config: Config, architecture: Architecture) -> int:
     """Parameters that compute one token: of a mixture of experts, only the selected experts."""
-    text: Config = config.get("text_config") or config
-    experts = architecture.parameters_of_kind(EXPERT)
-    selected, count = (
-        next((int(text[key]) for key in keys if text.get(key)), 1)
-        for keys in (SELECTED_EXPERTS_KEYS, EXPERT_COUNT_KEYS)
-    )
+    experts, (selected, count) = architecture.parameters_of_kind(EXPERT), expert_counts(config)
     return architecture.parameters - (experts - experts * selected // count) - architecture.parameters_of_kind(IDLE)
+
+
+def expert_counts(config: Config) -> tuple[int, int]:
+    """The experts of a layer that compute one token, and all; 1 and 1 for a dense model."""
+    text: Config = config.get("text_config") or config
+    keys_of_counts = (SELECTED_EXPERTS_KEYS, EXPERT_COUNT_KEYS)
+    selected, count = (next((int(text[key]) for key in keys if text.get(key)), 1) for keys in keys_of_counts)
+    return selected, count
 
 
 def _architecture(config: Config) -> Architecture:

@@ -25,15 +25,22 @@ TEXT_PREFIXES = {
     "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
     "lm_head.": "lm_head.",
 }  # fmt: skip
-
-
 LAYER_SCALAR = "layer_scalar"  # without `.weight`
-# Tensors of per-layer embeddings: those of the network, then those of a layer.
-PER_LAYER_EMBEDDING = "model.embed_tokens_per_layer"
-PER_LAYER_MODEL_PROJECTION = "model.per_layer_model_projection"
-PER_LAYER_NORM = "model.per_layer_projection_norm"
-PER_LAYER_GATE, PER_LAYER_PROJECTION = "per_layer_input_gate", "per_layer_projection"
-PER_LAYER_OUTPUT_NORM = "post_per_layer_input_norm"
+
+
+@dataclass(frozen=True)
+class PerLayerNames:
+    """Tensors of per-layer embeddings: those of the network, then those of a layer without its prefix."""
+
+    embedding: str = "model.embed_tokens_per_layer"
+    model_projection: str = "model.per_layer_model_projection"
+    norm: str = "model.per_layer_projection_norm"
+    gate: str = "per_layer_input_gate"
+    projection: str = "per_layer_projection"
+    output_norm: str = "post_per_layer_input_norm"
+
+
+PER_LAYER = PerLayerNames()
 
 
 @dataclass(frozen=True)

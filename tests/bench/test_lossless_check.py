@@ -27,7 +27,7 @@ def engine(**settings: object) -> Engine:
     return load_engine(Profile().override({**models, "limits.context": 512, "limits.answer": 64, **settings}))
 
 
-def tried(made: Engine, draws: int = 0, variants: tuple[str, ...] = ("suffix", "draft", "recycling")) -> VerifyReport:
+def tried(made: Engine, draws: int = 0, variants: tuple[str, ...] = ("suffix", "draft", "lookup")) -> VerifyReport:
     return verify_lossless(made, VerifySettings(PROMPTS, variants, max_tokens=24, draws=draws))
 
 

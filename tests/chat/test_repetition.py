@@ -161,7 +161,7 @@ def answered(engine: Engine, request: Request, repeats: int = 2) -> tuple[str, F
         return turn.answer, finished, turn.answer_ids
 
 
-@pytest.mark.parametrize("variant", ["lookup", "suffix", "recycling", "lookahead", "auto"])
+@pytest.mark.parametrize("variant", ["lookup", "suffix", "auto"])
 @pytest.mark.usefixtures("eager")
 def test_an_answer_ends_at_the_same_token_with_every_drafter(engine, variant):
     for question in ("why", "hello there"):

@@ -63,9 +63,6 @@ class RandomTensors(TensorFiles):
     def of(cls, bench: GpuBench, shapes: Shapes, *, has_4_bits: bool = False) -> RandomTensors:
         return cls(SOURCE, {name: TensorLocation(SOURCE, name, shapes[name]) for name in shapes}, bench, has_4_bits)
 
-    def renamed(self, names: Mapping[str, str]) -> RandomTensors:
-        return replace(self, locations={new: self.locations[old] for new, old in names.items()})
-
     def read_tensor(self, name: str) -> Tensor:
         shape = self.shape(name)
         if name == "d2t":

@@ -18,6 +18,7 @@ from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates
 from specchat.forward.fused_ops import QKV, AttentionDimensions, QKVInputs, TorchOps
 from specchat.forward.linear.linear import Linear
 from specchat.forward.llama.per_layer_input import PerLayerGate, PerLayerInput
+from specchat.forward.llama.rope import Rope, cos_sin
 from specchat.forward.llama.scaling import SILU, Activation
 
 
@@ -27,6 +28,15 @@ class RopeAngles:
 
     cos: Tensor
     sin: Tensor  # the first half is negative
+
+    @classmethod
+    def of(cls, rope: Rope | None, positions: Tensor, head_size: int, like: Tensor) -> RopeAngles:
+        """Those of positions [N], in the dtype and on the device of `like`. Without a rope nothing is rotated."""
+        inv_freq, factor = torch.zeros(head_size // 2), 1.0
+        if rope is not None:
+            inv_freq, factor = rope.inv_freq(head_size), rope.attention_factor
+        cos, sin = cos_sin(positions, inv_freq.to(positions.device), factor)
+        return cls(cos[:, None].to(like), sin[:, None].to(like))
 
     def at(self, rows: Tensor) -> RopeAngles:
         """Those of some rows of a table."""

@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from specchat_heads.lookahead import MAX_NGRAM_TOKENS, NGRAMS_PER_TOKEN, Lookahead, NgramPool
 
-from specchat.drafters.lookahead import MAX_NGRAM_TOKENS, NGRAMS_PER_TOKEN, Lookahead, NgramPool
 from specchat.engine.accept import accept
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Outcome

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 import torch
+from specchat_heads.token_recycling import CANDIDATES_PER_TOKEN, MAX_PENDING_OUTCOMES, TokenRecycling, tree_template
 
-from specchat.drafters.token_recycling import CANDIDATES_PER_TOKEN, MAX_PENDING_OUTCOMES, TokenRecycling, tree_template
 from specchat.engine.accept import accept
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Outcome
