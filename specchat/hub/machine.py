@@ -19,7 +19,7 @@ from typing import Any
 
 from specchat.devices import CPU, CUDA, KINDS, DeviceKind, may_have_gpu
 from specchat.hub.memory_plan import GIB, usable_gpu_bytes
-from specchat.hub.package_probes import probe
+from specchat.hub.probe import probe
 from specchat.paths import cache_folder, read_json_object, write_atomically
 
 # Features, and the flags that show them, also those of similar features on other CPUs.
