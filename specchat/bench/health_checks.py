@@ -301,23 +301,22 @@ def _plugins(_context: CheckContext) -> Iterator[Finding]:
         yield Finding(OK, "plugin", "none; SPECCHAT_LOAD_PLUGINS turns them off" if is_off else "none is installed")
 
 
-def _mcp_servers(context: CheckContext) -> Iterator[Finding]:
-    """The servers of the profile and of a trusted project file; none is started."""
-    from specchat.app.mcp.mcp_settings import profile_servers
+def _tool_sources(context: CheckContext) -> Iterator[Finding]:
+    """Those of the profile and of a trusted project file; nothing of them is started."""
+    from specchat.app.tool_sources import SourceRequest, ToolSources
     from specchat.host.spawn import project_trust
 
     project = find_project_file(Path.cwd())
     sources = [project.source()] if project and project_trust().is_trusted(project) else []
-    for server in profile_servers(merge_sources(context.profile, sources).value.mcp_servers, os.environ):
-        is_missing = bool(server.command) and shutil.which(server.command[0]) is None
-        problem = server.problem or (f"there is no program {server.command[0]}" if is_missing else "")
-        message = f"{server.name}: {problem or f'{server.address}; not started, specchat mcp {server.name} does it'}"
-        yield Finding(WARN if problem else OK, "MCP server", message)
+    found = ToolSources(SourceRequest(merge_sources(context.profile, sources).value))
+    for each in found.checks():
+        yield Finding(WARN if each.is_problem else OK, each.subject, each.message)
+    yield from (Finding(WARN, "tools", line) for line in found.take_notices())
 
 
 CHECKS: dict[str, Callable[[CheckContext], Iterator[Finding]]] = {
     "python": _python, "torch": _torch, "bitsandbytes": _bitsandbytes, "native ops": _native_ops, "machine": _machine,
     "devices": _devices,
     "folders": _folders, "engine": _engine, "profile": _profiles, "models": _models,
-    "catalog": _catalog, "plugins": _plugins, "mcp": _mcp_servers,
+    "catalog": _catalog, "plugins": _plugins, "tools": _tool_sources,
 }  # fmt: skip

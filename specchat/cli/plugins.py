@@ -15,6 +15,7 @@ USAGE_BY_KIND: Mapping[str, str] = {
     "commands": "specchat {name}",
     "slash_commands": "/{name} {arguments}",
     "context_loaders": "@{name}:…",
+    "tool_sources": "tools of {name}",
     "edit_checks": "checks *{name}",
 }
 

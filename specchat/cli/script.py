@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
+from specchat.app import updates
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
-from specchat.app.agent.call_lines import call_kind
 from specchat.app.ask import Answered, Asked, AskEvent, ask
 from specchat.app.chat_state import ChatState
 from specchat.app.consent import PERMISSION_OPTIONS, REJECT
 from specchat.app.question import Question
 from specchat.chat.events import Event, Failed, Finished, Notice, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat
-from specchat.chat.turn_summary import speculation_to_json
+from specchat.chat.turn_summary import speculation_to_json, timing_to_json
 from specchat.cli.ask import ENDED_EARLY_EXIT_CODE, STDIN, answer_once, check_utf8, read_stdin
 from specchat.cli.main import CONNECTION_CLOSED, INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options
@@ -248,40 +248,26 @@ def _update_line(update: JsonObject) -> JsonObject:
 def _event_line(event: Event) -> dict[str, Any]:
     """Text and thinking as updates of the Agent Client Protocol, every other event as our own type."""
     if isinstance(event, TextDelta | ThinkingDelta):
-        content = {"type": "text", "text": event.text}
-        return _update_line({"sessionUpdate": CHUNK_NAMES[type(event)], "content": content})
+        return _update_line(updates.chunk(CHUNK_NAMES[type(event)], event.text))
     return {"type": "event", "event": EVENT_METHODS[type(event)], **event_to_json(event)}
 
 
-CHUNK_NAMES = {TextDelta: "agent_message_chunk", ThinkingDelta: "agent_thought_chunk"}
+CHUNK_NAMES = {TextDelta: updates.ANSWER_CHUNK, ThinkingDelta: updates.THOUGHT_CHUNK}
 
 
 def _line_of_agent_event(event: AgentEvent) -> JsonObject | None:
     """The line for an event of the agent; None for one that the next answer shows."""
     match event:
-        case CallStarted(call=call, summary=summary, path=path):
-            start = {"title": summary, "kind": call_kind(call), "status": "in_progress"}
-            locations = [{"path": str(Path.cwd() / path)}] if path else []
-            return _call_line("tool_call", call.id, {**start, "locations": locations})
-        case CallFinished(call=call, outcome=outcome, change=change):
-            content: list[JsonObject] = []
-            if change:
-                old = {} if change.old is None else {"oldText": change.old}
-                content.append({"type": "diff", "path": str(Path.cwd() / change.path), **old, "newText": change.new})
-            content.append({"type": "content", "content": {"type": "text", "text": outcome.text}})
-            status = "failed" if outcome.is_error else "completed"
-            return _call_line("tool_call_update", call.id, {"status": status, "content": content})
+        case CallStarted() | CallFinished():
+            return _update_line(updates.call_update(event, Path.cwd().joinpath))
         case LoopEnded(reason=reason):
             return {"type": "event", "event": "ended_early", "reason": reason}
         case _:
             return None
 
 
-def _call_line(kind: str, call_id: str, fields: JsonObject) -> JsonObject:
-    return _update_line({"sessionUpdate": kind, "toolCallId": call_id, **fields})
-
-
 def _usage_numbers(totals: Totals) -> dict[str, Any]:
+    timing = timing_to_json(totals)
     return {
         "usage": {
             "input_tokens": totals.prompt_tokens,
@@ -289,8 +275,8 @@ def _usage_numbers(totals: Totals) -> dict[str, Any]:
             "cached_tokens": totals.cached_tokens,
         },
         "spec": speculation_to_json(totals),
-        "ttft_ms": int(1000 * totals.ttft_seconds),
-        "tokens_per_second": round(totals.tokens_per_second, 1),
+        "ttft_ms": timing["ttft_ms"],
+        "tokens_per_second": timing["tokens_per_second"],
         "totals": asdict(totals),
     }
 

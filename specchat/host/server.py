@@ -1,6 +1,6 @@
 """The host's I/O thread: sockets, JSON and SQLite. The engine computes on its own thread and never waits for I/O.
 
-engine thread -> EventInbox -> AnswerDelivery -> EventFeed -> ClientConnection -> clients
+engine thread -> EventInbox -> AnswerDelivery -> ClientConnection -> clients
 """
 
 import errno
@@ -111,12 +111,11 @@ class Server:
 
         from specchat.host.metrics_page import MetricsPage, answer_metrics, engine_gauges, gauge
 
-        sessions, waiting = list(self.sessions.by_id.values()), self.queue.waiting_count
-        live, memory = sum(len(session.live_turns) for session in sessions), self.sessions.memory_bytes()
+        live, waiting = self.sessions.delivery.turn_count, self.queue.waiting_count
         page = MetricsPage([
             *answer_metrics(self.answer_counts),
-            *engine_gauges(max(0, live - waiting), waiting, self.queue.models.state, memory),
-            gauge("specchat:sessions", "Sessions in memory.", len(sessions)),
+            *engine_gauges(max(0, live - waiting), waiting, self.queue.models.state, self.sessions.memory_bytes()),
+            gauge("specchat:sessions", "Sessions in memory.", len(self.sessions.by_id)),
             gauge("specchat:clients", "Connected clients.", len(self.rpc_handler.clients)),
             gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes()),
             InfoMetricFamily("specchat:host", "The version.", {"version": self.rpc_handler.identity.version}),
@@ -174,7 +173,7 @@ class Server:
         for client in list(self.rpc_handler.clients):
             self._send(client)
         if (
-            not self.sessions.delivery.is_busy
+            not self.sessions.delivery.live
             and self.queue.models.state == "ready"
             and now - self.sessions.delivery.last_used_at > self.timeouts.idle_unload_seconds
         ):
@@ -269,12 +268,12 @@ class Server:
             self._handle_input(client)
         except Exception:  # the edge: what one client sends must not end the host
             log.exception("disconnected %s", client.client_name)
-            self._disconnect(client, was_slow=False)
+            self._disconnect(client)
 
     def _handle_input(self, client: ClientConnection) -> None:
         received = client.receive()
         if received is None:
-            self._disconnect(client, was_slow=False)
+            self._disconnect(client)
             return
         for message in decode_requests(client.line_reader.feed(received)):
             if isinstance(message, RpcRequest):
@@ -284,23 +283,23 @@ class Server:
 
     def _send(self, client: ClientConnection) -> None:
         if not client.send():
-            self._disconnect(client, was_slow=False)
+            self._disconnect(client)
         elif client.is_too_slow:
             log.info("disconnected %s: too slow", client.client_name)
-            self._disconnect(client, was_slow=True)
+            self._disconnect(client)
         else:
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.has_pending_output else 0)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent_bytes else 0)
             self._selector.modify(client.sock, events, client)
 
-    def _disconnect(self, client: ClientConnection, *, was_slow: bool) -> None:
+    def _disconnect(self, client: ClientConnection) -> None:
         self._selector.unregister(client.sock)
         client.close()
         self._has_refused_clients = False
         self.rpc_handler.clients.discard(client)
-        self.sessions.delivery.on_disconnect(client, was_slow=was_slow)
+        self.sessions.delivery.on_disconnect(client)
 
     def _should_exit(self) -> bool:
-        is_unused = not self.rpc_handler.clients and not self.sessions.delivery.is_busy
+        is_unused = not self.rpc_handler.clients and not self.sessions.delivery.live
         is_idle = is_unused and time.monotonic() - self.sessions.delivery.last_used_at > self.timeouts.idle_exit_seconds
         return self.rpc_handler.is_closing or is_idle
 
@@ -317,7 +316,7 @@ class Server:
         self.sessions.delivery.cancel_all()
         deadline = time.monotonic() + self.timeouts.drain_seconds
         while time.monotonic() < deadline and (
-            self.sessions.delivery.is_busy or any(client.has_pending_output for client in self.rpc_handler.clients)
+            self.sessions.delivery.live or any(client.unsent_bytes for client in self.rpc_handler.clients)
         ):
             self._run_once()
         for unknown in list(self._unknown_clients):

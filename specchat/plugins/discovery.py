@@ -34,6 +34,7 @@ EXTENSION_NAME_PATTERNS: Mapping[str, re.Pattern[str]] = {
     "commands": NAME_PATTERN,
     "slash_commands": re.compile(r"[a-z]+"),
     "context_loaders": NAME_PATTERN,
+    "tool_sources": re.compile(r"[a-z]+"),
     "edit_checks": re.compile(r"\.[a-z0-9]+"),
 }
 

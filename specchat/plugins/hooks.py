@@ -83,6 +83,15 @@ def register_context_loaders() -> Sequence[Extension]:  # type: ignore[empty-bod
 
 
 @hookspec
+def register_tool_sources() -> Sequence[Extension]:  # type: ignore[empty-body]
+    """Sources of tools for the agent, and of prompts and texts that a user names; lowercase letters only.
+
+    The object is `(specchat.app.tool_sources.SourceRequest) -> specchat.app.tool_sources.ToolSource`: it starts nothing
+    yet. Each front end has its own, and closes it. Calls of its tools are asked about as those of our own are.
+    """
+
+
+@hookspec
 def register_edit_checks() -> Sequence[Extension]:  # type: ignore[empty-body]
     """Checks of an edited text, by the suffix of its file: the name is a suffix such as ".sql".
 

@@ -141,7 +141,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.follow()
 
     def follow(self) -> None:
-        self.is_following = True
+        self._reach_end()
         self.call_after_refresh(self._scroll_if_following)
 
     def on_resize(self) -> None:
@@ -164,11 +164,14 @@ class Transcript(VerticalScroll, can_focus=False):
     def _update_following(self, size: Size, *, is_up: bool) -> None:
         """Ignore a scroll position that changed because the size did."""
         if self.scroll_y >= self.max_scroll_y - 1:
-            if not self.is_following:
-                self.post_message(self.ReachedEnd())
-            self.is_following = True
+            self._reach_end()
         elif is_up and size == self.size:
             self.is_following = False
+
+    def _reach_end(self) -> None:
+        if not self.is_following:
+            self.post_message(self.ReachedEnd())
+        self.is_following = True
 
     async def _mount_stored(self, turns: Sequence[StoredTurn], first: int, before: TurnView | None = None) -> None:
         outcomes = _outcomes_of(turns)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from specchat.tui.approval import Approval
-from specchat.tui.call_view import CallView
+from specchat.tui.folded_text import CallView
 
 WRITE = json.dumps({"path": "new.txt", "content": "new\n"})
 SCRIPT = f'agent\ncall read {{"path": "a.txt"}}\ncall write {WRITE}\nall done'
