@@ -48,7 +48,6 @@ COMMANDS = {
     "chat": LazyCommand("specchat.cli.chat:chat", "Chat with the model; so does `specchat` alone, or with a question."),
     "ask": LazyCommand("specchat.cli.ask:ask", "Answer one question."),
     "demo": LazyCommand("specchat.cli.demo:demo", "Show speculative decoding: the same answer, faster each time."),
-    "web": LazyCommand("specchat.cli.web:web", "The same screen in a browser on this machine."),
     "edit": LazyCommand("specchat.cli.edit:edit", "Edit files by an instruction; `-` is a filter."),
     "undo": LazyCommand("specchat.cli.undo:undo", "Take an edit back; without git."),
     "script": LazyCommand(

@@ -18,5 +18,5 @@ pull                    download with resume and hash check
 http_errors disk_space  errors of the hub and of the disk as one-line messages
 package_download        a model file out of a wheel of the Python package index
 remove                  delete a model from the hub's cache
-probe package_probes    do torch, bitsandbytes, native ops or Triton kernels work? In a process of its own
+package_probes          do torch, bitsandbytes, native ops or Triton kernels work? In a process of its own
 """

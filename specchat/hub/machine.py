@@ -19,7 +19,7 @@ from typing import Any
 
 from specchat.devices import CPU, CUDA, KINDS, DeviceKind, may_have_gpu
 from specchat.hub.memory_plan import GIB, usable_gpu_bytes
-from specchat.hub.probe import probe
+from specchat.hub.package_probes import probe
 from specchat.paths import cache_folder, read_json_object, write_atomically
 
 # Features, and the flags that show them, also those of similar features on other CPUs.
@@ -149,16 +149,11 @@ def kept_bandwidth() -> float | None:
 
 
 def keep_bandwidth(bytes_per_second: float) -> float:
-    """Store a measurement, rounded because its last digits are noise; returns the stored one."""
-    rounded = round_bandwidth(bytes_per_second)
+    """Store a measurement as the nearest of ..., 5, 10, 20, 40, ... GB/s: other digits are noise. Returns that."""
+    rounded = 10e9 * 2.0 ** round(log2(bytes_per_second / 10e9))
     with suppress(OSError):  # the next start measures again
         write_atomically(_bandwidth_file(), json.dumps({"cpu": cpu_name(), "bytes_per_second": rounded}))
     return rounded
-
-
-def round_bandwidth(bytes_per_second: float) -> float:
-    """The nearest of ..., 5, 10, 20, 40, ... GB/s."""
-    return 10e9 * 2.0 ** round(log2(bytes_per_second / 10e9))
 
 
 def _bandwidth_file() -> Path:

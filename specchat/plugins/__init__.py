@@ -1,6 +1,6 @@
 """Plugins: extensions from other Python packages, found by their entry points in the group `specchat`.
 
-    hooks.py       the ten hooks that a plugin may implement (pluggy)
+    hooks.py       the nine hooks that a plugin may implement (pluggy)
     extension.py   one extension: a name, a description, and a reference to an object
     own_plugins.py our own plugins, and the line that installs each
     discovery.py   find plugins, call their hooks, report broken plugins

@@ -1,4 +1,4 @@
-"""The ten hooks that a plugin may implement. Each returns a list of extensions.
+"""The nine hooks that a plugin may implement. Each returns a list of extensions.
 
 A plugin is a module (or an object) with functions of these names under `@hookimpl`, named by an entry point:
 

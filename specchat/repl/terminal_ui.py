@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from specchat.app.agent.call_consent import ConsentQuestion
+from specchat.app.agent.call_consent import ANSWER_KEYS, ConsentQuestion
 from specchat.app.agent.project_agent import AgentUI
 from specchat.app.consent import Answer
 from specchat.edit.hunks import unified_diff
@@ -18,7 +18,6 @@ from specchat.repl.answer_printer import TemporaryLine
 from specchat.repl.interrupt import keyboard_interrupts
 from specchat.terminal import Styled, printable_with_tabs, write_line
 
-ANSWERS = {"y": Answer.ONCE, "a": Answer.ALWAYS, "n": Answer.NO, "s": Answer.STOP, "q": Answer.STOP}
 KEYS = "y yes, a {always}, n no, s no and stop"
 COLOURS = {"-": "\x1b[31m", "+": "\x1b[32m"}
 RESET = "\x1b[0m"
@@ -36,7 +35,7 @@ def ask_consent(question: ConsentQuestion) -> Answer:
         diff = unified_diff(change.path, change.old, change.new)
         write_line(colour_hunk(diff) if TemporaryLine().is_possible else diff, sys.stderr)
     while typed := prompt_user(f"allow it? {KEYS.format(always=question.always)} [y,a,n,s] "):
-        if answer := ANSWERS.get(typed.strip().lower()[:1]):
+        if answer := ANSWER_KEYS.get(typed.strip().lower()[:1]):
             return answer
     return Answer.STOP
 

@@ -105,9 +105,7 @@ class ChatScreen(ConversationLayout):
         if self.presenter.is_idle and self._worker_messages.is_empty:
             self._tick_timer.pause()
 
-    def on_chat_screen_messages_arrived(self) -> None:
-        self._wake()
-
+    @on(MessagesArrived)
     def _wake(self) -> None:
         self._tick_timer.resume()
 

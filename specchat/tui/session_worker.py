@@ -141,12 +141,11 @@ class SessionWorker(JobThread):
             self._post_opened(selected_position=position)
 
     def run_line(self, line: str, cancelled: Flag) -> None:
-        if self._chat:
-            self._chat.sources.cancelled = cancelled
         if not (match := COMMAND_PATTERN.match(line.strip())):
             self._ask(Question(line), cancelled)
             return
         chat = self._connected_chat
+        chat.sources.cancelled = cancelled
         with self._dialogue(cancelled) as edit_ui:
             chat.ui = self._agent_ui(edit_ui)
             result = run_line(chat, line)

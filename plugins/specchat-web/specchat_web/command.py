@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from specchat.cli.notes import print_note
-from specchat.python_child import python_command
+from specchat.die_with_parent import command_with_parent
 
-CHAT_COMMAND = python_command("specchat.web.die_with_parent", "chat")
+CHAT_COMMAND = command_with_parent("chat")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -23,7 +23,7 @@ def web(port: int, *, is_opened: bool, arguments: tuple[str, ...]) -> None:
     Listens on this machine only. The printed address admits one browser, once.
     """
     from specchat.cli.chat import chat
-    from specchat.web.server import bind_loopback_socket, serve
+    from specchat_web.server import bind_loopback_socket, serve
 
     chat.make_context("chat", list(arguments))  # a wrong option is an error here, not in the browser
 

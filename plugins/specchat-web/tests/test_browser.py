@@ -9,22 +9,24 @@ import signal
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 
 import pytest
 
+from tests.clients.browser import PATIENCE_SECONDS, browsing, find_browser
 from tests.host.conftest import kill_host, runtime  # noqa: F401 (a fixture)
-from tests.web.browser import PATIENCE_SECONDS, browsing, find_browser
 
+PLUGIN = Path(__file__).parents[1]
 BROWSER = find_browser()
 pytestmark = [pytest.mark.full, pytest.mark.skipif(BROWSER is None, reason="no Chromium here")]
 
 
-def test_a_browser_shows_the_screen_and_an_answer_in_it(runtime, tmp_path):  # noqa: F811 (the fixture)
+def test_a_browser_shows_the_screen_and_an_answer_in_it(runtime, tmp_path, site):  # noqa: F811 (the fixture)
     serving = subprocess.Popen(
         [sys.executable, "-m", "specchat", "web"],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "SPECCHAT_CONFIG": str(tmp_path)},
+        env={**os.environ, "SPECCHAT_CONFIG": str(tmp_path), "PYTHONPATH": f"{site}{os.pathsep}{PLUGIN}"},
     )
     assert serving.stderr is not None
     address = re.search(r"http://\S+", serving.stderr.readline())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import webbrowser
+from pathlib import Path
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
-from specchat.cli.web import CHAT_COMMAND
+from specchat_web.command import CHAT_COMMAND
 from tests.each_row import each_row
 from tests.front import command
 from tests.processes import modules_after
+
+PLUGIN = str(Path(__file__).parents[1])
 
 
 def test_a_wrong_option_of_the_screen_is_told_before_anything_is_served(monkeypatch):
@@ -20,7 +23,7 @@ def test_a_wrong_option_of_the_screen_is_told_before_anything_is_served(monkeypa
 
 def test_options_of_the_screen_reach_every_tab(monkeypatch):
     served = []
-    monkeypatch.setattr("specchat.web.server.serve", lambda line, socket, tell: (served.append(line), socket.close()))
+    monkeypatch.setattr("specchat_web.server.serve", lambda line, socket, tell: (served.append(line), socket.close()))
 
     ran = command(monkeypatch, "web", "--port", "0", "--ascii", "--profile", "plain")
 
@@ -42,7 +45,7 @@ def test_it_says_the_address_and_whether_it_opens_a_browser(monkeypatch, is_open
         tell("http://127.0.0.1:1/?token=t")
 
     monkeypatch.setattr(webbrowser, "open", show)
-    monkeypatch.setattr("specchat.web.server.serve", serve)
+    monkeypatch.setattr("specchat_web.server.serve", serve)
 
     ran = command(monkeypatch, "web", *(["--open"] if is_opened else []))
 
@@ -52,4 +55,6 @@ def test_it_says_the_address_and_whether_it_opens_a_browser(monkeypatch, is_open
 
 
 def test_looking_for_the_command_imports_no_server():
-    assert not modules_after("import specchat.cli.web") & {"aiohttp", "textual", "textual_serve", "torch"}
+    modules = modules_after(f"import sys; sys.path.append({PLUGIN!r}); import specchat_web.command")
+
+    assert not modules & {"aiohttp", "textual", "textual_serve", "torch"}

@@ -16,7 +16,7 @@ from textual_serve.download_manager import DownloadManager
 from textual_serve.server import Server
 
 from specchat.errors import UsageError
-from specchat.web.browser_access import BrowserAccess
+from specchat_web.browser_access import BrowserAccess
 
 LOOPBACK = "127.0.0.1"
 VALID_SIZES = range(1, 1000)  # columns or rows that a browser may ask for

@@ -12,21 +12,24 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, ClientWebSocketResponse, CookieJar, WSServerHandshakeError, web
+from hello_screen import COMMAND_FILE
 
 from specchat.errors import UsageError
-from specchat.web import server
-from specchat.web.browser_access import BrowserAccess
-from specchat.web.server import LOOPBACK, AuthenticatedServer, bind_loopback_socket
-from tests.web.hello import COMMAND_FILE
+from specchat_web import server
+from specchat_web.browser_access import BrowserAccess
+from specchat_web.server import LOOPBACK, AuthenticatedServer, bind_loopback_socket
 
+PLUGIN = str(Path(__file__).parents[1])
 HELLO = (sys.executable, COMMAND_FILE)
 PATIENCE_SECONDS = 60.0
-PROGRAM = """
+PROGRAM = f"""
 import sys
-from specchat.web.server import bind_loopback_socket, serve
+sys.path.append({PLUGIN!r})
+from specchat_web.server import bind_loopback_socket, serve
 serve(sys.argv[1:], bind_loopback_socket(0), lambda address: print(address, flush=True))
 """
 
@@ -253,7 +256,7 @@ def test_a_program_ends_when_its_parent_is_killed():
 
 TETHERED = """
 import os, runpy, time
-from specchat.web import die_with_parent
+from specchat import die_with_parent
 runpy.run_module = lambda *_, **__: (print(os.getpid(), flush=True), time.sleep(600))
 die_with_parent.POLL_SECONDS = 0.05
 die_with_parent.main()

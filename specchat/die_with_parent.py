@@ -1,4 +1,4 @@
-"""`python -m specchat.web.die_with_parent …` runs `specchat …`, and exits when the parent process dies."""
+"""`python -m specchat.die_with_parent …` runs `specchat …`, and exits when the parent process dies."""
 
 import os
 import runpy
@@ -6,7 +6,14 @@ import signal
 import time
 from threading import Thread
 
+from specchat.python_child import python_command
+
 POLL_SECONDS = 0.5
+
+
+def command_with_parent(*words: str) -> tuple[str, ...]:
+    """The words that run `specchat …` for as long as the process lives that starts it, such as a server of screens."""
+    return python_command("specchat.die_with_parent", *words)
 
 
 def main() -> None:

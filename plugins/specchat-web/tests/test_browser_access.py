@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specchat.web.browser_access import BrowserAccess
+from specchat_web.browser_access import BrowserAccess
 from tests.each_row import each_row
 
 AUTHORITY = "127.0.0.1:8000"
