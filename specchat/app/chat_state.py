@@ -119,4 +119,5 @@ class CommandResult:
     text: str = ""
     request: Question | Request | None = None
     should_quit: bool = False
+    is_conversation: bool = False  # the text is that of the conversation, which a screen shows anyway
     after_answer: Callable[[ChatState], CommandResult] | None = None

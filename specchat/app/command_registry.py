@@ -139,7 +139,7 @@ def _open(chat: ChatState, id: str) -> CommandResult:
     if not id:
         raise UsageError("/open needs the id of a session, or the first characters of it; /sessions lists them")
     chat.conversation.switch_session(chat.conversation.call("open_session", {"session": id}))
-    return CommandResult(_transcript(chat))
+    return CommandResult(_transcript(chat), is_conversation=True)
 
 
 def _transcript(chat: ChatState) -> str:
@@ -159,7 +159,7 @@ def _version(chat: ChatState, number: str) -> CommandResult:
     if not number.isdecimal():
         raise UsageError(f"/version needs a number, not {number!r}")
     conversation.select_version(len(turns) - 1, int(number))
-    return CommandResult(f"version {number} of {len(versions)}\n{_transcript(chat)}")
+    return CommandResult(f"version {number} of {len(versions)}\n{_transcript(chat)}", is_conversation=True)
 
 
 def _export(chat: ChatState, argument: str) -> CommandResult:

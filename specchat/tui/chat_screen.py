@@ -265,18 +265,13 @@ class ChatScreen(ConversationLayout):
 
     def action_open_sessions(self) -> None:
         def open_chosen(chosen: tuple[str, str] | None) -> None:
-            if chosen is None:
-                return
-            method, session_id = chosen
-            if method == "fork":
-                self._session_worker.submit(self._session_worker.switch, session_id, "fork")
-            else:
-                self._session_worker.submit(self._session_worker.open, session_id)
-            self._wake()
+            if chosen:
+                method, session_id = chosen
+                self._session_worker.submit(self._session_worker.open, session_id, is_copy=method == "fork")
+                self._wake()
 
-        self.app.push_screen(
-            SessionsScreen(self._background_requests, self.presenter.session_id, self.glyphs), open_chosen
-        )
+        sessions = SessionsScreen(self._background_requests, self.presenter.session_id, self.glyphs)
+        self.app.push_screen(sessions, open_chosen)
 
     def action_inspect(self) -> None:
         self.call_later(self._inspector_controller.toggle)

@@ -132,10 +132,9 @@ class ConversationLayout(Screen[None]):
 
     def action_scroll(self, direction: int) -> None:
         view = self.focused if isinstance(self.focused, TokenView) else self.transcript
-        if direction < 0:
-            view.scroll_page_up(animate=False)
-        else:
-            view.scroll_page_down(animate=False)
+        if view is self.transcript and direction < 0:
+            self.transcript.leave_end()
+        view.scroll_relative(y=direction * view.scrollable_content_region.height, animate=False, immediate=True)
 
     @on(Transcript.OlderRequested)
     def action_show_older(self) -> None:

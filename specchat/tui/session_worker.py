@@ -173,7 +173,7 @@ class SessionWorker(JobThread):
     def _handle_result(self, chat: ChatState, result: CommandResult, cancelled: Flag) -> None:
         """Show the text, quit, send the request; then continue with `after_answer`, perhaps in another conversation."""
         while True:
-            if result.text:
+            if result.text and not result.is_conversation:
                 self._worker_messages.put(TranscriptNote(result.text))
             if result.should_quit:
                 self._worker_messages.put(QuitRequested())
@@ -250,15 +250,14 @@ class SessionWorker(JobThread):
         self._post_opened()
         self._worker_messages.put(TranscriptNote("a copy of this conversation up to here; the original is unchanged"))
 
-    def open(self, session_id: str) -> None:
-        if self._chat is None:
+    def open(self, session_id: str, *, is_copy: bool = False) -> None:
+        """Continue that conversation, or a copy of it."""
+        if self._chat is None and not is_copy:
             self._session_request = replace(self._session_request, session_id=session_id, settings=None)
             self.connect()
             return
-        self.switch(session_id, "open_session")
-
-    def switch(self, session_id: str, method: str) -> None:
         conversation = self._connected_chat.conversation
+        method = "fork" if is_copy else "open_session"
         conversation.switch_session(conversation.call(method, {"session": session_id}))
         self._post_opened()
 

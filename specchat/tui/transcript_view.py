@@ -5,8 +5,10 @@ Of a long conversation, only the last turns are mounted; earlier turns are loade
 
 from collections.abc import Mapping, Sequence
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.events import MouseScrollUp
 from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Static
@@ -167,6 +169,11 @@ class Transcript(VerticalScroll, can_focus=False):
             self._reach_end()
         elif is_up and size == self.size:
             self.is_following = False
+
+    @on(MouseScrollUp)
+    def leave_end(self) -> None:
+        """The user scrolls up: text that comes before the next frame must not scroll back."""
+        self.is_following = self.is_following and self.max_scroll_y <= 0
 
     def _reach_end(self) -> None:
         if not self.is_following:

@@ -417,8 +417,9 @@ def test_the_page_keys_scroll_and_no_line_moves_until_the_end_is_in_sight_again(
     async def scenario(driver):
         await driver.ask("count 900")
         await driver.start_answer(words=10)
+        driver.chat.action_scroll(-1)
+        assert not driver.chat.transcript.is_following  # at once: text that comes now must not scroll back
         await driver.press("pageup")
-        await driver.wait_until(lambda: not driver.chat.transcript.is_following)
         place, before = driver.chat.transcript.scroll_y, len(driver.turns[-1].answer)
         await driver.wait_until(lambda: len(driver.turns[-1].answer) > before + 100)
         driver.chat.stop_answer()
