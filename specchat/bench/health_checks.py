@@ -70,7 +70,8 @@ class CheckContext:
         """The results of probing PROBES, at the same time; that of GPUs only where one may be."""
         if self.skips_measurements:
             return {}
-        from specchat.hub.package_probes import PROBES, probe
+        from specchat.hub.package_probes import PROBES
+        from specchat.hub.probe import probe
 
         names = [name for name in PROBES if name != TRITON_KERNELS or may_have_gpu()]
         with ThreadPoolExecutor(len(names)) as pool:

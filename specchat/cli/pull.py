@@ -120,7 +120,7 @@ def _progress_bar(listing: RepoListing) -> Generator[OnProgress]:
 
 
 def _print_cached_folders(sources: Mapping[str, bool]) -> None:
-    from specchat.hub.hub_cache import cached_model_folder
+    from specchat.hub.safetensors_headers import cached_model_folder
 
     for source, is_draft in sources.items():
         folder = cached_model_folder(source, is_draft=is_draft)

@@ -1,36 +1,15 @@
-"""Does a package work here? `probe` asks this file, run as a program, about one name of PROBES.
+"""Does a package work here? A program that prints one JSON object about the package in its argument, a name of PROBES.
 
-A broken installation may hang, print, or end the process that imports it, so only that program imports packages.
+`probe.py` runs it in a process of its own.
 """
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from specchat.devices import CPU, GPU_KINDS, default_device, device_count, device_name, gpu_memory, kind_of, platform_of
-from specchat.errors import last_output_line
-from specchat.python_child import PACKAGE_FOLDER, python_command
-
-PROBE_TIMEOUT_SECONDS = 60.0
-
-
-def probe(package: str) -> dict[str, Any]:
-    """Run a probe by its name; returns {"error": ...} when it fails."""
-    try:
-        process = subprocess.run(
-            python_command("specchat.hub.package_probes", package), cwd=PACKAGE_FOLDER,
-            capture_output=True, text=True, timeout=PROBE_TIMEOUT_SECONDS, check=False,
-        )  # fmt: skip
-        if process.returncode:
-            return {"error": last_output_line(process.stderr, "the subprocess ended without a message")}
-        return json.loads(process.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        return {"error": f"no result after {PROBE_TIMEOUT_SECONDS:.0f} seconds"}
-    except (OSError, ValueError, IndexError) as error:
-        return {"error": f"its output is not readable ({type(error).__name__})"}
 
 
 def _torch() -> dict[str, Any]:
