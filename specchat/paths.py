@@ -170,9 +170,14 @@ def hub_cache_folder() -> Path:
     return Path(home).expanduser() / "hub"
 
 
+def hub_repo_folder(hub_id: str) -> Path:
+    """Where that cache has everything of a hub id."""
+    return hub_cache_folder() / f"models--{hub_id.replace('/', '--')}"
+
+
 def hub_snapshot(hub_id: str) -> Path | None:
     """The folder with the files of a hub id in that cache: those of its main branch, else the newest; None for none."""
-    folder = hub_cache_folder() / f"models--{hub_id.replace('/', '--')}"
+    folder = hub_repo_folder(hub_id)
     main = folder / "refs" / "main"
     try:
         commit = main.read_text(encoding="utf-8").strip() if main.is_file() else ""

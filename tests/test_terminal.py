@@ -182,7 +182,7 @@ MAY_WRITE = re.compile(r"__std|raw_stream|Styled|import .*std(out|err)|write\([1
 ALLOWED = {
     "terminal.py": "the door",
     "repl/line_input.py": "prompt_toolkit draws its input line, and shows control characters itself",
-    "repl/terminal_review.py": "the colours of a hunk",
+    "repl/terminal_ui.py": "the colours of a hunk",
     "repl/answer_printer.py": "a line that is erased, and a dimmed text; both are made printable before",
     "app/inspect_text.py": "the colours of tokens",
     "cli/pull.py": "a progress bar",

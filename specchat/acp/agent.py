@@ -162,14 +162,7 @@ class Agent:
         client_for = partial(EditorClient, self._connection, self._capabilities, asyncio.get_running_loop())
         root, servers = workspace.main_root, asked.mcp_servers or ()
         sources = SourceRequest(self._profile_of(root), root, servers)
-        return await open_session(request, workspace, sources, client_for, await self._runnable_models())
-
-    async def _runnable_models(self) -> Sequence[RunnableModel]:
-        """The models for the menu; none where they are not known soon, because a session must open within a second."""
-        if self._runnable is None:
-            return ()
-        await asyncio.wait([self._runnable], timeout=MODEL_LIST_SECONDS)
-        return self._runnable.result() if self._runnable.done() and not self._runnable.exception() else ()
+        return await open_session(request, workspace, sources, client_for, await _known_soon(self._runnable))
 
     async def _resume_session(
         self, request: schema.LoadSessionRequest | schema.ResumeSessionRequest, call: Call
@@ -191,6 +184,14 @@ class Agent:
         if session_id not in self._sessions:
             raise _no_session(session_id)
         return self._sessions[session_id]
+
+
+async def _known_soon(models: asyncio.Future[list[RunnableModel]] | None) -> Sequence[RunnableModel]:
+    """The models for the menu; none where they are not known soon, because a session must open within a second."""
+    if models is None:
+        return ()
+    await asyncio.wait([models], timeout=MODEL_LIST_SECONDS)
+    return models.result() if models.done() and not models.exception() else ()
 
 
 def _no_session(session_id: str) -> RequestError:

@@ -80,7 +80,7 @@ def ask(chat: ChatState, question: Question | Request, cancelled: Flag) -> Itera
         yield event
     sources = [f"sources: {', '.join(read.sources)}"] if read.sources else []
     notices = (*sources, *chat.notices, *chat.sources.take_notices())
-    totals = sum_totals(finished) if finished else Totals()
+    totals = sum_totals(finished)
     route = chat.routed if finished else None
     yield Answered(_end(chat, read.request), chat.answer, totals, route, ended_early, notices)
 

@@ -23,7 +23,6 @@ from specchat.context.at_names import THIS_FOLDER, FileAccess
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import ContextError
 from specchat.host.client import Conversation
-from specchat.profile import Models
 
 if TYPE_CHECKING:
     from specchat.app.part_reader import PartReader
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 @dataclass
 class ChatState:
     conversation: Conversation
-    confirm_load: Callable[[Models], bool] = lambda _models: True  # asks the user before models are loaded
     sources: ToolSources = field(default_factory=front_end_sources)
     workspace: WorkspaceRoots = field(default_factory=lambda: WorkspaceRoots(Path.cwd()))  # of the tools of the agent
     ui: AgentUI = AgentUI()
@@ -121,4 +119,5 @@ class CommandResult:
     text: str = ""
     request: Question | Request | None = None
     should_quit: bool = False
+    is_conversation: bool = False  # the text is that of the conversation, which a screen shows anyway
     after_answer: Callable[[ChatState], CommandResult] | None = None

@@ -35,7 +35,7 @@ from specchat.host.wire_values import from_json
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.plugins.own_plugins import missing_plugin
-from specchat.profile import profile_names
+from specchat.profile import Models, profile_names
 
 COMMAND_PATTERN = re.compile(r"/(?P<name>[a-z]+:[^\s:]+:\S+|[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
@@ -57,6 +57,7 @@ class CommandInfo:
 @dataclass(frozen=True)
 class Command(CommandInfo):
     run: Callable[[ChatState, str], CommandResult]
+    changes_conversation: bool = False  # another one is open then, or other turns or models
 
 
 def is_file_command(line: str) -> bool:
@@ -138,7 +139,7 @@ def _open(chat: ChatState, id: str) -> CommandResult:
     if not id:
         raise UsageError("/open needs the id of a session, or the first characters of it; /sessions lists them")
     chat.conversation.switch_session(chat.conversation.call("open_session", {"session": id}))
-    return CommandResult(_transcript(chat))
+    return CommandResult(_transcript(chat), is_conversation=True)
 
 
 def _transcript(chat: ChatState) -> str:
@@ -158,7 +159,7 @@ def _version(chat: ChatState, number: str) -> CommandResult:
     if not number.isdecimal():
         raise UsageError(f"/version needs a number, not {number!r}")
     conversation.select_version(len(turns) - 1, int(number))
-    return CommandResult(f"version {number} of {len(versions)}\n{_transcript(chat)}")
+    return CommandResult(f"version {number} of {len(versions)}\n{_transcript(chat)}", is_conversation=True)
 
 
 def _export(chat: ChatState, argument: str) -> CommandResult:
@@ -219,10 +220,17 @@ def _profile(chat: ChatState, name: str) -> CommandResult:
     settings = conversation.settings.with_profile(name)
     models = settings.profile.models
     is_other = not models.is_on_server and models != conversation.settings.profile.models
-    if is_other and not chat.confirm_load(models):
+    if is_other and not _may_load(chat, models):
         return CommandResult(f"no model is loaded; the profile stays {Path(conversation.profile).stem}")
     conversation.use(settings)
     return CommandResult(f"profile {name}" + ("; other models load with the next request" if is_other else ""))
+
+
+def _may_load(chat: ChatState, models: Models) -> bool:
+    """Whether other models may be loaded; the user is asked, if one is there."""
+    from specchat.app.model_loading import loading_question  # most sessions never need it
+
+    return chat.ui.confirm is None or chat.ui.confirm(loading_question(models))
 
 
 def _stats(chat: ChatState, _argument: str) -> CommandResult:
@@ -249,9 +257,12 @@ COMMANDS: Mapping[str, Command] = {
     command.name: command
     for command in (
         Command("help", "", "list the commands", lambda *_: CommandResult(help_text(line_mode_commands().values()))),
-        Command("new", "", "start a new conversation", _new),
-        Command("retry", "", "answer the last request again; /version has the earlier answers", _retry),
-        Command("back", "", "remove the last request and its answer", _take_back_turn),
+        Command("new", "", "start a new conversation", _new, changes_conversation=True),
+        Command(
+            "retry", "", "answer the last request again; /version has the earlier answers", _retry,
+            changes_conversation=True,
+        ),
+        Command("back", "", "remove the last request and its answer", _take_back_turn, changes_conversation=True),
         Command("undo", "", "the same, in editors; elsewhere it undoes an edit of files", _take_back_turn),
         Command("file", "PATH", "attach a file, folder or glob to the next request", _file),
         Command(
@@ -259,22 +270,31 @@ COMMANDS: Mapping[str, Command] = {
             _summarize,
         ),
         Command("show", "", "print this conversation", lambda chat, _argument: CommandResult(_transcript(chat))),
-        Command("version", "[N]", "show version N of the last answer, and continue with it", _version),
+        Command(
+            "version", "[N]", "show version N of the last answer, and continue with it", _version,
+            changes_conversation=True,
+        ),
         Command(
             "export", f"FILE [{ALL_VERSIONS}]",
             f"write it to a new file: Markdown, or JSON for .json; {ALL_VERSIONS}: every version", _export,
         ),
         Command("sessions", "[WORDS]", "list earlier conversations, or those that contain WORDS", _sessions),
-        Command("open", "ID", "continue an earlier conversation", _open),
-        Command("fork", "", "continue in a copy of this conversation", _fork),
+        Command("open", "ID", "continue an earlier conversation", _open, changes_conversation=True),
+        Command("fork", "", "continue in a copy of this conversation", _fork, changes_conversation=True),
         Command(
-            "compact", "", "summarize this conversation and continue in a copy that begins with the summary", compact
+            "compact", "", "summarize this conversation and continue in a copy that begins with the summary", compact,
+            changes_conversation=True,
         ),
         Command("rename", "NAME", "rename this conversation", _rename),
-        Command("delete", "[ID]", "delete this or another conversation", _delete),
+        Command("delete", "[ID]", "delete this or another conversation", _delete, changes_conversation=True),
         Command("restore", "[ID]", "restore a deleted conversation, or list them", _restore),
-        Command("profile", "[NAME]", "use another profile, from the next request on", _profile),
-        Command("model", "[NAME|default]", "continue with another model of this disk, or list them", switch_model),
+        Command(
+            "profile", "[NAME]", "use another profile, from the next request on", _profile, changes_conversation=True
+        ),
+        Command(
+            "model", "[NAME|default]", "continue with another model of this disk, or list them", switch_model,
+            changes_conversation=True,
+        ),
         *(
             Command(setting.name, setting.arguments, setting.help, partial(run_setting, setting))
             for setting in CHAT_SETTINGS.values()

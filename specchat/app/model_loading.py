@@ -5,7 +5,7 @@ Looks at file names and sizes only and uses no network. Separate from the comman
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,13 +33,10 @@ class PendingModel:
         return f"{self.name} ({size}, {'on this disk' if self.is_on_disk else 'not on this disk'})"
 
 
-def confirm_models(models: Models, read_line: Callable[[str], str]) -> bool:
-    """Whether the user answers yes to this question.
-
-    "this loads org/name (15.3 GiB, on this disk) and org/small (1.1 GiB, not on this disk); go on? [y/n] "
-    """
-    descriptions = " and ".join(load.description for load in pending_models(models))
-    return read_line(f"this loads {descriptions}; go on? [y/n] ").strip().lower() in ("y", "yes")
+def loading_question(models: Models) -> str:
+    """The question whether these models may be loaded: a title, and a line for each."""
+    lines = (f"  {load.description}" for load in pending_models(models))
+    return "\n".join(["this loads other models; go on?", *lines])
 
 
 def pending_models(models: Models) -> list[PendingModel]:

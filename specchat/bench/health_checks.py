@@ -26,15 +26,12 @@ from specchat.hub.catalog import catalog_review_date
 from specchat.hub.machine import (
     Machine,
     cpu_features,
-    kept_bandwidth,
     main_memory,
     memory_bandwidth,
     probed_gpus,
-    round_bandwidth,
 )
 from specchat.hub.memory_plan import GIB
-from specchat.hub.pair_text import describe_pair
-from specchat.hub.recommend import format_gib, recommend
+from specchat.hub.recommend import format_gib
 from specchat.paths import cache_folder, configuration_folder, hub_cache_folder
 from specchat.profile import Profile, load_profile
 from specchat.profile.project_file import find_project_file
@@ -279,16 +276,8 @@ def _models(context: CheckContext) -> Iterator[Finding]:
         yield Finding(OK if memory.total_bytes <= device.free_bytes else FAIL, "memory needed", message)
 
 
-def _recommended_models(context: CheckContext) -> Iterator[Finding]:
+def _catalog(_context: CheckContext) -> Iterator[Finding]:
     yield from catalog_age(catalog_review_date(), datetime.now(tz=UTC).date())
-    machine = context.machine
-    measured = machine.bytes_per_second
-    bandwidth = None if measured is None else kept_bandwidth() or round_bandwidth(measured)
-    pairs = recommend(machine.best_device, None, machine.cpu_features, bandwidth)
-    if not pairs:
-        yield Finding(OK, "recommended", "no model of the catalog fits here; the embedded models do")
-        return
-    yield from (Finding(OK, "recommended", line.strip()) for line in describe_pair(pairs[0]).splitlines())
 
 
 def catalog_age(reviewed: date, today: date) -> Iterator[Finding]:
@@ -329,5 +318,5 @@ CHECKS: dict[str, Callable[[CheckContext], Iterator[Finding]]] = {
     "python": _python, "torch": _torch, "bitsandbytes": _bitsandbytes, "native ops": _native_ops, "machine": _machine,
     "devices": _devices,
     "folders": _folders, "engine": _engine, "profile": _profiles, "models": _models,
-    "recommended": _recommended_models, "plugins": _plugins, "tools": _tool_sources,
+    "catalog": _catalog, "plugins": _plugins, "tools": _tool_sources,
 }  # fmt: skip

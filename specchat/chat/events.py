@@ -271,6 +271,7 @@ class Totals:
     thinking_seconds: float = 0.0  # from the first token until the thought was closed
     plain_decode_seconds: float = 0.0  # what plain decoding would have taken, as measured meanwhile; 0 when unknown
     plain_decode_error: float = 0.0  # half of the 95 % interval of that, relative
+    compared_seconds: float = 0.0  # of several answers: the decode time of those that are compared with plain decoding
     is_exact: bool = True  # the text is that of plain decoding to the bit; else near ties may be decided differently
     drafter_report: str = ""  # steps, acceptance and measured speed of each drafter, in words
     estimates: str = ""  # what the chooser expects of each drafter now, in words; "" when it does not choose
@@ -279,6 +280,10 @@ class Totals:
     def decode_seconds(self) -> float:
         """The time of drafting and verifying, without the prefill."""
         return self.draft_seconds + self.verify_seconds
+
+    @property
+    def compared_decode_seconds(self) -> float:
+        return self.compared_seconds or (self.decode_seconds if self.plain_decode_seconds else 0.0)
 
     @property
     def total_seconds(self) -> float:
@@ -301,7 +306,7 @@ class Totals:
         if not self.draft_tokens:
             return None
         error_seconds = self.plain_decode_error * self.plain_decode_seconds
-        return speedup_of_sums(self.plain_decode_seconds, error_seconds, self.decode_seconds)
+        return speedup_of_sums(self.plain_decode_seconds, error_seconds, self.compared_decode_seconds)
 
     @property
     def tokens_per_step(self) -> float:

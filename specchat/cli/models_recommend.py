@@ -14,6 +14,7 @@ from specchat.hub.machine import (
     Device,
     Machine,
     detect_machine,
+    is_busy,
     keep_bandwidth,
     kept_bandwidth,
     memory_bandwidth,
@@ -65,8 +66,10 @@ def measure_machine(*, measures_again: bool = False) -> Machine:
         return machine
     kept = None if measures_again else kept_bandwidth()
     if kept is None:
-        print_note("no GPU found; measuring the bandwidth of main memory (a second at most)")
-        kept = keep_bandwidth(memory_bandwidth())
+        is_lasting = not is_busy()
+        busy = "" if is_lasting else "; other programs compute now, so it is measured again next time"
+        print_note(f"no GPU found; measuring the bandwidth of main memory (a second at most){busy}")
+        kept = keep_bandwidth(memory_bandwidth(), is_lasting=is_lasting)
     return replace(machine, bytes_per_second=kept)
 
 

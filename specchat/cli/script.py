@@ -164,19 +164,36 @@ class JsonLinesWriter:
         self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, **names})
 
     def run_question(self, chat: ChatState, question: Question, stopped: Flag) -> int:
-        if self.edit_runner and self.edit_runner.is_edit_request(question.text):
-            return self._run_edit(self.edit_runner, question.text, stopped)
-        started_at, answered, calls = time.monotonic(), None, CallPrinter()
+        """Answer or edit; the result is the last line, also of a question that could not be sent."""
+        started_at, text, ended_early = time.monotonic(), "", ""
         self.turn_count += 1
         try:
-            for event in ask(chat, question, stopped):
-                self._write_event(event, calls)
-                answered = event if isinstance(event, Answered) else None
-        except (SpecchatError, ConnectionResetError) as error:
-            return self._write_failure(error, started_at)
+            if self.edit_runner and self.edit_runner.is_edit_request(question.text):
+                text, end = self._run_edit(self.edit_runner, question.text, stopped)
+            else:
+                answered = self._ask(chat, question, stopped)
+                text, end, ended_early = answered.text, answered.end, answered.ended_early
+                end = replace(end, totals=answered.totals) if isinstance(end, Finished) else end
+        except BrokenPipeError:
+            raise  # of stdout
+        except ConnectionResetError:  # of the engine process
+            end = Failed(CONNECTION_CLOSED, HostError.exit_code)
+        except (SpecchatError, OSError) as error:
+            end = Failed(str(error), error.exit_code if isinstance(error, SpecchatError) else 1)
+        return self._write_result_of(end, text, int(1000 * (time.monotonic() - started_at)), ended_early)
+
+    def _ask(self, chat: ChatState, question: Question, stopped: Flag) -> Answered:
+        answered, calls = None, CallPrinter()
+        for event in ask(chat, question, stopped):
+            self._write_event(event, calls)
+            answered = event if isinstance(event, Answered) else None
         assert answered
-        end = replace(answered.end, totals=answered.totals) if isinstance(answered.end, Finished) else answered.end
-        return self._write_result_of(end, answered.text, _milliseconds_since(started_at), answered.ended_early)
+        return answered
+
+    def _run_edit(self, edit_runner: EditRunner, text: str, stopped: Flag) -> tuple[str, Finished]:
+        send_update = lambda update: self.write(_update_line(update))
+        outcome = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
+        return outcome.message, Finished("stop", outcome.totals)
 
     def _write_event(self, event: AskEvent, calls: CallPrinter) -> None:
         """A line of JSON; of a call, also on stderr what a person would read of it."""
@@ -193,26 +210,6 @@ class JsonLinesWriter:
                     print_notice(text)
             case _:
                 self.write(_event_line(event))
-
-    def _run_edit(self, edit_runner: EditRunner, text: str, stopped: Flag) -> int:
-        started_at = time.monotonic()
-        self.turn_count += 1
-        try:
-            send_update = lambda update: self.write(_update_line(update))
-            outcome = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
-        except (SpecchatError, OSError) as error:
-            return self._write_failure(error, started_at)
-        return self._write_result_of(Finished("stop", outcome.totals), outcome.message, _milliseconds_since(started_at))
-
-    def _write_failure(self, error: Exception, started_at: float) -> int:
-        """The last line of a question that could not be sent, or of an edit that failed."""
-        if isinstance(error, BrokenPipeError):
-            raise error  # of stdout
-        message, code = str(error), error.exit_code if isinstance(error, SpecchatError) else 1
-        if isinstance(error, ConnectionResetError):  # of the engine process
-            message, code = CONNECTION_CLOSED, HostError.exit_code
-        self.write_error(message, code, milliseconds=_milliseconds_since(started_at))
-        return code
 
     def _write_result_of(self, end: Finished | Failed, text: str, milliseconds: int, end_reason: str = "") -> int:
         """The last line; `end_reason` says why the work with tools ended before the model was done."""
@@ -242,10 +239,6 @@ class JsonLinesWriter:
         with self.lock:
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
-
-
-def _milliseconds_since(started_at: float) -> int:
-    return int(1000 * (time.monotonic() - started_at))
 
 
 def _update_line(update: JsonObject) -> JsonObject:

@@ -14,6 +14,7 @@ __main__.py             `python -m specchat.host`
 host_process.py         descriptors, lock, environment; everything before and after `serve`
 engine_loader.py        loads engines, and plans their memory
 server.py               the I/O thread: accepts, reads and writes
+door.py                 who is let in as a client, and who is refused
 connection.py           one client on the host side: its send buffer
 methods.py              the methods of the protocol, one function each
 open_sessions.py        the sessions in memory: their settings and turns

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from specchat.chat.events import Failed, Finished, Routed, StepDone
+from specchat.errors import UsageError
 from specchat.history.history_reader import ASK, StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter, TurnSnapshot
 from specchat.history.step_encoding import StepPacker
@@ -16,7 +17,7 @@ from specchat.host.connection import ClientConnection
 from specchat.host.event_batches import EventBatcher, PartialAnswer
 from specchat.host.protocol import RpcNotification
 from specchat.host.queue import TurnQueue
-from specchat.host.queued_work import TurnEvent
+from specchat.host.queued_work import Queued, TurnEvent
 from specchat.host.session_turns import SessionTurns
 from specchat.profile import Profile
 from specchat.profile.settings import Settings
@@ -78,6 +79,21 @@ class AnswerDelivery:
 
     def has_turn(self, session: OpenSession) -> bool:
         return any(live.session is session and not live.is_completion for live in self.live.values())
+
+    def check_is_idle(self, session: OpenSession) -> None:
+        if self.has_turn(session):
+            raise UsageError("an answer is running; stop it first")
+
+    def check_is_new(self, turn_id: str) -> None:
+        """UsageError for an id that any session has: it would take the events of the other turn."""
+        is_in_memory = turn_id in self.live or any(turn_id in each.turns for each in self._sessions.values())
+        if is_in_memory or self._history.has_turn(turn_id):
+            raise UsageError(f"turn {turn_id} exists already")
+
+    def start(self, work: Queued, live: LiveAnswer) -> None:
+        self.live[work.id] = live
+        self.last_used_at = time.monotonic()
+        self._queue.enqueue(work)
 
     def cancel_all(self) -> None:
         for turn_id in list(self.live):

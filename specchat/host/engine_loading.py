@@ -94,6 +94,10 @@ class ModelLoading:
             self._has_forgotten_texts = True
             self._changed.notify()
 
+    def context_window(self, profile: Profile) -> int:
+        """The limit of a profile in tokens; 0 when it is known only after the model is loaded."""
+        return self.engines.loader.context_window(profile)
+
     def is_loaded(self, profile: Profile) -> bool:
         return self.engines.find(profile) is not None
 

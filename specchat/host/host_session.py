@@ -44,6 +44,7 @@ class SessionRequest:
 class HostSession:
     def __init__(self, session_request: SessionRequest = SessionRequest(), client_name: str = "specchat") -> None:
         self.client_name, self._session_request = client_name, replace(session_request, session_id="", settings=None)
+        self.kind = session_request.kind
         self.private_turns = PrivateTurns()  # of a session that is not stored
         self.unsent_turns: list[Turn] | None = None  # what the model reads of them, while the host does not have it
         params = session_request.to_params()
@@ -87,10 +88,6 @@ class HostSession:
     def change(self, values: Mapping[str, Any]) -> JsonObject:
         """Change keys of the settings, such as {"sampling.temperature": 0.7}; None gives a key back to the profile."""
         return self.use(self.settings.changed(values))
-
-    @property
-    def kind(self) -> str:
-        return self._session_request.kind
 
     @property
     def shown_turns(self) -> HistoryTurns | PrivateTurns:

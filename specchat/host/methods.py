@@ -248,7 +248,7 @@ def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -
     sessions = handler.sessions
     return {
         "state": sessions.queue.models.state,
-        "memory_bytes": sessions.memory_bytes(),
+        "memory_bytes": sessions.queue.models.engines.memory_bytes,
         "resident_bytes": resident_bytes(),
         "sessions": len(sessions.by_id),
         "live_turns": sessions.delivery.turn_count,
@@ -353,7 +353,7 @@ def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
         "profile": session.thread.profile,
         "turn_count": len(session.turns.ids),
         "is_stored": session.is_stored,
-        "context_window": handler.sessions.context_window(session.profile),
+        "context_window": handler.sessions.queue.models.context_window(session.profile),
         "state": handler.sessions.queue.models.state,
         "is_loaded": handler.sessions.queue.models.is_loaded(session.profile),
     }

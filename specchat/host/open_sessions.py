@@ -18,10 +18,9 @@ from specchat.host.answer_delivery import AnswerDelivery, LiveAnswer, OpenSessio
 from specchat.host.connection import ClientConnection
 from specchat.host.protocol import new_id, request_to_json
 from specchat.host.queue import TurnQueue
-from specchat.host.queued_work import Queued, QueuedCompletion, QueuedTurn
+from specchat.host.queued_work import QueuedCompletion, QueuedTurn
 from specchat.host.session_turns import SessionTurns, turn_of_stored
 from specchat.paths import remove_kv_files
-from specchat.profile import Profile
 from specchat.profile.settings import Settings
 
 MAX_IDLE_SESSIONS = 16
@@ -35,14 +34,6 @@ class OpenSessions:
         self.history, self.queue = history, queue
         self.by_id: dict[str, OpenSession] = {}
         self.delivery = AnswerDelivery(self.by_id, history, queue)
-
-    def memory_bytes(self) -> dict[str, int]:
-        """Memory use in bytes, by component; empty without models."""
-        return self.queue.models.engines.memory_bytes
-
-    def context_window(self, profile: Profile) -> int:
-        """The limit of a profile in tokens; 0 when it is known only after the model is loaded."""
-        return self.queue.models.engines.loader.context_window(profile)
 
     def find(self, session_id: str, settings: Settings | None = None) -> OpenSession:
         """A session by its id, from now on with these settings, if any."""
@@ -77,8 +68,8 @@ class OpenSessions:
             self.by_id[thread.id].thread = thread
 
     def queue_turn(self, session: OpenSession, turn_id: str, request: Request, owner: ClientConnection | None) -> None:
-        self._check_is_new(turn_id)
-        request.check_size(self.context_window(session.profile))
+        self.delivery.check_is_new(turn_id)
+        request.check_size(self.queue.models.context_window(session.profile))
         if not session.thread.name:
             session.thread = replace(session.thread, name=short_name(request.text))
         if session.is_stored:
@@ -86,44 +77,33 @@ class OpenSessions:
         session.turns.add(turn_id)
         session.thread = replace(session.thread, tip=turn_id)
         turn = QueuedTurn(turn_id, session.thread.id, request, session.profile, session.turns)
-        self._queue(turn, LiveAnswer(owner, session))
+        self.delivery.start(turn, LiveAnswer(owner, session))
 
     def queue_completion(
         self, session: OpenSession, completion_id: str, fim_request: FimRequest, owner: ClientConnection
     ) -> None:
         """Queue a completion, and cancel earlier completions of the same client."""
-        self._check_is_new(completion_id)
+        self.delivery.check_is_new(completion_id)
         self.delivery.cancel_completions(owner)
-        completion = QueuedCompletion(completion_id, fim_request, session.profile)
-        self._queue(completion, LiveAnswer(owner, session, is_completion=True))
-
-    def _queue(self, work: Queued, live: LiveAnswer) -> None:
-        self.delivery.live[work.id] = live
-        self.delivery.last_used_at = time.monotonic()
-        self.queue.enqueue(work)
-
-    def _check_is_new(self, turn_id: str) -> None:
-        """UsageError for an id that any session has: it would take the events of the other turn."""
-        is_in_memory = turn_id in self.delivery.live or any(turn_id in each.turns for each in self.by_id.values())
-        if is_in_memory or self.history.has_turn(turn_id):
-            raise UsageError(f"turn {turn_id} exists already")
+        live = LiveAnswer(owner, session, is_completion=True)
+        self.delivery.start(QueuedCompletion(completion_id, fim_request, session.profile), live)
 
     def rewind(self, session: OpenSession, count: int) -> None:
         """Remove the last turns; the history keeps them as a branch."""
-        self._check_is_idle(session)
+        self.delivery.check_is_idle(session)
         session.turns.remove_last(count)
         self.update_thread(replace(session.thread, tip=session.turns.last_id))
 
     def replace_turns(self, session: OpenSession, turns: Sequence[Turn]) -> None:
         """Go on after other turns, which the client has; only in a session that is not stored."""
-        self._check_is_idle(session)
+        self.delivery.check_is_idle(session)
         if session.is_stored:
             raise UsageError("only a conversation that is not stored can continue from other turns")
         session.turns.replace((new_id(), turn) for turn in turns)
 
     def select_version(self, session: OpenSession, turn_id: str) -> None:
         """Show another version of one of the turns, with what was asked after it; the next question continues there."""
-        self._check_is_idle(session)
+        self.delivery.check_is_idle(session)
         if not any(turn_id in versions for versions in self.history.versions(session.thread).values()):
             raise UsageError(f"turn {turn_id} is no version of a turn of this conversation")
         tip = self.history.newest_after(turn_id, session.thread.id)
@@ -157,10 +137,6 @@ class OpenSessions:
         self.history.store_settings(forked.id, self.history.settings(source.id))
         self.history.add_thread(forked)
         return self.load_thread(forked)
-
-    def _check_is_idle(self, session: OpenSession) -> None:
-        if self.delivery.has_turn(session):
-            raise UsageError("an answer is running; stop it first")
 
     def _store_question(self, session: OpenSession, turn_id: str, request: Request) -> None:
         self._store_settings(session)

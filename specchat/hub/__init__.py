@@ -12,7 +12,7 @@ memory_plan, memory_notes   bytes of weights, KV cache and workspace; what is sp
 pairing                 warnings about a draft model for a target model
 recommend, pair_text    the best pair for a device; its two lines and its profile
 find_models             where a model or head is; a hub id is downloaded
-hub_cache               which files of a hub id are needed, and those in the hub's cache
+needed_files            which files of a hub id are needed, and their hashes
 repo_files              the files of a hub id, with sizes and hashes
 pull                    download with resume and hash check
 http_errors disk_space  errors of the hub and of the disk as one-line messages

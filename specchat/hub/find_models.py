@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from specchat.errors import ModelError
-from specchat.hub.hub_cache import cached_model_folder
+from specchat.hub.safetensors_headers import cached_model_folder
 from specchat.paths import is_hub_id
 from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter

@@ -1,18 +1,15 @@
 """A recommended pair in words: two lines, the command that downloads it, and the profile that uses it.
 
-Chooses nothing. A speed says whether it was measured here or is an estimate.
+Chooses and estimates nothing.
 """
 
 import json
 from collections.abc import Iterator
-from math import ceil
 from typing import Any
 
 from specchat.hub.disk_space import format_bytes
 from specchat.hub.machine import Device
-from specchat.hub.measured_passes import MeasuredPasses, measured_passes
 from specchat.hub.memory_plan import GIB, QUANTIZED_FORMATS
-from specchat.hub.pairing import catalog_member, pair_warnings
 from specchat.hub.recommend import READING_TOKENS_PER_SECOND, ModelPair, format_gib
 from specchat.profile import Limits, Models
 from specchat.profile.validation import key_info
@@ -33,8 +30,7 @@ def _lines(pair: ModelPair) -> Iterator[str]:
     yield f"{pair.entry.id} ({pair.quant_format}) with {pair.drafter_name}{language}; {download}"
     tight = " (tight)" * pair.is_memory_tight
     memory = f"{format_gib(pair.memory_plan.total_bytes)} of {format_gib(pair.memory_budget)}{tight}"
-    speed = describe_speed(pair, measured_passes(pair.entry.id, pair.quant_format, pair.device))
-    yield f"    {memory} with {pair.context_tokens} tokens of context; {speed}"
+    yield f"    {memory} with {pair.context_tokens} tokens of context; {describe_speed(pair)}"
     yield from (f"    {line}" for line in _warnings(pair))
 
 
@@ -43,35 +39,17 @@ def pull_command(pair: ModelPair) -> str:
     return f"specchat models pull {pair.entry.id}{drafter}"
 
 
-def describe_speed(pair: ModelPair, measured: MeasuredPasses | None = None) -> str:
-    """Tokens per second without and with the drafter, and where the numbers are from."""
-    plain_seconds = measured.plain_seconds if measured else pair.plain_seconds
-    if plain_seconds is None:
+def describe_speed(pair: ModelPair) -> str:
+    """Tokens per second without and with the drafter, as estimates."""
+    if (seconds := pair.plain_seconds) is None:
         return f"speed: nothing is known of {pair.device.name}; 'specchat bench' measures it"
-    plain = 1 / plain_seconds
-    source = "measured on this machine" if measured else f"estimated from {pair.bandwidth}"
-    slow = ", slower than reading speed" * (plain < READING_TOKENS_PER_SECOND)
-    return (
-        f"{'' if measured else 'about '}{_rounded(plain)} tokens/s ({source}{slow}), {_speedup(pair, plain, measured)}"
-    )
-
-
-def _speedup(pair: ModelPair, plain: float, measured: MeasuredPasses | None) -> str:
+    slow = ", slower than reading speed" * (1 / seconds < READING_TOKENS_PER_SECOND)
+    plain = f"about {_rounded(1 / seconds)} tokens/s (estimated from {pair.bandwidth}{slow})"
     if not pair.drafter.kind:
-        return "more where text repeats"
-    tokens = pair.drafter.tokens_per_step
-    if measured:
-        depth, drafts = ceil(tokens), measured.drafts.get(pair.drafter.kind)
-        draft = drafts.seconds_at(depth) if drafts else None
-        step = (measured.passes.seconds_at(depth + 1) or 1 / plain) + (
-            depth * pair.draft_seconds if draft is None else draft
-        )
-        seconds = step / tokens if tokens else None
-    else:
-        seconds = pair.drafted_seconds(1 / plain, pair.draft_seconds)
-    if seconds is None:
-        return "speed-up by drafts: unknown"
-    return f"about {_rounded(1 / seconds)} with drafts" if 1 / seconds > plain else "no gain expected by drafts"
+        return f"{plain}, more where text repeats"
+    if (drafted := pair.drafted_seconds) is None:
+        return f"{plain}, speed-up by drafts: unknown"
+    return f"{plain}, {f'about {_rounded(1 / drafted)} with' if drafted < seconds else 'no gain expected by'} drafts"
 
 
 def _rounded(speed: float) -> str:
@@ -85,11 +63,6 @@ def _warnings(pair: ModelPair) -> Iterator[str]:
         yield f"warning: only {free} are free now; end other programs before it is loaded, or choose a smaller model"
     if pair.entry.is_gated:
         yield f"gated: accept its licence ({pair.entry.licence}) on the hub first"
-    if pair.drafter.kind == "draft" and pair.drafter.model is not None:
-        family, drafter = pair.entry.token_family, pair.drafter.model.architecture
-        target = catalog_member(pair.entry.id, pair.entry.architecture, family)
-        lines = pair_warnings(catalog_member(pair.drafter.id, drafter, family), target, kind=pair.device.kind)
-        yield from (f"warning: {line}" for line in lines)
 
 
 def profile_text(pair: ModelPair, name: str) -> str:

@@ -136,29 +136,22 @@ class ModelPair:
         return max(reading_seconds, launches) if self.device.is_gpu and not self.has_graphs else reading_seconds
 
     @property
-    def draft_seconds(self) -> float:
-        """The estimated time of a draft token; an MTP head uses the target's output matrix."""
-        model, architecture = self.drafter.model, self.entry.architecture
-        if model is None or self.bandwidth is None:
-            return 0.0
+    def drafted_seconds(self) -> float | None:
+        """The estimated time of a token with the drafter; an MTP head uses the target's output matrix, too."""
+        tokens, model, architecture = self.drafter.tokens_per_step, self.drafter.model, self.entry.architecture
+        if not tokens or model is None or self.bandwidth is None or self.plain_seconds is None:
+            return None
         read_bytes = model.weight_bytes(kind=self.device.kind)
         if self.drafter.kind == "mtp":
             read_bytes += BF16_BYTES * architecture.parameters_of_kind(EMBEDDING if architecture.is_tied else OUTPUT)
         share = GPU_BANDWIDTH_SHARES["bf16"] if self.device.is_gpu else CPU_BANDWIDTH_SHARE
-        return read_bytes / (share * self.bandwidth.bytes_per_second)
-
-    def drafted_seconds(self, plain: float, draft: float) -> float | None:
-        """The time of a token with the drafter, from a plain pass and a draft token; None: acceptance is unknown."""
-        if not (tokens := self.drafter.tokens_per_step):
-            return None
-        return (plain + ceil(tokens) * (ROW_COST * plain + draft)) / tokens
+        draft = read_bytes / (share * self.bandwidth.bytes_per_second)
+        return (self.plain_seconds + ceil(tokens) * (ROW_COST * self.plain_seconds + draft)) / tokens
 
     @property
     def token_seconds(self) -> float | None:
         """The estimated time of a token; a drafter that gains nothing is not used."""
-        if (plain := self.plain_seconds) is None:
-            return None
-        return min(plain, self.drafted_seconds(plain, self.draft_seconds) or plain)
+        return min(filter(None, (self.plain_seconds, self.drafted_seconds)), default=None)
 
 
 def recommend(

@@ -13,9 +13,8 @@ from pathlib import Path
 from huggingface_hub import HFCacheInfo, scan_cache_dir
 
 from specchat.errors import ModelError
-from specchat.hub.hub_cache import repo_cache_folder
 from specchat.hub.package_download import packaged_file, packaged_model
-from specchat.paths import is_hub_id
+from specchat.paths import hub_repo_folder, is_hub_id
 from specchat.weights.gguf.gguf_preparation import find_prepared
 from specchat.weights.gguf.gguf_sources import local_gguf
 
@@ -36,7 +35,7 @@ def plan_removal(source: str) -> Removal:
         return _plan_removal_of_prepared(source, gguf)
     if not is_hub_id(source):
         raise ModelError(f"{source}: not a hub id like org/name; only models from the hub can be removed")
-    folder = repo_cache_folder(source)
+    folder = hub_repo_folder(source)
     if not folder.is_dir() or folder.is_symlink():
         raise ModelError(f"{source}: not in the cache ({folder.parent})")
     size = sum(path.lstat().st_size for path in (folder / "blobs").glob("*"))  # HFCacheInfo omits partial files

@@ -25,7 +25,8 @@ from specchat.hub.config_architecture import (
     matrix_of,
     merged,
 )
-from specchat.hub.hub_cache import PICKLE_PATTERNS, without_consolidated
+from specchat.hub.needed_files import PICKLE_PATTERNS, without_consolidated
+from specchat.paths import hub_snapshot, is_hub_id
 from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
 
 TensorHeaders = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -85,14 +86,23 @@ def weight_files(source: Path) -> list[Path]:
     return [path for name in sorted(names) if (path := source / name).is_file()]
 
 
+def cached_model_folder(source: str, *, is_draft: bool = False) -> Path | None:
+    """The folder of a hub id when the cache holds all its weights, else None. Uses no network."""
+    if not is_hub_id(source):
+        raise ModelError(f"{source}: neither a folder nor a hub id like org/name")
+    folder = hub_snapshot(source)
+    has_files = folder is not None and (weight_files(folder) or (is_draft and _pickles(folder, is_head=True)))
+    return folder if has_files else None
+
+
 def has_weights(source: Path) -> bool:
     """Whether all weights of a model or head are on this disk."""
     return is_gguf(source) or bool(weight_files(source) or _pickles(source))
 
 
-def _pickles(folder: Path) -> list[Path]:
-    """The weights of a head without safetensors; as on the hub, a folder with a tokenizer is no head."""
-    is_head = not (folder / "tokenizer.json").is_file()
+def _pickles(folder: Path, *, is_head: bool = False) -> list[Path]:
+    """The weights of a head without safetensors; as on the hub, a folder with a tokenizer is a model."""
+    is_head = is_head or not (folder / "tokenizer.json").is_file()
     return [path for pattern in PICKLE_PATTERNS if is_head for path in folder.glob(pattern)]
 
 

@@ -44,7 +44,7 @@ class PooledSession:
         if isinstance(request, FimRequest):
             self._completer = self._completer or Completer(conversation)
             return self._completer.complete(request, cancelled)
-        conversation.settings = self._settings.changed(NO_REPETITION_CHECK | request.changes)
+        conversation.settings = self._settings.changed({**NO_REPETITION_CHECK, **request.changes})
         return conversation.ask(request.request, cancelled, request.turns)
 
     def open_conversation(self) -> Conversation:

@@ -105,7 +105,7 @@ class ConversationPresenter:
             and self._draw_throttle.may_draw(now, thread_time())
             and (text := self._smooth_stream.take_chunk(now))
         ):
-            self.turn.append_text(text, is_in_view=self._transcript.is_following)
+            self.turn.append_text(text)
         self._ticks += 1
         if self.is_idle or self._ticks % TICKS_PER_STATS == 0:
             self.update_status_bar()
@@ -115,10 +115,9 @@ class ConversationPresenter:
         self.turn = await self._transcript.start_turn(question, before=self._queued_turn)
         self.live_stats.start_turn(monotonic())
 
-    async def show_pending_text(self) -> None:
-        """The end of the transcript is in view again: show the text that was held back."""
+    async def finalize_answers(self) -> None:
+        """The end of the transcript is in view again: Markdown moves no line that is being read."""
         for turn in self._transcript.turns:
-            turn.show_pending_text()
             if turn.is_finished:
                 await turn.finalize()
 
@@ -211,7 +210,7 @@ class ConversationPresenter:
             self.steps.append(event)
         if self.turn is None or not isinstance(event, Finished | Failed):
             return
-        self.turn.append_text(self._smooth_stream.flush(), is_in_view=self._transcript.is_following)
+        self.turn.append_text(self._smooth_stream.flush())
         self.turn.end_thinking(event.totals.thinking_seconds if isinstance(event, Finished) else 0.0)
         if isinstance(event, Finished):
             if event.totals.repeated_tokens:

@@ -165,11 +165,10 @@ class LiveStats:
             progress = replace(progress, elapsed_seconds=max(0.0, now - self.phase_start_time))
         common = StatsSnapshot(
             self.phase, progress, context_window=self.context_window, memory_bytes=self.memory_bytes,
-            context_tokens=self.context_tokens,
-            ttft_seconds=(self.last_totals.ttft_seconds or None) if self.last_totals else None,
-            session_acceptance_rate=(self.acceptance + self.turn_acceptance).rate,
+            context_tokens=self.context_tokens, session_acceptance_rate=(self.acceptance + self.turn_acceptance).rate,
         )  # fmt: skip
-        stats = self._with_steps(common, now) if self.steps else self._with_totals(common)
+        stats = self._with_steps(common, now) if self.steps else common
+        stats = _with_totals(stats, self.last_totals) if self.last_totals else stats
         return self._with_route(stats, self.routed) if self.routed else stats
 
     def _enter_phase(self, phase: Phase, progress: Progress, now: float) -> None:
@@ -224,33 +223,19 @@ class LiveStats:
 
     def _with_steps(self, stats: StatsSnapshot, now: float) -> StatsSnapshot:
         steps = list(self.steps)
-        drafted, tokens = sum(step.drafted for step in steps), sum(step.tokens for step in steps)
-        recent, last = _recent_steps(steps, now), self.last_totals
+        drafted, recent = sum(step.drafted for step in steps), _recent_steps(steps, now)
         speedup = _estimated_speedup(recent)
-        speed = _tokens_per_second(recent, now) if self.phase is Phase.DECODE else None
         return replace(
             stats,
             draft_tokens=steps[-1].drafted,
             acceptance=_acceptance_shares(steps),
-            acceptance_rate=(last.acceptance if last else sum((s.acceptance for s in steps), Acceptance())).rate,
-            tokens_per_step=last.tokens_per_step if last else tokens / len(steps),
-            tokens_per_second=last.tokens_per_second if last else speed,
-            speedup=last.speedup if last else speedup,
-            is_speedup_estimated=last is None and speedup is not None,
+            acceptance_rate=sum((step.acceptance for step in steps), Acceptance()).rate,
+            tokens_per_step=sum(step.tokens for step in steps) / len(steps),
+            tokens_per_second=_tokens_per_second(recent, now) if self.phase is Phase.DECODE else None,
+            speedup=speedup,
+            is_speedup_estimated=speedup is not None,
             tokens_by_step=tuple(step.tokens for step in steps[-SPARKLINE_STEPS:]),
             is_speculation_paused=not drafted and len(steps) == WINDOW_STEPS,
-        )
-
-    def _with_totals(self, stats: StatsSnapshot) -> StatsSnapshot:
-        last = self.last_totals
-        if last is None:
-            return stats
-        return replace(
-            stats,
-            acceptance_rate=last.acceptance.rate,
-            tokens_per_step=last.tokens_per_step or None,
-            tokens_per_second=last.tokens_per_second,
-            speedup=last.speedup,
         )
 
     def _with_route(self, stats: StatsSnapshot, routed: Routed) -> StatsSnapshot:
@@ -269,6 +254,19 @@ class LiveStats:
             draft_tokens=routed.budget if stats.draft_tokens is None else stats.draft_tokens,
             is_speculation_paused=stats.is_speculation_paused and is_chosen,
         )
+
+
+def _with_totals(stats: StatsSnapshot, totals: Totals) -> StatsSnapshot:
+    """The numbers of the answer at its end, as in its footer."""
+    return replace(
+        stats,
+        acceptance_rate=totals.acceptance.rate,
+        tokens_per_step=totals.tokens_per_step or None,
+        tokens_per_second=totals.tokens_per_second,
+        speedup=totals.speedup,
+        is_speedup_estimated=False,
+        ttft_seconds=totals.ttft_seconds or None,
+    )
 
 
 def _acceptance_shares(steps: Sequence[_Step]) -> AcceptanceShares:

@@ -132,7 +132,6 @@ class TurnView(Vertical, can_focus=True):
         self.answer = ""
         self.is_finished = self._is_finalizing = self.is_final = False
         self._glyphs, self._files = glyphs, files
-        self._pending_text = ""
         self._is_newest = False
 
     def compose(self) -> ComposeResult:
@@ -158,12 +157,10 @@ class TurnView(Vertical, can_focus=True):
         switch.update(f"<{number}/{count}>")
         switch.display = count > 1
 
-    def append_text(self, text: str, *, is_in_view: bool = True) -> None:
-        """Append to the answer; text that is out of view is drawn later."""
+    def append_text(self, text: str) -> None:
         self.answer += text
-        self._pending_text += text
-        if is_in_view:
-            self.show_pending_text()
+        for streaming in self.query_children(StreamingAnswer):
+            streaming.append_text(text)
 
     def set_text(self, text: str) -> None:
         """Show another text in the place of the answer so far."""
@@ -200,12 +197,6 @@ class TurnView(Vertical, can_focus=True):
             return any(view.text for view in self.query(ThinkingView))
         return super().check_action(action, parameters)
 
-    def show_pending_text(self) -> None:
-        streaming = self.query_children(StreamingAnswer)
-        if self._pending_text and streaming:
-            text, self._pending_text = self._pending_text, ""
-            streaming.first().append_text(text)
-
     def set_footer(self, footer: str, *, is_error: bool = False) -> None:
         line = self.query_one(".footer", Static)
         line.update(printable(footer))
@@ -217,14 +208,15 @@ class TurnView(Vertical, can_focus=True):
         if self._is_finalizing:
             return
         self._is_finalizing = True
+        streaming = self.query_children(StreamingAnswer).first()
         if self._glyphs.is_ascii or not self.answer.strip() or len(self.answer) > MAX_MARKDOWN_CHARS:
-            self.show_pending_text()
+            if not streaming.wrapped_text.text:  # of a stored answer, which is not drawn twice
+                streaming.append_text(self.answer)
             self._show_code_headers()
             self.is_final = True
             return
         from specchat.tui.markdown_answer import MarkdownAnswer  # the parser is imported with the first answer
 
-        streaming = self.query_children(StreamingAnswer).first()
         markdown = MarkdownAnswer(printable(self.answer), self._glyphs, is_newest=self._is_newest)
         markdown.display = False
         await self.mount(markdown, after=streaming)
@@ -232,7 +224,6 @@ class TurnView(Vertical, can_focus=True):
         with self.app.batch_update():
             markdown.display = True
             await streaming.remove()
-        self._pending_text = ""
         self.is_final = True
         self._show_code_headers()
 
@@ -256,7 +247,7 @@ class TurnView(Vertical, can_focus=True):
 
     async def show_stored(self, stored: StoredTurn, outcomes: Mapping[str, ToolOutcome]) -> None:
         """Show a turn of the history, with the outcomes of its calls by their ids."""
-        self.answer = self._pending_text = stored.answer.text
+        self.answer = stored.answer.text
         if stored.answer.thinking:
             self.append_thinking(stored.answer.thinking, 0.0)
             self.end_thinking(totals_from_json(dict(stored.totals)).thinking_seconds)

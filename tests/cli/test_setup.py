@@ -8,7 +8,7 @@ import pytest
 from specchat.cli import setup
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.models import ModelsGroup
-from specchat.cli.setup_hint import SETUP_HINT, setup_hint
+from specchat.cli.starter_offer import SETUP_HINT, setup_hint
 from specchat.errors import ModelError
 from specchat.hub import http_errors
 from specchat.paths import hub_cache_folder

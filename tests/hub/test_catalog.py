@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import platform
 import tomllib
 from dataclasses import astuple, replace
 from statistics import median
 
 import pytest
 
-from specchat.chooser.costs import load_costs
-from specchat.chooser.curve import Curve
 from specchat.devices import CPU, CUDA, MPS
 from specchat.hub import machine as hub_machine
 from specchat.hub.catalog import GPU_SIZES_GB, catalog, catalog_review_date, find_entry, head_architecture
 from specchat.hub.local_models import cached_folder, local_models, locate_model
 from specchat.hub.machine import Device, probed_gpus, simulated_gpu
-from specchat.hub.measured_passes import MeasuredPasses, measured_passes
 from specchat.hub.memory_plan import (
     GIB,
     STORAGE_FORMATS,
@@ -268,7 +264,7 @@ def pair_with_mtp() -> ModelPair:
     return next(pair for pair in recommend(simulated_gpu(24)) if pair.entry.id == "Qwen/Qwen3.5-9B")
 
 
-def test_every_speed_says_whether_it_was_measured_and_what_it_follows_from():
+def test_every_speed_says_what_it_follows_from():
     gpu, (cpu, *_) = pair_with_mtp(), recommend(main_memory(16), cpu_features=CPU_SKILLS)
     unknown, named = (
         next(pair for pair in recommend(Device(CUDA, name, 24 * GIB, 24 * GIB)) if pair.entry is gpu.entry)
@@ -287,43 +283,11 @@ def test_without_a_published_acceptance_the_speed_up_is_unknown():
     assert "speed-up by drafts: unknown" in describe_speed(next(each for each in pairs if each.drafter.kind == "draft"))
 
 
-def test_speed_follows_from_passes_that_were_measured_here():
-    measured = MeasuredPasses(Curve({1: 0.02, 4: 0.024, 16: 0.04}), {"mtp": Curve({1: 0.002, 4: 0.008})})
-    drafted = 2.4 / (0.024 + 0.006)
-
-    assert f"50 tokens/s (measured on this machine), about {drafted:.2g} with drafts" == describe_speed(
-        pair_with_mtp(), measured
-    )
-
-
-def test_a_head_that_gains_nothing_is_not_praised():
-    passes_that_grow_with_their_rows = MeasuredPasses(Curve({1: 0.02, 4: 0.08, 16: 0.32}), {})
-
-    assert "no gain expected by drafts" in describe_speed(pair_with_mtp(), passes_that_grow_with_their_rows)
-
-
 def test_a_suggestion_has_two_lines_with_the_download_and_the_licence():
     first, second = describe_pair(pair_with_mtp()).splitlines()
 
     assert first.startswith("Qwen/Qwen3.5-9B (bf16) with its own mtp head; about 18.4 GB to download, licence ")
     assert "GiB of 22.1 GiB with 8192 tokens of context; about" in second
-
-
-def test_stored_passes_are_found_by_model_format_and_device(tmp_path):
-    device = main_memory(8)
-    here = f"{platform.machine()} {platform.node()}"
-    identity = {"target": "org/it float 99", "dtype": "torch.bfloat16", "device": here}
-    costs = load_costs(identity, tmp_path)
-    costs.pass_curves = {2048: Curve({1: 9.0, 4: 9.0}), 1024: Curve({1: 0.5, 4: 0.7})}
-    costs.learn_draft("mtp", 100, 2, 0.1)
-    costs.save()
-    found = measured_passes("org/it", "bf16", device, tmp_path / "costs")
-
-    assert found is not None
-    assert ({1: 0.5, 4: 0.7}, ["mtp"]) == (found.passes.points, list(found.drafts))
-    assert measured_passes("org/it", "int8", device, tmp_path / "costs") is None
-    assert measured_passes("org/it", "bf16", simulated_gpu(8), tmp_path / "costs") is None
-    assert measured_passes("org/it2", "bf16", device, tmp_path / "costs") is None
 
 
 def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():
@@ -428,14 +392,6 @@ def test_many_layers_are_no_problem_on_a_cpu_or_with_cuda_graphs():
 @each_row("name, has_cuda_graphs", [("Qwen2.5-Coder-0.5B-Instruct", True), ("Qwen3.5-9B", False)])
 def test_forward_llama_has_cuda_graphs(name, has_cuda_graphs):
     assert has_cuda_graphs == pair_member(locate_model(name)).has_cuda_graphs
-
-
-def test_a_draft_with_cuda_graphs_has_no_warning_about_layers():
-    target, draft = find_entry("Qwen2.5-Coder-14B-Instruct"), find_entry("Qwen2.5-Coder-1.5B-Instruct")
-    drafter = DrafterChoice("draft", draft.id, QuantizedModel(draft.architecture, "nf4-double"))
-    pair = ModelPair(target, "nf4-double", drafter, 8192, simulated_gpu(16))
-
-    assert "warning" not in describe_pair(pair)
 
 
 def test_the_embedded_pair_shares_its_tokens():

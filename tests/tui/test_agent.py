@@ -75,5 +75,6 @@ def test_an_outcome_unfolds_and_stored_calls_are_shown_again(run_on_screen, proj
         assert ['read {"path": "a.txt"}: 2 lines'] == lines(driver)
         driver.chat.query_one(CallView).toggle()
         await driver.wait_for_text("two")
+        assert [] == list(driver.chat.query(".note"))  # the screen shows the conversation itself
 
     run_on_screen(scenario)

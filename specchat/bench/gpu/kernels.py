@@ -39,25 +39,28 @@ REFERENCE_OUTPUTS = 2048  # of a product that are compared with float64, evenly 
 ATTENTION_ROWS = (0, 1, 2, 5, 15, 16, 40)  # whose bits are compared, and the last one
 
 
+Results = Tensor | Sequence[Tensor]  # [n, .] each
+
+
 @dataclass(frozen=True)
 class KernelCheck:
     """Row i of a pass over n rows is always computed from the same numbers."""
 
-    compute: Callable[[int, int, int], Sequence[Tensor]]  # first row, last row, which buffer -> results [n, .] each
-    exact: Callable[[], Sequence[Tensor]]  # the same for all rows, in float64
+    compute: Callable[[int, int, int], Results]  # first row, last row, which buffer
+    exact: Callable[[], Results]  # the same for all rows, in float64
     moved_bytes: Callable[[int], int]  # that a pass of n rows must read and write
     copies: int = 1  # buffers that take turns
     alone: Callable[[int], Tensor] | None = None  # of row i in a pass of its own; None: that of a pass over it
     checked_rows: Sequence[int] | None = None  # whose bits are compared; None: all
     column_step: int = 1  # of those that `exact` has
 
-    def together(self, count: int) -> Tensor:
-        return torch.cat([each.flatten(1) for each in self.compute(0, count, 0)], dim=1)
+    def rows(self, first: int, last: int) -> Tensor:
+        return joined(self.compute(first, last, 0))
 
-    def row_alone(self, row: int) -> Tensor:
-        if self.alone is not None:
-            return self.alone(row)
-        return torch.cat([each.flatten(1) for each in self.compute(row, row + 1, 0)], dim=1)[0]
+
+def joined(results: Results) -> Tensor:
+    """All numbers of each row. [n, .]"""
+    return torch.cat([each.flatten(1) for each in ((results,) if isinstance(results, Tensor) else results)], dim=1)
 
 
 NamedCheck = tuple[str, Callable[[GpuBench], KernelCheck]]
@@ -82,8 +85,8 @@ def _time(made: Callable[[], KernelCheck], count: int, bench: GpuBench) -> Line:
 def _error(made: Callable[[], KernelCheck], count: int) -> Line:
     """The norm of the difference by that of the exact numbers; NaN never passes."""
     check = made()
-    exact = torch.cat([each.flatten(1).double() for each in check.exact()], dim=1)
-    difference = check.together(count)[:, :: check.column_step].double() - exact
+    exact = joined(check.exact()).double()
+    difference = check.rows(0, count)[:, :: check.column_step].double() - exact
     return {"error": float(difference.norm() / exact.norm())}
 
 
@@ -91,9 +94,10 @@ def _bits(made: Callable[[], KernelCheck], counts: Sequence[int]) -> Line:
     """In which batches every row has the bits of the row alone, and which batches agree about the first row."""
     check = made()
     checked = range(max(counts)) if check.checked_rows is None else check.checked_rows
-    alone, own, first_rows = {row: check.row_alone(row) for row in checked}, list[int](), list[tuple[int, Tensor]]()
+    alone = {row: check.alone(row) if check.alone else check.rows(row, row + 1)[0] for row in checked}
+    own, first_rows = list[int](), list[tuple[int, Tensor]]()
     for count in counts:
-        results = check.together(count)
+        results = check.rows(0, count)
         own += [count] if all(torch.equal(results[row], alone[row]) for row in checked if row < count) else []
         first_rows.append((count, results[0].clone()))
     return {
@@ -130,14 +134,10 @@ def _row_op(name: str, widths: Sequence[int], has_weight: bool, moved_bytes: int
     weight = [bench.noise(widths[0])] if has_weight else []
     ours, exact = (getattr(kind(bench.sizes.attention), name) for kind in (TritonOps, TorchOps))
     return KernelCheck(
-        lambda first, last, _copy: _as_tuple(ours(*(each[first:last] for each in inputs), *weight)),
-        lambda: _as_tuple(exact(*(each.double() for each in (*inputs, *weight)))),
+        lambda first, last, _copy: ours(*(each[first:last] for each in inputs), *weight),
+        lambda: exact(*(each.double() for each in (*inputs, *weight))),
         lambda count: count * moved_bytes,
     )
-
-
-def _as_tuple(results: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return results if isinstance(results, tuple) else (results,)
 
 
 def _rope(bench: GpuBench) -> KernelCheck:
@@ -185,9 +185,9 @@ def _attention(context: int, bench: GpuBench) -> KernelCheck:
     whole = torch.cat((torch.ones(most, context, dtype=torch.bool, device=bench.device), mask), dim=1)
     texts, seen = kv[:, :, :, : context + most], AttentionMask(whole, sizes.heads // sizes.kv_heads, queries.double())
 
-    def attend(first: int, last: int, place: int) -> tuple[Tensor]:
+    def attend(first: int, last: int, place: int) -> Tensor:
         location = replace(tree, first_row=first_rows[place], ancestors=ancestors[first:last])
-        return (triton_attention.attention(queries[first:last], location, 0, dimensions),)
+        return triton_attention.attention(queries[first:last], location, 0, dimensions)
 
     def alone(node: int) -> Tensor:
         """The node with its path committed, as plain decoding reads it."""
@@ -198,7 +198,7 @@ def _attention(context: int, bench: GpuBench) -> KernelCheck:
 
     return KernelCheck(
         attend,
-        lambda: (attention(queries.double(), texts[0].double(), texts[1].double(), seen, dimensions.scores),),
+        lambda: attention(queries.double(), texts[0].double(), texts[1].double(), seen, dimensions.scores),
         lambda count: context * row_bytes + 4 * count * sizes.heads * sizes.head_size,
         places,
         alone,
@@ -221,8 +221,8 @@ def _product(weights: str, shape: tuple[int, int], bench: GpuBench) -> KernelChe
     linears = [first_layer, *(_linear(weights, shape, bench) for _ in range(copies - 1))]
     step = max(shape[0] // REFERENCE_OUTPUTS, 1)
     return KernelCheck(
-        lambda first, last, copy: (linears[copy](rows[first:last]),),
-        lambda: (functional.linear(rows.double(), dequantized(first_layer)[::step].double()),),
+        lambda first, last, copy: linears[copy](rows[first:last]),
+        lambda: functional.linear(rows.double(), dequantized(first_layer)[::step].double()),
         lambda count: first_layer.bytes + 2 * count * shape[1],
         copies,
         column_step=step,

@@ -49,6 +49,7 @@ ROUNDS, WARM_ROUNDS = 5, 2
 FEW_LAYERS = 4  # where the whole network does not fit beside what is quantized, and for the target of a head
 PROMPT_TOKENS, BUDGET = 200, 16
 DRAFT_VOCABULARY = 32000
+PAIR_INPUTS = tuple(f"{part}_proj.weight" for part in "qkv")  # of EAGLE-3: embedding and hidden state
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -68,7 +69,7 @@ class RandomTensors(TensorFiles):
         if name == "d2t":
             return torch.zeros(shape, dtype=torch.long)
         is_norm = len(shape) == 1
-        return self.bench.noise(1).new_ones(shape) if is_norm else self.bench.noise(*shape, std=WEIGHT_STD)
+        return torch.ones_like(self.bench.noise(*shape)) if is_norm else self.bench.noise(*shape, std=WEIGHT_STD)
 
     def read_rows(self, name: str, first: int, last: int) -> Tensor:
         return self.bench.noise(last - first, *self.shape(name)[1:], std=WEIGHT_STD)
@@ -96,7 +97,7 @@ def random_eagle3(bench: GpuBench, sizes: BenchSizes, target: LlamaModel) -> Dra
     """An EAGLE-3 head for such a network, with a draft vocabulary as published heads have."""
     hidden, tokens, first_layer = sizes.hidden, min(DRAFT_VOCABULARY, sizes.vocabulary), "model.layers.0."
     layer = {name: shape for name, shape in llama_shapes(sizes).items() if name.startswith(first_layer)}
-    pairs = {name: (shape[0], 2 * hidden) for name, shape in layer.items() if name[-13] in "qkv" and "_proj" in name}
+    pairs = {name: (shape[0], 2 * hidden) for name, shape in layer.items() if name.endswith(PAIR_INPUTS)}
     shapes = {name.replace(first_layer, "midlayer."): shape for name, shape in (layer | pairs).items()} | {
         "midlayer.hidden_norm.weight": (hidden,), "norm.weight": (hidden,), "fc.weight": (hidden, 3 * hidden),
         "lm_head.weight": (tokens, hidden), "d2t": (tokens,),

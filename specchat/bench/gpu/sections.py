@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -40,6 +41,7 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.errors import UsageError
 from specchat.hub.catalog import GPU_SIZES_GB, CatalogEntry, catalog
+from specchat.hub.config_architecture import ENCODER_KEY
 from specchat.hub.machine import simulated_gpu
 from specchat.hub.recommend import PURPOSES, PairRequirements, recommend
 from specchat.weights.load import load_model
@@ -62,7 +64,6 @@ TINY_SIZES: Mapping[str, Any] = {
     "num_global_key_value_heads": 1,
 }  # fmt: skip
 COMMON = {"initializer_range": 0.25, "dtype": "bfloat16", "pad_token_id": 0, "eos_token_id": 0, "bos_token_id": 0}
-OWN_KEYS = ("encoder_parameters",)  # of the catalog, not of config.json
 FORMAT_NAMES = {"bf16": FLOAT_FORMAT}
 PROMPT, ANSWER_TOKENS, BUDGET = (5, 6, 7, 8, 9, 10) * 3, 24, 6
 
@@ -145,12 +146,12 @@ def verify_lines(bench: GpuBench) -> Iterator[Line]:
 
 def catalog_lines(bench: GpuBench) -> Iterator[Line]:
     """The first choices for all purposes and sizes of GPUs, then one model of each other recommended family."""
+    machines = [simulated_gpu(size) for size in (*GPU_SIZES_GB, 32)]
     paths = dict[tuple[str, str], tuple[CatalogEntry, bool]]()  # by family and format of `--weights`
-    for purpose in PURPOSES:
-        for size in (*GPU_SIZES_GB, 32):
-            for pair in recommend(simulated_gpu(size), PairRequirements(purpose))[:1]:
-                quant_format = FORMAT_NAMES.get(pair.quant_format, pair.quant_format)
-                paths.setdefault((str(pair.entry.config["model_type"]), quant_format), (pair.entry, True))
+    for purpose, machine in product(PURPOSES, machines):
+        for pair in recommend(machine, PairRequirements(purpose))[:1]:
+            quant_format = FORMAT_NAMES.get(pair.quant_format, pair.quant_format)
+            paths.setdefault((str(pair.entry.config["model_type"]), quant_format), (pair.entry, True))
     families = {family for family, _format in paths}
     for entry in catalog().values():
         family = str(entry.config["model_type"])
@@ -182,7 +183,7 @@ def write_tiny_model(config: Mapping[str, Any], folder: Path) -> None:
     """A network of this family, with the sizes of its heads."""
     import transformers
 
-    sizes: dict[str, Any] = {key: TINY_SIZES.get(key, value) for key, value in config.items() if key not in OWN_KEYS}
+    sizes: dict[str, Any] = {key: TINY_SIZES.get(key, value) for key, value in config.items() if key != ENCODER_KEY}
     if "layer_types" in sizes:
         sizes["layer_types"] = sizes["layer_types"][: TINY_SIZES["num_hidden_layers"]]
     library: Any = transformers

@@ -27,7 +27,7 @@ from torch.nn import functional
 from specchat.devices import GGUF_FORMAT, kind_of
 from specchat.errors import ModelError, first_line
 from specchat.forward.linear.linear import ONEDNN_PACK_ROWS, TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
-from specchat.forward.linear.packed_linear import GROUP, blocks_of_8_bits, multiplies_blocks, packed_linear
+from specchat.forward.linear.packed_linear import GROUP, INT8_MAX, blocks_of_8_bits, multiplies_blocks, packed_linear
 from specchat.forward.native.native_ops import native_kernels
 
 BLOCKS_OF_8_BITS = "q8_0"
@@ -38,7 +38,6 @@ FP8 = torch.float8_e4m3fn
 FP8_MAX = 448  # the largest number of e4m3
 FP8_BITS_IN_BF16 = -0x7810  # 1000 0111 1111 0000: the sign, and e4m3's other bits where a bfloat16 has its exponent
 FP8_ALIGNMENT = 16  # fp8 matmuls of GPUs need shapes that are multiples of this
-INT8_MAX = 127  # the largest magnitude of a quantized row
 FINE_STEPS = 2 * INT8_MAX  # a rounding error of at most 0.5 becomes an int8
 ZERO_POINT = 128  # the unsigned byte that stands for 0
 MIN_ABSMAX = 1e-12  # a row with a smaller maximum becomes zeros
@@ -153,29 +152,21 @@ class Nf4PackedLinear(QuantLinear):
 
 @dataclass(frozen=True)
 class Nf4Linear(QuantLinear):
-    weight: Tensor
-    quant_state: Any  # bitsandbytes' QuantState
-    bias: Tensor | None
-
-    @property
-    def bytes(self) -> int:
-        return super().bytes + _quant_state_bytes(self.quant_state)
-
-    def __call__(self, rows: Tensor, /) -> Tensor:
-        return _bitsandbytes().matmul_4bit(rows, self.weight, quant_state=self.quant_state, bias=self.bias)
-
-
-@dataclass(frozen=True)
-class Nf4DequantizedLinear(QuantLinear):
-    """A 4-bit weight on a CPU without a kernel for it: parts that fit the cache are dequantized in every pass."""
-
-    weight: Tensor  # uint8 [out, in / 2]
+    weight: Tensor  # as bitsandbytes packs it; on a CPU uint8 [out, in / 2]
     quant_state: Any  # bitsandbytes' QuantState of the whole weight
     bias: Tensor | None
 
     @property
     def bytes(self) -> int:
-        return super().bytes + _quant_state_bytes(self.quant_state)
+        state = self.quant_state
+        return super().bytes + tensor_bytes(state.absmax, *((state.state2.absmax,) if state.nested else ()))
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        return _bitsandbytes().matmul_4bit(rows, self.weight, quant_state=self.quant_state, bias=self.bias)
+
+
+class Nf4DequantizedLinear(Nf4Linear):
+    """A 4-bit weight on a CPU without a kernel for it: parts that fit the cache are dequantized in every pass."""
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         library, whole = _bitsandbytes().functional, self.quant_state
@@ -300,10 +291,6 @@ def _nf4_dequantized_linear(source: WeightSource, block: int, bias: Tensor | Non
         state.offset, state.nested = absmax.mean(), True
         state.absmax, state.state2 = library.quantize_blockwise(state.absmax - state.offset, blocksize=SCALE_BLOCK)
     return Nf4DequantizedLinear(weight, state, bias)
-
-
-def _quant_state_bytes(state: Any) -> int:
-    return tensor_bytes(state.absmax, *((state.state2.absmax,) if state.nested else ()))
 
 
 def _nf4_packed_linear(source: WeightSource, block: int, bias: Tensor | None) -> QuantLinear:

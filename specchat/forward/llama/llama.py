@@ -134,6 +134,7 @@ class LlamaModel:
         self.layer_count, self.lm_head = len(weights.layers), weights.lm_head
         self.attention_windows = tuple(layer.sliding_window for layer in weights.layers)
         self.hidden_state_layers: tuple[int, ...] = ()
+        self._full_depth = ForwardDepth(self.layer_count)
         self._queries_per_kv = {
             layer.sliding_window: dimensions.heads // weights.attentions[layer.attention_kind].kv_heads
             for layer in weights.layers
@@ -164,6 +165,7 @@ class LlamaModel:
         if self.graphs is not None and hidden_state_layers != self.hidden_state_layers:
             self.graphs.clear()
         self.hidden_state_layers = hidden_state_layers
+        self._full_depth = ForwardDepth(self.layer_count, hidden_state_layers)
 
     def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
         if self.graphs is not None:
@@ -224,10 +226,6 @@ class LlamaModel:
         output = self._forward_chain(tokens, cache, self._full_depth)
         cache.commit(list(range(len(tokens))))
         return output
-
-    @property
-    def _full_depth(self) -> ForwardDepth:
-        return ForwardDepth(self.layer_count, self.hidden_state_layers)
 
     def _forward_chain(self, tokens: list[int] | Tensor, cache: KVCache, depth: ForwardDepth) -> ModelOutput:
         """The logits of the last token, and the hidden states of all."""

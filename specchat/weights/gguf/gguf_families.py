@@ -17,7 +17,7 @@ import numpy
 from specchat.errors import ModelError
 from specchat.weights.gguf.gguf_file import GgufFile, GgufTensor, one_line
 from specchat.weights.gguf.gguf_manifest import MappedTensor, WeightChange
-from specchat.weights.gguf.gguf_values import read_float32
+from specchat.weights.gguf.gguf_rows import read_float32
 from specchat.weights.llama_families import FAMILIES as LLAMA_FAMILIES
 from specchat.weights.llama_families import Family
 

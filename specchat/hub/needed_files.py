@@ -1,7 +1,6 @@
-"""Which files of a hub id are needed, and where the hub's cache has them.
+"""Which files of a hub id are needed, and their hashes.
 
-Loading, `models pull` and size estimates all use this list of files. huggingface_hub is imported inside the functions
-that need it.
+Loading, `models pull` and size estimates all use this list of files.
 """
 
 from __future__ import annotations
@@ -46,14 +45,6 @@ def without_consolidated(names: Sequence[str]) -> list[str]:
     return [name for name in names if not (has_model_files and fnmatch(_base_name(name), CONSOLIDATED_SAFETENSORS))]
 
 
-def repo_cache_folder(source: str) -> Path:
-    """Where the hub's cache has the files of a hub id."""
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import repo_folder_name
-
-    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
-
-
 def is_digest(text: str) -> bool:
     return HASH_PATTERN.fullmatch(text) is not None
 
@@ -65,31 +56,6 @@ def digest_like(digest: str, path: Path) -> str:
             return hashlib.file_digest(content, "sha256").hexdigest()
         small = content.read()
     return hashlib.sha1(b"blob %d\0" % len(small) + small, usedforsecurity=False).hexdigest()
-
-
-def cached_model_folder(source: str, *, is_draft: bool = False) -> Path | None:
-    """The folder of a hub id when the cache holds all its needed files, else None. Uses no network.
-
-    huggingface_hub may remember the list of all files, so files that were not downloaded must be excluded again.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
-    pickles = PICKLE_PATTERNS if is_draft else ()
-    all_patterns, weight_patterns = [*MODEL_FILE_PATTERNS, *pickles], ("*.safetensors", *pickles)
-    for allowed, ignored in (
-        (all_patterns, []),
-        (list(MODEL_FILE_PATTERNS), [CONSOLIDATED_SAFETENSORS, f"*/{CONSOLIDATED_SAFETENSORS}"]),
-    ):
-        try:
-            folder = snapshot_download(source, allow_patterns=allowed, ignore_patterns=ignored, local_files_only=True)
-        except LocalEntryNotFoundError:
-            continue
-        except HFValidationError as error:
-            raise ModelError(f"{source}: neither a folder nor a hub id like org/name") from error
-        if any(path.match(pattern) for path in Path(folder).iterdir() for pattern in weight_patterns):
-            return Path(folder)
-    return None
 
 
 def _matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
