@@ -35,14 +35,6 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "copies the longest repeats, from files and earlier answers too (suffix decoding)",
         builder="specchat.drafters.combined:build_suffix",
     ),
-    "recycling": DrafterInfo(
-        "proposes the model's top candidates of earlier steps (token recycling)",
-        builder="specchat.drafters.token_recycling:build",
-    ),
-    "lookahead": DrafterInfo(
-        "computes several positions ahead in the same pass (lookahead decoding)",
-        builder="specchat.drafters.lookahead:build",
-    ),
     "draft": DrafterInfo(
         "a small draft model", "a draft model; name one with --draft or under models.draft",
         builder="specchat.drafters.draft_model:build",
@@ -50,12 +42,6 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     "exit": DrafterInfo(
         "the first layers of the model itself (early exit)", "a target that was trained to exit early",
         builder="specchat.drafters.early_exit:build",
-    ),
-    "magicdec": DrafterInfo(
-        "the model itself over the first and last tokens of a long text (MagicDec)",
-        "a target in passes of our own, without recurrent layers, on a CPU",
-        builder="specchat.drafters.magicdec:build",
-        is_auto_candidate=False,  # it gains about a tenth in long texts, and trials cost time
     ),
     "medusa": DrafterInfo(
         "one extra head for each position ahead", "a Medusa head trained for this target",
