@@ -2,8 +2,8 @@
 
 The new version of each file is the answer, once in each style: bare, in a fence, with talk before or after it, in one
 of two blocks, as a unified diff, and as search/replace blocks; and once each by a lazy model, by one that loses a
-statement or a call, and by one that changes a number, where nothing was to change. An edit is *taken* when `specchat edit` would have a new text, and
-*right* when it is the new version; `-y` writes what needs no review.
+statement or a call, and by one that changes a number, where nothing was to change. An edit is *taken* when `specchat
+edit` would have a new text, and *right* when it is the new version; `-y` writes what needs no review.
 
     python -m tools.answer_styles --prompts commit_edits.jsonl --prompts editeval.jsonl
 """

@@ -56,6 +56,7 @@ IMPORT_WORDS = frozenset(
     ("import", "from", "as", "use", "static", "include", "type", "pub", "extern", "crate", "h", "js")
 )
 BARE_IMPORT = re.compile(r"import\s*[\"']")  # of JavaScript
+IDENTIFIER = re.compile(r"[\w.-]+")  # the name of an `if` is its condition
 NAME = re.compile(r"[^\W\d]\w*\Z")
 CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null", "nil", "yes", "no", "on", "off"))
 SIGNS = frozenset(("", ",", ";", "(", ")", "[", "]", "{", "}", ":", ".", "->", "=>", "=", "::"))
@@ -347,7 +348,10 @@ class Comparison:
 
     def _names(self, old: Statement, new: Statement) -> bool:
         """Whether the instruction has a word of the name of a statement, or of the name before a changed value."""
-        names, value_names = [old.name], Counter(_value_names(old)) - Counter(_value_names(new))
+        names, value_names = (
+            [old.name] if IDENTIFIER.fullmatch(old.name) else [],
+            Counter(_value_names(old)) - Counter(_value_names(new)),
+        )
         return bool(
             self._words & {part for name in (*names, *(name for name, _ in value_names)) for part in subwords(name)}
         )

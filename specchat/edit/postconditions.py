@@ -98,10 +98,20 @@ def put_back_lines(condition: Postcondition, old: str, new: str, language: str) 
     old_lines, lines = old.split("\n"), new.split("\n")
     counting = condition.normal(new, language)
     for first, end, new_first, new_end in reversed(list(_breaks(condition, old, new, language))):
+        if new_first == new_end:
+            place = _place_of_gone(counting, new_first)
+            lines[place:place] = old_lines[first:end]
+            continue
         kept = [line for line, counts in zip(lines[new_first:new_end], counting[new_first:new_end], strict=True)
                 if not counts and line not in old_lines[first:end]]  # fmt: skip
         lines[new_first:new_end] = [*kept, *old_lines[first:end]]
     return "\n".join(lines)
+
+
+def _place_of_gone(counting: Sequence[str], following: int) -> int:
+    """Where lines were that stood before this one: right after the line before, or after its docstring."""
+    before = next((number for number in range(following - 1, -1, -1) if counting[number]), -1)
+    return following if before < 0 or counting[before].endswith(":") else before + 1
 
 
 def _breaks(condition: Postcondition, old: str, new: str, language: str) -> Iterator[tuple[int, int, int, int]]:

@@ -108,7 +108,7 @@ class StatementPairs:
             best = max(likeness, key=lambda each: likeness[each], default=-1)
             if best < 0 or not _is_version(old[index], new[best], likeness[best]):
                 continue
-            if not is_addition or not Counter(old[index].words) - Counter(new[best].words):
+            if not is_addition or _names(old[index]) <= _names(new[best]):
                 self._pair(index, best, is_changed=True)
 
     def _is_inside_new(self, index: int) -> bool:
@@ -139,6 +139,10 @@ def _path(side: Sequence[Statement], index: int, is_wanted: bool) -> str:
         names.append(side[owner].name)
         owner = side[owner].owner
     return ".".join(names)
+
+
+def _names(statement: Statement) -> Counter[str]:
+    return Counter(word for word in statement.words if not word[0].isdigit())
 
 
 def _likeness(old: Statement, new: Statement) -> float:

@@ -278,6 +278,17 @@ def found(language: str, before: str, after: str, instruction: str) -> list[str]
     return [str(each) for each in find_warnings(source, after, instruction).deviations]
 
 
+def test_no_model_writes_what_nothing_asked_for_and_a_right_answer_is_taken():
+    from tools.contract_table import outcomes
+
+    wrong = list[str]()
+    for case, model, result, why in outcomes():
+        is_good_answer = model in ("perfect", "talkative")
+        if result == "WRONG WRITTEN" or (is_good_answer and result != "right"):
+            wrong.append(f"{model}, {case.name}, {case.instruction!r}: {result}: {why}")
+    assert not wrong, "\n".join(wrong)
+
+
 RUN = "start = 1\nrun(start)\n"
 INSTRUCTION = "write start = 1"  # the fake engine answers with what follows the verb
 REASON = "line 2: `run(start)` would be lost, nothing asked for that"
