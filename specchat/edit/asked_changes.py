@@ -169,7 +169,7 @@ class RemovalRequest:
         names, known = {each.name for each in old}, {word for each in old for word in each.words}
         terms = [word for word in words if word in names or (CODE_LIKE.search(word) and _is_known(word, known))]
         is_precise = bool(terms and ONLY_REMOVAL.match(instruction))
-        terms = terms or [word for word in words if word in known and word not in KINDS and len(word) > 2]
+        terms = terms or [word for word in words if word in known and not _is_kind(word) and len(word) > 2]
         kinds = [kind for kind in KINDS if re.search(rf"\b{kind}", text, re.IGNORECASE)]
         return cls(text, tuple(terms), tuple(kinds), tuple(old), is_precise)
 
@@ -207,6 +207,10 @@ class RemovalRequest:
             return not set(statement.words) & set(code_words(self.old))
         own = Counter(statement.words)[statement.name]
         return bool(statement.name) and code_words(self.old)[statement.name] <= own
+
+
+def _is_kind(word: str) -> bool:
+    return any(re.fullmatch(rf"{kind}s?", word, re.IGNORECASE) for kind in KINDS)
 
 
 def _objects(instruction: str) -> list[str]:

@@ -216,9 +216,12 @@ class Comparison:
 
     def _deviations(self) -> list[Deviation]:
         """What is gone or changed although nothing asks for it, by line."""
+        comments_lost = [Deviation.of(each) for each in self._lost_comments]
+        if self._postcondition:  # which is kept, so the code is the same
+            return comments_lost
         changed = [Deviation.of(self._old[old], self._new[self._pairs.became[old]]) for old in self._wrong_changed]
-        lost = [Deviation.of(each) for each in (*self._lost.values(), *self._lost_comments)]
-        return sorted([*changed, *lost], key=lambda each: each.line)
+        lost = [Deviation.of(each) for each in self._lost.values()]
+        return sorted([*changed, *lost, *comments_lost], key=lambda each: each.line)
 
     @property
     def _is_targeted(self) -> bool:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import zip_longest
 from math import gcd
 
@@ -73,8 +74,7 @@ class Postcondition:
 def postcondition_of(instruction: str) -> Postcondition | None:
     """What must stay equal, if an instruction asks for one kind of change and nothing else."""
     if renaming := RENAMING.match(instruction):
-        old, new = renaming["old"], renaming["new"]
-        return Postcondition(lambda text, _language: _tokens(re.sub(rf"\b{re.escape(new)}\b", old, text).split("\n")))
+        return Postcondition(partial(_without_name, renaming["old"], renaming["new"]))
     if TYPE_HINTS.match(instruction):
         return Postcondition(_code_without_types, _adds_imports)
     if COMMENTS.match(instruction):
@@ -130,6 +130,12 @@ def _span(places: Sequence[int], first: int, end: int) -> tuple[int, int]:
         return places[first], places[end - 1] + 1
     place = places[first] if first < len(places) else places[-1] + 1 if places else 0
     return place, place
+
+
+def _without_name(old: str, new: str, text: str, _language: str) -> list[str]:
+    """The tokens of each line with one name for both; `{old: new}` is what becomes of `{old}` in JavaScript."""
+    same = re.sub(rf"\b{re.escape(new)}\b", old, text)
+    return _tokens(re.sub(rf"\b({re.escape(old)}): \1\b", r"\1", same).split("\n"))
 
 
 def _tokens(lines: Sequence[str]) -> list[str]:

@@ -9,11 +9,14 @@ import pytest
 
 from specchat.edit.contract import find_warnings
 from specchat.edit.edit_turn import ignore_event
+from specchat.edit.refactoring.operations import AddParameter, Remove, Rename, SetValue, SortImports
 from specchat.edit.source_text import make_source
 from specchat.profile.settings import read_settings
 from specchat.syntax.languages import LANGUAGES
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
+from tools.contract_table import outcomes
+from tools.refactoring_cases import read_cases
 
 APP = """\
 import os
@@ -272,6 +275,12 @@ def test_what_is_lost_without_being_asked_for_is_named_with_its_line():
     assert not wrong, "\n".join(wrong)
 
 
+INSTRUCTIONS: dict[type, str] = {
+    Rename: "rename {old} to {new}", Remove: "remove the {what}", SortImports: "sort the imports",
+    SetValue: "set {name} to {value}", AddParameter: "add a parameter {name} to {function}",
+}  # fmt: skip
+
+
 def found(language: str, before: str, after: str, instruction: str) -> list[str]:
     """What is said about a new text."""
     source = make_source(before.encode(), f"a{LANGUAGES[language].suffixes[0] if language else '.txt'}")
@@ -279,13 +288,21 @@ def found(language: str, before: str, after: str, instruction: str) -> list[str]
 
 
 def test_no_model_writes_what_nothing_asked_for_and_a_right_answer_is_taken():
-    from tools.contract_table import outcomes
-
     wrong = list[str]()
     for case, model, result, why in outcomes():
         is_good_answer = model in ("perfect", "talkative")
         if result == "WRONG WRITTEN" or (is_good_answer and result != "right"):
             wrong.append(f"{model}, {case.name}, {case.instruction!r}: {result}: {why}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_the_syntax_tree_does_keeps_the_contract():
+    wrong = list[str]()
+    for case in read_cases():
+        words = INSTRUCTIONS[type(case.operation)].format_map(vars(case.operation))
+        for name, before in case.files.items() if case.after else ():
+            warnings = find_warnings(make_source(before.encode(), name), (case.after or {})[name], words)
+            wrong += [f"{words}: {warnings.summary}\n{before}"] if warnings.worst_problem else []
     assert not wrong, "\n".join(wrong)
 
 
