@@ -113,7 +113,7 @@ def _find_talk(source: Source, text: str, instruction: str) -> AnswerProblem | N
         return None
     if _no_longer_parses(source.text, text) or _has_new_fence(source, text):
         return AnswerProblem.PROSE
-    is_other = not OTHER_WORDS.search(instruction) and is_unlike(source.text, text, MIN_KEPT_WORD_FRACTION)
+    is_other = not OTHER_WORDS.search(instruction) and _is_unlike(source.text, text)
     return AnswerProblem.PROSE if is_other else None
 
 
@@ -174,13 +174,13 @@ def _no_longer_parses(old: str, new: str) -> bool:
     return is_long and any(parses(old, language) and not parses(new, language) for language in PARSERS)
 
 
-def is_unlike(old: str, new: str, min_kept_fraction: float) -> bool:
+def _is_unlike(old: str, new: str) -> bool:
     """Whether a text is no new version of another: few of its words stand there in this order, or too many are new."""
     old_words, new_words = (ANY_WORD.findall(text) for text in (old, new))
     if len(old_words) < MIN_WORDS:
         return (Counter(new_words) - Counter(old_words)).total() > max(MAX_ADDED_WORDS, len(old_words))
     blocks = SequenceMatcher(None, old_words, new_words, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in blocks) < min_kept_fraction * max(1, min(len(old_words), len(new_words)))
+    return sum(block.size for block in blocks) < MIN_KEPT_WORD_FRACTION * max(1, min(len(old_words), len(new_words)))
 
 
 def find_problem(source: Source, text: str) -> AnswerProblem | None:

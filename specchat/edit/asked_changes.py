@@ -54,18 +54,13 @@ OTHER_WORDS = re.compile(
     r"\b(?:translat|rewrit|rephras|paraphras|reword|summari[sz]|convert|generat|replac|port)\w*|\b(?:write|turn)\b",
     re.IGNORECASE,
 )
-# the same may be said in another form: "turn the loop into a function", "simplify"
-TRANSFORMATION = re.compile(
-    r"\b(?:convert|turn|wrap|rewrit|refactor|restructur|extract|split|merg|combin|inlin|simplif|shorten|mov|port|mak"
-    r"|use|using|replac|reorgani|moderni|optimi|clean|group|unif|chang|dedupl|translat)\w*\b",
-    re.IGNORECASE,
-)
-# what is missing then may stand somewhere else
+# "turn the loop into a function": what is missing then may stand somewhere else, in another form
 OTHER_FORM = re.compile(
     r"\b(?:convert|turn|wrap|rewrit|refactor|restructur|extract|split|merg|combin|inlin|simplif|mov|port|replac|reorgani"
     r"|moderni|group|unif|dedupl|translat)\w*\b",
     re.IGNORECASE,
 )
+TRANSFORMATION = re.compile(rf"{OTHER_FORM.pattern}|\b(?:shorten|mak|use|using|optimi|clean|chang)\w*\b", re.IGNORECASE)
 # what a data class, a named tuple or a record has by itself
 GENERATED_METHODS = frozenset(("__init__", "__repr__", "__eq__", "__hash__", "equals", "hashCode", "toString"))
 GENERATING = re.compile(r"\bdata ?class|\bnamed ?tuple|\brecord\b|\battrs\b", re.IGNORECASE)
@@ -139,15 +134,8 @@ KINDS: Mapping[str, Callable[[Statement], bool]] = {
     "table": lambda each: "table" in each.kind, "rule": lambda each: each.kind == "rule_set",
     "link": lambda each: "http" in each.text or "](" in each.text,
 }  # fmt: skip
-MASS_NOUNS = (
-    "print",
-    r"log(?:s|ging|ger)?\b",
-    "output",
-    "debug",
-    "guard",
-    "main",
-    "script",
-)  # which may be about several
+# which may be about several
+MASS_NOUNS = ("print", r"log(?:s|ging|ger)?\b", "output", "debug", "guard", "main", "script")
 
 
 @dataclass(frozen=True)

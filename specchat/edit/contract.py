@@ -25,7 +25,6 @@ from specchat.edit.answer_check import (
     AnswerProblem,
     UnusableAnswerError,
     is_much_shorter,
-    is_unlike,
 )
 from specchat.edit.asked_changes import (
     ADDITION,
@@ -34,7 +33,6 @@ from specchat.edit.asked_changes import (
     GENERATING,
     NAMING,
     OTHER_FORM,
-    OTHER_WORDS,
     REMOVAL,
     SETTING,
     TRANSFORMATION,
@@ -62,7 +60,6 @@ CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null", "nil", 
 SIGNS = frozenset(("", ",", ";", "(", ")", "[", "]", "{", "}", ":", ".", "->", "=>", "=", "::"))
 MAX_COMPARED = 6000  # statements; a longer file is data that a machine wrote
 MAX_SHOWN = 60
-MIN_KEPT_FRACTION = 0.2  # of the words of a text whose statements are not known
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ def _shown(line: str) -> str:
 
 @dataclass(frozen=True)
 class EditWarnings:
-    """What a person should check before accepting: unasked changes, and a text that hardly is the old one.
+    """What a person should check before accepting: unasked changes, or that a text without a grammar lost most lines.
 
     `put_back` was found, too, and is not in the text any more.
     """
@@ -102,21 +99,18 @@ class EditWarnings:
     deviations: tuple[Deviation, ...] = ()
     put_back: tuple[Deviation, ...] = ()
     is_much_shorter: bool = False
-    is_unlike: bool = False
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
-        if self.is_unlike:
-            return AnswerProblem.UNLIKE
         if self.is_much_shorter:
             return AnswerProblem.MUCH_SHORTER
         return AnswerProblem.DEVIATION if self.deviations else None
 
     @property
     def summary(self) -> str:
-        facts = ["almost nothing of the old text is left"] if self.is_unlike else []
-        facts += [f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"] if self.is_much_shorter else []
-        return "; ".join([*facts, *([describe(self.deviations)] if self.deviations else [])])
+        if self.is_much_shorter:
+            return f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"
+        return describe(self.deviations) if self.deviations else ""
 
 
 @dataclass(frozen=True)
@@ -202,11 +196,8 @@ class Comparison:
             return EditWarnings(tuple(Deviation(*each) for each in self._broken))
         if self._is_known:
             return EditWarnings(tuple(self._deviations()))
-        old, new, instruction = self.source.text, self.text, self.instruction
-        return EditWarnings(
-            is_much_shorter=not COMMENT_CHANGE.search(instruction) and is_much_shorter(old, new),
-            is_unlike=not OTHER_WORDS.search(instruction) and is_unlike(old, new, MIN_KEPT_FRACTION),
-        )
+        is_shorter = is_much_shorter(self.source.text, self.text)
+        return EditWarnings(is_much_shorter=is_shorter and not COMMENT_CHANGE.search(self.instruction))
 
     def put_back(self) -> str:
         """The new text with the old lines wherever lines hold what nothing asks for, and nothing that is asked for."""

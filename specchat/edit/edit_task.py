@@ -202,6 +202,8 @@ class _Edit:
         kept = keep_contract(job.source, text, job.instruction, self._passes)
         if kept.warnings.put_back:
             yield Notice(f"{job.source.name}: put back: {describe(kept.warnings.put_back)}")
+        if kept.text == job.source.text:
+            raise NoChangeError(f"{job.source.name}: the model changed blanks only, which nothing asks for")
         self.edit_run.candidate = kept.text
         return EditResult(kept.text, way, kept.warnings, tuple(self.failures))
 

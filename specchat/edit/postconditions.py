@@ -45,8 +45,9 @@ TYPE_HINTS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 FORMAT = re.compile(
-    r"\b(?:re-?format|re-?indent|indent|format (?:the|this|it)|pep ?-?8|black|prettier|gofmt|rustfmt|lint\w*|ruff"
-    r"|flake8|white-?space|(?:blank|empty|long) lines?|tabs?|spaces|align|wrap|line (?:ends?|length))\b",
+    r"\b(?:re-?format|re-?indent|indent\w*|format (?:the|this|it)|pep ?-?8|black|prettier|gofmt|rustfmt"
+    r"|lint\w*|ruff|flake8|white-?space|trailing|newlines?|(?:blank|empty|long) lines?|tabs?|spaces|align|wrap"
+    r"|line (?:ends?|length))\b",
     re.IGNORECASE,
 )
 ONLY_FORMAT = re.compile(
