@@ -79,16 +79,6 @@ def freeze_objects() -> None:
     KEEPS_FROZEN.start()
 
 
-@pytest.fixture
-def thawing_collector() -> Iterator[None]:
-    """The collector as in a process of ours, which may freeze and thaw objects. Afterwards all are frozen again."""
-    KEEPS_FROZEN.stop()
-    yield
-    gc.unfreeze()
-    gc.collect()
-    freeze_objects()
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Freeze all modules and cases."""

@@ -71,7 +71,7 @@ def open_session(profile: str = "chat", *, in_process: bool = False) -> Conversa
 
 def answer(question: Request | str, *, session: Conversation | Session | None = None, profile: str = "chat") -> str:
     """The text of an answer, in a conversation of its own or in an open one; SpecchatError when there is none."""
-    from specchat.chat.events import Failed, TextDelta
+    from specchat.chat.events import Failed, Finished, TextDelta
     from specchat.errors import error_with_exit_code
 
     if session is None:
@@ -82,6 +82,8 @@ def answer(question: Request | str, *, session: Conversation | Session | None = 
         match event:
             case TextDelta(text=text):
                 texts.append(text)
+            case Finished():
+                texts = [event.without_repeats("".join(texts))]
             case Failed(message=message, exit_code=exit_code):
                 raise error_with_exit_code(message, exit_code)
     return "".join(texts)

@@ -7,11 +7,10 @@ no torch.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -190,20 +189,6 @@ def start_timer(device: torch.device) -> Callable[[], Callable[[], float]]:
         return lambda: started.elapsed_time(ended) / 1000
 
     return stop
-
-
-@contextlib.contextmanager
-def warnings_of_waits(device: torch.device) -> Generator[None]:
-    """Inside the block, torch warns about each call that waits for the device, where it can (CUDA)."""
-    set_mode = getattr(_module(kind_of(device)), "set_sync_debug_mode", None)
-    if set_mode is None:
-        yield
-        return
-    set_mode("warn")
-    try:
-        yield
-    finally:
-        set_mode("default")
 
 
 def prepare(device: torch.device) -> None:

@@ -125,3 +125,12 @@ def last_output_line(output: str, default: str) -> str:
     """The last line of a program's output, which mostly names the error, or `default` for empty output."""
     lines = output.strip().splitlines()
     return lines[-1][:200] if lines else default
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or its kind where it says nothing.
+
+    >>> first_line(ValueError("no such row\nat all")), first_line(KeyError())
+    ('no such row', 'KeyError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -157,6 +157,36 @@ def usual_state_folders() -> tuple[Path, ...]:
     return _usual_folder(_CONFIG), _usual_folder(_CACHE), data / "models", data
 
 
+def is_hub_id(source: str) -> bool:
+    """Whether a source of a model is written as org/name, and names no path."""
+    return source.count("/") == 1 and not source.startswith((".", "/", "~", "embedded/"))
+
+
+def hub_cache_folder() -> Path:
+    """The cache folder of huggingface_hub, whose import would take longer than a whole command."""
+    if folder := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(folder).expanduser()
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface"
+    return Path(home).expanduser() / "hub"
+
+
+def hub_repo_folder(hub_id: str) -> Path:
+    """Where that cache has everything of a hub id."""
+    return hub_cache_folder() / f"models--{hub_id.replace('/', '--')}"
+
+
+def hub_snapshot(hub_id: str) -> Path | None:
+    """The folder with the files of a hub id in that cache: those of its main branch, else the newest; None for none."""
+    folder = hub_repo_folder(hub_id)
+    main = folder / "refs" / "main"
+    try:
+        commit = main.read_text(encoding="utf-8").strip() if main.is_file() else ""
+        snapshots = [(path.name == commit, path.stat().st_mtime, path) for path in (folder / "snapshots").iterdir()]
+    except OSError:
+        return None
+    return max(snapshots)[2] if snapshots else None
+
+
 def starter_folder() -> Path:
     """The folder of the starter model, which the package index has, whether it is there or not."""
     return models_folder() / "starter"

@@ -17,7 +17,7 @@ from specchat.chat.request import Request
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.main import COMMANDS, run
 from specchat.repl.loop import run_input_line
-from specchat.repl.terminal_consent import terminal_ui
+from specchat.repl.terminal_ui import terminal_ui
 
 FRONT_ENDS = {
     "ask": "specchat.cli.ask:ask",

@@ -21,7 +21,6 @@ PLANTED = {
     "repl/loop.py": "specchat.hub.catalog",
     "serve/server.py": "specchat.text.tokenizer",
     "tui/app.py": "specchat.history.history_writer",
-    "web/server.py": "specchat.engine.decode",
 }
 
 

@@ -30,7 +30,6 @@ PAGES = [
 CALL = re.compile(r"(?:^\s*|[|&;(] *|^\S+=\S* )(?:\.venv/bin/)?specchat((?: (?! )[^#]*?)?)(?=  |#|&&|;|$)")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*|-[a-zA-Z])(?![\w-])")
 CODE = re.compile(r"```\w*[^\n]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
-DEFAULT_COMMANDS = {"web": "chat"}  # which get the options that these do not know
 OPTIONS_OF_OTHERS = {  # of acpx, code-server, vLLM, SGLang, llama.cpp, torchrun; tools and plugins of this repository
     "--packages", "--no-fs", "--deny-all", "--install-extension", "--per-request-spec-decode-metrics",
     "--enable-metrics", "--draft-max", "--nnodes", "--rdzv-endpoint", "--cpu", "--front-end",
@@ -92,11 +91,7 @@ def _command(group: click.Group, name: str) -> click.Command:
 
 
 def options_of(command: click.Command) -> set[str]:
-    own = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"-h", "--help"}
-    default = DEFAULT_COMMANDS.get(command.name or "")
-    if default is None:
-        return own
-    return own | options_of(_command(command if isinstance(command, click.Group) else cli, default))
+    return {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"-h", "--help"}
 
 
 @each_row("call", calls)
@@ -146,7 +141,6 @@ def test_every_command_is_on_a_page(name: str):
     for group, later in COMMANDS.items()
     if isinstance(command := later.load(), click.Group)
     for name in command.list_commands(click.Context(command))
-    if name != DEFAULT_COMMANDS.get(group)
 ])  # fmt: skip
 def test_every_command_of_a_group_is_on_a_page(group: str, name: str):
     seconds = {call.words[1] for call in calls() if len(call.words) > 1 and call.words[0] == group}

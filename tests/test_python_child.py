@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import specchat
+from specchat.die_with_parent import command_with_parent
 from tests.front import command
 from tests.hub.packages import CONTENT, build_wheel, offer_package
 
@@ -24,7 +25,7 @@ POISON = (
     "re", "runpy", "sglang", "site", "sitecustomize", "specchat", "subprocess", "textual", "torch", "typing",
     "usercustomize",
 )  # fmt: skip
-OTHER_STARTS = {"web/die_with_parent.py: runpy"}  # the process of a tab, which the helper has started
+OTHER_STARTS = {"die_with_parent.py: runpy"}  # the process of a tab, which the helper has started
 MAY_START = re.compile(r"executable|multiprocessing|ProcessPool|runpy|python[\d.]* -|[\"']-m[\"']|python_command\(")
 
 
@@ -37,7 +38,7 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     code = f"open({str(marks)!r}, 'a').write(__name__ + ' ')\n"
     for name in POISON:
         (folder / f"{name}.py").write_text(code)
-    for package in ("pip", "specchat", "specchat/host", "specchat/web", "specchat/hub", "specchat/agent"):
+    for package in ("pip", "specchat", "specchat/host", "specchat/hub", "specchat/agent"):
         (folder / package).mkdir()
         for name in ("__init__.py", "__main__.py", "package_probes.py", "die_with_parent.py", "python_search.py"):
             (folder / package / name).write_text(code)
@@ -52,11 +53,9 @@ def _host(monkeypatch, _tmp_path):
     assert command(monkeypatch, "host", "stop").code == 0
 
 
-def _web(monkeypatch, _tmp_path):
-    served = []
-    monkeypatch.setattr("specchat.web.server.serve", lambda line, socket, tell: (served.append(line), socket.close()))
-    assert command(monkeypatch, "web").code == 0
-    tab = subprocess.run([*served[0], "--help"], capture_output=True, text=True, timeout=120, check=True)
+def _tab(_monkeypatch, _tmp_path):
+    line = [*command_with_parent("chat"), "--help"]
+    tab = subprocess.run(line, capture_output=True, text=True, timeout=120, check=True)
     assert tab.stdout.startswith("Usage: ")
 
 
@@ -72,12 +71,11 @@ def _doctor(_monkeypatch, _tmp_path):
     assert probe("torch")["computes"] is True
 
 
-def _search(monkeypatch, _tmp_path):
+def _search(_monkeypatch, _tmp_path):
     from specchat.app.agent.read_tools import SearchTool
     from specchat.app.project_files import ProjectFiles
     from specchat.context.workspace_roots import WorkspaceRoots
 
-    monkeypatch.setattr("shutil.which", lambda _name: None)
     tool = SearchTool(ProjectFiles(WorkspaceRoots(Path.cwd())), 2000)
     assert "torch.py:1:open(" in tool.run({"pattern": "^open"}, threading.Event()).text
 
@@ -95,7 +93,7 @@ def _schema(_monkeypatch, _tmp_path):
 
 CHILDREN = {
     "specchat.host": _host,
-    "specchat.web.die_with_parent": _web,
+    "specchat.die_with_parent": _tab,
     "pip": _pull,
     "specchat.hub.package_probes": _doctor,
     "specchat.app.agent.python_search": _search,

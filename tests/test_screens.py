@@ -15,7 +15,7 @@ SECTIONS = {
     "The main screen", "The status bar", "The inspector", "Editing files", "The line mode, and editors",
     "The command line", "First run, doctor, download", "Profiles",
 }  # fmt: skip
-NAMED = re.compile(r"`((?:tools/)?tests/[\w/]+\.py)::(test_\w+)`")
+NAMED = re.compile(r"`((?:tools/|plugins/[\w-]+/)?tests/[\w/]+\.py)::(test_\w+)`")
 NOT_BUILT = {
     "A multi-line text in named braces",
     "Probabilities of a token and of its draft",

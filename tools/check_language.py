@@ -24,7 +24,9 @@ FOLDERS = (
     "recipes",
     "plugins/specchat-train/specchat_train",
     "plugins/specchat-fleet/specchat_fleet",
+    "plugins/specchat-mcp/specchat_mcp",
     "plugins/specchat-peers/specchat_peers",
+    "plugins/specchat-web/specchat_web",
 )
 
 # The word in an identifier -> what to write instead.

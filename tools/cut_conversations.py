@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--weights", default="")
     parser.add_argument("--conversations", type=int, default=100)
     parser.add_argument("--max-tokens", type=int, default=32)
-    parser.add_argument("--variants", default="plain,lookup,suffix,recycling")
+    parser.add_argument("--variants", default="plain,lookup,suffix")
     arguments = parser.parse_args()
     weights = {"models.weights": arguments.weights} if arguments.weights else {}
     engine = load_engine(load_profile("chat").override({"models.target": arguments.target, **weights}))

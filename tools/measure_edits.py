@@ -167,7 +167,7 @@ async def _play_edit(app: SpecchatApp, line: str) -> str:
         turn, key = screen.transcript.turns[-1], "a"
         while not turn.is_finished:
             await pilot.pause(POLL_SECONDS)
-            if any(not approval.is_busy for approval in screen.query(Approval)):
+            if any(approval.is_deciding for approval in screen.query(Approval)):
                 await pilot.pause(GRACE_SECONDS)
                 await pilot.press(key)
                 key = "q"

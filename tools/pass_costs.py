@@ -23,7 +23,7 @@ from torch import Tensor
 
 from specchat.bench.chain_passes import ROOT_TOKEN, MedianRange, chain_pass_seconds, random_context
 from specchat.bench.columns import markdown_table
-from specchat.devices import CUDA, FLOAT_FORMAT, kind_of, start_timer, synchronize, warnings_of_waits
+from specchat.devices import CUDA, FLOAT_FORMAT, kind_of, start_timer, synchronize
 from specchat.engine.cache import KVCache
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
@@ -228,10 +228,15 @@ def _measure_steps(generation: Generation, timed: TimedModel) -> tuple[float, fl
 
 @contextmanager
 def _count_device_syncs(device: torch.device) -> Generator[Sequence[Any]]:
-    """The warnings of torch about synchronizing calls, where it has them."""
-    with warnings_of_waits(device), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield caught
+    """The warnings of torch about synchronizing calls, where it has them (CUDA)."""
+    set_mode = getattr(getattr(torch, device.type), "set_sync_debug_mode", lambda _mode: None)
+    set_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield caught
+    finally:
+        set_mode("default")
 
 
 def measure_bandwidth(device: torch.device) -> float:

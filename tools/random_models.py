@@ -17,23 +17,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import InputError
-from specchat.forward.llama.layer_shape import LayerShape
-from specchat.forward.llama.llama import Dimensions
 from specchat.paths import cache_folder
-from specchat.weights.llama_families import (
-    FAMILIES,
-    LAYER_SCALAR,
-    PER_LAYER_EMBEDDING,
-    PER_LAYER_GATE,
-    PER_LAYER_MODEL_PROJECTION,
-    PER_LAYER_NORM,
-    PER_LAYER_OUTPUT_NORM,
-    PER_LAYER_PROJECTION,
-    has_experts,
-    network_config,
-)
-from specchat.weights.llama_manifest import read_dimensions
+from specchat.weights.llama_families import FAMILIES, LAYER_SCALAR, PER_LAYER, network_config
+from specchat.weights.llama_manifest import read_dimensions, required_tensors
 from specchat.weights.llama_weights import is_llama_like
+from specchat.weights.tensor_files import TensorFiles
 
 MODEL_CONFIGS: Mapping[str, dict[str, Any]] = {
     "0.5b": {
@@ -69,6 +57,7 @@ MODEL_CONFIGS: Mapping[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 QK_NORM_TYPES = ("qwen3", "qwen3_moe", "gemma3_text", "gemma4_text")
+QKV, DOWN = ("self_attn.q", "self_attn.k", "self_attn.v"), "down_proj"
 SHAPE_TYPES = ("llama", "mistral", "qwen2", "gemma2", *QK_NORM_TYPES)  # whose tensors are written here
 RANDOM_WEIGHTS_WARNING = "the weights are random: the text is meaningless, the times are not"
 RESIDUAL_SCALE = 0.02  # of the output of each layer
@@ -125,71 +114,43 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _write_weights(folder: Path, config: Mapping[str, Any]) -> None:
     """Write one file a layer, so that only one layer is in memory."""
     rng = torch.Generator().manual_seed(1)
-    weight_map = dict[str, str]()
-
-    def write(file: str, tensors: Mapping[str, Tensor]) -> None:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / file, {"format": "pt"})
+    shapes_by_file, weight_map = dict[str, dict[str, tuple[int, ...]]](), dict[str, str]()
+    for name, shape in _shapes(config, folder):
+        layer = int(name.split(".")[2]) + 1 if name.startswith("model.layers.") else 0
+        shapes_by_file.setdefault(f"model-{layer:05d}.safetensors", {})[name] = shape
+    for file, shapes in shapes_by_file.items():
+        tensors = {name: _tensor(name, shape, config, rng) for name, shape in shapes.items()}
+        if (embedding := tensors.get("model.embed_tokens.weight")) is not None:
+            tensors["lm_head.weight"] = (embedding.roll(1, 0) * config["hidden_size"] ** -0.5).contiguous()
+        save_file(tensors, folder / file, {"format": "pt"})
         weight_map.update(dict.fromkeys(tensors, file))
-
-    sizes = read_dimensions(config, folder)
-    for number in range(sizes.layers):
-        tensors = dict(_layer(config, sizes.shape(number), number, rng))
-        write(f"model-{number + 1:05d}.safetensors", tensors)
-    size = config["hidden_size"]
-    embedding = _random_tensor((config["vocab_size"], size), 1.0, rng)
-    ends = {"model.embed_tokens.weight": embedding, "model.norm.weight": _neutral_norm(config, size)}
-    ends |= dict(_per_layer_input(sizes, rng))
-    write("model-00000.safetensors", {**ends, "lm_head.weight": embedding.roll(1, 0) * size**-0.5})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
 
-def _per_layer_input(sizes: Dimensions, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
-    if small := sizes.per_layer_input_size:
-        width = sizes.layers * small
-        yield f"{PER_LAYER_EMBEDDING}.weight", _random_tensor((sizes.per_layer_vocab_size, width), WEIGHT_STD, rng)
-        yield f"{PER_LAYER_MODEL_PROJECTION}.weight", _random_tensor((width, sizes.hidden_size), WEIGHT_STD, rng)
-        yield f"{PER_LAYER_NORM}.weight", torch.ones(small, dtype=torch.bfloat16)
+def _shapes(config: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The tensors that such a network must have, and those that its family has besides."""
+    family, sizes = config["model_type"], read_dimensions(config, folder)
+    for name, shape in required_tensors(TensorFiles(folder, {}), sizes, config):
+        yield name, shape
+        part = name.removesuffix("_proj.weight")
+        if family == "qwen2" and part.endswith(QKV):
+            yield f"{part}_proj.bias", shape[:1]
+        if family in QK_NORM_TYPES and part.endswith(QKV[:2]):
+            yield f"{part}_norm.weight", (sizes.shape(int(name.split(".")[2])).head_size,)
+        if name.endswith(f"{PER_LAYER.output_norm}.weight"):
+            yield name.replace(f"{PER_LAYER.output_norm}.weight", LAYER_SCALAR), (1,)
 
 
-def _layer(
-    config: Mapping[str, Any], shape: LayerShape, number: int, rng: torch.Generator
-) -> Iterator[tuple[str, Tensor]]:
-    prefix, size, heads = f"model.layers.{number}", config["hidden_size"], config["num_attention_heads"]
-    head, kv_heads = shape.head_size, shape.kv_heads
-    for norm in FAMILIES[config["model_type"]].names.norms:
-        yield f"{prefix}.{norm}.weight", _neutral_norm(config, size)
-    for part, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
-        if f"self_attn.{part}_proj" not in FAMILIES[config["model_type"]].names.qkv_of(shape):
-            continue
-        yield f"{prefix}.self_attn.{part}_proj.weight", _random_tensor((count * head, size), WEIGHT_STD, rng)
-        if config["model_type"] == "qwen2":
-            yield f"{prefix}.self_attn.{part}_proj.bias", _random_tensor((count * head,), WEIGHT_STD, rng)
-        if config["model_type"] in QK_NORM_TYPES and part != "v":
-            yield f"{prefix}.self_attn.{part}_norm.weight", _neutral_norm(config, head)
-    yield f"{prefix}.self_attn.o_proj.weight", _random_tensor((size, heads * head), RESIDUAL_SCALE * WEIGHT_STD, rng)
-    if small := config.get("hidden_size_per_layer_input"):
-        yield f"{prefix}.{PER_LAYER_GATE}.weight", _random_tensor((small, size), WEIGHT_STD, rng)
-        yield f"{prefix}.{PER_LAYER_PROJECTION}.weight", _random_tensor((size, small), WEIGHT_STD, rng)
-        yield f"{prefix}.{PER_LAYER_OUTPUT_NORM}.weight", _neutral_norm(config, size)
-        yield f"{prefix}.{LAYER_SCALAR}", torch.full((1,), LAYER_SCALE, dtype=torch.bfloat16)
-    if not has_experts(config, number):
-        yield from _mlp(f"{prefix}.mlp", size, shape.intermediate_size, rng)
-        return
-    yield f"{prefix}.mlp.gate.weight", _random_tensor((config["num_experts"], size), WEIGHT_STD, rng)
-    for expert in range(config["num_experts"]):
-        yield from _mlp(f"{prefix}.mlp.experts.{expert}", size, config["moe_intermediate_size"], rng)
-
-
-def _mlp(prefix: str, size: int, inner: int, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
-    yield f"{prefix}.gate_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
-    yield f"{prefix}.up_proj.weight", _random_tensor((inner, size), WEIGHT_STD, rng)
-    yield f"{prefix}.down_proj.weight", _random_tensor((size, inner), RESIDUAL_SCALE * WEIGHT_STD, rng)
-
-
-def _neutral_norm(config: Mapping[str, Any], size: int) -> Tensor:
-    """The weight of a norm that multiplies with 1."""
-    adds_one = FAMILIES[config["model_type"]].scaling(config).norms_add_one
-    return torch.full((size,), 0.0 if adds_one else 1.0, dtype=torch.bfloat16)
+def _tensor(name: str, shape: tuple[int, ...], config: Mapping[str, Any], rng: torch.Generator) -> Tensor:
+    if name.endswith(LAYER_SCALAR):
+        return torch.full(shape, LAYER_SCALE, dtype=torch.bfloat16)
+    if name.endswith("norm.weight"):  # neutral: it multiplies with 1
+        adds_one = FAMILIES[config["model_type"]].scaling(config).norms_add_one
+        return torch.full(shape, 0.0 if adds_one else 1.0, dtype=torch.bfloat16)
+    if name == "model.embed_tokens.weight":
+        return _random_tensor(shape, 1.0, rng)
+    is_output = name.endswith(("self_attn.o_proj.weight", f"{DOWN}.weight"))
+    return _random_tensor(shape, WEIGHT_STD * RESIDUAL_SCALE if is_output else WEIGHT_STD, rng)
 
 
 def _random_tensor(shape: tuple[int, ...], std: float, rng: torch.Generator) -> Tensor:

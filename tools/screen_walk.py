@@ -101,7 +101,7 @@ def has_list(walker: Walker) -> bool:
 
 
 def can_be_reviewed(walker: Walker) -> bool:
-    return any(not approval.is_busy for approval in walker.driver.chat.query(Approval))
+    return any(approval.is_deciding for approval in walker.driver.chat.query(Approval))
 
 
 def has_toast(text: str) -> Fact:

@@ -1,6 +1,6 @@
 """Agent Client Protocol, version 1, for editors such as Zed.
 
-message_guard.py     bytes <-> lines <-> JSON-RPC messages that the SDK can process
+editor_connection.py bytes <-> lines <-> JSON-RPC messages, in both directions
 agent.py             the methods of the protocol, and the process
 acp_session.py       one session: its thread and its queue of prompts
 client_requests.py   requests and updates to the editor, and the values of the protocol

@@ -12,18 +12,16 @@ from dataclasses import replace
 from typing import Any
 
 from acp import RequestError
-from acp.schema import PromptResponse
 
 from specchat.acp.client_requests import EditorClient, PromptTurn, prompt_response
 from specchat.acp.prompt_blocks import Prompt, parse_blocks
 from specchat.acp.prompt_handler import CLIENT, PromptHandler
 from specchat.acp.session_config import SessionConfig
-from specchat.acp.stored_sessions import ReplayUpdate
 from specchat.app.command_registry import ChatState
-from specchat.app.mcp.mcp_servers import McpServers
-from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat.app.tool_sources import SourceRequest, ToolSources
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.host.client import Conversation, SessionRequest
+from specchat.host.protocol import JsonObject
 from specchat.hub.runnable_models import RunnableModel
 
 MAX_QUEUED_PROMPTS = 8
@@ -34,11 +32,11 @@ SEND_TIMEOUT_SECONDS = 30.0
 async def open_session(
     session_request: SessionRequest,
     workspace: WorkspaceRoots,
-    mcp_servers: Sequence[ServerSettings],
+    source_request: SourceRequest,
     client_for: Callable[[str], EditorClient],
     runnable: Sequence[RunnableModel],
 ) -> AcpSession:
-    """Open a conversation in the engine process, which is started if necessary. Loads no model and starts no server."""
+    """Open a conversation in the engine process, which is started if necessary. Loads no model and builds no source."""
     session_request = replace(session_request, folder=str(workspace.main_root))
     pool = ThreadPoolExecutor(1, thread_name_prefix="acp-session")
     try:
@@ -47,27 +45,27 @@ async def open_session(
     except BaseException:
         pool.shutdown(wait=False)
         raise
-    servers = McpServers(mcp_servers)
-    chat, client = ChatState(conversation, servers=servers, workspace=workspace), client_for(conversation.session_id)
+    chat = ChatState(conversation, sources=ToolSources(source_request), workspace=workspace)
+    client = client_for(conversation.session_id)
     config = SessionConfig(conversation.settings, runnable=tuple(runnable))
-    return AcpSession(PromptHandler(chat, session_request, client, config), servers, pool)
+    return AcpSession(PromptHandler(chat, session_request, client, config), chat.sources, pool)
 
 
 class AcpSession:
-    def __init__(self, handler: PromptHandler, servers: McpServers, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, handler: PromptHandler, sources: ToolSources, pool: ThreadPoolExecutor) -> None:
         self.id, self.client = handler.client.session_id, handler.client
         self.turns: list[PromptTurn] = []
-        self._handler, self._servers, self._pool = handler, servers, pool
+        self._handler, self._sources, self._pool = handler, sources, pool
 
     @property
     def config(self) -> SessionConfig:
         return self._handler.config
 
-    async def replay(self) -> Sequence[ReplayUpdate]:
+    async def replay(self) -> Sequence[JsonObject]:
         """The updates for all turns and edits so far, after the queued prompts have finished."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._handler.replay)
 
-    async def prompt(self, blocks: Sequence[Any], turn: PromptTurn) -> PromptResponse:
+    async def prompt(self, blocks: Sequence[Any], turn: PromptTurn) -> JsonObject:
         if len(self.turns) > MAX_QUEUED_PROMPTS:
             raise RequestError(-32600, f"{MAX_QUEUED_PROMPTS} prompts of this session are queued already")
         prompt = parse_blocks(blocks, self._handler.workspace)
@@ -97,7 +95,7 @@ class AcpSession:
             turn.resolve(prompt_response("cancelled"))
             turn.is_sent.set()
         self._pool.submit(self._handler.conversation.close)
-        self._pool.submit(self._servers.close)
+        self._pool.submit(self._sources.close)
         self._pool.shutdown(wait=False)
 
     def _run_turn(self, prompt: Prompt, turn: PromptTurn) -> None:

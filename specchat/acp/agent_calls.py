@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
-
-from acp import schema
 
 from specchat.acp.client_requests import (
     NOT_ASKED,
     EditorClient,
     PromptTurn,
-    text_content,
-    thought_chunk,
-    tool_call_end,
-    tool_call_start,
 )
 from specchat.acp.turn_reporter import TurnReporter
+from specchat.app import updates
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
 from specchat.app.agent.call_consent import ConsentQuestion
 from specchat.app.agent.call_lines import call_kind
 from specchat.app.agent.project_agent import AgentUI
-from specchat.app.consent import ALLOW, ALLOW_ALWAYS, ANSWER_BY_OPTION, REJECT, Answer, PlannedChange
+from specchat.app.consent import ALLOW, ALLOW_ALWAYS, ANSWER_BY_OPTION, REJECT, Answer
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, InputError
+from specchat.host.protocol import JsonObject
 
 STOP = "stop"
 ANSWERS = {**ANSWER_BY_OPTION, NOT_ASKED: Answer.NO}
-CONFIRM_OPTIONS = [
-    schema.PermissionOption(option_id=ALLOW, name="Yes", kind="allow_once"),
-    schema.PermissionOption(option_id=REJECT, name="No", kind="reject_once"),
-]
+CONFIRM_OPTIONS: Sequence[JsonObject] = (
+    {"optionId": ALLOW, "name": "Yes", "kind": "allow_once"},
+    {"optionId": REJECT, "name": "No", "kind": "reject_once"},
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class ToolCallReporter:
 
     def __init__(self, reporter: TurnReporter, workspace: WorkspaceRoots) -> None:
         self._reporter, self._workspace = reporter, workspace
-        self.shown: dict[str, schema.ToolCallStart] = {}
+        self.shown: dict[str, JsonObject] = {}
 
     @property
     def ui(self) -> AgentUI:
@@ -68,41 +64,37 @@ class ToolCallReporter:
 
     def on_event(self, event: AgentEvent) -> None:
         match event:
-            case CallStarted(call=call, summary=summary, path=path):
-                start = tool_call_start(call.id, summary, call_kind(call))
-                if path:
-                    start.locations = [schema.ToolCallLocation(path=str(self._workspace.path_of(path)))]
-                self.shown[call.id] = start
-                self._reporter.send(start)
-            case CallFinished(call=call, outcome=outcome, change=change):
-                end = tool_call_end(call.id, is_done=not outcome.is_error, text=outcome.text)
-                if change:
-                    end.content = [self._diff(change), *(end.content or ())]
-                changed = {"status": end.status, "content": end.content}
-                self.shown[call.id] = self.shown[call.id].model_copy(update=changed)
-                self._reporter.send(end)
+            case CallStarted() | CallFinished():
+                update = updates.call_update(event, self._workspace.path_of)
+                self.shown[event.call.id] = {**update, **self.shown.get(event.call.id, {}), **_changing(update)}
+                self._reporter.send(update)
             case LoopEnded(reason=reason):
-                self._reporter.send(thought_chunk(f"the work ended early: {reason}\n"))
+                self._reporter.send(updates.chunk(updates.THOUGHT_CHUNK, f"the work ended early: {reason}\n"))
             case _:
                 pass
 
     def ask_consent(self, question: ConsentQuestion) -> Answer:
         """Show the diff or the command, and ask; an editor that withdraws the question stops the work."""
-        tool_call = tool_call_start(question.call.id, question.summary, call_kind(question.call))
-        tool_call.status = "pending"
-        shown: Any = text_content(question.summary)
+        shown, locations = updates.text_content(question.summary), list[JsonObject]()
         if change := question.change:
-            shown = self._diff(change)
-            tool_call.locations = [schema.ToolCallLocation(path=shown.path)]
-        tool_call.content = [shown]
+            shown = updates.planned_diff(change, self._workspace.path_of)
+            locations = [{"path": shown["path"]}]
+        call = updates.tool_call(
+            question.call.id,
+            question.summary,
+            call_kind(question.call),
+            "pending",
+            content=[shown],
+            locations=locations,
+        )
         options = [
-            schema.PermissionOption(option_id=ALLOW, name="Allow it", kind="allow_once"),
-            schema.PermissionOption(option_id=ALLOW_ALWAYS, name=question.always.capitalize(), kind="allow_always"),
-            schema.PermissionOption(option_id=REJECT, name="No", kind="reject_once"),
-            schema.PermissionOption(option_id=STOP, name="No, and stop", kind="reject_always"),
+            {"optionId": ALLOW, "name": "Allow it", "kind": "allow_once"},
+            {"optionId": ALLOW_ALWAYS, "name": question.always.capitalize(), "kind": "allow_always"},
+            {"optionId": REJECT, "name": "No", "kind": "reject_once"},
+            {"optionId": STOP, "name": "No, and stop", "kind": "reject_always"},
         ]
         try:
-            chosen = self._reporter.client.request_permission(self._reporter.turn, tool_call, options)
+            chosen = self._ask(call, options)
         except CancelledError:
             return Answer.STOP
         return ANSWERS.get(chosen, Answer.STOP)
@@ -110,18 +102,22 @@ class ToolCallReporter:
     def confirm(self, question: str) -> bool:
         """Whether the user says yes to the first line; the rest is what it is about. InputError without an answer."""
         title, _, text = question.partition("\n")
-        tool_call = tool_call_start(f"question-{uuid4().hex[:12]}", f"{title[0].upper()}{title[1:]}", "other")
-        tool_call.status, tool_call.content = "pending", [text_content(text)]
-        self._reporter.send(tool_call)
+        id, name = f"question-{uuid4().hex[:12]}", f"{title[0].upper()}{title[1:]}"
+        call = updates.tool_call(id, name, "other", "pending", content=[updates.text_content(text)])
+        self._reporter.send(call)
         chosen = NOT_ASKED
         try:
-            chosen = self._reporter.client.request_permission(self._reporter.turn, tool_call, CONFIRM_OPTIONS)
+            chosen = self._ask(call, CONFIRM_OPTIONS)
         finally:
-            self._reporter.send(tool_call_end(tool_call.tool_call_id, is_done=chosen == ALLOW))
+            self._reporter.send(updates.tool_call_end(id, is_done=chosen == ALLOW))
         if chosen == NOT_ASKED:
             raise InputError("the editor cannot ask you; accept it once in 'specchat chat'")
         return chosen == ALLOW
 
-    def _diff(self, change: PlannedChange) -> schema.FileEditToolCallContent:
-        path = str(self._workspace.path_of(change.path))
-        return schema.FileEditToolCallContent(type="diff", path=path, old_text=change.old, new_text=change.new)
+    def _ask(self, call: JsonObject, options: Sequence[JsonObject]) -> str:
+        return self._reporter.client.request_permission(self._reporter.turn, updates.permission_call(call), options)
+
+
+def _changing(update: JsonObject) -> JsonObject:
+    """What the end of a call changes of its begin."""
+    return {name: update[name] for name in ("status", "content") if name in update}

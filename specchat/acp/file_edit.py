@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from acp import schema
-
 from specchat.acp.agent_calls import EditorBuffers
-from specchat.acp.client_requests import prompt_response, tool_call_end, tool_call_progress, tool_call_start
+from specchat.acp.client_requests import prompt_response
 from specchat.acp.turn_reporter import TurnReporter, send_usage
+from specchat.app import updates
 from specchat.app.consent import PERMISSION_OPTIONS, EditConsent
 from specchat.app.edit_call import EditCall
 from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rewriting
@@ -29,7 +28,6 @@ from specchat.host.protocol import JsonObject
 
 MIN_PERCENT_STEP = 10  # editors draw every update
 NEXT_STEPS = "next: fewer lines (/edit FILE:FIRST-LAST ...), or another model (/model NAME)"
-OPTIONS = [schema.PermissionOption.model_validate(each) for each in PERMISSION_OPTIONS]
 
 
 @dataclass
@@ -57,7 +55,7 @@ class RewriteProgress:
         percent = int(100 * self._alignment.fraction_done)
         if percent >= self._reported_percent + MIN_PERCENT_STEP:
             self._reported_percent = percent
-            self.reporter.send(tool_call_progress(self.tool_call_id, f"{self.title} ({percent} %)"))
+            self.reporter.send(updates.tool_call_update(self.tool_call_id, title=f"{self.title} ({percent} %)"))
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class FileEdit:
         self.client, self.turn = reporter.client, reporter.turn
         buffers = EditorBuffers(self.client, self.turn) if self.client.can_read_files else None
         self.target = WorkspaceFile(intent.path, ProjectFiles(settings.workspace, buffers))
-        self.call = EditCall(intent, self.target, NEXT_STEPS, self._send, self._ask_permission, self._observe)
+        self.call = EditCall(intent, self.target, NEXT_STEPS, reporter.send, self._ask_permission, self._observe)
         self._consent = EditConsent(asks=settings.asks_permission)
         self._progress: RewriteProgress | None = None
 
@@ -82,7 +80,7 @@ class FileEdit:
         """Whether the user permitted this edit and all later ones."""
         return self.settings.asks_permission and not self._consent.asks
 
-    def run(self) -> schema.PromptResponse:
+    def run(self) -> JsonObject:
         """Run the edit; a SpecchatError says why the file is unchanged."""
         with EditSession(self.settings.session_request, self.turn.cancelled, "acp") as session:
             try:
@@ -99,7 +97,7 @@ class FileEdit:
             case Rewriting(source=source, is_new=is_new):
                 id, title = f"writing-{uuid4().hex[:12]}", f"{'Writing' if is_new else 'Rewriting'} {source.name}"
                 self._progress = RewriteProgress(self.reporter, id, title, source.text)
-                self.reporter.send(tool_call_start(id, title, "think"))
+                self.reporter.send(updates.tool_call(id, title, "think"))
             case Proposed() | AcceptedEdit():
                 self._end_progress(is_done=True)
             case EditEvent():
@@ -108,24 +106,20 @@ class FileEdit:
                 if self._progress:
                     self._progress.on_event(event)
 
-    def _send(self, update: JsonObject) -> None:
-        self.reporter.send(schema.SessionNotification.model_validate({"sessionId": "", "update": update}).update)
-
     def _ask_permission(self, call: JsonObject) -> str:
-        shown = schema.ToolCallStart.model_validate({"sessionUpdate": "tool_call", **call})
-        return self.client.request_permission(self.turn, shown, OPTIONS)
+        return self.client.request_permission(self.turn, call, PERMISSION_OPTIONS)
 
     def _end_progress(self, *, is_done: bool) -> None:
         if progress := self._progress:
             self._progress = None
-            self.reporter.send(tool_call_end(progress.tool_call_id, is_done=is_done, title=progress.title))
+            self.reporter.send(updates.tool_call_end(progress.tool_call_id, is_done=is_done, title=progress.title))
 
     def _write(self, instruction: str, edits: Sequence[AcceptedEdit]) -> int:
         """Write the file, by the editor, which has its own undo, or directly."""
         [accepted], target = edits, self.target
         target.files.check_unchanged(target.path, accepted.source, is_new=target.is_new)
         if self.call.call:
-            self.reporter.send(tool_call_progress(str(self.call.call["toolCallId"])))
+            self.reporter.send(updates.tool_call_update(str(self.call.call["toolCallId"])))
         if self.turn.cancelled.is_set():
             raise CancelledError("stopped; nothing is written")
         return target.files.write(target.path, accepted.source, accepted.text, instruction, is_new=target.is_new)

@@ -9,11 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from acp import RequestError
-from acp.schema import PromptResponse
 
 from specchat.acp import stored_sessions
 from specchat.acp.agent_calls import ToolCallReporter
-from specchat.acp.client_requests import EditorClient, PromptTurn, prompt_response, thought_chunk
+from specchat.acp.client_requests import EditorClient, PromptTurn, prompt_response
 from specchat.acp.prompt_blocks import Prompt, editor_files, make_question
 from specchat.acp.session_config import (
     AGENT_OF_MODE,
@@ -36,12 +35,12 @@ from specchat.acp.session_config import (
 from specchat.acp.stored_calls import log_calls, shown_calls
 from specchat.acp.stored_sessions import (
     LoggedEdit,
-    ReplayUpdate,
     attached_edits,
     log_edit,
     logged_edits,
 )
 from specchat.acp.turn_reporter import TurnReporter, session_title, stream_answer
+from specchat.app import updates
 from specchat.app.ask import ask
 from specchat.app.command_registry import ChatState
 from specchat.app.model_loading import pending_models
@@ -50,6 +49,7 @@ from specchat.chat.request import Attachment, Request
 from specchat.edit.edit_intent import EditIntent, intent_from_command, intent_from_text
 from specchat.errors import CancelledError, ContextError, HostError, SpecchatError, UsageError
 from specchat.host.client import SessionRequest
+from specchat.host.protocol import JsonObject
 
 if TYPE_CHECKING:
     from specchat.acp.file_edit import FileEdit
@@ -93,12 +93,12 @@ class PromptHandler:
         names = " and ".join(load.description for load in loads)
         return f"{names} {verb} loaded before the next answer; this can take a while."
 
-    def replay(self) -> Sequence[ReplayUpdate]:
+    def replay(self) -> Sequence[JsonObject]:
         session, turns = self.conversation.session_id, self.conversation.turns()
         calls = shown_calls(session, turns, self.workspace)
         return [*stored_sessions.replay_updates(turns, logged_edits(session), calls)]
 
-    def handle(self, prompt: Prompt, turn: PromptTurn) -> PromptResponse | Exception:
+    def handle(self, prompt: Prompt, turn: PromptTurn) -> JsonObject | Exception:
         """The response to a prompt. Only an unreachable engine or an internal error is an error of the protocol."""
         reporter = TurnReporter(self.client, turn)
         try:
@@ -106,7 +106,7 @@ class PromptHandler:
         except CancelledError:
             return prompt_response("cancelled")
         except HostError as error:
-            return RequestError.internal_error({"details": str(error)})
+            return error
         except ConnectionError:
             return RequestError.internal_error({"details": "the engine process disconnected; send the prompt again"})
         except (SpecchatError, OSError) as error:
@@ -130,7 +130,7 @@ class PromptHandler:
             "start a new session, or remove the last questions with `/undo`, this one first"
         )
 
-    def _dispatch(self, prompt: Prompt, reporter: TurnReporter) -> PromptResponse:
+    def _dispatch(self, prompt: Prompt, reporter: TurnReporter) -> JsonObject:
         command = parse_slash_command(prompt.text)
         if command:
             return self._run_command(*command, prompt, reporter)
@@ -140,7 +140,7 @@ class PromptHandler:
             return self._run_edit(intent, prompt.text, reporter)
         return self._ask(prompt, reporter)
 
-    def _run_command(self, name: str, argument: str, prompt: Prompt, reporter: TurnReporter) -> PromptResponse:
+    def _run_command(self, name: str, argument: str, prompt: Prompt, reporter: TurnReporter) -> JsonObject:
         if name == EDIT:
             return self._run_edit(intent_from_command(argument, self.workspace), prompt.text, reporter)
         if name == FIX:
@@ -166,7 +166,7 @@ class PromptHandler:
             self.config = replace(self.config, settings=self.conversation.settings)
             reporter.send(*self.config.updates())
 
-    def _run_edit(self, intent: EditIntent, prompt_text: str, reporter: TurnReporter) -> PromptResponse:
+    def _run_edit(self, intent: EditIntent, prompt_text: str, reporter: TurnReporter) -> JsonObject:
         if self.config.mode in READING_MODES:
             raise UsageError(f"in mode '{self.config.mode}' no file is changed; choose the mode '{EDIT_MODE}'")
         # imports the grammars, which most sessions do not need
@@ -190,23 +190,22 @@ class PromptHandler:
     def _log_edit(self, prompt_text: str, file_edit: FileEdit, reporter: TurnReporter) -> None:
         """Store the edit for the replay. A failure here does not affect the edit."""
         call = file_edit.call
-        logged = {"sessionUpdate": "tool_call", **call.call} if call.call else None
         try:
             turns = self.conversation.turns()
             if not turns:
                 self.conversation.call("store_session", {"name": prompt_text})
             last = turns[-1].id if turns else ""
-            log_edit(self.conversation.session_id, LoggedEdit(last, prompt_text, call.message, logged))
+            log_edit(self.conversation.session_id, LoggedEdit(last, prompt_text, call.message, call.call))
             self._send_title(reporter)
         except (SpecchatError, ConnectionError):
             log.warning("an edit is missing in the log", exc_info=True)
 
-    def _ask(self, prompt: Prompt, reporter: TurnReporter) -> PromptResponse:
+    def _ask(self, prompt: Prompt, reporter: TurnReporter) -> JsonObject:
         """Ask with the files of the prompt; what could not be read is reported."""
         access = editor_files(self.workspace, partial(self.client.read_file, reporter.turn))
         question, notices = make_question(prompt, self._edits_since_last_turn(), access)
         if notices:
-            reporter.send(thought_chunk("\n".join(notices) + "\n"))
+            reporter.send(updates.chunk(updates.THOUGHT_CHUNK, "\n".join(notices) + "\n"))
         self._chat.access = access
         return self._run_question(question, reporter)
 
@@ -217,7 +216,7 @@ class PromptHandler:
         max_characters = self.conversation.window_tokens  # about a third of the window
         return attached_edits(edits, turns[-1].id if turns else "", max_characters)
 
-    def _run_question(self, question: Question | Request, reporter: TurnReporter) -> PromptResponse:
+    def _run_question(self, question: Question | Request, reporter: TurnReporter) -> JsonObject:
         calls = ToolCallReporter(reporter, self.workspace)
         self._chat.ui, self._chat.agent_mode = calls.ui, AGENT_OF_MODE.get(self.config.mode, "")
         events = ask(self._chat, question, reporter.turn.cancelled)
@@ -231,4 +230,4 @@ class PromptHandler:
     def _send_title(self, reporter: TurnReporter) -> None:
         if not self._is_named:
             self._is_named = True
-            reporter.send(session_title(str(self.conversation.call("subscribe")["name"])))
+            reporter.send(session_title(str(self.conversation.call("session_info")["name"])))

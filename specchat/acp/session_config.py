@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from acp import schema
-from acp.schema import AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate, UnstructuredCommandInput
-
 from specchat.app.command_registry import COMMAND_PATTERN, COMMANDS, Command, conversation_commands
 from specchat.errors import UsageError
+from specchat.host.protocol import JsonObject
 from specchat.hub.runnable_models import RunnableModel
 from specchat.profile import AGENT_OFF, AGENT_ON, AGENT_PLAN, all_drafters, profile_names
 from specchat.profile.settings import Settings
@@ -94,18 +92,18 @@ class SessionConfig:
         """The choices with what they are; the model in use is one of them in any case."""
         return {self._target: ""} | {each.name: each.description for each in self.runnable}
 
-    def updates(self) -> tuple[schema.CurrentModeUpdate, schema.ConfigOptionUpdate]:
+    def updates(self) -> tuple[JsonObject, JsonObject]:
         return (
-            schema.CurrentModeUpdate(session_update="current_mode_update", current_mode_id=self.mode),
-            schema.ConfigOptionUpdate(session_update="config_option_update", config_options=[*self.options()]),
+            {"sessionUpdate": "current_mode_update", "currentModeId": self.mode},
+            {"sessionUpdate": "config_option_update", "configOptions": self.options()},
         )
 
-    def modes(self) -> schema.SessionModeState:
-        """The modes, for editors without session options."""
-        modes = [schema.SessionMode(id=id, name=id.capitalize(), description=text) for id, text in MODES.items()]
-        return schema.SessionModeState(current_mode_id=self.mode, available_modes=modes)
+    def menus(self) -> JsonObject:
+        """The options, and the modes for editors without session options."""
+        modes = [{"id": id, "name": id.capitalize(), "description": text} for id, text in MODES.items()]
+        return {"modes": {"currentModeId": self.mode, "availableModes": modes}, "configOptions": self.options()}
 
-    def options(self) -> list[schema.SessionConfigOptionSelect]:
+    def options(self) -> list[JsonObject]:
         profiles = dict.fromkeys(sorted({*profile_names(), self.settings.name}), "")
         variants = {PROFILE_DEFAULT: "As the profile says."} | {
             name: each.description for name, each in all_drafters().items()
@@ -119,15 +117,11 @@ class SessionConfig:
         ]
 
 
-def _select_option(
-    id: str, name: str, category: str, value: str, choices: Mapping[str, str]
-) -> schema.SessionConfigOptionSelect:
-    options = [
-        schema.SessionConfigSelectOption(value=each, name=each, description=what) for each, what in choices.items()
-    ]
-    return schema.SessionConfigOptionSelect.model_validate(
-        {"id": id, "name": name, "type": "select", "category": category, "current_value": value, "options": options}
-    )
+def _select_option(id: str, name: str, category: str, value: str, choices: Mapping[str, str]) -> JsonObject:
+    options = [{"value": each, "name": each, "description": what} for each, what in choices.items()]
+    return {
+        "id": id, "name": name, "type": "select", "category": category, "currentValue": value, "options": options
+    }  # fmt: skip
 
 
 def _checked_choice(value: str, choices: Sequence[str] | Mapping[str, str], what: str) -> str:
@@ -158,12 +152,12 @@ def help_text() -> str:
     return "\n".join(f"- `{f'/{name} {arguments}'.rstrip()}`: {text}" for name, (arguments, text) in commands)
 
 
-def commands_update() -> AvailableCommandsUpdate:
+def commands_update() -> JsonObject:
     commands = [
-        AvailableCommand(name=name, description=what, input=_command_input(arguments))
+        {"name": name, "description": what, **({"input": {"hint": arguments}} if arguments else {})}
         for name, (arguments, what) in _all_commands().items()
     ]
-    return AvailableCommandsUpdate(session_update="available_commands_update", available_commands=commands)
+    return {"sessionUpdate": "available_commands_update", "availableCommands": commands}
 
 
 def _all_commands() -> dict[str, tuple[str, str]]:
@@ -171,7 +165,3 @@ def _all_commands() -> dict[str, tuple[str, str]]:
     questions = {name: ("[WHAT]", f"ask: '{text.format('…')}'") for name, text in QUESTION_TEMPLATES.items()}
     edits = {EDIT: (EDIT_ARGUMENTS, EDIT_HELP), FIX: (FIX_ARGUMENTS, FIX_HELP)}
     return {HELP: ("", COMMANDS[HELP].help), **edits, **questions, **shared}
-
-
-def _command_input(arguments: str) -> AvailableCommandInput | None:
-    return AvailableCommandInput(root=UnstructuredCommandInput(hint=arguments)) if arguments else None

@@ -14,21 +14,16 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-from acp.schema import (
-    AgentMessageChunk,
-    AgentThoughtChunk,
-    ListSessionsResponse,
-    SessionInfo,
-    ToolCallStart,
-    UserMessageChunk,
-)
+from acp.schema import ToolCallStart
 
-from specchat.acp.client_requests import answer_chunks, thought_chunks, user_message_chunk
+from specchat.acp.client_requests import chunks
 from specchat.acp.session_log import SessionLog
+from specchat.app import updates
 from specchat.chat.request import Attachment
 from specchat.errors import UsageError
 from specchat.history.history_reader import HistoryReader, StoredTurn, Thread
 from specchat.host.client import connect
+from specchat.host.protocol import JsonObject
 from specchat.host.spawn import history_path
 
 MAX_EDIT_BYTES = 2**20  # a larger edit is stored without its diff
@@ -36,7 +31,6 @@ EDIT_LOG = SessionLog("acp-edits", max_lines=50)
 
 OLD_FIELDS = {"after": "after_turn", "asked": "prompt", "said": "answer", "offer": "tool_call"}  # of earlier versions
 
-ReplayUpdate = UserMessageChunk | AgentThoughtChunk | AgentMessageChunk | ToolCallStart
 PAGE_SIZE = 50
 EDIT_OF = "edit of "  # begins the name of an attachment that the user did not attach
 CLIENT = "acp"
@@ -52,13 +46,13 @@ class LoggedEdit:
     after_turn: str
     prompt: str
     answer: str
-    tool_call: dict[str, Any] | None = None
+    tool_call: JsonObject | None = None
 
-    def replay(self) -> Iterator[ReplayUpdate]:
-        yield user_message_chunk(self.prompt)
+    def replay(self) -> Iterator[JsonObject]:
+        yield updates.chunk(updates.USER_CHUNK, self.prompt)
         if self.tool_call:
-            yield ToolCallStart.model_validate(self.tool_call)
-        yield from answer_chunks(self.answer)
+            yield self.tool_call
+        yield from chunks(updates.ANSWER_CHUNK, self.answer)
 
 
 def log_edit(session: str, edit: LoggedEdit) -> None:
@@ -107,23 +101,25 @@ def _parse_record(line: str) -> LoggedEdit | None:
         record: dict[str, Any] = json.loads(line)
         edit = LoggedEdit(**{OLD_FIELDS.get(name, name): value for name, value in record.items()})
         list(edit.replay())
+        if edit.tool_call:
+            ToolCallStart.model_validate(edit.tool_call)
     except (AttributeError, TypeError, ValueError):  # including pydantic's ValidationError
         return None
     return edit
 
 
-def list_sessions(folder: str | None, cursor: str | None) -> ListSessionsResponse:
+def list_sessions(folder: str | None, cursor: str | None) -> JsonObject:
     """One page of conversations, of one folder or all, the last used first."""
     first = _page_start(cursor)
     folder = None if folder is None else str(Path(folder))
     path = _history_file()
     if not path.exists():
-        return ListSessionsResponse(sessions=[])
+        return {"sessions": []}
     with closing(HistoryReader(path)) as history:
         threads = history.threads(folder=folder, kind="chat")
     page = threads[first : first + PAGE_SIZE]
-    next_cursor = str(first + PAGE_SIZE) if first + PAGE_SIZE < len(threads) else None
-    return ListSessionsResponse(sessions=[_session_info(thread) for thread in page], next_cursor=next_cursor)
+    more = {"nextCursor": str(first + PAGE_SIZE)} if first + PAGE_SIZE < len(threads) else {}
+    return {"sessions": [_session_info(thread) for thread in page], **more}
 
 
 def find_session(session: str) -> Thread | None:
@@ -144,8 +140,8 @@ def delete_session(session: str) -> None:
 
 
 def replay_updates(
-    turns: Sequence[StoredTurn], edits: Sequence[LoggedEdit], calls: Mapping[str, ToolCallStart]
-) -> Iterator[ReplayUpdate]:
+    turns: Sequence[StoredTurn], edits: Sequence[LoggedEdit], calls: Mapping[str, JsonObject]
+) -> Iterator[JsonObject]:
     """The updates that show a conversation again, each edit after the turn that it followed. `calls` are by id."""
     turn_ids = ["", *(turn.id for turn in turns)]
     yield from _edits_after("", edits)
@@ -157,21 +153,21 @@ def replay_updates(
             yield from edit.replay()
 
 
-def _edits_after(turn: str, edits: Sequence[LoggedEdit]) -> Iterator[ReplayUpdate]:
+def _edits_after(turn: str, edits: Sequence[LoggedEdit]) -> Iterator[JsonObject]:
     for edit in edits:
         if edit.after_turn == turn:
             yield from edit.replay()
 
 
-def _turn_updates(turn: StoredTurn, calls: Mapping[str, ToolCallStart]) -> Iterator[ReplayUpdate]:
+def _turn_updates(turn: StoredTurn, calls: Mapping[str, JsonObject]) -> Iterator[JsonObject]:
     """A turn that only brings results of tools has no question: the results are shown with their calls."""
     names = [str(file.get("name", "")) for file in turn.request.get("files") or ()]
     files = [f"`{name}`" for name in names if not name.startswith(EDIT_OF)]
     question = "\n\n".join(filter(None, [str(turn.request.get("text", "")), " ".join(files)]))
     if question:
-        yield user_message_chunk(question, f"{turn.id}-question")
-    yield from thought_chunks(turn.answer.thinking)
-    yield from answer_chunks(turn.answer.text, turn.id)
+        yield updates.chunk(updates.USER_CHUNK, question, f"{turn.id}-question")
+    yield from chunks(updates.THOUGHT_CHUNK, turn.answer.thinking)
+    yield from chunks(updates.ANSWER_CHUNK, turn.answer.text, turn.id)
     yield from (calls[call.id] for call in turn.answer.tool_calls)
 
 
@@ -184,11 +180,10 @@ def _history_file() -> Path:
     return Path(str(connection.host_info["history_path"]))
 
 
-def _session_info(thread: Thread) -> SessionInfo:
-    return SessionInfo(
-        session_id=thread.id, cwd=thread.folder or "/", title=thread.name or None,
-        updated_at=datetime.fromtimestamp(thread.updated, UTC).isoformat().replace("+00:00", "Z"),
-    )  # fmt: skip
+def _session_info(thread: Thread) -> JsonObject:
+    updated_at = datetime.fromtimestamp(thread.updated, UTC).isoformat().replace("+00:00", "Z")
+    named = {"title": thread.name} if thread.name else {}
+    return {"sessionId": thread.id, "cwd": thread.folder or "/", "updatedAt": updated_at, **named}
 
 
 def _page_start(cursor: str | None) -> int:

@@ -3,24 +3,17 @@
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import uuid4
-
-from acp.schema import PromptResponse, SessionInfoUpdate, UsageUpdate
 
 from specchat.acp.client_requests import (
     EditorClient,
     PromptTurn,
     StopReason,
-    answer_chunks,
+    chunks,
     prompt_response,
     speculation_stats,
-    thought_chunk,
-    thought_chunks,
-    tool_call_end,
-    tool_call_progress,
-    tool_call_start,
 )
+from specchat.app import updates
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
 from specchat.app.ask import Answered, Asked, AskEvent
 from specchat.chat.events import (
@@ -36,6 +29,7 @@ from specchat.chat.events import (
     Totals,
 )
 from specchat.errors import HostError, error_with_exit_code
+from specchat.host.protocol import JsonObject
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "end_turn", "length": "max_tokens", REPETITION: "max_tokens", "cancelled": "cancelled",
@@ -56,11 +50,11 @@ class TurnReporter:
     _loading_count: int = 0
     _loading_title: str = ""  # the last one that was sent
 
-    def send(self, *updates: Any) -> None:
+    def send(self, *updates: JsonObject) -> None:
         self.client.send_updates(self.turn, *updates)
 
     def send_text(self, text: str) -> None:
-        self.send(*answer_chunks(text, self.message_id))
+        self.send(*chunks(updates.ANSWER_CHUNK, text, self.message_id))
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, LoadingProgress):
@@ -70,13 +64,13 @@ class TurnReporter:
         if isinstance(event, TextDelta):
             self.send_text(event.text)
         elif isinstance(event, ThinkingDelta):
-            self.send(*thought_chunks(event.text))
+            self.send(*chunks(updates.THOUGHT_CHUNK, event.text))
         elif isinstance(event, Notice):
-            self.send(thought_chunk(f"{event.text}\n"))
+            self.send(updates.chunk(updates.THOUGHT_CHUNK, f"{event.text}\n"))
 
     def end_loading(self, *, is_done: bool) -> None:
         if self._loading_id:
-            self.send(tool_call_end(self._loading_id, is_done=is_done))
+            self.send(updates.tool_call_end(self._loading_id, is_done=is_done))
             self._loading_id = ""
 
     def _on_loading(self, event: LoadingProgress) -> None:
@@ -84,9 +78,9 @@ class TurnReporter:
         if not self._loading_id:
             self._loading_count += 1
             self._loading_id = f"loading-{self.message_id[:8]}-{self._loading_count}"
-            self.send(tool_call_start(self._loading_id, title, "other"))
+            self.send(updates.tool_call(self._loading_id, title, "other"))
         elif title != self._loading_title:
-            self.send(tool_call_progress(self._loading_id, title))
+            self.send(updates.tool_call_update(self._loading_id, title=title))
         self._loading_title = title
 
 
@@ -102,7 +96,7 @@ def stream_answer(
     reporter: TurnReporter,
     window_tokens: int,
     on_call: Callable[[AgentEvent], None] = lambda _event: None,
-) -> PromptResponse:
+) -> JsonObject:
     """Forward all events. A model error is raised with its exit code, a dead engine process as HostError."""
     end: Finished | Failed | None = None
     try:
@@ -113,7 +107,7 @@ def stream_answer(
                 case Asked():
                     pass
                 case Answered(notices=notices):
-                    reporter.send(*(thought_chunk(f"{notice}\n") for notice in notices))
+                    reporter.send(*(updates.chunk(updates.THOUGHT_CHUNK, f"{notice}\n") for notice in notices))
                     end = event.end if isinstance(event.end, Failed) else end
                 case _:
                     reporter.on_event(event)
@@ -136,9 +130,8 @@ def stream_answer(
 def send_usage(reporter: TurnReporter, totals: Totals, window_tokens: int) -> None:
     used = totals.prompt_tokens + totals.completion_tokens
     meta = {"specchat": dict(speculation_stats(totals))}
-    update = UsageUpdate(session_update="usage_update", used=used, size=max(window_tokens, used), field_meta=meta)
-    reporter.send(update)
+    reporter.send({"sessionUpdate": "usage_update", "used": used, "size": max(window_tokens, used), "_meta": meta})
 
 
-def session_title(name: str) -> SessionInfoUpdate:
-    return SessionInfoUpdate(session_update="session_info_update", title=name)
+def session_title(name: str) -> JsonObject:
+    return {"sessionUpdate": "session_info_update", "title": name}

@@ -12,11 +12,13 @@ said into an order, renders the events, and sends a decision for each proposal.
     hunk_review.py       decisions about hunks, with their keys, until the accepted text passes the checks
     edit_progress.py     the position of the streamed text in the original, also as a status line
     edit_call.py         the edit of one file as protocols show it: diff, permission, end
+    updates.py           what editors and programs are shown of an answer, as JSON of the Agent Client Protocol
     edit_session.py      the conversation that rewrites files, and the profile that it has
     consent.py           what a person decides about a change, and when one must be asked
 
     chat_state.py        the state of a conversation in a front end, and the result of a command
     command_registry.py  the table of slash commands, and what each does
+    completion.py        what the end of a line that is being typed may become
     chat_settings.py     /model, /system, /temperature and the other keys of a profile that a chat may change
     summarize.py         /summarize: a question about all of a file
     part_reader.py       files that do not fit the context window: read in parts, which notes replace
@@ -30,6 +32,6 @@ said into an order, renders the events, and sends a decision for each proposal.
     project_files.py     the files of a project, read without surprises and written once, or by the editor
     file_edits.py        /edit, /apply and /undo
     take_back.py         what `specchat undo` and /undo say and do
+    tool_sources.py      tools, prompts and texts that plugins bring, such as those of MCP servers
     agent/               the agent: tools that the model calls while it answers
-    mcp/                 tools, prompts and resources of MCP servers
 """

@@ -65,7 +65,7 @@ def ask(chat: ChatState, question: Question | Request, cancelled: Flag) -> Itera
     Raises the error of a question that cannot be sent; what fails later is a `Failed` and the end of `Answered`.
     """
     finished, ended_early = list[Finished](), ""
-    chat.servers.cancelled = cancelled
+    chat.sources.cancelled = cancelled
     read = _read(chat, question)
     yield Asked(read.request)
     yield from map(Notice, read.notice.splitlines())
@@ -79,8 +79,8 @@ def ask(chat: ChatState, question: Question | Request, cancelled: Flag) -> Itera
             finished += [event] if isinstance(event, Finished) else []
         yield event
     sources = [f"sources: {', '.join(read.sources)}"] if read.sources else []
-    notices = (*sources, *chat.notices, *chat.servers.take_notices())
-    totals = sum_totals(finished) if finished else Totals()
+    notices = (*sources, *chat.notices, *chat.sources.take_notices())
+    totals = sum_totals(finished)
     route = chat.routed if finished else None
     yield Answered(_end(chat, read.request), chat.answer, totals, route, ended_early, notices)
 
@@ -92,7 +92,7 @@ def _read(chat: ChatState, question: Question | Request) -> ReadQuestion:
     else:
         names, chat.pending_names = (*chat.pending_names, *question.names), ()
         window = chat.conversation.window_tokens
-        read = read_question(replace(question, names=names), window, chat.servers.loaders, chat.access)
+        read = read_question(replace(question, names=names), window, chat.sources.loader, chat.access)
     return replace(read, request=replace(read.request, wants_probabilities=chat.wants_probabilities))
 
 
@@ -100,5 +100,5 @@ def _end(chat: ChatState, request: Request) -> Finished | Failed:
     """How the last answer ended; one in a format that was cut off at its limit has failed."""
     end = chat.last_outcome or Failed("no answer")
     if request.answer_format and isinstance(end, Finished) and end.finish_reason in TRUNCATED_REASONS:
-        return Failed(request.answer_format.truncated_message, ContextError.exit_code)
+        return Failed(request.answer_format.truncated_message(end.finish_reason), ContextError.exit_code)
     return end

@@ -14,8 +14,8 @@ from threading import Event as Flag
 from typing import TYPE_CHECKING
 
 from specchat.app.agent.project_agent import AgentUI, ProjectAgent
-from specchat.app.mcp.mcp_servers import McpServers, front_end_servers
 from specchat.app.notices import Notices
+from specchat.app.tool_sources import ToolSources, front_end_sources
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta
 from specchat.chat.request import Request
 from specchat.chat.turn_summary import summary_line
@@ -23,7 +23,6 @@ from specchat.context.at_names import THIS_FOLDER, FileAccess
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import ContextError
 from specchat.host.client import Conversation
-from specchat.profile import Models
 
 if TYPE_CHECKING:
     from specchat.app.part_reader import PartReader
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
 @dataclass
 class ChatState:
     conversation: Conversation
-    confirm_load: Callable[[Models], bool] = lambda _models: True  # asks the user before models are loaded
-    servers: McpServers = field(default_factory=front_end_servers)
+    sources: ToolSources = field(default_factory=front_end_sources)
     workspace: WorkspaceRoots = field(default_factory=lambda: WorkspaceRoots(Path.cwd()))  # of the tools of the agent
     ui: AgentUI = AgentUI()
     allow: Sequence[str] = ()  # rules of consent beside those of the profile
@@ -64,6 +62,7 @@ class ChatState:
                 self._answer_parts.append(text)
             case Finished():
                 self.finished = self.last_outcome = event
+                self._answer_parts = [event.without_repeats(self.answer)]
             case Failed():
                 self.last_outcome = event
             case _:
@@ -120,4 +119,5 @@ class CommandResult:
     text: str = ""
     request: Question | Request | None = None
     should_quit: bool = False
+    is_conversation: bool = False  # the text is that of the conversation, which a screen shows anyway
     after_answer: Callable[[ChatState], CommandResult] | None = None

@@ -21,24 +21,25 @@ from specchat.app.chat_settings import (
 from specchat.app.chat_state import ChatState, CommandResult
 from specchat.app.compact import compact
 from specchat.app.export import export_conversation, write_new_file
-from specchat.app.mcp.mcp_prompts import PREFIX
-from specchat.app.mcp.mcp_servers import McpServers
 from specchat.app.question import Question
 from specchat.app.session_lines import session_details
+from specchat.app.tool_sources import MCP, ToolSources
 from specchat.chat.events import Routed
 from specchat.chat.request import Request
 from specchat.chat.turn_summary import explanation
 from specchat.context.at_names import check_name, unquoted_name
 from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT
-from specchat.host.protocol import from_known_fields, request_from_json
+from specchat.host.protocol import request_from_json
+from specchat.host.wire_values import from_json
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
-from specchat.profile import profile_names
+from specchat.plugins.own_plugins import missing_plugin
+from specchat.profile import Models, profile_names
 
-COMMAND_PATTERN = re.compile(r"/(?P<name>mcp:[^\s:]+:\S+|[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
+COMMAND_PATTERN = re.compile(r"/(?P<name>[a-z]+:[^\s:]+:\S+|[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
-MAX_SHOWN_PROMPT = 200  # characters of the prompt of a server, which is sent in the name of the user
+MAX_SHOWN_PROMPT = 200  # characters of the prompt of a source, which is sent in the name of the user
 FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ", "/summarize ")  # their first argument is a path
 ALL_VERSIONS = "--all"
 AT_NAMES_HELP = 'anywhere in a request attaches the file, @"A NAME" one with spaces; so do @FOLDER/, @*.GLOB and @repo'
@@ -56,6 +57,7 @@ class CommandInfo:
 @dataclass(frozen=True)
 class Command(CommandInfo):
     run: Callable[[ChatState, str], CommandResult]
+    changes_conversation: bool = False  # another one is open then, or other turns or models
 
 
 def is_file_command(line: str) -> bool:
@@ -69,15 +71,23 @@ def run_line(chat: ChatState, line: str) -> CommandResult:
     match = COMMAND_PATTERN.match(line.strip())
     if not match:
         return CommandResult(request=Question(line))
-    if match["name"].startswith(PREFIX):
-        text = chat.servers.prompt(match["name"], match["argument"] or "")
-        shown = " ".join(text.split())[:MAX_SHOWN_PROMPT]
-        return CommandResult(f"{match['name']}: {shown}", request=Request(text))
+    if ":" in match["name"]:
+        return _source_prompt(chat, match["name"], match["argument"] or "") or CommandResult(request=Question(line))
     if (command := COMMANDS.get(match["name"]) or conversation_commands().get(match["name"])) is None:
+        if match["name"] == MCP:
+            raise missing_plugin("'/mcp'", MCP)
         nearest = get_close_matches(match["name"], line_mode_commands(), n=1)
         hint = f"did you mean /{nearest[0]}?" if nearest else "/help lists them"
         raise UsageError(f"unknown command /{match['name']}; {hint}")
     return command.run(chat, (match["argument"] or "").strip())
+
+
+def _source_prompt(chat: ChatState, name: str, argument: str) -> CommandResult | None:
+    """The question that a source of tools has for this name; None where no source does."""
+    text = chat.sources.prompt(name, argument)
+    if text is None:
+        return None
+    return CommandResult(f"{name}: {' '.join(text.split())[:MAX_SHOWN_PROMPT]}", request=Request(text))
 
 
 def help_text(commands: Collection[CommandInfo]) -> str:
@@ -129,7 +139,7 @@ def _open(chat: ChatState, id: str) -> CommandResult:
     if not id:
         raise UsageError("/open needs the id of a session, or the first characters of it; /sessions lists them")
     chat.conversation.switch_session(chat.conversation.call("open_session", {"session": id}))
-    return CommandResult(_transcript(chat))
+    return CommandResult(_transcript(chat), is_conversation=True)
 
 
 def _transcript(chat: ChatState) -> str:
@@ -149,7 +159,7 @@ def _version(chat: ChatState, number: str) -> CommandResult:
     if not number.isdecimal():
         raise UsageError(f"/version needs a number, not {number!r}")
     conversation.select_version(len(turns) - 1, int(number))
-    return CommandResult(f"version {number} of {len(versions)}\n{_transcript(chat)}")
+    return CommandResult(f"version {number} of {len(versions)}\n{_transcript(chat)}", is_conversation=True)
 
 
 def _export(chat: ChatState, argument: str) -> CommandResult:
@@ -160,7 +170,7 @@ def _export(chat: ChatState, argument: str) -> CommandResult:
     turns, path = chat.conversation.all_turns() if has_all else chat.conversation.turns(), Path(name).expanduser()
     if not turns:
         raise UsageError("this conversation is empty")
-    title = str(chat.conversation.call("subscribe")["name"])
+    title = str(chat.conversation.call("session_info")["name"])
     write_new_file(path, export_conversation(path, title, turns))
     return CommandResult(f"{len(turns)} request{'' if len(turns) == 1 else 's'} and answers in {path}")
 
@@ -192,7 +202,7 @@ def _fork(chat: ChatState, _argument: str) -> CommandResult:
 
 def _file(chat: ChatState, argument: str) -> CommandResult:
     name = unquoted_name(argument)
-    check_name(name, chat.servers.loaders)  # report a mistake now, not with the next request
+    check_name(name, chat.sources.loader)  # report a mistake now, not with the next request
     chat.pending_names = (*chat.pending_names, name)
     return CommandResult(f"{name} is attached to the next request")
 
@@ -210,10 +220,17 @@ def _profile(chat: ChatState, name: str) -> CommandResult:
     settings = conversation.settings.with_profile(name)
     models = settings.profile.models
     is_other = not models.is_on_server and models != conversation.settings.profile.models
-    if is_other and not chat.confirm_load(models):
+    if is_other and not _may_load(chat, models):
         return CommandResult(f"no model is loaded; the profile stays {Path(conversation.profile).stem}")
     conversation.use(settings)
     return CommandResult(f"profile {name}" + ("; other models load with the next request" if is_other else ""))
+
+
+def _may_load(chat: ChatState, models: Models) -> bool:
+    """Whether other models may be loaded; the user is asked, if one is there."""
+    from specchat.app.model_loading import loading_question  # most sessions never need it
+
+    return chat.ui.confirm is None or chat.ui.confirm(loading_question(models))
 
 
 def _stats(chat: ChatState, _argument: str) -> CommandResult:
@@ -227,7 +244,7 @@ def _why(chat: ChatState, _argument: str) -> CommandResult:
     why = chat.conversation.call("explain_routing")
     if not why:
         return CommandResult("this conversation has no answer yet")
-    return CommandResult(explanation(from_known_fields(Routed, why), chat.finished.totals if chat.finished else None))
+    return CommandResult(explanation(from_json(Routed, why), chat.finished.totals if chat.finished else None))
 
 
 def _inspect(chat: ChatState, number: str) -> CommandResult:
@@ -240,9 +257,12 @@ COMMANDS: Mapping[str, Command] = {
     command.name: command
     for command in (
         Command("help", "", "list the commands", lambda *_: CommandResult(help_text(line_mode_commands().values()))),
-        Command("new", "", "start a new conversation", _new),
-        Command("retry", "", "answer the last request again; /version has the earlier answers", _retry),
-        Command("back", "", "remove the last request and its answer", _take_back_turn),
+        Command("new", "", "start a new conversation", _new, changes_conversation=True),
+        Command(
+            "retry", "", "answer the last request again; /version has the earlier answers", _retry,
+            changes_conversation=True,
+        ),
+        Command("back", "", "remove the last request and its answer", _take_back_turn, changes_conversation=True),
         Command("undo", "", "the same, in editors; elsewhere it undoes an edit of files", _take_back_turn),
         Command("file", "PATH", "attach a file, folder or glob to the next request", _file),
         Command(
@@ -250,22 +270,31 @@ COMMANDS: Mapping[str, Command] = {
             _summarize,
         ),
         Command("show", "", "print this conversation", lambda chat, _argument: CommandResult(_transcript(chat))),
-        Command("version", "[N]", "show version N of the last answer, and continue with it", _version),
+        Command(
+            "version", "[N]", "show version N of the last answer, and continue with it", _version,
+            changes_conversation=True,
+        ),
         Command(
             "export", f"FILE [{ALL_VERSIONS}]",
             f"write it to a new file: Markdown, or JSON for .json; {ALL_VERSIONS}: every version", _export,
         ),
         Command("sessions", "[WORDS]", "list earlier conversations, or those that contain WORDS", _sessions),
-        Command("open", "ID", "continue an earlier conversation", _open),
-        Command("fork", "", "continue in a copy of this conversation", _fork),
+        Command("open", "ID", "continue an earlier conversation", _open, changes_conversation=True),
+        Command("fork", "", "continue in a copy of this conversation", _fork, changes_conversation=True),
         Command(
-            "compact", "", "summarize this conversation and continue in a copy that begins with the summary", compact
+            "compact", "", "summarize this conversation and continue in a copy that begins with the summary", compact,
+            changes_conversation=True,
         ),
         Command("rename", "NAME", "rename this conversation", _rename),
-        Command("delete", "[ID]", "delete this or another conversation", _delete),
+        Command("delete", "[ID]", "delete this or another conversation", _delete, changes_conversation=True),
         Command("restore", "[ID]", "restore a deleted conversation, or list them", _restore),
-        Command("profile", "[NAME]", "use another profile, from the next request on", _profile),
-        Command("model", "[NAME|default]", "continue with another model of this disk, or list them", switch_model),
+        Command(
+            "profile", "[NAME]", "use another profile, from the next request on", _profile, changes_conversation=True
+        ),
+        Command(
+            "model", "[NAME|default]", "continue with another model of this disk, or list them", switch_model,
+            changes_conversation=True,
+        ),
         *(
             Command(setting.name, setting.arguments, setting.help, partial(run_setting, setting))
             for setting in CHAT_SETTINGS.values()
@@ -274,10 +303,6 @@ COMMANDS: Mapping[str, Command] = {
         Command("stats", "", "speed, memory and sessions", _stats),
         Command("why", "", "which drafter the last answer used, and why", _why),
         Command("inspect", "[N]", "the last answer, or answer N, by drafter, step by step", _inspect),
-        Command(
-            "mcp", "[NAME|restart NAME]", "list the MCP servers and their tools, or start one and show what it offers",
-            lambda chat, argument: CommandResult(chat.servers.run_command(argument)),
-        ),
         Command("quit", "", "quit; the conversation is stored", lambda *_: CommandResult(should_quit=True)),
     )
 }  # fmt: skip
@@ -309,9 +334,9 @@ def line_mode_commands() -> Mapping[str, CommandInfo]:
     return {**conversation_commands(FILE_COMMANDS), **FILE_COMMANDS}
 
 
-def prompt_commands(servers: McpServers) -> Mapping[str, CommandInfo]:
-    """The prompts of running MCP servers, for completion; `run_line` runs each prompt of each server."""
-    return {each.name: CommandInfo(each.name, each.arguments, each.help) for each in servers.known_prompts()}
+def prompt_commands(sources: ToolSources) -> Mapping[str, CommandInfo]:
+    """The prompts of sources, for completion; `run_line` runs also those that are not known yet."""
+    return {each.name: CommandInfo(each.name, each.arguments, each.help) for each in sources.prompts()}
 
 
 def _plugin_command(extension: Extension) -> Command:

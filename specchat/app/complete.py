@@ -6,18 +6,20 @@ reasons. Knows no screen, no protocol and no model.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from threading import Event as Flag
 
 from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, LoadingProgress
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import HostError, UsageError, error_with_exit_code
-from specchat.host.client import CompletionResult, Conversation
+from specchat.host.client import Conversation
 
 MODEL_LOADING = "model_loading"  # the finish reason of a completion without a loaded model
 FILLED_REASONS = ("stop", "lines", "block", "inside_line")  # of a completion that is not cut
 ANSWERED_REASONS = (*FILLED_REASONS, "length", "timeout")  # of one that a model has written
+REASONS = {**dict.fromkeys(FILLED_REASONS, "stop"), "cancelled": "cancelled"}
 LOADING_ATTEMPTS = 3
 GREETING = Request("Hello", max_tokens=1)  # an answer waits for the models
 GAP_PROBE = FimRequest("x", "x", max_tokens=1)
@@ -34,27 +36,26 @@ class Completer:
     def complete(self, gap: FimRequest, cancelled: Flag) -> Iterator[Event]:
         """The text in pieces, and its end. UsageError for a gap that the model cannot fill."""
         for _ in range(LOADING_ATTEMPTS):
-            result = yield from self._complete(gap, cancelled)
-            if result.finish_reason != MODEL_LOADING or cancelled.is_set():
-                break
+            for event in self._fill(gap, cancelled):
+                if not isinstance(event, Finished):
+                    yield event
+                elif event.finish_reason != MODEL_LOADING or cancelled.is_set():
+                    yield replace(event, finish_reason=REASONS.get(event.finish_reason, TRUNCATED_REASONS[0]))
+                    return
             yield from self._wait_for_models(cancelled)
-        else:
-            raise HostError("the engine process unloads the models again and again; see 'specchat host status'")
-        is_cancelled = result.finish_reason == "cancelled"
-        is_filled = result.finish_reason in FILLED_REASONS
-        reason = "stop" if is_filled else "cancelled" if is_cancelled else TRUNCATED_REASONS[0]
-        yield Finished(reason, result.totals, result.explanation)
+        raise HostError("the engine process unloads the models again and again; see 'specchat host status'")
 
-    def _complete(self, gap: FimRequest, cancelled: Flag) -> Generator[Event, None, CompletionResult]:
+    def _fill(self, gap: FimRequest, cancelled: Flag) -> Iterator[Event]:
         """Ask once whether the model can fill gaps, with one that costs nothing; it says so with every completion."""
         if gap.suffix and self._fills_gaps is None:
             probe = self._conversation.complete(GAP_PROBE, cancelled)
             if probe.finish_reason in (MODEL_LOADING, "cancelled"):
-                return probe
+                yield Finished(probe.finish_reason, probe.totals)
+                return
             self._fills_gaps = not probe.explanation
         if gap.suffix and not self._fills_gaps:
             raise UsageError(NO_GAPS)
-        return (yield from self._conversation.stream_completion(gap, cancelled))
+        yield from self._conversation.fill(gap, cancelled)
 
     def _wait_for_models(self, cancelled: Flag) -> Iterator[Event]:
         """Ask for one token: an answer waits for the models, and says why they cannot be loaded."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
+from specchat.app import updates
 from specchat.app.consent import ANSWER_BY_OPTION, Answer, Decision, EditConsent
 from specchat.app.edit import Write, drive, edit
 from specchat.app.edit_events import AcceptedEdit, EditEvent, EditOrder, Proposed, Rejected, Written
@@ -44,7 +45,7 @@ class EditCall:
         try:
             drive(edit(self.order, session, consent, write), self._on_event, self._decide)
         except (SpecchatError, OSError) as error:
-            self._end("failed", "" if isinstance(error, CancelledError) else str(error))
+            self._end(updates.FAILED, "" if isinstance(error, CancelledError) else str(error))
             raise
 
     def _on_event(self, event: Event | EditEvent) -> None:
@@ -53,10 +54,10 @@ class EditCall:
             case AcceptedEdit():
                 self._show(event)
             case Rejected(diff=diff):
-                self.send({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": f"{diff}\n"}})
+                self.send(updates.chunk(updates.THOUGHT_CHUNK, f"{diff}\n"))
             case Written(edits=[written], undo_number=number):
                 self.message = _describe(written, number)
-                self._end("completed")
+                self._end(updates.COMPLETED)
             case _:
                 pass
 
@@ -69,28 +70,24 @@ class EditCall:
         if self.call is None:
             source, path = edit.source, str(self.target.path)
             new = source.encode(edit.new if isinstance(edit, Proposed) else edit.text).decode(source.codec)
-            old = {} if edit.file.is_new else {"oldText": source.raw.decode(source.codec)}
-            content: list[JsonObject] = [{"type": "diff", "path": path, **old, "newText": new}]
+            old = None if edit.file.is_new else source.raw.decode(source.codec)
+            content = [updates.diff_content(path, old, new)]
             if warning := edit.result.warnings.summary:
-                content.append(_text_content(f"look closely: {warning}"))
+                content.append(updates.text_content(f"look closely: {warning}"))
             line = diff_hunks(source.text, edit.result.text)[0].first + 1
-            self.call = {
-                "toolCallId": f"edit-{uuid4().hex[:12]}", "title": self.target.title, "kind": "edit",
-                "status": "pending", "locations": [{"path": path, "line": line}], "content": content,
-            }  # fmt: skip
-            self.send({"sessionUpdate": "tool_call", **self.call})
-        return self.call
+            self.call = updates.tool_call(
+                f"edit-{uuid4().hex[:12]}", self.target.title, "edit", "pending",
+                locations=[{"path": path, "line": line}], content=content,
+            )  # fmt: skip
+            self.send(dict(self.call))
+        return updates.permission_call(self.call)
 
     def _end(self, status: str, error: str = "") -> None:
         if self.call:
             self.call["status"] = status
-            content = {"content": [_text_content(error)]} if error else {}
-            id = self.call["toolCallId"]
-            self.send({"sessionUpdate": "tool_call_update", "toolCallId": id, "status": status, **content})
-
-
-def _text_content(text: str) -> JsonObject:
-    return {"type": "content", "content": {"type": "text", "text": text}}
+            self.send(
+                updates.tool_call_end(str(self.call["toolCallId"]), is_done=status == updates.COMPLETED, text=error)
+            )
 
 
 def _describe(edit: AcceptedEdit, undo_number: int) -> str:

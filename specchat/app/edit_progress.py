@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
 
-from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, Routed, StepDone, TextDelta
+from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, Routed, TextDelta
 
 LOOKAHEAD_LINES = 400  # a block that moved farther is not found
 MIN_DISTINCTIVE_CHARS = 3  # shorter lines (brackets, blank lines) occur everywhere
@@ -66,22 +66,20 @@ class ProgressLine:
 
     def __init__(self, original: str, show: Callable[[str], None]) -> None:
         self._original, self._alignment, self._show = original, RewriteAlignment(original), show
-        self._tokens, self._started_at, self._shown_at = 0, 0.0, 0.0
+        self._started_at = self._shown_at = 0.0
 
     def on_event(self, event: object) -> None:
         match event:
             case LoadingProgress(text=text) | Notice(text=text):
                 self._show(text)
             case Routed():  # another answer begins
-                self._alignment, self._tokens, self._started_at = RewriteAlignment(self._original), 0, 0.0
+                self._alignment, self._started_at = RewriteAlignment(self._original), 0.0
             case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
                 self._show(f"prefill: {done} of {total} tokens…")
             case TextDelta(text=text):
                 self._started_at = self._started_at or time.monotonic()
                 self._alignment.feed(text)
                 self._refresh()
-            case StepDone(committed_tokens=committed):
-                self._tokens += len(committed)
             case _:
                 pass
 
@@ -89,17 +87,15 @@ class ProgressLine:
         now = time.monotonic()
         if now - self._shown_at >= REFRESH_SECONDS:
             self._shown_at = now
-            self._show(format_progress(self._alignment, self._tokens, now - self._started_at))
+            self._show(format_progress(self._alignment, now - self._started_at))
 
 
-def format_progress(alignment: RewriteAlignment, tokens: int, elapsed_seconds: float) -> str:
+def format_progress(alignment: RewriteAlignment, elapsed_seconds: float) -> str:
     """Format one status line.
 
-    "74 % · 281/380 lines · 187 tokens/s · 5 s left"
+    "74 % · 281/380 lines · 5 s left"
     """
     percent = f"{alignment.fraction_done:.0%}".replace("%", " %")
     parts = [percent, f"{alignment.lines_done}/{alignment.line_count} lines"]
-    if elapsed_seconds > 0:
-        parts.append(f"{tokens / elapsed_seconds:.0f} tokens/s")
     left = alignment.seconds_left(elapsed_seconds)
     return " · ".join(parts if left is None else [*parts, f"{left:.0f} s left"])

@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from specchat.app.code_blocks import FENCED_BLOCK
 from specchat.chat.turn_summary import thinking_text
 from specchat.errors import InputError
 from specchat.history.history_reader import StoredTurn
 from specchat.host.protocol import totals_from_json
 
-FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})(?P<rest>.*)$", re.MULTILINE)
+FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})", re.MULTILINE)
 
 
 def export_conversation(path: Path, name: str, turns: Sequence[StoredTurn]) -> str:
@@ -79,10 +80,5 @@ def _markdown_blocks(turns: Sequence[StoredTurn]) -> Iterator[str]:
 
 def _close_fence(answer: str) -> str:
     """Close a code block that a stopped answer left open, so that it does not swallow the rest of the file."""
-    marks = ""
-    for fence in FENCE.finditer(answer):
-        if not marks:
-            marks = fence["marks"]
-        elif fence["marks"].startswith(marks) and not fence["rest"].strip():
-            marks = ""
-    return f"{answer}\n{marks}" if marks else answer
+    opened = FENCE.search(FENCED_BLOCK.sub("", answer))
+    return f"{answer}\n{opened['marks']}" if opened else answer

@@ -5,16 +5,17 @@ Looks at file names and sizes only and uses no network. Separate from the comman
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import ModelError
-from specchat.hub.local_models import EMBEDDED, LocalModel, cached_folder, locate_model
+from specchat.hub.find_models import local_path
+from specchat.hub.local_models import LocalModel, cached_folder, locate_model
 from specchat.hub.memory_plan import weight_bytes
 from specchat.hub.recommend import format_gib
 from specchat.profile import Models
-from specchat.profile.shipped_drafters import starter_drafter, with_shipped_drafters
+from specchat.profile.shipped_drafters import with_shipped_drafters
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,10 @@ class PendingModel:
         return f"{self.name} ({size}, {'on this disk' if self.is_on_disk else 'not on this disk'})"
 
 
-def confirm_models(models: Models, read_line: Callable[[str], str]) -> bool:
-    """Whether the user answers yes to this question.
-
-    "this loads org/name (15.3 GiB, on this disk) and org/small (1.1 GiB, not on this disk); go on? [y/n] "
-    """
-    descriptions = " and ".join(load.description for load in pending_models(models))
-    return read_line(f"this loads {descriptions}; go on? [y/n] ").strip().lower() in ("y", "yes")
+def loading_question(models: Models) -> str:
+    """The question whether these models may be loaded: a title, and a line for each."""
+    lines = (f"  {load.description}" for load in pending_models(models))
+    return "\n".join(["this loads other models; go on?", *lines])
 
 
 def pending_models(models: Models) -> list[PendingModel]:
@@ -56,13 +54,11 @@ def _model_names(models: Models) -> Iterator[str]:
 
 
 def pending_model(source: str) -> PendingModel:
-    shipped = EMBEDDED / ("target" if source == "embedded" else source.removeprefix("embedded/"))
-    shipped = shipped if source.startswith("embedded") and shipped.is_dir() else starter_drafter(source)
-    path = shipped or Path(source).expanduser()
-    if path.is_file():
+    path = local_path(source) or cached_folder(source)
+    if path is not None and path.is_file():
         return PendingModel(source, path.stat().st_size, is_on_disk=True)
-    if folder := path if path.is_dir() else cached_folder(source):
-        return PendingModel(source, _bytes_below(folder), is_on_disk=True)
+    if path is not None:
+        return PendingModel(source, _bytes_below(path), is_on_disk=True)
     try:
         located = locate_model(source)
         return PendingModel(source, weight_bytes(located.architecture, "bf16"), is_on_disk=located.folder is not None)

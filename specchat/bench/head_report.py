@@ -8,13 +8,13 @@ from specchat.drafters.heads.detect import inspect_head, target_dimensions
 from specchat.drafters.heads.selftest import select_variant
 from specchat.drafters.heads.spec import HeadSpec, mismatches
 from specchat.errors import ModelError
+from specchat.hub.architecture import HEAD
 from specchat.hub.catalog import find_entry
 from specchat.hub.find_models import find_head, find_model
 from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.hub.memory_plan import kv_bytes_per_token, weight_bytes
 from specchat.hub.pairing import pair_member, pair_warnings
 from specchat.hub.recommend import format_gib
-from specchat.hub.safetensors_headers import is_whole_model
 from specchat.weights.gguf.gguf_file import is_gguf
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
@@ -53,7 +53,7 @@ def _find_model_or_draft(source: str, target: str | None) -> LocatedModel | None
         return None
     if located.folder is None or is_gguf(located.folder):
         return located
-    if target is None or not is_whole_model(located.folder):
+    if target is None or located.architecture.family == HEAD:
         return None
     try:
         inspect_head(located.folder)

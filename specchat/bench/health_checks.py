@@ -26,17 +26,13 @@ from specchat.hub.catalog import catalog_review_date
 from specchat.hub.machine import (
     Machine,
     cpu_features,
-    kept_bandwidth,
     main_memory,
     memory_bandwidth,
     probed_gpus,
-    round_bandwidth,
 )
-from specchat.hub.measured_passes import measured_passes
 from specchat.hub.memory_plan import GIB
-from specchat.hub.pair_text import reasons
-from specchat.hub.recommend import format_gib, recommend
-from specchat.paths import cache_folder, configuration_folder
+from specchat.hub.recommend import format_gib
+from specchat.paths import cache_folder, configuration_folder, hub_cache_folder
 from specchat.profile import Profile, load_profile
 from specchat.profile.project_file import find_project_file
 from specchat.profile.validation import merge_sources
@@ -186,7 +182,6 @@ def _machine(context: CheckContext) -> Iterator[Finding]:
 
 def _folders(_context: CheckContext) -> Iterator[Finding]:
     from specchat.host.spawn import history_path, runtime_folder
-    from specchat.hub.local_models import hub_cache_folder
 
     folders: dict[str, Callable[[], Path]] = {
         "runtime": runtime_folder, "history": lambda: history_path().parent, "configuration": configuration_folder,
@@ -281,20 +276,8 @@ def _models(context: CheckContext) -> Iterator[Finding]:
         yield Finding(OK if memory.total_bytes <= device.free_bytes else FAIL, "memory needed", message)
 
 
-def _recommended_models(context: CheckContext) -> Iterator[Finding]:
+def _catalog(_context: CheckContext) -> Iterator[Finding]:
     yield from catalog_age(catalog_review_date(), datetime.now(tz=UTC).date())
-    machine = context.machine
-    measured = machine.bytes_per_second
-    bandwidth = None if measured is None else kept_bandwidth() or round_bandwidth(measured)
-    pairs = recommend(machine.best_device, None, machine.cpu_features, bandwidth)
-    if not pairs:
-        yield Finding(OK, "recommended", "no model of the catalog fits here; the embedded models do")
-        return
-    best = pairs[0]
-    names = f"{best.entry.id} ({best.quant_format}) with {best.drafter_name}"
-    yield Finding(OK, "recommended", f"{names}; see 'specchat models recommend'")
-    measured = measured_passes(best.entry.id, best.quant_format, best.device)
-    yield from (Finding(OK, "reason", line) for line in reasons(best, measured))
 
 
 def catalog_age(reviewed: date, today: date) -> Iterator[Finding]:
@@ -318,23 +301,22 @@ def _plugins(_context: CheckContext) -> Iterator[Finding]:
         yield Finding(OK, "plugin", "none; SPECCHAT_LOAD_PLUGINS turns them off" if is_off else "none is installed")
 
 
-def _mcp_servers(context: CheckContext) -> Iterator[Finding]:
-    """The servers of the profile and of a trusted project file; none is started."""
-    from specchat.app.mcp.mcp_settings import profile_servers
+def _tool_sources(context: CheckContext) -> Iterator[Finding]:
+    """Those of the profile and of a trusted project file; nothing of them is started."""
+    from specchat.app.tool_sources import SourceRequest, ToolSources
     from specchat.host.spawn import project_trust
 
     project = find_project_file(Path.cwd())
     sources = [project.source()] if project and project_trust().is_trusted(project) else []
-    for server in profile_servers(merge_sources(context.profile, sources).value.mcp_servers, os.environ):
-        is_missing = bool(server.command) and shutil.which(server.command[0]) is None
-        problem = server.problem or (f"there is no program {server.command[0]}" if is_missing else "")
-        message = f"{server.name}: {problem or f'{server.address}; not started, specchat mcp {server.name} does it'}"
-        yield Finding(WARN if problem else OK, "MCP server", message)
+    found = ToolSources(SourceRequest(merge_sources(context.profile, sources).value))
+    for each in found.checks():
+        yield Finding(WARN if each.is_problem else OK, each.subject, each.message)
+    yield from (Finding(WARN, "tools", line) for line in found.take_notices())
 
 
 CHECKS: dict[str, Callable[[CheckContext], Iterator[Finding]]] = {
     "python": _python, "torch": _torch, "bitsandbytes": _bitsandbytes, "native ops": _native_ops, "machine": _machine,
     "devices": _devices,
     "folders": _folders, "engine": _engine, "profile": _profiles, "models": _models,
-    "recommended": _recommended_models, "plugins": _plugins, "mcp": _mcp_servers,
+    "catalog": _catalog, "plugins": _plugins, "tools": _tool_sources,
 }  # fmt: skip

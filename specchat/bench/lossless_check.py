@@ -26,12 +26,14 @@ from specchat.profile import ACCEPTANCE_TESTS
 
 SEED = 7
 SAMPLING_TEMPERATURE = 0.8
+TEMPERATURES = (0.0, SAMPLING_TEMPERATURE)
 RANKED_TOKENS = 16  # of a plain pass; a token outside them is no near tie
 NEAR_TIE_MARGIN = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.5}  # in logits, after a whole network
 MIN_EXPECTED_COUNT = 5  # in a cell of the chi-square test; rarer tokens share a cell
 MIN_SECOND_TOKEN_DRAWS = 60  # with the same first token, to test the second
 MIN_P_VALUE = 1e-4  # smaller is a fault; several tests are run
 DRAW_DRAFT_TOKENS, DRAW_ANSWER_TOKENS = 4, 3
+Progress = Callable[[str, int, int], None]  # a label, and what is done of how much
 DISTRIBUTION_DRAFTERS = ("draft", "eagle3", "eagle", "mtp")  # drafters that report probabilities, the best first
 
 
@@ -83,6 +85,7 @@ class VerifyReport:
     distribution_tests: list[DistributionTest] = field(default_factory=list[DistributionTest])
     near_tie_tokens: int = 0  # sampled tokens of plain decoding that were near ties
     sampled_tokens: int = 0
+    is_complete: bool = True  # False: the user has stopped it, and this is what was compared before
 
     @property
     def is_lossless(self) -> bool:
@@ -99,6 +102,20 @@ class VerifySettings:
     variants: Sequence[str]
     max_tokens: int = 64
     draws: int = 1000
+
+
+class _Work:
+    """Counts tokens, each of which takes about as long, and tells how far the work is."""
+
+    def __init__(self, settings: VerifySettings, variant_count: int, rule_count: int, progress: Progress) -> None:
+        answers = len(TEMPERATURES) * len(settings.prompts) * (1 + variant_count)
+        self._total = answers * settings.max_tokens + rule_count * settings.draws * DRAW_ANSWER_TOKENS
+        self._done, self._progress = 0, progress
+
+    def add(self, label: str, tokens: int) -> None:
+        """This many more tokens are done, of what the label says."""
+        self._done += tokens
+        self._progress(label, self._done, self._total)
 
 
 class PlainRankingRecorder(Drafter):
@@ -128,39 +145,57 @@ class PlainRankingRecorder(Drafter):
 
 
 def verify_lossless(
-    engine: Engine, settings: VerifySettings, progress: Callable[[str], None] = lambda _message: None
+    engine: Engine,
+    settings: VerifySettings,
+    progress: Progress = lambda _label, _done, _total: None,
+    report: VerifyReport | None = None,
 ) -> VerifyReport:
-    models = engine.models
-    dtype = models.target.pool.layout.dtype
-    report = VerifyReport(models.profile.models.target, str(dtype).removeprefix("torch."), models.target.is_exact)
-    near_tie_margin = 0.0 if models.target.is_exact else NEAR_TIE_MARGIN.get(dtype, 0.0)
-    available, most_uncertain = _available_variants(engine), (0.0, list[int]())
-    for temperature in (0.0, SAMPLING_TEMPERATURE):
+    """Compare. A report that is given has what was compared also after an exception."""
+    report, models = report or empty_report(engine), engine.models
+    available, rules = _available_variants(engine), ACCEPTANCE_TESTS[: 1 if models.profile.speculation.exact else 2]
+    work = _Work(settings, len(available & set(settings.variants)), len(rules), progress)
+    most_uncertain = _compare_texts(engine, settings, available, report, work)
+    if settings.draws:
+        for test in _test_distributions(engine, available, most_uncertain, settings.draws, rules, work):
+            report.distribution_tests.append(test)
+    return report
+
+
+def empty_report(engine: Engine) -> VerifyReport:
+    target = engine.models.target
+    dtype = str(target.pool.layout.dtype).removeprefix("torch.")
+    return VerifyReport(engine.models.profile.models.target, dtype, target.is_exact)
+
+
+def _compare_texts(
+    engine: Engine, settings: VerifySettings, available: frozenset[str], report: VerifyReport, work: _Work
+) -> list[int]:
+    """Add the comparisons to the report; returns the text after which plain decoding is most uncertain."""
+    models, most_uncertain = engine.models, (0.0, list[int]())
+    near_tie_margin = 0.0 if models.target.is_exact else NEAR_TIE_MARGIN.get(models.target.pool.layout.dtype, 0.0)
+    for temperature in TEMPERATURES:
         sampler = Sampler(temperature, seed=SEED, vocab_size=min(models.tokenizer.vocab_size, models.target.vocab_size))
         results = [
             VariantResult(variant, temperature, skip_reason="" if variant in available else "not with these models")
             for variant in settings.variants
         ]
+        report.results += results
         for number, prompt in enumerate(settings.prompts, start=1):
             label = f"temperature {temperature:g}, prompt {number} of {len(settings.prompts)}"
-            progress(f"{label}, plain")
             recorder = PlainRankingRecorder(sampler, settings.draws)
             plain = _generate(engine, "plain", prompt, sampler, settings.max_tokens, recorder)
+            work.add(f"{label}, plain", settings.max_tokens)
             uncertainty, position = max((value, index) for index, value in enumerate(recorder.uncertainties))
             most_uncertain = max(most_uncertain, (uncertainty, prompt + plain[:position]))
             report.sampled_tokens += len(recorder.rankings)
             report.near_tie_tokens += sum(
                 recorder.margin(index) <= near_tie_margin for index in range(len(recorder.rankings))
             )
-            for result in results:
-                if not result.skip_reason:
-                    progress(f"{label}, {result.variant}")
-                    tokens = _generate(engine, result.variant, prompt, sampler, settings.max_tokens)
-                    result.add_answer(_difference(plain, tokens, recorder), near_tie_margin)
-        report.results += results
-    if settings.draws:
-        report.distribution_tests += _test_distributions(engine, available, most_uncertain[1], settings.draws, progress)
-    return report
+            for result in (each for each in results if not each.skip_reason):
+                tokens = _generate(engine, result.variant, prompt, sampler, settings.max_tokens)
+                result.add_answer(_difference(plain, tokens, recorder), near_tie_margin)
+                work.add(f"{label}, {result.variant}", settings.max_tokens)
+    return most_uncertain[1]
 
 
 def _available_variants(engine: Engine) -> frozenset[str]:
@@ -209,21 +244,20 @@ def _start_generation(session: Session, variant: str, prompt: list[int]) -> Gene
 
 
 def _test_distributions(
-    engine: Engine, available: frozenset[str], prompt: list[int], draws: int, progress: Callable[[str], None]
+    engine: Engine, available: frozenset[str], prompt: list[int], draws: int, rules: Sequence[str], work: _Work
 ) -> Iterator[DistributionTest]:
     """Sample under both acceptance tests where the model is most uncertain, and compare with plain passes."""
     variant = next((name for name in DISTRIBUTION_DRAFTERS if name in available), "lookup")
     with engine.create_session() as session:
         generation = _start_generation(session, variant, prompt)
         vocab_size = min(session.models.target.vocab_size, session.models.tokenizer.vocab_size)
-        for rule in ACCEPTANCE_TESTS[: 1 if session.models.profile.speculation.exact else 2]:
+        for rule in rules:
             samples = list[list[int]]()
             for seed in range(draws):
-                if seed % 20 == 0:
-                    progress(f"{rule}, sample {seed} of {draws}")
                 rejects = rule == "rejection_sampling"
                 sampler = Sampler(1.0, seed=seed, vocab_size=vocab_size, uses_rejection_sampling=rejects)
                 samples.append(_draw_tokens(session, variant, prompt, sampler))
+                work.add(f"{rule}, sample {seed + 1} of {draws}", DRAW_ANSWER_TOKENS)
             yield from _compare_distributions(
                 rule, samples, lambda text: _next_token_probabilities(generation, prompt + text, vocab_size)
             )

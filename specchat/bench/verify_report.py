@@ -22,6 +22,8 @@ def as_text(report: VerifyReport) -> str:
         samples = f"{fit.rule}, {fit.token_position}: {fit.draws} samples {outcome}"
         lines.append(f"{samples} the probabilities of a plain pass (p = {fit.p_value:.2g})")
     last_line = "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"
+    if not report.is_complete:
+        last_line = f"stopped before the end; {last_line}, as far as it was compared"
     return "\n".join([*lines, "", last_line])
 
 

@@ -29,6 +29,9 @@ class AnswerParts:
     def thinking(self) -> str:
         return "".join(self._thinking)
 
+    def cut_text(self, length: int) -> None:
+        self._text = [self.text[:length]]
+
     @property
     def is_thought_alone(self) -> bool:
         return bool(self._thinking) and not (self._text or self.calls)

@@ -7,9 +7,9 @@ Events are plain values without torch, so they can be drawn, printed and sent th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self, TypeVar
 
 from specchat.acceptance_counts import Acceptance
 from specchat.errors import SpecchatError
@@ -144,6 +144,14 @@ class StepDone:
     plain_error: float = 0.0  # half of the 95 % interval of that, relative; steps share it
 
     @property
+    def tokens(self) -> int:
+        return len(self.committed_tokens)
+
+    def first(self, tokens: int) -> Self:
+        """The step with so many of its tokens."""
+        return replace(self, committed_tokens=self.committed_tokens[:tokens])
+
+    @property
     def depths(self) -> list[int]:
         """Of the root, which has 0, and of each draft token."""
         depths = [0]
@@ -179,6 +187,27 @@ class StepDone:
         drafted = {self.draft_tokens[node - 1] for node, parent in enumerate(self.parents, 1) if parent == last}
         is_rejected = bool(drafted) and self.committed_tokens[-1].token_id not in drafted
         return Acceptance.of_step(len(path) + is_rejected, len(path))
+
+
+class StepTokens(Protocol):
+    """Some facts of a step, and those that remain when only its first tokens count."""
+
+    @property
+    def tokens(self) -> int: ...
+
+    def first(self, tokens: int) -> Self: ...
+
+
+Tokens = TypeVar("Tokens", bound=StepTokens)
+
+
+def of_first_tokens(steps: Iterable[Tokens], tokens: int) -> Iterator[Tokens]:
+    """The steps of an answer that is cut after so many tokens; of the last one, what is kept."""
+    for step in steps:
+        if tokens <= 0:
+            return
+        yield step.first(tokens)
+        tokens -= step.tokens
 
 
 @dataclass(frozen=True)
@@ -232,11 +261,17 @@ class Totals:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     prefill_seconds: float = 0.0
-    ttft_seconds: float = 0.0
+    seconds: float = 0.0  # from the request to the end of the text, without `loading_seconds`; 0 when unknown
+    ttft_seconds: float = 0.0  # from the request to the first token, without `loading_seconds`
+    queue_seconds: float = 0.0  # of `seconds`: until the answer began
+    other_seconds: float = 0.0  # of `seconds`: other work of the engine process between two steps
+    loading_seconds: float = 0.0  # of models, after the request
+    repeated_tokens: int = 0  # cut off, because the model repeated itself; in no other number
     thinking_tokens: int = 0  # of the completion tokens, those of the thought with its markers
     thinking_seconds: float = 0.0  # from the first token until the thought was closed
     plain_decode_seconds: float = 0.0  # what plain decoding would have taken, as measured meanwhile; 0 when unknown
     plain_decode_error: float = 0.0  # half of the 95 % interval of that, relative
+    compared_seconds: float = 0.0  # of several answers: the decode time of those that are compared with plain decoding
     is_exact: bool = True  # the text is that of plain decoding to the bit; else near ties may be decided differently
     drafter_report: str = ""  # steps, acceptance and measured speed of each drafter, in words
     estimates: str = ""  # what the chooser expects of each drafter now, in words; "" when it does not choose
@@ -247,8 +282,23 @@ class Totals:
         return self.draft_seconds + self.verify_seconds
 
     @property
-    def tokens_per_second(self) -> float:
-        return self.completion_tokens / self.decode_seconds if self.decode_seconds else 0.0
+    def compared_decode_seconds(self) -> float:
+        return self.compared_seconds or (self.decode_seconds if self.plain_decode_seconds else 0.0)
+
+    @property
+    def total_seconds(self) -> float:
+        """`seconds`; of an answer that an older version stored, about the same."""
+        return self.seconds or (self.ttft_seconds + self.decode_seconds if self.decode_seconds else 0.0)
+
+    @property
+    def generation_seconds(self) -> float:
+        """Of `total_seconds`, without the queue and the prefill."""
+        return max(self.total_seconds - self.queue_seconds - self.prefill_seconds, 0.0)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """From the request to the end of the text, as with a stop watch; None when nothing was measured."""
+        return self.completion_tokens / self.total_seconds if self.completion_tokens and self.total_seconds else None
 
     @property
     def speedup(self) -> Speedup | None:
@@ -256,7 +306,7 @@ class Totals:
         if not self.draft_tokens:
             return None
         error_seconds = self.plain_decode_error * self.plain_decode_seconds
-        return speedup_of_sums(self.plain_decode_seconds, error_seconds, self.decode_seconds)
+        return speedup_of_sums(self.plain_decode_seconds, error_seconds, self.compared_decode_seconds)
 
     @property
     def tokens_per_step(self) -> float:
@@ -271,6 +321,11 @@ class Finished:
     finish_reason: str
     totals: Totals
     explanation: str = ""  # for the user, of a reason that does not explain itself
+    repeated_characters: int = 0  # at the end of the text: repeats of a block, which are no part of the answer
+
+    def without_repeats(self, text: str) -> str:
+        """The text of the answer, of what has streamed."""
+        return text[: len(text) - self.repeated_characters]
 
 
 @dataclass(frozen=True)

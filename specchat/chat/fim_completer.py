@@ -12,19 +12,18 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from threading import Event as Flag
 from time import perf_counter
 
+from specchat.chat.answer_account import AnswerAccount
 from specchat.chat.continuation import Continuation, ContinuationPrompt, is_at_line_end, is_block_over
 from specchat.chat.drafted_text import LoadedModels
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.fim_tokens import find_fim_tokens
 from specchat.chat.router import KIND_DEFAULTS
-from specchat.chat.running_answer import with_stats
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.sampling import Sampler
-from specchat.engine.stats import DecodingStats
 from specchat.text.detokenize import Detokenizer, StopStrings
 
 TASK_KIND = "completion"  # for what the chooser learns
@@ -54,7 +53,7 @@ class FimCompleter:
 
     def complete(self, request: FimRequest, cancelled: Flag) -> Iterator[Event]:
         """Fill the gap, one event at a time. Set `cancelled` from any thread to end within a step."""
-        models, started_at, deadline = self.models, perf_counter(), _Deadline(request.timeout_seconds, cancelled)
+        models, account, deadline = self.models, AnswerAccount(), _Deadline(request.timeout_seconds, cancelled)
         window = min(models.profile.limits.context, models.target.context_window)
         limit = min(request.max_tokens, window // 2)
         if self.fim_tokens is None and not is_at_line_end(request):
@@ -66,6 +65,7 @@ class FimCompleter:
             return
         prompt_tokens = len(prompt.token_ids)
         cached = self.generation.replace_tokens(prompt.token_ids)
+        account.on_prompt(prompt_tokens, cached)
         with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
             for processed in self.generation.prefill():
                 yield PrefillProgress(processed + 1, prompt_tokens, cached)
@@ -75,10 +75,10 @@ class FimCompleter:
             if self.drafter is self.chooser:
                 self.chooser.start_answer(AnswerTask(TASK_KIND, DRAFTER_ORDER))
                 models.costs.calibrate(self.generation)
-            totals, stats = Totals(prompt_tokens, cached, prefill_seconds=perf_counter() - started_at), DecodingStats()
-            reason = yield from self._decode(prompt, request, limit, stats, deadline)
+            account.on_prefilled()
+            reason = yield from self._decode(prompt, request, limit, account, deadline)
             models.costs.save()
-            yield Finished(reason, with_stats(totals, stats), self.explanation)
+            yield Finished(reason, account.totals(), self.explanation)
 
     def _build_prompt(self, request: FimRequest, max_tokens: int) -> ContinuationPrompt:
         if self.fim_tokens is None:
@@ -89,7 +89,7 @@ class FimCompleter:
         self.generation.close()
 
     def _decode(
-        self, prompt: ContinuationPrompt, request: FimRequest, limit: int, stats: DecodingStats, deadline: _Deadline
+        self, prompt: ContinuationPrompt, request: FimRequest, limit: int, account: AnswerAccount, deadline: _Deadline
     ) -> Generator[Event, None, str]:
         """Yield the events; return the finish reason. The text stays until it can begin no stop text."""
         tokenizer, text, stops = self.models.tokenizer, "", StopStrings(request.stop)
@@ -101,15 +101,15 @@ class FimCompleter:
         for step in self.generation.decode(
             GenerationConfig(self.drafter, sampler, self.models.profile.speculation.budget, limit, end_token_ids)
         ):
-            pieces = [stream.push([token]).text for token in step.committed_tokens]
+            pieces = [stream.push([token]) for token in step.committed_tokens]
             if to_repeat and (new_text := "".join(pieces)):
                 if not new_text.startswith(to_repeat):
-                    stats.add(step)
+                    account.add_step(step)
                     return "stop"  # the text before the gap is not continued
                 pieces, to_repeat = _without_beginning(pieces, len(to_repeat)), ""
             text += "".join(pieces)
             released, token_count = _push_until_stop(stops, pieces)
-            stats.add(step, token_count)
+            account.add_step(step, token_count)
             if released:
                 yield TextDelta(released)
             if stops.is_found:

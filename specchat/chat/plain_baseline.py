@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median, median_low, pstdev
+from typing import Self
 
-from specchat.chat.events import MAX_SHOWN_ERROR
+from specchat.chat.events import MAX_SHOWN_ERROR, of_first_tokens
 
 NEARBY_PASSES = 4  # a pass is compared with those of the other kind among so many passes before it
 MAX_COMPARISONS = 120  # the latest ones; older ones are forgotten
@@ -68,6 +69,9 @@ class _Step:
     tokens: int
     seconds: float
 
+    def first(self, tokens: int) -> Self:
+        return replace(self, tokens=min(tokens, self.tokens))
+
 
 @dataclass(frozen=True)
 class _Correction:
@@ -103,6 +107,10 @@ class PlainBaseline:
         """Add a step of the answer: the rows and the duration of its pass, and the tokens that it committed."""
         self._steps.append(_Step(rows, tokens, seconds))
         self._add_pass(rows, seconds)
+
+    def cut(self, tokens: int) -> None:
+        """Only the first tokens of the answer count."""
+        self._steps = list(of_first_tokens(self._steps, tokens))
 
     def add_probe(self, rows: int, seconds: float) -> None:
         """Add a pass that only measures."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from specchat.chat.events import REPETITION
+from specchat.chat.repetition import EXPLANATION
 from specchat.chat.schema_check import check_ends, parse_schema
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL, TOOL_CHOICES, Tool, ToolResult
 from specchat.errors import ContextError, UsageError
@@ -51,8 +53,9 @@ class AnswerFormat:
             raise UsageError(f"{' and '.join(named)}: an answer has one format; give one of them")
         return cls.parse(named[0], options[named[0]]) if named else None
 
-    @property
-    def truncated_message(self) -> str:
+    def truncated_message(self, finish_reason: str) -> str:
+        if finish_reason == REPETITION:
+            return f"{EXPLANATION} (the answer does not match the {self.kind})"
         return f"the answer was truncated at its limit and does not match the {self.kind}; raise --max-tokens"
 
     @property

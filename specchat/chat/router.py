@@ -31,10 +31,9 @@ COPYING_DRAFTERS = ("lookup", "suffix")
 MODEL_DRAFTERS = (
     "eagle3", "mtp", "eagle", "assistant", "dflash", "draft", "medusa", "exit",
 )  # fmt: skip
-LEARNING_DRAFTERS = ("recycling", "lookahead")
-COPYING_FIRST = (*COPYING_DRAFTERS, *MODEL_DRAFTERS, "plain", *LEARNING_DRAFTERS)
-MODELS_FIRST = (*MODEL_DRAFTERS, *COPYING_DRAFTERS, "plain", *LEARNING_DRAFTERS)
-PLAIN_FIRST = ("plain", *MODEL_DRAFTERS, *COPYING_DRAFTERS, *LEARNING_DRAFTERS)
+COPYING_FIRST = (*COPYING_DRAFTERS, *MODEL_DRAFTERS, "plain")
+MODELS_FIRST = (*MODEL_DRAFTERS, *COPYING_DRAFTERS, "plain")
+PLAIN_FIRST = ("plain", *MODEL_DRAFTERS, *COPYING_DRAFTERS)
 KIND_DEFAULTS: Mapping[str, KindDefaults] = {
     "edit": KindDefaults("an edit repeats most of its text", COPYING_FIRST),
     "files": KindDefaults("the answer quotes the given text", COPYING_FIRST),

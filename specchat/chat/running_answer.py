@@ -9,15 +9,14 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from threading import Event as Flag
-from time import perf_counter
 from typing import Protocol
 
+from specchat.chat.answer_account import AnswerAccount
 from specchat.chat.answer_grammar import format_grammar, thinking_of, thought_and_call_grammar
 from specchat.chat.answer_parts import AnswerParts
 from specchat.chat.call_or_answer import with_answer_tool
 from specchat.chat.context_fit import ContextFit
 from specchat.chat.drafted_text import DraftedText, LoadedModels
-from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.edit_contract import as_answer_text, file_to_rewrite, with_edit_contract
 from specchat.chat.events import (
     NO_OUTPUT_YET,
@@ -37,16 +36,15 @@ from specchat.chat.events import (
 )
 from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
 from specchat.chat.prompt import NextPrompt
-from specchat.chat.repetition import Repetition, RepetitionDetector
+from specchat.chat.repetition import EXPLANATION, Repetition, RepetitionDetector
 from specchat.chat.request import Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.chooser.acceptance import PLAIN
 from specchat.engine.cache import bucket_of
-from specchat.engine.decode import GenerationConfig, Step
+from specchat.engine.decode import GenerationConfig, Step, common_prefix_length
 from specchat.engine.drafter import AnswerTask
 from specchat.engine.sampling import Sampler
-from specchat.engine.stats import NO_DRAFTER, DecodingStats
 from specchat.text.answer_stream import AnswerStream, StreamedParts
 from specchat.text.chat_format import AUTO_THINKING
 from specchat.text.tokenizer import Tokenizer
@@ -73,7 +71,7 @@ class RunningAnswer:
         watchdog: ThreadWatchdog | None = None,
     ) -> None:
         self.models, self.texts, self.question, self.cancelled = models, texts, question, cancelled
-        self._watchdog, self.start_time = watchdog, perf_counter()
+        self._watchdog, self.account = watchdog, AnswerAccount(question.asked_at, question.loading_seconds)
         profile, reads_tools = models.profile, models.tokenizer.chat.reads_tools
         request = with_edit_contract(question.request, question.turns, profile.prompt)
         request = with_answer_tool(request, question.turns, profile.agent, reads_tools=reads_tools)
@@ -81,10 +79,10 @@ class RunningAnswer:
         self.fit = ContextFit(models, request, question.turns, self.thinking)
         self.sampler = sampler_of(request, models)
         self.grammar = format_grammar(request.answer_format, models)
-        self.stats, self.totals = DecodingStats(), Totals()
         self.text: DraftedText | None = None  # while it is computed
-        self.parts = AnswerParts(request.answer_prefix, f"{self.sampler.seed} {len(question.turns)}")
+        self.parts = self._no_parts()
         self.repetition: Repetition | None = None
+        self._repeated_characters = 0
         self._answered: Turn | None = None
 
     @property
@@ -103,10 +101,12 @@ class RunningAnswer:
                 if self._watchdog and isinstance(event, StepDone):
                     kind = bucket_of(len(self._drafted.generation.tokens)), len(event.draft_tokens)
                     self._watchdog.record_pass(kind, event.verify_seconds)
-                yield event
+                with self.account.other_work():
+                    yield event
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
         """As that of its text, once there is one."""
+        self.account.shares_engine = waiting_requests > 0 or is_urgent
         if self.text is not None:
             self.text.set_load(waiting_requests, is_urgent=is_urgent)
 
@@ -151,7 +151,7 @@ class RunningAnswer:
         with self.models.target.pool.acquire_slot(text.generation.cache, rows):
             reason = yield from self._run_turn(turn, route, limit, cached, prompt)
         yield from map(Notice, text.take_faults())
-        yield Finished(reason, self._totals(), self._explanation(reason))
+        yield Finished(reason, self._totals(), self._explanation(reason), self._repeated_characters)
 
     def _say_once(self, about: str, notices: Sequence[str]) -> Iterator[Event]:
         """Tell what this conversation was not told before about something."""
@@ -161,7 +161,7 @@ class RunningAnswer:
 
     def _explanation(self, reason: str) -> str:
         if self.repetition and reason == REPETITION:
-            return self.repetition.describe()
+            return EXPLANATION
         if reason != "cancelled" and self.parts.is_thought_alone:
             return "the answer ended inside its thinking; raise limits.answer, or set prompt.thinking_tokens lower"
         return ""
@@ -192,60 +192,88 @@ class RunningAnswer:
     def _prefill(self, cached: int) -> Iterator[Event]:
         generation = self._drafted.generation
         total = len(generation.tokens)
-        self.totals = Totals(prompt_tokens=total, cached_tokens=cached)
+        self.account.on_prompt(total, cached)
         for processed in generation.prefill():
             yield PrefillProgress(processed + 1, total, cached)
             if self.cancelled.is_set():
                 return
-        self.totals = replace(self.totals, prefill_seconds=perf_counter() - self.start_time)
+        self.account.on_prefilled()
 
     def _decode(self, route: Route, limit: int, *, opens_thought: bool) -> Generator[Event, None, str]:
         """Yield the events; return the finish reason."""
-        models, generation = self.models, self._drafted.generation
-        start = len(generation.tokens)
-        is_continuation = bool(self.request.answer_prefix)
-        stream = AnswerStream(
-            models.tokenizer, self.request.stop, is_continuation=is_continuation, opens_thought=opens_thought,
-            tool_schemas={tool.name: tool.schema for tool in self.request.offered_tools},
-            answer_tool=self.request.answer_tool,
-        )  # fmt: skip
-        if self.grammar is None:
-            self.grammar = thought_and_call_grammar(
-                self.request, models, self.thinking, limit, opens_thought=opens_thought
-            )
-        drafter = self._drafted.drafters[route.variant]
-        config = GenerationConfig(
-            drafter, self.sampler, route.budget, limit, models.tokenizer.stop_token_ids, self.grammar,
-            self.request.wants_probabilities,
-        )  # fmt: skip
-        # A forced call is closed before its limit also when it repeats itself; stopped, it would be invalid.
-        is_call = self.request.forced_schemas and not self.request.answer_tool
-        repeats = 0 if is_call else models.profile.limits.repeats
-        detector = RepetitionDetector(repeats, self._is_copied)
+        generation, start = self._drafted.generation, len(self._drafted.generation.tokens)
+        stream, detector = self._answer_stream(opens_thought=opens_thought), self._repetition_detector()
+        config = self._generation_config(route, limit, detector, opens_thought=opens_thought)
         for step in generation.decode(config):
-            if not self.stats.steps:
-                self.totals = replace(self.totals, ttft_seconds=perf_counter() - self.start_time)
             kept = self._tokens_before_repetition(step.committed_tokens, detector)
             piece = stream.push(kept)
-            self.stats.add(step, piece.token_count)
+            self.account.add_step(step, piece.token_count)
             plain = self._compare_with_plain(step, piece.token_count)
             yield from self._emit(piece)
-            yield _step_done(step, piece.token_count, models.tokenizer, plain)
+            yield _step_done(step, piece.token_count, self.models.tokenizer, plain)
             if piece.is_stopped:
                 generation.truncate(len(generation.tokens) - len(step.committed_tokens) + piece.token_count)
                 return TOOL_CALLS if self.parts.calls else "stop"
-            if self.repetition:
-                generation.truncate(len(generation.tokens) - len(step.committed_tokens) + len(kept))
+            if self.repetition or self.cancelled.is_set():
                 yield from self._emit(stream.flush())
+                if not self.repetition:
+                    return "cancelled"
+                self._cut_repeats(self.repetition, self._answer_stream(opens_thought=opens_thought), start)
                 return REPETITION
-            if self.cancelled.is_set():
-                yield from self._emit(stream.flush())
-                return "cancelled"
         yield from self._emit(stream.flush())
-        is_ended = len(generation.tokens) > start and generation.tokens[-1] in models.tokenizer.stop_token_ids
+        is_ended = len(generation.tokens) > start and generation.tokens[-1] in self.models.tokenizer.stop_token_ids
         if not is_ended:
             return "length"
         return TOOL_CALLS if self.parts.calls else "stop"
+
+    def _answer_stream(self, *, opens_thought: bool) -> AnswerStream:
+        return AnswerStream(
+            self.models.tokenizer, self.request.stop, is_continuation=bool(self.request.answer_prefix),
+            opens_thought=opens_thought, answer_tool=self.request.answer_tool,
+            tool_schemas={tool.name: tool.schema for tool in self.request.offered_tools},
+        )  # fmt: skip
+
+    def _generation_config(
+        self, route: Route, limit: int, detector: RepetitionDetector, *, opens_thought: bool
+    ) -> GenerationConfig:
+        if self.grammar is None:
+            self.grammar = thought_and_call_grammar(
+                self.request, self.models, self.thinking, limit, opens_thought=opens_thought
+            )
+        return GenerationConfig(
+            self._drafted.drafters[route.variant], self.sampler, route.budget, limit,
+            self.models.tokenizer.stop_token_ids, self.grammar, self.request.wants_probabilities,
+            lambda: detector.is_in_run,
+        )  # fmt: skip
+
+    def _repetition_detector(self) -> RepetitionDetector:
+        """A forced call is closed before its limit also when it repeats itself; stopped, it would be invalid."""
+        is_call = self.request.forced_schemas and not self.request.answer_tool
+        repeats = 0 if is_call else self.models.profile.limits.repeats
+        return RepetitionDetector(repeats, self._is_copied, self._end_quality)
+
+    def _end_quality(self, token: int) -> int:
+        """How well a text can end behind a token: at the end of a line, or else of a sentence."""
+        token_bytes = self.models.tokenizer.token_bytes(token)
+        return 2 if token_bytes.endswith(b"\n") else int(token_bytes.endswith((b".", b"!", b"?")))
+
+    def _cut_repeats(self, repetition: Repetition, stream: AnswerStream, start: int) -> None:
+        """Make the answer what it would be if the model had stopped after the first block of what it repeats."""
+        generation, kept, streamed = self._drafted.generation, repetition.kept_tokens, self.parts.text
+        generation.truncate(start + kept)
+        self.parts, thinking_tokens = self._no_parts(), 0
+        for piece in (stream.push(generation.tokens[start:]), stream.flush()):
+            thinking_tokens += piece.thinking_tokens
+            for _event in self.parts.add(piece):
+                pass
+        text_length = common_prefix_length(streamed, self.parts.text)
+        self.parts.cut_text(text_length)
+        self._repeated_characters = len(streamed) - text_length
+        self.account.cut(kept, thinking_tokens)
+        self._drafted.plain_baseline.cut(kept)
+
+    def _no_parts(self) -> AnswerParts:
+        return AnswerParts(self.request.answer_prefix, f"{self.sampler.seed} {len(self.question.turns)}")
 
     def _tokens_before_repetition(self, tokens: Sequence[int], detector: RepetitionDetector) -> Sequence[int]:
         """The committed tokens up to the one that completes a repetition: a drafter may have proposed more of it."""
@@ -268,9 +296,7 @@ class RunningAnswer:
     def _emit(self, streamed: StreamedParts) -> Iterator[Event]:
         yield from self.parts.add(streamed)
         if streamed.thinking_tokens:
-            seconds = perf_counter() - self.start_time - self.totals.ttft_seconds
-            tokens = self.totals.thinking_tokens + streamed.thinking_tokens
-            self.totals = replace(self.totals, thinking_tokens=tokens, thinking_seconds=seconds)
+            self.account.add_thinking(streamed.thinking_tokens)
 
     def _task_of_drafters(self, route: Route, answer_start: int) -> AnswerTask:
         tokenizer, file = self.models.tokenizer, file_to_rewrite(self.request, self.turns)
@@ -296,12 +322,11 @@ class RunningAnswer:
     def _totals(self) -> Totals:
         plain = (self.text.plain_baseline.estimate() if self.text else None) or UNKNOWN_ESTIMATE
         return replace(
-            with_stats(self.totals, self.stats),
+            self.account.totals(),
             plain_decode_seconds=plain.seconds,
             plain_decode_error=plain.error,
             is_exact=self.models.target.is_exact,
-            drafter_report=describe_drafters(self.stats.by_drafter),
-            estimates=self.text.chooser.describe_estimates() if self.text else Totals().estimates,
+            estimates=self.text.chooser.describe_estimates() if self.text else "",
         )
 
 
@@ -320,15 +345,6 @@ def tool_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
     how = "and a grammar makes every answer a call or a text" if request.answer_tool else "in the form of Hermes"
     name = models.profile.models.target
     return (f"{name} has no template for tools: they are described in the system prompt, {how}",)
-
-
-def with_stats(totals: Totals, stats: DecodingStats) -> Totals:
-    return replace(
-        totals, completion_tokens=stats.tokens, steps=stats.steps, draft_tokens=stats.drafted,
-        acceptance=stats.acceptance, accepted_by_drafter=dict(stats.accepted_by_drafter),
-        steps_by_drafter={name: each.steps for name, each in stats.by_drafter.items() if name != NO_DRAFTER},
-        draft_seconds=stats.draft_seconds, verify_seconds=stats.verify_seconds,
-    )  # fmt: skip
 
 
 def sampler_of(request: Request, models: LoadedModels) -> Sampler:

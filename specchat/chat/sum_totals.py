@@ -1,51 +1,41 @@
-"""The sums of several answers that are one turn for the user: the tries of an edit, the rounds of an agent.
+"""The sums of several answers: those that are one turn for the user (tries of an edit, rounds of an agent), and all.
 
 Knows numbers; knows no text and no model.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from functools import reduce
 
-from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import Finished, Totals
-from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
+
+NUMBERS = tuple(each.name for each in fields(Totals) if each.type in ("int", "float"))
 
 
-def sum_totals(finished_turns: Sequence[Finished]) -> Totals:
+def sum_totals(finished_turns: Iterable[Finished]) -> Totals:
     """The sum of all answers; the time to the first token is that of the first."""
-    done = [each.totals for each in finished_turns] or [Totals()]
-    plain = _plain_decoding_of(done)
-    return Totals(
-        prompt_tokens=sum(each.prompt_tokens for each in done),
-        cached_tokens=sum(each.cached_tokens for each in done),
-        completion_tokens=sum(each.completion_tokens for each in done),
-        steps=sum(each.steps for each in done),
-        draft_tokens=sum(each.draft_tokens for each in done),
-        acceptance=sum((each.acceptance for each in done), Acceptance()),
-        accepted_by_drafter=_sum_by_name(each.accepted_by_drafter for each in done),
-        steps_by_drafter=_sum_by_name(each.steps_by_drafter for each in done),
-        draft_seconds=sum(each.draft_seconds for each in done),
-        verify_seconds=sum(each.verify_seconds for each in done),
-        prefill_seconds=sum(each.prefill_seconds for each in done),
-        ttft_seconds=done[0].ttft_seconds,
-        thinking_tokens=sum(each.thinking_tokens for each in done),
-        thinking_seconds=sum(each.thinking_seconds for each in done),
-        plain_decode_seconds=plain.seconds,
-        plain_decode_error=plain.error,
-        is_exact=all(each.is_exact for each in done),
-    )
+    return reduce(add_totals, (each.totals for each in finished_turns), Totals())
 
 
-def _sum_by_name(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+def add_totals(one: Totals, other: Totals) -> Totals:
+    """The sum of two answers; `other` is the later one."""
+    sums = {name: getattr(one, name) + getattr(other, name) for name in NUMBERS}
+    sums["seconds"] = one.total_seconds + other.total_seconds
+    sums["ttft_seconds"] = one.ttft_seconds or other.ttft_seconds
+    sums["compared_seconds"] = one.compared_decode_seconds + other.compared_decode_seconds
+    errors = (each.plain_decode_error * each.plain_decode_seconds for each in (one, other))
+    sums["plain_decode_error"] = sum(errors) / sums["plain_decode_seconds"] if sums["plain_decode_seconds"] else 0.0
+    return replace(
+        one, **sums, acceptance=one.acceptance + other.acceptance,
+        accepted_by_drafter=_sum_by_name(one.accepted_by_drafter, other.accepted_by_drafter),
+        steps_by_drafter=_sum_by_name(one.steps_by_drafter, other.steps_by_drafter),
+        is_exact=one.is_exact and other.is_exact, drafter_report="", estimates="",
+    )  # fmt: skip
+
+
+def _sum_by_name(*counts: dict[str, int]) -> dict[str, int]:
     total = Counter[str]()
     for each in counts:
         total.update(each)
     return dict(sorted(total.items()))
-
-
-def _plain_decoding_of(turns: Sequence[Totals]) -> PlainEstimate:
-    """What plain decoding would have taken for all turns; 0 when it is unknown for one of them."""
-    seconds = sum(each.plain_decode_seconds for each in turns)
-    if not seconds or not all(each.plain_decode_seconds for each in turns if each.completion_tokens):
-        return UNKNOWN_ESTIMATE
-    return PlainEstimate(seconds, sum(each.plain_decode_error * each.plain_decode_seconds for each in turns) / seconds)

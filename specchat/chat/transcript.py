@@ -56,7 +56,8 @@ class TextOwner:
 class Question:
     """All that an engine is told: it keeps nothing of a conversation but what its texts have computed.
 
-    `notified` is what the conversation had a notice about; the answer adds its own.
+    `notified` is what the conversation had a notice about; the answer adds its own. `asked_at` is when the request
+    came, on the clock of `perf_counter`; None: now. `loading_seconds` of the time since then, models loaded.
     """
 
     request: Request
@@ -64,3 +65,5 @@ class Question:
     profile: Profile = field(default_factory=Profile)
     owner: TextOwner = TextOwner()
     notified: set[str] = field(default_factory=set[str])
+    asked_at: float | None = None
+    loading_seconds: float = 0.0

@@ -9,12 +9,13 @@ from specchat.profile.drafter_names import PLAIN
 
 SEPARATOR = " · "
 SHORTEST_SHOWN_SECONDS, SECONDS_WITHOUT_TENTHS = 0.1, 2
+MIN_SHOWN_WAIT = 0.5  # seconds; shorter ones are not named beside the speed
 
 
 def summary_line(routed: Routed, totals: Totals) -> str:
     """One line about a finished turn, with the mean accepted length in tokens/step.
 
-    "24 tokens · 200.0 tokens/s · 2.0x plain · suffix 9 of 12 steps · acceptance 50 % · 2.0 tokens/step · auto"
+    "24 tokens · 200.0 tokens/s · ttft 0.04 s · 2.0x plain · suffix 9 of 12 steps · acceptance 50 % · …"
     """
     parts = [*_speed(totals), *filter(None, [thinking_text(totals.thinking_seconds)]), *_speculation(routed, totals)]
     if totals.completion_tokens and not totals.steps:
@@ -30,6 +31,8 @@ def explanation(routed: Routed, totals: Totals | None) -> str:
     lines = [f"{'no drafter (plain decoding)' if routed.variant == PLAIN else drafter}, seed {routed.seed}"]
     if totals is not None and totals.drafter_report:
         lines.append(f"what happened: {totals.drafter_report}")
+    if totals is not None and totals.seconds:
+        lines.append(f"time: {_time_text(totals)}")
     if totals is not None and (speedup := totals.speedup) is not None:
         low, high = speedup.interval
         lines.append(
@@ -43,11 +46,35 @@ def explanation(routed: Routed, totals: Totals | None) -> str:
 
 
 def _speed(totals: Totals) -> list[str]:
-    parts = [
-        f"{totals.completion_tokens} token{'' if totals.completion_tokens == 1 else 's'}",
-        f"{totals.tokens_per_second:.1f} tokens/s",
-    ]
+    """Of the whole wait, whose long parts are named."""
+    parts = [f"{totals.completion_tokens} token{'' if totals.completion_tokens == 1 else 's'}"]
+    if totals.tokens_per_second is not None:
+        parts.append(f"{totals.tokens_per_second:.1f} tokens/s")
+    if totals.ttft_seconds:
+        parts.append(f"ttft {totals.ttft_seconds:.2f} s")
+    parts += waits(totals)
     return parts if totals.speedup is None else [*parts, f"{totals.speedup.text}x plain"]
+
+
+def waits(totals: Totals) -> list[str]:
+    """What the user waited for beside the decoding, as far as it was long: "queue 3.2 s"."""
+    named = {**_waits(totals), "loading": totals.loading_seconds}
+    return [f"{name} {seconds:.1f} s" for name, seconds in named.items() if seconds >= MIN_SHOWN_WAIT]
+
+
+def _waits(totals: Totals) -> dict[str, float]:
+    """The parts of the wait."""
+    return {"queue": totals.queue_seconds, "prefill": totals.prefill_seconds, "other answers": totals.other_seconds}
+
+
+def _time_text(totals: Totals) -> str:
+    """All of it, as a stop watch shows it."""
+    parts = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in _waits(totals).items())
+    loading = f"; models loaded for {totals.loading_seconds:.1f} s before" if totals.loading_seconds else ""
+    return (
+        f"{totals.seconds:.2f} s from the request to the end of the text, {totals.ttft_seconds:.2f} s to the first "
+        f"token ({parts}, computing steps {totals.decode_seconds:.2f} s){loading}"
+    )
 
 
 def thinking_text(seconds: float) -> str:
@@ -77,8 +104,20 @@ def speculation_to_json(totals: Totals) -> dict[str, float | list[float] | dict[
         "acceptance_rate": None if rate is None else round(rate, 3),
         "steps": totals.steps,
         "tokens_per_step": round(totals.tokens_per_step, 2),
-        "tokens_per_second": round(totals.tokens_per_second, 1),
         **_speedup_to_json(totals),
+        **timing_to_json(totals),
+    }
+
+
+def timing_to_json(totals: Totals) -> dict[str, float | None]:
+    """The speed and what was waited for, for programs; None where nothing was measured."""
+    speed, total, first = totals.tokens_per_second, totals.total_seconds, totals.ttft_seconds
+    parts = {**_waits(totals), "loading": totals.loading_seconds}
+    return {
+        "tokens_per_second": None if speed is None else round(speed, 1),
+        "ttft_ms": round(1000 * first) if first else None,
+        "total_ms": round(1000 * total) if total else None,
+        **{f"{name.replace(' ', '_')}_ms": round(1000 * seconds) for name, seconds in parts.items()},
     }
 
 

@@ -257,7 +257,8 @@ class Chooser(Drafter):
         """Pass the outcome to all drafters, and compare their drafts, verified or not, with the committed tokens."""
         for drafter in self.drafters.values():
             drafter.observe(outcome)
-        if not outcome.verify_seconds:
+        if outcome.is_repeated or not outcome.verify_seconds:  # a loop, or a prompt: nothing is learned from it
+            self._tracked_drafts.clear()
             return
         tokens, length = outcome.committed_tokens, outcome.root_position + 1
         for name, draft in list(self._tracked_drafts.items()):

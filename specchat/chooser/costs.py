@@ -103,7 +103,7 @@ class Costs:
         if self.path is None or not self.pass_curves:
             return
         content = {
-            "identity": dict(self.identity),  # for people and for `hub.measured_passes`: the name of the file is a hash
+            "identity": dict(self.identity),  # for people: the name of the file is a hash
             "passes": {bucket: curve.points for bucket, curve in self.pass_curves.items()},
             "drafts": {
                 name: {bucket: curve.points for bucket, curve in curves.items()}

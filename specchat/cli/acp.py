@@ -6,12 +6,11 @@ show stderr to their users as errors.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,9 +18,7 @@ from specchat.cli.options import profile_options, read_profile_layers
 from specchat.editors.stdio import StdioDescriptors, run_stdio_server
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
-
-if TYPE_CHECKING:
-    from specchat.app.mcp.mcp_settings import ServerSettings
+from specchat.profile import Profile
 
 EDITOR_SETTINGS_EXAMPLE = (
     'in Zed: "agent_servers": {"specchat": {"type": "custom", "command": "specchat", "args": ["acp"]}}'
@@ -44,8 +41,8 @@ def acp(keeps_stderr: bool, **options: Any) -> int:
         from specchat.acp.agent import serve_acp
 
         make_request = partial(_session_request, options)
-        servers_of = partial(_mcp_servers, options)
-        return serve_acp(descriptors.stdin, descriptors.stdout, make_request, servers_of, handles_signals=True)
+        profile_of = partial(_profile, options)
+        return serve_acp(descriptors.stdin, descriptors.stdout, make_request, profile_of, handles_signals=True)
 
     run_stdio_server("acp", make_server, keeps_stderr=keeps_stderr)
 
@@ -55,8 +52,6 @@ def _session_request(options: dict[str, Any], folder: Path) -> SessionRequest:
     return SessionRequest(settings=read_profile_layers(options, folder).settings())
 
 
-def _mcp_servers(options: dict[str, Any], folder: Path) -> Sequence[ServerSettings]:
-    """The MCP servers of the profile, and of the project file of this folder where it is trusted."""
-    from specchat.app.mcp.mcp_settings import profile_servers
-
-    return profile_servers(read_profile_layers(options, folder).resolve().value.mcp_servers, os.environ)
+def _profile(options: dict[str, Any], folder: Path) -> Profile:
+    """The profile with the project file of this folder where it is trusted, for the sources of tools of a session."""
+    return read_profile_layers(options, folder).resolve().value

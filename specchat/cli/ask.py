@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from specchat.app.chat_state import ChatState
-from specchat.app.mcp.mcp_servers import front_end_servers
 from specchat.app.question import Question, reading_once
+from specchat.app.tool_sources import front_end_sources
 from specchat.chat.attachments import decode_text
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
 from specchat.cli.options import profile_options
@@ -60,7 +60,7 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
     question = replace(question, names=names, answer_format=answer_format_from_options(options))
     open_session = conversation_opener(context.obj, options, kind=ASK)
     access = reading_once()  # what is read now, such as a pipe, is not read again with the question
-    question.check(front_end_servers().loaders, access)
+    question.check(front_end_sources().loader, access)
     with open_session() as conversation:
         chat = command_chat(conversation, mode, allow)
         chat.access = access

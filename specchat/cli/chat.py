@@ -18,8 +18,7 @@ from specchat.cli.session_options import (
     resume_options,
     resume_request,
 )
-from specchat.cli.setup_hint import setup_hint
-from specchat.cli.starter_offer import offer_starter
+from specchat.cli.starter_offer import offer_starter, setup_hint
 from specchat.host.client import SessionRequest
 from specchat.host.spawn import history_path
 from specchat.terminal import can_move_cursor, exit_when_terminal_closes

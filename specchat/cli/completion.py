@@ -63,12 +63,10 @@ def complete_sessions(_context: click.Context, _param: click.Parameter, incomple
 
 def complete_models(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The models on this disk by the names that `--target` takes, and files."""
-    from specchat.hub.local_models import local_models
-    from specchat.hub.other_programs import models_of_other_programs
+    from specchat.hub.other_programs import models_on_disk
     from specchat.profile.keys import EMBEDDED
 
-    models = (*local_models(), *models_of_other_programs())
-    return _names_or_files(context, param, incomplete, [EMBEDDED, *(model.id for model in models)])
+    return _names_or_files(context, param, incomplete, [EMBEDDED, *(model.id for model in models_on_disk())])
 
 
 def complete_catalog(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

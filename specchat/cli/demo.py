@@ -88,7 +88,5 @@ def comparison(plain: Answered, drafted: Answered) -> str:
     if plain.text != drafted.text:
         return "the texts differ: a near tie of two tokens was rounded differently; --exact prevents that"
     steps = f"{drafted.totals.steps} passes of the model instead of {plain.totals.steps}"
-    if not plain.totals.tokens_per_second:
-        return f"the same text, {steps}"
-    ratio = drafted.totals.tokens_per_second / plain.totals.tokens_per_second
-    return f"the same text, {steps}: {ratio:.1f} times the speed"
+    speedup = drafted.totals.speedup
+    return f"the same text, {steps}" if speedup is None else f"the same text, {steps}: {speedup.text}x plain"

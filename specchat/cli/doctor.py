@@ -64,13 +64,13 @@ def doctor(
 
 def _try_gpu(names: str, report_path: Path, limit: float, *, is_json: bool) -> int:
     """Measure the GPU; the file is complete after each section, so that it tells all before a crash."""
-    from specchat.bench.gpu.report import SectionResult, as_json, as_text, run_sections, write_report
+    from specchat.bench.gpu.report import SectionResult, as_json, as_text, run_sections
     from specchat.bench.gpu.sections import gpu_sections
 
     results = list[SectionResult]()
     for result in run_sections(gpu_sections(filter(None, names.split(","))), print_note, limit):
         results.append(result)
-        write_report(report_path, results)
+        report_path.write_text(as_json(results), encoding="utf-8")
         if not is_json:
             print(as_text(result), flush=True)
     if is_json:

@@ -48,7 +48,6 @@ COMMANDS = {
     "chat": LazyCommand("specchat.cli.chat:chat", "Chat with the model; so does `specchat` alone, or with a question."),
     "ask": LazyCommand("specchat.cli.ask:ask", "Answer one question."),
     "demo": LazyCommand("specchat.cli.demo:demo", "Show speculative decoding: the same answer, faster each time."),
-    "web": LazyCommand("specchat.cli.web:web", "The same screen in a browser on this machine."),
     "edit": LazyCommand("specchat.cli.edit:edit", "Edit files by an instruction; `-` is a filter."),
     "undo": LazyCommand("specchat.cli.undo:undo", "Take an edit back; without git."),
     "script": LazyCommand(
@@ -67,7 +66,6 @@ COMMANDS = {
         "specchat.cli.setup:setup", "Find the best models for this machine, in at most five answers, and chat."
     ),
     "plugins": LazyCommand("specchat.cli.plugins:plugins", "List what other packages add."),
-    "mcp": LazyCommand("specchat.cli.mcp:mcp", "List the MCP servers, or start one and list its tools."),
     "inspect": LazyCommand("specchat.cli.inspect:inspect", "Show which drafter proposed each token of an answer."),
     "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),
     "stats": LazyCommand("specchat.cli.stats:stats", "Show what each drafter brought in your conversations."),

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import click
 
 from specchat.app.session_lines import short_folder
 from specchat.hub.catalog import CatalogEntry, catalog
-from specchat.hub.local_models import LocalDetails, LocalModel, local_models
 from specchat.hub.machine import Device, detect_machine
-from specchat.hub.memory_plan import fitting_format, weight_bytes
-from specchat.hub.other_programs import models_of_other_programs
+from specchat.hub.memory_plan import weight_bytes
 from specchat.hub.recommend import fitting_gpu_sizes, format_gib
-
-FITTING_TOKENS = 8192  # the context with which a model must fit
-
-
-@dataclass(frozen=True)
-class _Listed:
-    """A model on this disk, with what its headers say."""
-
-    model: LocalModel
-    details: LocalDetails
-    fits: str | None  # the weight format with which it fits the free memory
+from specchat.hub.runnable_models import ListedModel, listed_models
 
 
 @click.command("list")
@@ -40,7 +27,7 @@ def list_models(*, is_here: bool, is_json: bool) -> None:
     is the most precise weight format with which a model and 8k tokens fit the memory that is free now.
     """
     device = detect_machine().best_device
-    listed = [_listed(each, device) for each in (*local_models(), *models_of_other_programs())]
+    listed = list(listed_models(device))
     if is_json:
         known = [] if is_here else [_as_json(entry) for entry in catalog().values()]
         click.echo(json.dumps({"catalog": known, "downloaded": [_local_as_json(each) for each in listed]}, indent=1))
@@ -49,14 +36,6 @@ def list_models(*, is_here: bool, is_json: bool) -> None:
         click.echo("\n".join(_catalog_lines({each.model.id for each in listed})))
         click.echo()
     click.echo("\n".join(_disk_lines(listed, device)))
-
-
-def _listed(model: LocalModel, device: Device) -> _Listed:
-    details = model.details()
-    if details.architecture is None:
-        return _Listed(model, details, None)
-    fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, kind=device.kind)
-    return _Listed(model, details, fits)
 
 
 def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
@@ -80,14 +59,14 @@ def _why_not(entry: CatalogEntry) -> str:
     return f"; not recommended: {entry.not_recommended}" if entry.not_recommended else ""
 
 
-def _disk_lines(listed: Sequence[_Listed], device: Device) -> Iterator[str]:
+def _disk_lines(listed: Sequence[ListedModel], device: Device) -> Iterator[str]:
     yield f"  {'on this disk':<42}{'size':>10}  {'stored as':<10}fits {format_gib(device.free_bytes)}"
     for each in listed:
         size = "-" if each.details.bytes is None else format_gib(each.details.bytes)
         yield f"  {short_folder(each.model.id):<42}{size:>10}  {each.details.quantization or '-':<10}{_fit(each)}"
 
 
-def _fit(each: _Listed) -> str:
+def _fit(each: ListedModel) -> str:
     if each.details.problem:
         return each.details.problem.removeprefix(f"{each.model.id}: ")
     if each.details.architecture is None:
@@ -95,7 +74,7 @@ def _fit(each: _Listed) -> str:
     return {None: "no", "bf16": "yes"}.get(each.fits, f"with --weights {each.fits}")
 
 
-def _local_as_json(each: _Listed) -> dict[str, object]:
+def _local_as_json(each: ListedModel) -> dict[str, object]:
     return {
         "id": each.model.id,
         "path": str(each.model.path),

@@ -1,4 +1,4 @@
-"""`specchat models recommend`: the best pair for this machine, the reasons, and a profile that uses it."""
+"""`specchat models recommend`: the best pairs for this machine, and a profile that uses the first."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from specchat.hub.machine import (
     Device,
     Machine,
     detect_machine,
+    is_busy,
     keep_bandwidth,
     kept_bandwidth,
     memory_bandwidth,
@@ -65,8 +66,10 @@ def measure_machine(*, measures_again: bool = False) -> Machine:
         return machine
     kept = None if measures_again else kept_bandwidth()
     if kept is None:
-        print_note("no GPU found; measuring the bandwidth of main memory (a second at most)")
-        kept = keep_bandwidth(memory_bandwidth())
+        is_lasting = not is_busy()
+        busy = "" if is_lasting else "; other programs compute now, so it is measured again next time"
+        print_note(f"no GPU found; measuring the bandwidth of main memory (a second at most){busy}")
+        kept = keep_bandwidth(memory_bandwidth(), is_lasting=is_lasting)
     return replace(machine, bytes_per_second=kept)
 
 
@@ -76,10 +79,7 @@ def _lines(device: Device, pairs: list[ModelPair]) -> Iterator[str]:
     if not device.is_gpu:
         yield "without a GPU expect small models and few tokens per second; 'specchat bench' measures the drafters"
     for label, pair in (("best", best), *(("or", other) for other in others)):
-        first, *why = describe_pair(pair)
-        yield ""
-        yield f"{label:<5}{first}"
-        yield from (f" {line}" for line in why)
+        yield f"{label:<5}{describe_pair(pair)}"
     yield ""
     yield f"download   {pull_command(best)}"
     yield "profile    (--save NAME writes it)"

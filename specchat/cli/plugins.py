@@ -10,12 +10,12 @@ from specchat.plugins.discovery import PLUGINS_VARIABLE, Plugin, installed_plugi
 USAGE_BY_KIND: Mapping[str, str] = {
     "drafters": "--variant {name}",
     "heads": "heads of {name}",
-    "head_sizes": "sizes of {name}",
     "backends": "backend = {name}",
     "servers": "backend = {name}",
     "commands": "specchat {name}",
     "slash_commands": "/{name} {arguments}",
     "context_loaders": "@{name}:…",
+    "tool_sources": "tools of {name}",
     "edit_checks": "checks *{name}",
 }
 

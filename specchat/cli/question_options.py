@@ -16,7 +16,7 @@ from specchat.cli.options import CommandFunction
 from specchat.errors import InputError
 from specchat.host.client import Conversation
 from specchat.profile import AGENT_ON, AGENT_PLAN
-from specchat.repl.terminal_consent import terminal_ui
+from specchat.repl.terminal_ui import terminal_ui
 
 CHOICE_SEPARATOR = "|"
 

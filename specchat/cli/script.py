@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat import __version__
+from specchat.app import updates
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
-from specchat.app.agent.call_lines import call_kind
 from specchat.app.ask import Answered, Asked, AskEvent, ask
 from specchat.app.chat_state import ChatState
 from specchat.app.consent import PERMISSION_OPTIONS, REJECT
 from specchat.app.question import Question
 from specchat.chat.events import Event, Failed, Finished, Notice, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat
-from specchat.chat.turn_summary import speculation_to_json
+from specchat.chat.turn_summary import speculation_to_json, timing_to_json
 from specchat.cli.ask import ENDED_EARLY_EXIT_CODE, STDIN, answer_once, check_utf8, read_stdin
 from specchat.cli.main import CONNECTION_CLOSED, INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options
@@ -164,19 +164,36 @@ class JsonLinesWriter:
         self.write({"type": "init", "v": PROTOCOL_VERSION, **facts, **names})
 
     def run_question(self, chat: ChatState, question: Question, stopped: Flag) -> int:
-        if self.edit_runner and self.edit_runner.is_edit_request(question.text):
-            return self._run_edit(self.edit_runner, question.text, stopped)
-        started_at, answered, calls = time.monotonic(), None, CallPrinter()
+        """Answer or edit; the result is the last line, also of a question that could not be sent."""
+        started_at, text, ended_early = time.monotonic(), "", ""
         self.turn_count += 1
         try:
-            for event in ask(chat, question, stopped):
-                self._write_event(event, calls)
-                answered = event if isinstance(event, Answered) else None
-        except (SpecchatError, ConnectionResetError) as error:
-            return self._write_failure(error, started_at)
+            if self.edit_runner and self.edit_runner.is_edit_request(question.text):
+                text, end = self._run_edit(self.edit_runner, question.text, stopped)
+            else:
+                answered = self._ask(chat, question, stopped)
+                text, end, ended_early = answered.text, answered.end, answered.ended_early
+                end = replace(end, totals=answered.totals) if isinstance(end, Finished) else end
+        except BrokenPipeError:
+            raise  # of stdout
+        except ConnectionResetError:  # of the engine process
+            end = Failed(CONNECTION_CLOSED, HostError.exit_code)
+        except (SpecchatError, OSError) as error:
+            end = Failed(str(error), error.exit_code if isinstance(error, SpecchatError) else 1)
+        return self._write_result_of(end, text, int(1000 * (time.monotonic() - started_at)), ended_early)
+
+    def _ask(self, chat: ChatState, question: Question, stopped: Flag) -> Answered:
+        answered, calls = None, CallPrinter()
+        for event in ask(chat, question, stopped):
+            self._write_event(event, calls)
+            answered = event if isinstance(event, Answered) else None
         assert answered
-        end = replace(answered.end, totals=answered.totals) if isinstance(answered.end, Finished) else answered.end
-        return self._write_result_of(end, answered.text, _milliseconds_since(started_at), answered.ended_early)
+        return answered
+
+    def _run_edit(self, edit_runner: EditRunner, text: str, stopped: Flag) -> tuple[str, Finished]:
+        send_update = lambda update: self.write(_update_line(update))
+        outcome = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
+        return outcome.message, Finished("stop", outcome.totals)
 
     def _write_event(self, event: AskEvent, calls: CallPrinter) -> None:
         """A line of JSON; of a call, also on stderr what a person would read of it."""
@@ -193,26 +210,6 @@ class JsonLinesWriter:
                     print_notice(text)
             case _:
                 self.write(_event_line(event))
-
-    def _run_edit(self, edit_runner: EditRunner, text: str, stopped: Flag) -> int:
-        started_at = time.monotonic()
-        self.turn_count += 1
-        try:
-            send_update = lambda update: self.write(_update_line(update))
-            outcome = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
-        except (SpecchatError, OSError) as error:
-            return self._write_failure(error, started_at)
-        return self._write_result_of(Finished("stop", outcome.totals), outcome.message, _milliseconds_since(started_at))
-
-    def _write_failure(self, error: Exception, started_at: float) -> int:
-        """The last line of a question that could not be sent, or of an edit that failed."""
-        if isinstance(error, BrokenPipeError):
-            raise error  # of stdout
-        message, code = str(error), error.exit_code if isinstance(error, SpecchatError) else 1
-        if isinstance(error, ConnectionResetError):  # of the engine process
-            message, code = CONNECTION_CLOSED, HostError.exit_code
-        self.write_error(message, code, milliseconds=_milliseconds_since(started_at))
-        return code
 
     def _write_result_of(self, end: Finished | Failed, text: str, milliseconds: int, end_reason: str = "") -> int:
         """The last line; `end_reason` says why the work with tools ended before the model was done."""
@@ -244,10 +241,6 @@ class JsonLinesWriter:
             sys.stdout.flush()
 
 
-def _milliseconds_since(started_at: float) -> int:
-    return int(1000 * (time.monotonic() - started_at))
-
-
 def _update_line(update: JsonObject) -> JsonObject:
     return {"type": "update", "update": update}
 
@@ -255,40 +248,26 @@ def _update_line(update: JsonObject) -> JsonObject:
 def _event_line(event: Event) -> dict[str, Any]:
     """Text and thinking as updates of the Agent Client Protocol, every other event as our own type."""
     if isinstance(event, TextDelta | ThinkingDelta):
-        content = {"type": "text", "text": event.text}
-        return _update_line({"sessionUpdate": CHUNK_NAMES[type(event)], "content": content})
+        return _update_line(updates.chunk(CHUNK_NAMES[type(event)], event.text))
     return {"type": "event", "event": EVENT_METHODS[type(event)], **event_to_json(event)}
 
 
-CHUNK_NAMES = {TextDelta: "agent_message_chunk", ThinkingDelta: "agent_thought_chunk"}
+CHUNK_NAMES = {TextDelta: updates.ANSWER_CHUNK, ThinkingDelta: updates.THOUGHT_CHUNK}
 
 
 def _line_of_agent_event(event: AgentEvent) -> JsonObject | None:
     """The line for an event of the agent; None for one that the next answer shows."""
     match event:
-        case CallStarted(call=call, summary=summary, path=path):
-            start = {"title": summary, "kind": call_kind(call), "status": "in_progress"}
-            locations = [{"path": str(Path.cwd() / path)}] if path else []
-            return _call_line("tool_call", call.id, {**start, "locations": locations})
-        case CallFinished(call=call, outcome=outcome, change=change):
-            content: list[JsonObject] = []
-            if change:
-                old = {} if change.old is None else {"oldText": change.old}
-                content.append({"type": "diff", "path": str(Path.cwd() / change.path), **old, "newText": change.new})
-            content.append({"type": "content", "content": {"type": "text", "text": outcome.text}})
-            status = "failed" if outcome.is_error else "completed"
-            return _call_line("tool_call_update", call.id, {"status": status, "content": content})
+        case CallStarted() | CallFinished():
+            return _update_line(updates.call_update(event, Path.cwd().joinpath))
         case LoopEnded(reason=reason):
             return {"type": "event", "event": "ended_early", "reason": reason}
         case _:
             return None
 
 
-def _call_line(kind: str, call_id: str, fields: JsonObject) -> JsonObject:
-    return _update_line({"sessionUpdate": kind, "toolCallId": call_id, **fields})
-
-
 def _usage_numbers(totals: Totals) -> dict[str, Any]:
+    timing = timing_to_json(totals)
     return {
         "usage": {
             "input_tokens": totals.prompt_tokens,
@@ -296,8 +275,8 @@ def _usage_numbers(totals: Totals) -> dict[str, Any]:
             "cached_tokens": totals.cached_tokens,
         },
         "spec": speculation_to_json(totals),
-        "ttft_ms": int(1000 * totals.ttft_seconds),
-        "tokens_per_second": round(totals.tokens_per_second, 1),
+        "ttft_ms": timing["ttft_ms"],
+        "tokens_per_second": timing["tokens_per_second"],
         "totals": asdict(totals),
     }
 

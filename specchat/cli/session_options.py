@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
@@ -13,6 +12,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from specchat.app.tool_sources import SourceRequest, use_sources
 from specchat.cli.completion import complete_sessions
 from specchat.cli.options import (
     FLAG_BY_KEY,
@@ -37,14 +37,10 @@ PRIVATE_NOTICE = "private: nothing of this conversation is stored, and nothing i
 def session_request(options: dict[str, Any], kind: str = CHAT) -> SessionRequest:
     """The request for a new conversation. The options are validated here, so that an error appears at once.
 
-    The MCP servers stay in this process, which starts them when something of them is needed.
+    The sources of tools stay in this process, which builds them when something of them is needed.
     """
     layers = read_profile_layers(options)
-    if servers := layers.resolve().value.mcp_servers:
-        from specchat.app.mcp.mcp_servers import use_servers
-        from specchat.app.mcp.mcp_settings import profile_servers
-
-        use_servers(profile_servers(servers, os.environ))
+    use_sources(SourceRequest(layers.resolve().value))
     settings = layers.settings()
     if not options.get("is_private"):
         return SessionRequest(settings=settings, kind=kind)
@@ -133,7 +129,7 @@ def open_conversation(
 def conversation_opener(
     conversation_factory: ConversationFactory | None, options: dict[str, Any], kind: str = CHAT
 ) -> Callable[[], AbstractContextManager[Conversation]]:
-    """What opens the conversation. The options are checked and the MCP servers known before that."""
+    """What opens the conversation. The options are checked and the sources of tools known before that."""
     if conversation_factory is not None:
         return partial(conversation_factory, resolve_profile(options))
     return partial(open_host_conversation, session_request(options, kind))

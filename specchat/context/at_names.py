@@ -6,7 +6,7 @@ only files that are named one by one. Knows no model and no screen.
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
@@ -24,8 +24,9 @@ ENDING_WORD = re.compile(r"\S*\Z")
 CODE_CHARACTERS = re.compile(r"[()<>{}=\"'`\\\x00-\x1f]")  # of a decorator or an annotation, and hardly of a name
 FILE_SUFFIXES = {*FENCE_LANGUAGES, ".cfg", ".conf", ".csv", ".ini", ".log", ".rst", ".sql", ".tex", ".txt", ".xml"}
 SENTENCE_PUNCTUATION = ",.;:!?)"
-Loaders = Mapping[str, Callable[[str], str]]  # by NAME; the argument is REST
-NO_LOADERS: Loaders = {}
+Loader = Callable[[str], str]  # of REST
+Loaders = Callable[[str], Loader | None]  # by NAME
+NO_LOADERS: Loaders = lambda _name: None
 
 
 @dataclass(frozen=True)
@@ -147,14 +148,16 @@ def _repository_root(folder: Path) -> Path:
 
 def has_loader(name: str, loaders: Loaders = NO_LOADERS) -> bool:
     """Whether a plugin or the caller has a loader for this name, which starts with @."""
-    return _find_loader(name) is not None or _scheme(name) in loaders
+    return _find_loader(name) is not None or bool((scheme := _scheme(name)) and loaders(scheme))
 
 
 def load_attachment(name: str, loaders: Loaders = NO_LOADERS) -> Attachment:
     """The text from the loader, under the same name; InputError when it is not text. A plugin's loader comes first."""
     rest = name.partition(":")[2]
     extension = _find_loader(name)
-    text = extension.call(rest) if extension else loaders[_scheme(name)](rest)
+    loader = extension.call if extension else loaders(_scheme(name))
+    assert loader, f"{name} has no loader"
+    text = loader(rest)
     if extension and not isinstance(text, str):
         raise extension.plugin_error(f"returned a {type(text).__name__}, which is not text")
     return Attachment(name, decode_text(text.encode(errors="replace"), name))

@@ -4,8 +4,6 @@ registry.py          the one table of built-in drafters, and how each is built f
 prompt_lookup.py     copies what followed the same n-gram earlier in the text
 suffix_decoding.py   the same over the longest context, weighted by frequency, in other conversations, too
 realign.py           copies a file that is being rewritten, and finds its place again after each change
-token_recycling.py   the target's earlier candidates after each token
-lookahead.py         a Jacobi window and the n-grams of its iterations
 draft_model.py       a small model with the target's tokens
 retokenize.py        a small model with another tokenizer
 self_drafter.py      the chain of a drafter that is a cheaper pass of the target itself
@@ -14,6 +12,7 @@ magicdec.py          such a pass that sees the first and the last tokens of a lo
 candidate_tree.py    a tree of the candidates of several heads, each for one position ahead
 medusa.py            Medusa: format, head and drafter
 assistant.py         Gemma 4's assistants, which read the keys and values of the target: format, head and drafter
+head_drafter.py      the base of EAGLE, MTP and DFlash: hidden states of the target, and a KV cache of the head
 eagle/               EAGLE and MTP, with their head, formats and tree
 heads/               what all trained heads share
 block_chain.py       the chain of a block whose positions were predicted in one pass

@@ -40,11 +40,11 @@ from specchat.forward.llama.decoder_layer import (
     AttentionKind,
     DecoderLayer,
     DecoderStack,
-    GeGluMlp,
+    GatedMlp,
     RopeAngles,
 )
-from specchat.forward.llama.rope import Rope, cos_sin
-from specchat.forward.llama.scaling import Scaling
+from specchat.forward.llama.rope import Rope
+from specchat.forward.llama.scaling import GELU_TANH, Scaling
 from specchat.weights.llama_families import LAYER_SCALAR, network_config, rope_config, sliding_window
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
@@ -171,12 +171,8 @@ def _attention_kind(spec: HeadSpec, target: Model, index: int, kv_layer: int, li
     dimensions = AttentionDimensions(sizes.heads, kv_heads, size, sizes.epsilon, SCALING, normalizes_values=True)
     # native kernels read the cache as numbers of the passes
     ops = select_fused_ops(dimensions, like) if like.dtype == target.pool.layout.dtype else TorchOps(dimensions)
-    return AttentionKind(ops, partial(_rope_angles, spec.assistant_config.ropes[index], size, like))
-
-
-def _rope_angles(rope: Rope, size: int, like: Tensor, positions: Tensor) -> RopeAngles:
-    cos, sin = cos_sin(positions, rope.inv_freq(size).to(positions.device), rope.attention_factor)
-    return RopeAngles(cos[:, None].to(like), sin[:, None].to(like))
+    rope = spec.assistant_config.ropes[index]
+    return AttentionKind(ops, lambda positions: RopeAngles.of(rope, positions, size, like))
 
 
 def _layer(loader: WeightLoader, prefix: str, kv_layer: int, window: int | None, index: int) -> DecoderLayer:
@@ -189,7 +185,7 @@ def _layer(loader: WeightLoader, prefix: str, kv_layer: int, window: int | None,
         input_layernorm=norm("input_layernorm"),
         self_attn=Attention(query, norm("self_attn.q_norm"), None, output, kv_source=kv_layer),
         post_attention_layernorm=norm("pre_feedforward_layernorm"),
-        mlp=GeGluMlp.load(loader.linear, f"{prefix}.mlp"),
+        mlp=GatedMlp.load(loader.linear, f"{prefix}.mlp", GELU_TANH),
         sliding_window=window,
         attention_output_norm=norm("post_attention_layernorm"),
         mlp_output_norm=norm("post_feedforward_layernorm"),

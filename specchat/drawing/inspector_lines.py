@@ -55,9 +55,9 @@ def totals_line(inspection: Inspection, speedup: Speedup | None, glyphs: Glyphs)
     fields = [f"drafted {drafted}", f"accepted {accepted}", f"steps {steps}", f"{tokens / steps:.1f} tokens/step"]
     if (rate := inspection.acceptance.rate) is not None:
         fields.insert(2, f"acceptance {rate:.0%} (by depth {inspection.acceptance.by_depth})")
-    if seconds:
+    if seconds and tokens:
         factor = f" {glyphs.times}{speedup.text}" if speedup else ""
-        fields.append(f"{tokens / seconds:.0f} t/s{factor}")
+        fields.append(f"{1000 * seconds / tokens:.1f} ms/token{factor}")
     return "  ".join(fields)
 
 

@@ -1,7 +1,7 @@
 """The standard streams of a process that serves an editor: stdout carries the protocol and nothing else.
 
 Threads read and write the descriptors, so that files, pipes and an editor that stops reading are handled alike. Knows
-bytes only; the framing of messages is in `acp/line_stream.py` and `lsp/message_reader.py`.
+bytes only; the framing of messages is in `acp/editor_connection.py` and `lsp/process_lsp.py`.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ truncates them, so that after a stop, a cancel or an edit they all describe the 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 
@@ -73,6 +73,7 @@ class GenerationConfig:
     stop_token_ids: frozenset[int] = frozenset()
     grammar: Grammar | None = None  # in its initial state
     wants_probabilities: bool = False  # of the committed tokens and the likeliest others, to show them
+    is_repeating: Callable[[], bool] = lambda: False  # whether the text repeats itself at its end, before a step
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,7 @@ class Generation:
             outcome = Outcome(
                 tree, path, sampled, len(self.tokens) - 1, hidden_states, output.logits,
                 draft_seconds=drafted_at - started_at, verify_seconds=pass_seconds() - drafted_at,
+                is_repeated=config.is_repeating(),
             )  # fmt: skip
             probabilities = self._probabilities(outcome, output, config) if config.wants_probabilities else ()
             for drafter in self.drafters:
@@ -255,7 +257,7 @@ class Generation:
             drafter.observe(outcome)
 
 
-def common_prefix_length(first: Sequence[int], second: Sequence[int]) -> int:
+def common_prefix_length(first: Sequence[object], second: Sequence[object]) -> int:
     shorter = range(min(len(first), len(second)) + 1)
     return bisect_left(shorter, True, key=lambda length: first[:length] != second[:length]) - 1
 

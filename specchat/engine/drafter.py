@@ -34,6 +34,7 @@ class Outcome:
     logits: Tensor | None = None  # at every node [N, V]; None for a prompt
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0  # forward pass, sampling and commit; 0 for a prompt
+    is_repeated: bool = False  # the text repeats itself word for word: what is drafted now says nothing about the rest
 
     @property
     def committed_tokens(self) -> list[int]:

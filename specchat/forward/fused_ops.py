@@ -9,10 +9,8 @@ weight by name.
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import ClassVar
 
 import torch
@@ -24,13 +22,11 @@ from specchat.engine.cache import KVCache, KVLayout, KVLocation, Slot
 from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows
 from specchat.forward.attention import AttentionMask, Scores, apply_rope, attention
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
+from specchat.forward.cuda.kernel_trial import triton_module
 from specchat.forward.linear.linear import TOLERANCE, sample_tensor
-from specchat.forward.llama.scaling import Scaling, SwiGluClamp
+from specchat.forward.llama.scaling import GELU_TANH, SILU, Activation, Scaling, SwiGluClamp
 from specchat.forward.native.native_ops import (
-    DISABLED,
     DTYPE_NAMES,
-    ENVIRONMENT_VARIABLE,
-    Kernel,
     NativeBorderError,
     NativeKernels,
     check_border,
@@ -39,6 +35,10 @@ from specchat.forward.native.native_ops import (
 )
 
 NATIVE_MAX_HEAD_SIZE = 512  # MAX_HEAD_SIZE of the kernels
+NATIVE_KERNELS = (
+    "rms_norm", "add_rms_norm", "silu_and_mul", "gelu_and_mul", "clamped_swiglu", "sigmoid_gate", "soft_cap",
+    "qk_norm_rope", "attention", "qk_norm_rope_int8", "attention_int8",
+)  # fmt: skip
 INT8_TOLERANCE = 0.02  # two steps of a KV cache in 8 bits
 CPU = torch.device("cpu")
 LLAMA_SCALING = Scaling()
@@ -106,21 +106,13 @@ class TorchOps:
         rows = rows + residual
         return rows, self.rms_norm(rows, weight)
 
-    def silu_and_mul(self, gate_up: Tensor) -> Tensor:
-        """SwiGLU: silu(first half) * second half. [N, 2 inner] -> [N, inner]"""
+    def activate_and_mul(self, gate_up: Tensor, activation: Activation = SILU) -> Tensor:
+        """activation(first half) * second half: SwiGLU, GeGLU with tanh, or as `SwiGluClamp` says. -> [N, inner]"""
         gate, up = gate_up.chunk(2, dim=-1)
-        return functional.silu(gate) * up
-
-    def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
-        """GeGLU: gelu(first half) * second half, by the approximation with tanh. [N, 2 inner] -> [N, inner]"""
-        gate, up = gate_up.chunk(2, dim=-1)
-        return functional.gelu(gate, approximate="tanh") * up
-
-    def clamped_swiglu(self, gate_up: Tensor, clamp: SwiGluClamp) -> Tensor:
-        """As `SwiGluClamp` says: gate in the first half, up in the second. [N, 2 inner] -> [N, inner]"""
-        gate, up = gate_up.chunk(2, dim=-1)
-        gate = gate.clamp(max=clamp.limit)
-        return gate * torch.sigmoid(clamp.alpha * gate) * (1 + up.clamp(-clamp.limit, clamp.limit))
+        if isinstance(activation, SwiGluClamp):
+            gate, limit = gate.clamp(max=activation.limit), activation.limit
+            return gate * torch.sigmoid(activation.alpha * gate) * (1 + up.clamp(-limit, limit))
+        return (functional.silu(gate) if activation == SILU else functional.gelu(gate, approximate="tanh")) * up
 
     def sigmoid_gate(self, rows: Tensor, gates: Tensor) -> Tensor:
         """rows * sigmoid(gates). [N, D] each"""
@@ -156,19 +148,6 @@ class TorchOps:
         return attention(qkv.queries, keys, values, batch.masks[window], self.dimensions.scores, inputs.sinks)
 
 
-@dataclass(frozen=True)
-class _AttentionKernels:
-    """The kernels over a KV cache of one format."""
-
-    qk_norm_rope: Kernel
-    attention: Kernel
-
-    @classmethod
-    def of(cls, native: NativeKernels, dtype: torch.dtype, suffix: str) -> _AttentionKernels:
-        names = (f"qk_norm_rope{suffix}", f"attention{suffix}")
-        return cls(*(native.require_kernel(name, dtype) for name in names))
-
-
 class NativeOps(TorchOps):
     """Implemented with compiled kernels where the rows of the KV cache have an address. All tensors have one dtype."""
 
@@ -178,22 +157,14 @@ class NativeOps(TorchOps):
         super().__init__(dimensions)
         ones = torch.full((dimensions.head_size,), 1.0 - dimensions.scaling.norms_add_one, dtype=dtype)
         self.v_norm = ones if dimensions.normalizes_values else None
-        self._rms_norm = native.require_kernel("rms_norm", dtype)
-        self._add_rms_norm = native.require_kernel("add_rms_norm", dtype)
-        self._silu_and_mul = native.require_kernel("silu_and_mul", dtype)
-        self._gelu_and_mul = native.require_kernel("gelu_and_mul", dtype)
-        self._clamped_swiglu = native.require_kernel("clamped_swiglu", dtype)
-        self._sigmoid_gate = native.require_kernel("sigmoid_gate", dtype)
-        self._soft_cap = native.require_kernel("soft_cap", dtype)
-        self._over_floats = _AttentionKernels.of(native, dtype, "")
-        self._over_int8 = _AttentionKernels.of(native, dtype, "_int8")
+        self.kernels = {name: native.require_kernel(name, dtype) for name in NATIVE_KERNELS}
         self._lanes, self.norm_offset, self.dtype = native.lanes, float(dimensions.scaling.norms_add_one), dtype
 
     def rms_norm(self, rows: Tensor, weight: Tensor) -> Tensor:
         rows, size = rows.contiguous(), rows.shape[-1]
         check_border("rms_norm", rows, (weight, (size,)))
         out = torch.empty_like(rows)
-        self._rms_norm(
+        self.kernels["rms_norm"](
             rows.data_ptr(), weight.data_ptr(), out.data_ptr(), rows.numel() // size, size,
             self.dimensions.epsilon, self.norm_offset,
         )  # fmt: skip
@@ -203,32 +174,32 @@ class NativeOps(TorchOps):
         rows, residual = rows.contiguous(), residual.contiguous()
         check_border("add_rms_norm", rows, (weight, rows.shape[1:]), (residual, rows.shape))
         total, out = torch.empty_like(rows), torch.empty_like(rows)
-        self._add_rms_norm(
+        self.kernels["add_rms_norm"](
             rows.data_ptr(), residual.data_ptr(), weight.data_ptr(), total.data_ptr(), out.data_ptr(),
             *rows.shape, self.dimensions.epsilon, self.norm_offset,
         )  # fmt: skip
         return total, out
 
-    def silu_and_mul(self, gate_up: Tensor) -> Tensor:
-        return _activate_and_mul(self._silu_and_mul, gate_up)
-
-    def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
-        return _activate_and_mul(self._gelu_and_mul, gate_up)
-
-    def clamped_swiglu(self, gate_up: Tensor, clamp: SwiGluClamp) -> Tensor:
-        return _activate_and_mul(self._clamped_swiglu, gate_up, clamp.alpha, clamp.limit)
+    def activate_and_mul(self, gate_up: Tensor, activation: Activation = SILU) -> Tensor:
+        gate_up, count, inner = gate_up.contiguous(), gate_up.shape[0], gate_up.shape[1] // 2
+        out = gate_up.new_empty(count, inner)
+        name, settings = "silu_and_mul" if activation == SILU else "gelu_and_mul", ()
+        if isinstance(activation, SwiGluClamp):
+            name, settings = "clamped_swiglu", (activation.alpha, activation.limit)
+        self.kernels[name](gate_up.data_ptr(), out.data_ptr(), count, inner, *settings)
+        return out
 
     def sigmoid_gate(self, rows: Tensor, gates: Tensor) -> Tensor:
         rows, gates = rows.contiguous(), gates.contiguous()
         check_border("sigmoid_gate", rows, (gates, rows.shape))
         out = torch.empty_like(rows)
-        self._sigmoid_gate(rows.data_ptr(), gates.data_ptr(), out.data_ptr(), *rows.shape)
+        self.kernels["sigmoid_gate"](rows.data_ptr(), gates.data_ptr(), out.data_ptr(), *rows.shape)
         return out
 
     def soft_cap(self, rows: Tensor, cap: float) -> Tensor:
         rows = rows.contiguous()
         out = torch.empty_like(rows)
-        self._soft_cap(rows.data_ptr(), out.data_ptr(), *rows.shape, cap)
+        self.kernels["soft_cap"](rows.data_ptr(), out.data_ptr(), *rows.shape, cap)
         return out
 
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
@@ -240,10 +211,10 @@ class NativeOps(TorchOps):
         self._check_attention(inputs, states, mask, location)
         keys, values, first_row, kv_length, skipped = location
         offset, stride = first_row * keys.shape[3] * keys.element_size(), keys.stride(1)
-        kernels = self._over_int8 if keys.dtype == torch.int8 else self._over_floats
+        suffix = "_int8" if keys.dtype == torch.int8 else ""
         queries = states.new_empty(sizes.heads, count, sizes.head_size)
         written_heads = sizes.kv_heads if inputs.writes_kv else 0
-        kernels.qk_norm_rope(
+        self.kernels[f"qk_norm_rope{suffix}"](
             states.data_ptr(), data_pointer(inputs.q_norm), data_pointer(inputs.k_norm), data_pointer(self.v_norm),
             inputs.cos.data_ptr(), inputs.sin.data_ptr(), queries.data_ptr(),
             keys.data_ptr() + offset, values.data_ptr() + offset,
@@ -252,7 +223,7 @@ class NativeOps(TorchOps):
         )  # fmt: skip
         scores = sizes.scores
         out = states.new_empty(count, sizes.heads * sizes.head_size)
-        kernels.attention(
+        self.kernels[f"attention{suffix}"](
             queries.data_ptr(), keys.data_ptr(), values.data_ptr(), data_pointer(mask.allowed if mask else None),
             out.data_ptr(), count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, kv_length,
             skipped.start, len(skipped), torch.get_num_threads(), scores.scale, scores.cap or 0.0,
@@ -313,18 +284,10 @@ class NativeOps(TorchOps):
             check_border("attention", states, (inputs.sinks, (sizes.heads,)))
 
 
-def _activate_and_mul(kernel: Kernel, gate_up: Tensor, *settings: float) -> Tensor:
-    gate_up = gate_up.contiguous()
-    count, inner = gate_up.shape[0], gate_up.shape[1] // 2
-    out = gate_up.new_empty(count, inner)
-    kernel(gate_up.data_ptr(), out.data_ptr(), count, inner, *settings)
-    return out
-
-
 def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
     """The fastest implementation for the dtype and the device of `like`."""
-    if kind_of(like.device).has_kernels:
-        return _cuda_ops(dimensions, like)
+    if (kernels := triton_module("triton_ops", like.device)) is not None:
+        return kernels.triton_ops(dimensions, like.dtype, like.device) or TorchOps(dimensions)
     if kind_of(like.device).is_gpu or like.dtype not in DTYPE_NAMES or dimensions.head_size > NATIVE_MAX_HEAD_SIZE:
         return TorchOps(dimensions)
     native = native_kernels()
@@ -335,18 +298,6 @@ def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
         log.warning("the native kernels give other results than torch, and are not used")
         return TorchOps(dimensions)
     return native_ops
-
-
-def _cuda_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:
-    """The Triton kernels where they work, else torch. Not every torch for CUDA comes with Triton."""
-    if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED or dimensions.has_sinks:  # no Triton kernel has sinks
-        return TorchOps(dimensions)
-    try:
-        import_module("triton")  # the module below may be loaded already
-        from specchat.forward.cuda.triton_ops import triton_ops
-    except ImportError:
-        return TorchOps(dimensions)
-    return triton_ops(dimensions, like.dtype, like.device) or TorchOps(dimensions)
 
 
 @torch.inference_mode()
@@ -389,8 +340,8 @@ def _sample_outputs(ops: TorchOps, dtype: torch.dtype, device: torch.device, *, 
     sinks = sample(sizes.heads) if sizes.has_sinks else None
     attention_output = ops.attention(QKVInputs(qkv, norm, norm, cos, cos, sinks), batch, 0, None)
     rows, weight = sample(count, width), sample(width)
-    activated = ops.silu_and_mul(4 * rows), ops.gelu_and_mul(4 * rows), ops.clamped_swiglu(4 * rows, SwiGluClamp(2, 3))
-    activated += (ops.sigmoid_gate(rows, 4 * rows),)
+    activated = [ops.activate_and_mul(4 * rows, each) for each in (SILU, GELU_TANH, SwiGluClamp(2, 3))]
+    activated.append(ops.sigmoid_gate(rows, 4 * rows))
     norms = (ops.rms_norm(rows, weight), *ops.add_rms_norm(rows, rows, weight))
     stored = [dequantize_rows(each, dtype) if is_int8 else each for each in (keys, values)]
     return [attention_output, *stored, *norms, *activated, ops.soft_cap(20 * rows, 10.0)]

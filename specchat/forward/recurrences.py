@@ -8,9 +8,8 @@ tensors; knows no network.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -88,93 +87,70 @@ def select_rows(rows: Tensor, path: Sequence[int]) -> Tensor:
 
 def step_delta_rule(rule: DeltaRule, *, into: Tensor | None = None) -> Tensor:
     """The output of every row; the state after the last row goes `into` a tensor, if given. -> [N, H, values]"""
-    kernel = _kernel("gated_delta", rule.state, rule.value)
-    return delta_rule_by_torch(rule, into) if kernel is None else _delta_rule_by_kernel(kernel, rule, into)
+    if (kernel := _kernel("gated_delta", rule.value, rule.state)) is None:
+        return delta_rule_by_torch(rule, into)
+    (rows, heads, values), (_, key_heads, keys), decays = rule.value.shape, rule.key.shape, rule.decay.shape[-1]
+    query, key, value = (each.contiguous() for each in (rule.query, rule.key, rule.value))
+    decay, beta, out = rule.decay.contiguous(), rule.beta.contiguous(), torch.empty_like(value)
+    key_shape, state_shape = (rows, key_heads, keys), (1, heads, keys, values)
+    check_border("gated_delta", value, (query, key_shape), (key, key_shape))
+    numbers = (decay, (rows, heads, decays)), (beta, (rows, heads))
+    after = rule.state if into is None else into
+    check_border("gated_delta", rule.state, (rule.state, state_shape), (after, state_shape), *numbers)
+    tensors = map(data_pointer, (rule.state, query, key, value, decay, beta, rule.parents, out, into))
+    kernel(*tensors, rows, heads, key_heads, keys, values, decays, _threads(rows, rule.state))
+    return out
 
 
 def delta_gates(projected: Tensor, gates: DeltaGates) -> tuple[Tensor, Tensor]:
     """Decay and beta of every row and head, of their projections b and a. [N, 2 H] -> two float32 [N, H]"""
-    kernel = _kernel("delta_gates", None, projected)
-    return delta_gates_by_torch(projected, gates) if kernel is None else _gates_by_kernel(kernel, projected, gates)
+    if (kernel := _kernel("delta_gates", projected)) is None:
+        return delta_gates_by_torch(projected, gates)
+    projected, rows, heads = projected.contiguous(), len(projected), len(gates.rates)
+    check_border("delta_gates", projected, (projected, (rows, 2 * heads)))
+    check_border("delta_gates", gates.rates, (gates.rates, (heads,)), (gates.biases, (heads,)))
+    decay, beta = gates.rates.new_empty(rows, heads), gates.rates.new_empty(rows, heads)
+    kernel(*map(data_pointer, (projected, gates.rates, gates.biases, decay, beta)), rows, heads)
+    return decay, beta
 
 
 def gated_rms_norm(rows: Tensor, gates: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """RMS norm over the last dimension, times silu of the gates. [..., size] -> [..., size]"""
-    kernel = _kernel("gated_rms_norm", None, rows)
-    if kernel is None:
+    if (kernel := _kernel("gated_rms_norm", rows)) is None:
         return gated_rms_norm_by_torch(rows, gates, weight, epsilon)
-    return _gated_norm_by_kernel(kernel, rows, gates, weight, epsilon)
+    rows, gates, size = rows.contiguous(), gates.contiguous(), rows.shape[-1]
+    check_border("gated_rms_norm", rows, (gates, rows.shape), (weight, (size,)))
+    out = torch.empty_like(rows)
+    kernel(*map(data_pointer, (rows, gates, weight, out)), rows.numel() // size, size, epsilon)
+    return out
 
 
 def step_scan(scan: Scan, *, stores: bool = False) -> Tensor:
     """The output of every row. With `stores`, the state becomes that after the last row. -> [N, H, size]"""
-    kernel = _kernel("mamba2_scan", scan.state, scan.x)
-    return scan_by_torch(scan, stores) if kernel is None else _scan_by_kernel(kernel, scan, stores)
-
-
-def convolve(convolution: Convolution) -> Tensor:
-    """The sums of all windows. -> [N, C]"""
-    kernel = _kernel("convolution", None, convolution.x) if convolution.x.dtype == convolution.weight.dtype else None
-    return convolution_by_torch(convolution) if kernel is None else _convolve_by_kernel(kernel, convolution)
-
-
-def _delta_rule_by_kernel(kernel: Kernel, rule: DeltaRule, into: Tensor | None) -> Tensor:
-    (rows, heads, values), (_, key_heads, keys), decays = rule.value.shape, rule.key.shape, rule.decay.shape[-1]
-    query, key, value = (each.contiguous() for each in (rule.query, rule.key, rule.value))
-    decay, beta, out = rule.decay.contiguous(), rule.beta.contiguous(), torch.empty_like(value)
-    check_border("gated_delta", value, (query, (rows, key_heads, keys)), (key, (rows, key_heads, keys)))
-    state_shape = (1, heads, keys, values)
-    check_border(
-        "gated_delta", rule.state,
-        (rule.state, state_shape), (rule.state if into is None else into, state_shape),
-        (decay, (rows, heads, decays)), (beta, (rows, heads)),
-    )  # fmt: skip
-    inputs = (data_pointer(each) for each in (rule.state, query, key, value, decay, beta, rule.parents))
-    threads = _threads(rows, rule.state)
-    kernel(*inputs, data_pointer(out), data_pointer(into), rows, heads, key_heads, keys, values, decays, threads)
-    return out
-
-
-def _gates_by_kernel(kernel: Kernel, projected: Tensor, gates: DeltaGates) -> tuple[Tensor, Tensor]:
-    projected, heads = projected.contiguous(), len(gates.rates)
-    check_border("delta_gates", projected, (projected, (len(projected), 2 * heads)))
-    check_border("delta_gates", gates.rates, (gates.rates, (heads,)), (gates.biases, (heads,)))
-    decay, beta = gates.rates.new_empty(len(projected), heads), gates.rates.new_empty(len(projected), heads)
-    kernel(*(each.data_ptr() for each in (projected, gates.rates, gates.biases, decay, beta)), len(projected), heads)
-    return decay, beta
-
-
-def _gated_norm_by_kernel(kernel: Kernel, rows: Tensor, gates: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    rows, gates, size = rows.contiguous(), gates.contiguous(), rows.shape[-1]
-    check_border("gated_rms_norm", rows, (gates, rows.shape), (weight, (size,)))
-    out = torch.empty_like(rows)
-    kernel(*(each.data_ptr() for each in (rows, gates, weight, out)), rows.numel() // size, size, epsilon)
-    return out
-
-
-def _scan_by_kernel(kernel: Kernel, scan: Scan, stores: bool) -> Tensor:
+    if (kernel := _kernel("mamba2_scan", scan.x, scan.state)) is None:
+        return scan_by_torch(scan, stores)
     (rows, heads, size), (_, groups, states) = scan.x.shape, scan.inputs.shape
     x, inputs, outputs = (each.contiguous() for each in (scan.x, scan.inputs, scan.outputs))
     dt, rates, skip, out = scan.dt.contiguous(), scan.rates.contiguous(), scan.skip.contiguous(), torch.empty_like(x)
     check_border("mamba2_scan", x, (inputs, (rows, groups, states)), (outputs, (rows, groups, states)))
-    check_border(
-        "mamba2_scan", scan.state,
-        (scan.state, (1, heads, size, states)), (dt, (rows, heads)), (rates, (heads,)), (skip, (heads,)),
-    )  # fmt: skip
-    pointers = (data_pointer(each) for each in (scan.state, x, dt, rates, inputs, outputs, skip, out))
-    kernel(*pointers, rows, heads, groups, size, states, int(stores), _threads(rows, scan.state))
+    numbers = (dt, (rows, heads)), (rates, (heads,)), (skip, (heads,))
+    check_border("mamba2_scan", scan.state, (scan.state, (1, heads, size, states)), *numbers)
+    tensors = map(data_pointer, (scan.state, x, dt, rates, inputs, outputs, skip, out))
+    kernel(*tensors, rows, heads, groups, size, states, int(stores), _threads(rows, scan.state))
     return out
 
 
-def _convolve_by_kernel(kernel: Kernel, convolution: Convolution) -> Tensor:
-    x, weight, bias = convolution.x.contiguous(), convolution.weight.contiguous(), convolution.bias
-    windows, channels, (rows, width) = convolution.windows, x.shape[-1], convolution.windows.shape
-    check_border("convolution", x, (weight, (width, channels)))
-    if bias is not None:
-        check_border("convolution", x, (bias, (channels,)))
+def convolve(convolution: Convolution) -> Tensor:
+    """The sums of all windows. -> [N, C]"""
+    x, weight, bias, windows = convolution.x, convolution.weight, convolution.bias, convolution.windows
+    if x.dtype != weight.dtype or (kernel := _kernel("convolution", x)) is None:
+        return convolution_by_torch(convolution)
+    x, weight, channels, (rows, width) = x.contiguous(), weight.contiguous(), x.shape[-1], windows.shape
+    biases = () if bias is None else ((bias, (channels,)),)
+    check_border("convolution", x, (weight, (width, channels)), *biases)
     out = x.new_empty(rows, channels)
-    pointers = (data_pointer(each) for each in (x, windows, weight, bias, out))
-    kernel(*pointers, rows, channels, width, int(convolution.has_silu))
+    tensors = map(data_pointer, (x, windows, weight, bias, out))
+    kernel(*tensors, rows, channels, width, int(convolution.has_silu))
     return out
 
 
@@ -236,7 +212,7 @@ def _threads(rows: int, state: Tensor) -> int:
     return torch.get_num_threads() if rows * state.numel() > SINGLE_THREAD_NUMBERS else 1
 
 
-def _kernel(name: str, state: Tensor | None, rows: Tensor) -> Kernel | None:
+def _kernel(name: str, rows: Tensor, state: Tensor | None = None) -> Kernel | None:
     """The native kernel for these rows; None where torch has to compute them."""
     has_state = state is None or (state.dtype == torch.float32 and state.is_contiguous())
     if rows.device != CPU or not has_state or rows.dtype not in DTYPE_NAMES:
@@ -244,42 +220,39 @@ def _kernel(name: str, state: Tensor | None, rows: Tensor) -> Kernel | None:
     return native_recurrences(rows.dtype).get(name)
 
 
-@lru_cache
-def native_recurrences(dtype: torch.dtype) -> dict[str, Kernel]:
+def native_recurrences(dtype: torch.dtype) -> Mapping[str, Kernel]:
     """The kernels by name; none where there is no compiler, or where they do not give what torch gives."""
-    found = {name: native_kernels().kernel(name, dtype) for name in KERNELS}
-    kernels = {name: kernel for name, kernel in found.items() if kernel is not None}
-    if kernels and not _match_torch(kernels, dtype):
-        log.warning("the native kernels of recurrences give other results than torch, and are not used")
-        return {}
-    return kernels
+    if dtype not in _kernels_by_dtype:
+        found = {name: native_kernels().kernel(name, dtype) for name in KERNELS}
+        # there before they are compared, because that calls them
+        _kernels_by_dtype[dtype] = {name: kernel for name, kernel in found.items() if kernel is not None}
+        if _kernels_by_dtype[dtype] and not _match_torch(dtype):
+            log.warning("the native kernels of recurrences give other results than torch, and are not used")
+            _kernels_by_dtype[dtype] = {}
+    return _kernels_by_dtype[dtype]
 
 
 @torch.inference_mode()
-def _match_torch(kernels: dict[str, Kernel], dtype: torch.dtype) -> bool:
+def _match_torch(dtype: torch.dtype) -> bool:
     """Whether a few rows, and the states after them, are those of torch."""
     numbers, wide, tolerance = sample_tensor(dtype, 4, 2, 40), sample_tensor(torch.float32, 4, 2, 40), TOLERANCE[dtype]
-    pairs: list[tuple[Tensor, Tensor]] = []
-    state = wide[:3].reshape(1, 2, 3, 40)
-    parents = torch.tensor([-1, 0, 0, 2])
-    rule = DeltaRule(
-        state.clone(), numbers[..., :3], numbers[..., 3:6], numbers, -wide[..., :1].abs(), wide[..., 0], parents
-    )
-    other = replace(rule, state=state.clone())
-    stepped = _delta_rule_by_kernel(kernels["gated_delta"], rule, rule.state)
-    pairs += [(stepped, delta_rule_by_torch(other, other.state))]
-    gates = DeltaGates(-wide[0, 0].abs(), wide[0, 1])
-    ours = _gates_by_kernel(kernels["delta_gates"], numbers.flatten(1), gates)
-    pairs += zip(ours, delta_gates_by_torch(numbers.flatten(1), gates), strict=True)
+    state, parents = wide[:3].reshape(1, 2, 3, 40), torch.tensor([-1, 0, 0, 2])
+    decay, beta = -wide[..., :1].abs(), wide[..., 0]
+    rule = DeltaRule(state.clone(), numbers[..., :3], numbers[..., 3:6], numbers, decay, beta, parents)
+    other_rule = replace(rule, state=state.clone())
+    pairs = [(step_delta_rule(rule, into=rule.state), delta_rule_by_torch(other_rule, other_rule.state))]
+    gates, projected = DeltaGates(-wide[0, 0].abs(), wide[0, 1]), numbers.flatten(1)
+    pairs += zip(delta_gates(projected, gates), delta_gates_by_torch(projected, gates), strict=True)
     norm = numbers, 3 * numbers, numbers[0, 0], NORM_EPSILON
-    pairs += [(_gated_norm_by_kernel(kernels["gated_rms_norm"], *norm), gated_rms_norm_by_torch(*norm))]
-    scan = Scan(
-        state.clone(), numbers[..., :3], wide[..., 0].abs(), -wide[0, :, 0].abs(), numbers, numbers, wide[0, :, 1]
-    )
+    pairs.append((gated_rms_norm(*norm), gated_rms_norm_by_torch(*norm)))
+    dt, rates, skip = wide[..., 0].abs(), -wide[0, :, 0].abs(), wide[0, :, 1]
+    scan = Scan(state.clone(), numbers[..., :3], dt, rates, numbers, numbers, skip)
     other_scan = replace(scan, state=state.clone())
-    pairs += [(_scan_by_kernel(kernels["mamba2_scan"], scan, True), scan_by_torch(other_scan, True))]
-    windows = torch.tensor([[0, 1, 2], [1, 3, 2]])
-    convolution = Convolution(numbers[:, 0], windows, numbers[:3, 1], None, True)
-    pairs += [(_convolve_by_kernel(kernels["convolution"], convolution), convolution_by_torch(convolution))]
-    pairs += [(rule.state, other.state), (scan.state, other_scan.state)]
+    pairs.append((step_scan(scan, stores=True), scan_by_torch(other_scan, True)))
+    convolution = Convolution(numbers[:, 0], torch.tensor([[0, 1, 2], [1, 3, 2]]), numbers[:3, 1], None, True)
+    pairs.append((convolve(convolution), convolution_by_torch(convolution)))
+    pairs += [(rule.state, other_rule.state), (scan.state, other_scan.state)]
     return all(torch.allclose(ours, theirs, tolerance, tolerance) for ours, theirs in pairs)
+
+
+_kernels_by_dtype: dict[torch.dtype, Mapping[str, Kernel]] = {}

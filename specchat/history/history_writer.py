@@ -14,7 +14,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,16 @@ class HistoryWriter(HistoryReader):
         self.path, self._fallback_path = path, fallback_path
         self.warning = ""
         self._migrations = migrations
-        self._pending_statements: list[tuple[str, Sequence[Any]]] = []
-        self._snapshots: dict[str, Callable[[], TurnSnapshot]] = {}
+        self._pending = PendingWrites()
         self._answer_hashes: dict[str, str] = {}  # by turn id
         self._running_questions: dict[str, tuple[str, str]] = {}  # by id of a running turn: hash and text
         self._flushed_at = 0.0
         self._database = self._open()
-        self._writer_locks = self._lock_as_writer()
+        self._writer_locks: WriterLocks | None = None
+        try:
+            self._writer_locks = None if self.path == IN_MEMORY else WriterLocks(self.path)
+        except OSError as error:  # without file locks, no host counts as dead
+            self.warning = f"{self.path}: {error.strerror}; unfinished answers of killed hosts stay open"
         self._close_interrupted_turns()
 
     def start_turn(self, thread: Thread, turn_id: str, parent_id: str | None, request: dict[str, Any]) -> None:
@@ -64,7 +67,7 @@ class HistoryWriter(HistoryReader):
         now = time.time()
         question = self._add_message(self._answer_hash(parent_id), "user", json.dumps(request))
         self._running_questions[turn_id] = question, request["text"]
-        self._add_thread_statement(replace(thread, tip=turn_id), now)
+        self._add_statement(ADD_THREAD, *_thread_values(replace(thread, tip=turn_id), now))
         self._add_statement(
             "INSERT OR IGNORE INTO turns "
             "(id, thread_id, parent_id, question_hash, partial, state, writer_pid, started) "
@@ -75,14 +78,14 @@ class HistoryWriter(HistoryReader):
 
     def update_answer(self, turn_id: str, snapshot: Callable[[], TurnSnapshot]) -> None:
         """Register a partial answer; the next flush calls `snapshot` and writes the result."""
-        self._snapshots[turn_id] = snapshot
+        self._pending.snapshots[turn_id] = snapshot
 
     def finish_turn(
         self, turn_id: str, answer: StoredAnswer, state: str, totals: dict[str, Any], packed_steps: bytes = b""
     ) -> None:
         """Store a complete answer, once; `packed_steps` comes from `history/step_encoding.py`."""
         columns, totals_json = pack_answer(answer), json.dumps(totals)
-        self._snapshots.pop(turn_id, None)
+        self._pending.snapshots.pop(turn_id, None)
         if (question := self._running_questions.pop(turn_id, None)) is None:
             return
         if packed_steps:
@@ -96,7 +99,7 @@ class HistoryWriter(HistoryReader):
 
     def forget_thread(self, thread_id: str, turn_id: str) -> None:
         """Remove a thread whose only turn got no answer."""
-        self._snapshots.pop(turn_id, None)
+        self._pending.snapshots.pop(turn_id, None)
         question, _ = self._running_questions.pop(turn_id, ("", ""))
         self._add_statement("DELETE FROM turns WHERE id = ?", turn_id)
         self._add_statement("DELETE FROM steps WHERE turn_id = ?", turn_id)
@@ -119,7 +122,7 @@ class HistoryWriter(HistoryReader):
 
     def add_thread(self, thread: Thread) -> None:
         """Store a thread that has no turn of its own yet."""
-        self._add_thread_statement(thread, time.time())
+        self._add_statement(ADD_THREAD, *_thread_values(thread, time.time()))
         self.flush()
 
     def update_thread(self, thread: Thread) -> None:
@@ -135,7 +138,7 @@ class HistoryWriter(HistoryReader):
 
     def seconds_until_flush(self) -> float | None:
         """Seconds until `flush` is due; None when there is nothing to write."""
-        if not (self._pending_statements or self._snapshots):
+        if not self._pending:
             return None
         return max(0.0, self._flushed_at + FLUSH_INTERVAL_SECONDS - time.monotonic())
 
@@ -143,15 +146,14 @@ class HistoryWriter(HistoryReader):
         """Write everything in one transaction; False when the disk refuses and everything stays in memory."""
         self._flushed_at = time.monotonic()
         try:
-            self._write()
+            self._pending.write(self._database)
         except sqlite3.OperationalError as error:
             self.warning = f"{self.path}: {error}; new messages stay in memory, and writing is retried"
             return False
         except sqlite3.DatabaseError as error:
             self._replace_corrupt_database(error)
             return False
-        self._pending_statements.clear()
-        self._snapshots.clear()
+        self._pending = PendingWrites()
         if self.warning.startswith(f"{self.path}: ") and self.warning.endswith("writing is retried"):
             self.warning = ""
         return True
@@ -162,47 +164,8 @@ class HistoryWriter(HistoryReader):
         if self._writer_locks:
             self._writer_locks.close()
 
-    def _write(self) -> None:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            for sql, values in self._pending_statements:
-                self._execute_or_skip(sql, values)
-            for turn_id, take_snapshot in self._snapshots.items():
-                try:
-                    snapshot = take_snapshot()
-                    packed = pack_answer(snapshot.answer)
-                except (TypeError, ValueError, OverflowError, MemoryError):
-                    log.exception("the partial answer of turn %s cannot be stored", turn_id)
-                    continue
-                values = [snapshot.answer.text, *packed, turn_id]
-                self._execute_or_skip(f"UPDATE turns SET partial = ?, {SET_ANSWER} WHERE id = ?", values)
-                if snapshot.packed_steps:
-                    self._execute_or_skip(SET_STEPS, [turn_id, snapshot.packed_steps])
-            self._database.execute("COMMIT")
-        finally:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-
-    def _execute_or_skip(self, sql: str, values: Sequence[Any]) -> None:
-        """Skip a statement with a value that the database has no type for: it would hold up all others for ever."""
-        try:
-            self._database.execute(sql, values)
-        except (sqlite3.ProgrammingError, sqlite3.InterfaceError, TypeError, ValueError, OverflowError):
-            log.exception("not stored: %s", sql)
-
     def _add_statement(self, sql: str, *values: Any) -> None:
-        self._pending_statements.append((sql, values))
-
-    def _add_thread_statement(self, thread: Thread, now: float) -> None:
-        self._add_statement(
-            "INSERT INTO threads "
-            "(id, name, kind, folder, profile, settings, last_turn_id, forked_from, created, updated, use_number) "
-            "SELECT ?, ?, ?, ?, ?, '{}', ?, ?, ?, ?, coalesce(max(use_number), 0) + 1 FROM threads WHERE TRUE "
-            "ON CONFLICT (id) DO UPDATE SET "
-            "last_turn_id = excluded.last_turn_id, updated = excluded.updated, use_number = excluded.use_number",
-            thread.id, thread.name, thread.kind, thread.folder, thread.profile, thread.tip, thread.forked_from,
-            thread.created or now, now,
-        )  # fmt: skip
+        self._pending.statements.append((sql, values))
 
     def _add_message(self, parent_hash: str | None, role: str, content: str) -> str:
         """Store a text once; its hash covers the text and all texts before it."""
@@ -234,7 +197,7 @@ class HistoryWriter(HistoryReader):
             location = "in memory only" if fallback == IN_MEMORY else f"in {fallback}"
             self.warning = f"{self.path}: {error}; new conversations are stored {location}"
         except sqlite3.DatabaseError:
-            self._move_corrupt_files()
+            self.warning = _move_corrupt_files(self.path)
             return self._open()
         self.path = fallback
         return self._open()
@@ -252,16 +215,8 @@ class HistoryWriter(HistoryReader):
         if getattr(error, "sqlite_errorcode", None) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise error or AssertionError("no error")
         self._database.close()
-        self._move_corrupt_files()
+        self.warning = _move_corrupt_files(self.path)
         self._database = self._open()
-
-    def _move_corrupt_files(self) -> None:
-        new_path = self.path.with_name(f"{self.path.name}.corrupt-{time.time_ns()}")
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            file = self.path.with_name(self.path.name + suffix)
-            if file.exists():
-                file.rename(f"{new_path}{suffix}")
-        self.warning = f"{self.path} is not readable and was set aside as {new_path.name}; a new history starts"
 
     def _close_interrupted_turns(self) -> None:
         """Mark the running turns of dead hosts as interrupted, with their partial answers."""
@@ -271,21 +226,80 @@ class HistoryWriter(HistoryReader):
                 question_text = json.loads(rows[0][0])["text"] if rows else ""
                 self._store_answer(turn_id, question_hash, question_text, partial or "")
                 self._add_statement("UPDATE turns SET state = 'interrupted', partial = NULL WHERE id = ?", turn_id)
-        if self._pending_statements:
+        if self._pending:
             self.flush()
-
-    def _lock_as_writer(self) -> WriterLocks | None:
-        try:
-            return None if self.path == IN_MEMORY else WriterLocks(self.path)
-        except OSError as error:  # without file locks, no host counts as dead
-            self.warning = f"{self.path}: {error.strerror}; unfinished answers of killed hosts stay open"
-            return None
 
 
 IN_MEMORY = Path(":memory:")
 SELECT_RUNNING = "SELECT id, question_hash, partial, writer_pid FROM turns WHERE state = 'running'"
 SET_STEPS = "INSERT OR REPLACE INTO steps VALUES (?, ?)"
 SET_ANSWER = ", ".join(f"{column} = ?" for column in ANSWER_COLUMNS)
+
+
+ADD_THREAD = (
+    "INSERT INTO threads "
+    "(id, name, kind, folder, profile, settings, last_turn_id, forked_from, created, updated, use_number) "
+    "SELECT ?, ?, ?, ?, ?, '{}', ?, ?, ?, ?, coalesce(max(use_number), 0) + 1 FROM threads WHERE TRUE "
+    "ON CONFLICT (id) DO UPDATE SET "
+    "last_turn_id = excluded.last_turn_id, updated = excluded.updated, use_number = excluded.use_number"
+)
+
+
+def _thread_values(thread: Thread, now: float) -> Sequence[Any]:
+    return (
+        thread.id, thread.name, thread.kind, thread.folder, thread.profile, thread.tip, thread.forked_from,
+        thread.created or now, now,
+    )  # fmt: skip
+
+
+@dataclass
+class PendingWrites:
+    """Statements and partial answers that are not written yet. They stay until the disk takes all of them."""
+
+    statements: list[tuple[str, Sequence[Any]]] = field(default_factory=list[tuple[str, Sequence[Any]]])
+    snapshots: dict[str, Callable[[], TurnSnapshot]] = field(default_factory=dict[str, Callable[[], TurnSnapshot]])
+
+    def __bool__(self) -> bool:
+        return bool(self.statements or self.snapshots)
+
+    def write(self, database: sqlite3.Connection) -> None:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            for sql, values in self.statements:
+                _execute_or_skip(database, sql, values)
+            for turn_id, take_snapshot in self.snapshots.items():
+                try:
+                    snapshot = take_snapshot()
+                    packed = pack_answer(snapshot.answer)
+                except (TypeError, ValueError, OverflowError, MemoryError):
+                    log.exception("the partial answer of turn %s cannot be stored", turn_id)
+                    continue
+                values = [snapshot.answer.text, *packed, turn_id]
+                _execute_or_skip(database, f"UPDATE turns SET partial = ?, {SET_ANSWER} WHERE id = ?", values)
+                if snapshot.packed_steps:
+                    _execute_or_skip(database, SET_STEPS, [turn_id, snapshot.packed_steps])
+            database.execute("COMMIT")
+        finally:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+
+
+def _execute_or_skip(database: sqlite3.Connection, sql: str, values: Sequence[Any]) -> None:
+    """Skip a statement with a value that the database has no type for: it would hold up all others for ever."""
+    try:
+        database.execute(sql, values)
+    except (sqlite3.ProgrammingError, sqlite3.InterfaceError, TypeError, ValueError, OverflowError):
+        log.exception("not stored: %s", sql)
+
+
+def _move_corrupt_files(path: Path) -> str:
+    """Set a database aside that is not readable; a warning that says so."""
+    new_path = path.with_name(f"{path.name}.corrupt-{time.time_ns()}")
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        file = path.with_name(path.name + suffix)
+        if file.exists():
+            file.rename(f"{new_path}{suffix}")
+    return f"{path} is not readable and was set aside as {new_path.name}; a new history starts"
 
 
 class WriterLocks:

@@ -10,7 +10,7 @@ steps survive a killed writer. Token bytes are written as latin-1 text. Knows no
 import json
 import zlib
 
-from specchat.chat.events import CommittedToken, StepDone
+from specchat.chat.events import CommittedToken, StepDone, of_first_tokens
 
 FORMAT_VERSION = 1
 COMPRESSION_LEVEL = 3  # a third faster than the default 6, for a tenth more bytes
@@ -28,6 +28,13 @@ class StepPacker:
     def add(self, step: StepDone) -> None:
         self._is_empty = False
         self._packed += self._stream.compress(_step_to_line(step))
+
+    def cut(self, tokens: int) -> None:
+        """Keep the steps of the first tokens of the answer."""
+        steps = unpack_steps(self.packed())
+        self.__init__()
+        for step in of_first_tokens(steps, tokens):
+            self.add(step)
 
     def packed(self) -> bytes:
         """The bytes of all steps so far, for `unpack_steps`; empty without steps."""

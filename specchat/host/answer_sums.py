@@ -1,14 +1,13 @@
 """What each drafter brought, summed over the stored answers by drafter, task or day. Reads the history only."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
-from specchat.acceptance_counts import Acceptance
-from specchat.chat.events import Speedup, Totals, speedup_of_sums
+from specchat.chat.events import Totals
 from specchat.chat.request_kinds import first_matching_rule
+from specchat.chat.sum_totals import add_totals
 from specchat.errors import UsageError
 from specchat.history.history_reader import HistoryReader, StoredTurn
 from specchat.host.protocol import request_from_json, totals_from_json
@@ -21,51 +20,28 @@ ALL_ANSWERS = "all"
 class AnswerTotals:
     name: str
     answers: int = 0
-    tokens: int = 0
-    steps: int = 0
+    totals: Totals = Totals()  # the sum
     tokens_with_steps: int = 0  # tokens of answers whose steps are known; a server may not report them
-    draft_tokens: int = 0
-    decode_seconds: float = 0.0
-    compared_decode_seconds: float = 0.0  # of answers for which the time of plain decoding is known
-    plain_seconds: float = 0.0  # of plain decoding for the same answers
-    plain_error_seconds: float = 0.0  # half of its 95 % interval
-    acceptance: Acceptance = Acceptance()
-    accepted_by_drafter: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, totals: Totals) -> None:
         self.answers += 1
-        self.tokens += totals.completion_tokens
-        self.steps += totals.steps
+        self.totals = add_totals(self.totals, totals)
         self.tokens_with_steps += totals.completion_tokens if totals.steps else 0
-        self.draft_tokens += totals.draft_tokens
-        self.decode_seconds += totals.decode_seconds
-        self.acceptance += totals.acceptance
-        self.accepted_by_drafter.update(totals.accepted_by_drafter)
-        if totals.plain_decode_seconds:
-            self.compared_decode_seconds += totals.decode_seconds
-            self.plain_seconds += totals.plain_decode_seconds
-            self.plain_error_seconds += totals.plain_decode_error * totals.plain_decode_seconds
-
-    @property
-    def speedup(self) -> Speedup | None:
-        """Speed relative to plain decoding; None without draft tokens, or when it is unknown."""
-        if not self.draft_tokens:
-            return None
-        return speedup_of_sums(self.plain_seconds, self.plain_error_seconds, self.compared_decode_seconds)
 
     def cells(self) -> list[str]:
-        accepted = ", ".join(f"{name} {count}" for name, count in self.accepted_by_drafter.most_common() if count)
-        speedup, rate = self.speedup, self.acceptance.rate
+        totals = self.totals
+        accepted = sorted(totals.accepted_by_drafter.items(), key=lambda item: -item[1])
+        speedup, rate, speed = totals.speedup, totals.acceptance.rate, totals.tokens_per_second
         return [
             self.name,
             str(self.answers),
-            str(self.tokens),
-            f"{self.tokens / self.decode_seconds:.0f}" if self.decode_seconds else "",
-            f"{self.tokens_with_steps / self.steps:.2f}" if self.steps else "",
+            str(totals.completion_tokens),
+            "" if speed is None else f"{speed:.0f}",
+            f"{self.tokens_with_steps / totals.steps:.2f}" if totals.steps else "",
             "" if speedup is None else speedup.text,
             "" if rate is None else f"{rate:.0%}",
-            self.acceptance.by_depth,
-            accepted,
+            totals.acceptance.by_depth,
+            ", ".join(f"{name} {count}" for name, count in accepted if count),
         ]
 
 
@@ -98,7 +74,7 @@ def sum_by_group(turns: Iterable[StoredTurn], grouping: str = "variant") -> list
             name = GROUPINGS[grouping](turn)
             sums.setdefault(name, AnswerTotals(name)).add(totals)
             everything.add(totals)
-    ordered = sorted(sums.values(), key=lambda each: each.name if grouping == "day" else -each.tokens)
+    ordered = sorted(sums.values(), key=lambda each: each.name if grouping == "day" else -each.totals.completion_tokens)
     return [*ordered, everything] if len(ordered) > 1 else ordered
 
 

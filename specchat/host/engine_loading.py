@@ -7,6 +7,7 @@ models in turns.
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from threading import Condition
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+MAX_LOADING_TIMES = 16  # that are remembered
 PRELOAD_IDLE_SECONDS = 60.0  # an engine is not closed for a session without a question before it was idle for so long
 
 
@@ -61,7 +63,12 @@ class ModelLoading:
         self._changed, self._on_event, self._on_failure = changed, on_event, on_failure
         self._to_preload: dict[Hashable, Profile] = {}  # by key
         self._missing_room: dict[Hashable, str] = {}  # by key: why the last preload had to wait
+        self._loading_times: deque[tuple[float, float]] = deque(maxlen=MAX_LOADING_TIMES)
         self._is_unload_requested = self._has_forgotten_texts = False
+
+    def loading_seconds_since(self, moment: float) -> float:
+        """For how long models loaded since then, on the clock of `perf_counter`."""
+        return sum(max(ended_at - max(started_at, moment), 0.0) for started_at, ended_at in self._loading_times)
 
     @property
     def has_work(self) -> bool:
@@ -86,6 +93,10 @@ class ModelLoading:
                 loaded.engine.forget(name)
             self._has_forgotten_texts = True
             self._changed.notify()
+
+    def context_window(self, profile: Profile) -> int:
+        """The limit of a profile in tokens; 0 when it is known only after the model is loaded."""
+        return self.engines.loader.context_window(profile)
 
     def is_loaded(self, profile: Profile) -> bool:
         return self.engines.find(profile) is not None
@@ -132,7 +143,9 @@ class ModelLoading:
             self.engines.close(each)
         self.state = "loading"
         self.busy.begin("the engine process loads a model")
+        started_at = time.perf_counter()
         loaded = self._attempt(profile, lambda: self.engines.load(profile, self._report, self.stop_requested))
+        self._loading_times.append((started_at, time.perf_counter()))
         self.state = "ready" if len(self.engines) else "unloaded"
         self.engines.refresh_memory(max_age_seconds=0.0)
         return loaded

@@ -10,9 +10,10 @@ from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
+from specchat.chat.fim_request import FimRequest
 from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.history.history_reader import StoredAnswer, Thread
-from specchat.host.answer_delivery import LiveCompletion, LiveTurn, OpenSession
+from specchat.host.answer_delivery import OpenSession
 from specchat.host.connection import ClientConnection
 from specchat.host.environment import variable_digests
 from specchat.host.metrics import resident_bytes
@@ -28,12 +29,11 @@ from specchat.host.protocol import (
     RpcError,
     RpcRequest,
     RpcResponse,
-    fim_request_from_json,
     new_id,
     request_from_json,
-    tool_calls_from_json,
     turn_from_json,
 )
+from specchat.host.wire_values import from_json
 from specchat.profile.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class RpcHandler:
             log.exception("%s failed", rpc_request.method)
             message = f"{rpc_request.method} failed ({type(error).__name__}); see the log of the host"
             response = RpcError(rpc_request.id, INTERNAL_ERROR, message)
-        if response is not None and rpc_request.id is not None:
+        if rpc_request.id is not None:
             self._respond(client, rpc_request.method, response)
 
     def _respond(self, client: ClientConnection, method: str, response: RpcResponse | RpcError) -> None:
@@ -87,42 +87,38 @@ class RpcHandler:
             message = f"{method} failed ({type(error).__name__}); see the log of the host"
             client.queue_message(RpcError(response.id, INTERNAL_ERROR, message))
 
-    def _call_method(self, client: ClientConnection, rpc_request: RpcRequest) -> RpcResponse | RpcError | None:
-        if rpc_request.method in DEFERRED_METHODS:
-            DEFERRED_METHODS[rpc_request.method](self, client, rpc_request)
-            return None  # the response follows at the end of the turn
+    def _call_method(self, client: ClientConnection, rpc_request: RpcRequest) -> RpcResponse | RpcError:
         if rpc_request.method not in METHODS:
             return RpcError(rpc_request.id, METHOD_NOT_FOUND, f"unknown method {rpc_request.method!r}")
         return RpcResponse(rpc_request.id, METHODS[rpc_request.method](self, client, rpc_request.params))
 
 
-def ask(handler: RpcHandler, client: ClientConnection, rpc_request: RpcRequest) -> None:
+def ask(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
     """Queue a turn with the settings of the client. `turn` is an id from the client, which can cancel it at once.
 
-    `turns` are those before it, as `turn_from_json` reads them, in a session that is not stored; by default those that
-    the host knows.
+    The events of the answer follow; the last one is `finished` or `failed`. `turns` are those before it, as
+    `turn_from_json` reads them, in a session that is not stored; by default those that the host knows.
     """
     _check_is_open(handler)
-    settings = _settings(rpc_request.params)
-    session = handler.sessions.find(_required_text(rpc_request.params, "session"), settings)
-    request = request_from_json(rpc_request.params["request"])
-    if "turns" in rpc_request.params:
-        handler.sessions.replace_turns(session, list(map(turn_from_json, rpc_request.params["turns"])))
-    if session.thread.id not in client.subscriptions:
-        client.subscribe(session.feed, session.feed.next_sequence_number)
-    handler.sessions.queue_turn(session, _turn_id(rpc_request), request, LiveTurn(client, rpc_request.id))
+    session = handler.sessions.find(_required_text(params, "session"), _settings(params))
+    request = request_from_json(params["request"])
+    if "turns" in params:
+        handler.sessions.replace_turns(session, list(map(turn_from_json, params["turns"])))
+    session.clients.add(client)
+    handler.sessions.queue_turn(session, turn_id := _turn_id(params), request, client)
+    return {"turn": turn_id}
 
 
-def complete(handler: RpcHandler, client: ClientConnection, rpc_request: RpcRequest) -> None:
-    """Complete a gap in a text. Cancels the previous completion of the same client.
+def complete(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
+    """Queue a completion of a gap in a text. Cancels the previous completion of the same client.
 
-    With `is_streamed` the client also gets the text in pieces, before the response with all of it.
+    Its events follow, as those of a turn.
     """
     _check_is_open(handler)
-    session = handler.sessions.find(_required_text(rpc_request.params, "session"))
-    fim_request = fim_request_from_json(rpc_request.params)
-    live = LiveCompletion(client, rpc_request.id, bool(rpc_request.params.get("is_streamed")))
-    handler.sessions.queue_completion(session, _turn_id(rpc_request), fim_request, live)
+    session = handler.sessions.find(_required_text(params, "session"))
+    fim_request = from_json(FimRequest, params)
+    handler.sessions.queue_completion(session, turn_id := _turn_id(params), fim_request, client)
+    return {"turn": turn_id}
 
 
 def hello(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
@@ -134,7 +130,7 @@ def hello(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> 
         "protocol": PROTOCOL_VERSION,
         "pid": os.getpid(),
         "state": handler.sessions.queue.models.state,
-        "is_busy": handler.sessions.delivery.is_busy,
+        "is_busy": bool(handler.sessions.delivery.live),
         "history_path": str(history.path),
         "warning": history.warning,
     }
@@ -149,7 +145,7 @@ def open_session(handler: RpcHandler, client: ClientConnection, params: JsonObje
         thread = Thread(new_id(), "", str(params.get("kind", "chat")), str(params.get("folder", "")))
         is_stored, text_scope = bool(params.get("is_stored", True)), str(params.get("text_scope", ""))
         session = sessions.load_thread(thread, settings, is_stored=is_stored, text_scope=text_scope)
-    client.subscribe(session.feed, session.feed.next_sequence_number)
+    session.clients.add(client)
     return {**_session_info(handler, session), "settings": session.settings.to_json()}
 
 
@@ -167,15 +163,8 @@ def list_variants(handler: RpcHandler, _client: ClientConnection, params: JsonOb
     return {"variants": sorted(variants or ()), "is_loaded": variants is not None}
 
 
-def subscribe(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Receive the events of a session, from `from_sequence_number` or from now on."""
-    session = handler.sessions.find(_required_text(params, "session"))
-    start = int(params.get("from_sequence_number", session.feed.next_sequence_number))
-    if not session.feed.first_sequence_number <= start <= session.feed.next_sequence_number:
-        raise HostError("the client was disconnected for too long; the answer is in the history")
-    client.subscribe(session.feed, start)
-    handler.sessions.delivery.on_reconnect(session, client)
-    return _session_info(handler, session)
+def session_info(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
+    return _session_info(handler, handler.sessions.find(_required_text(params, "session")))
 
 
 def cancel(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
@@ -208,7 +197,7 @@ def store_session(handler: RpcHandler, _client: ClientConnection, params: JsonOb
 def fork(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> JsonObject:
     """Open a copy of a session, up to `turn` or up to its last turn."""
     session = handler.sessions.fork(handler.sessions.thread(_required_text(params, "session")), params.get("turn"))
-    client.subscribe(session.feed, session.feed.next_sequence_number)
+    session.clients.add(client)
     return {**_session_info(handler, session), "settings": session.settings.to_json()}
 
 
@@ -245,11 +234,7 @@ def restore(handler: RpcHandler, _client: ClientConnection, params: JsonObject) 
 
 def recover_answer(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
     """Store the part of an answer that a client received from a host that died."""
-    answer = StoredAnswer(
-        str(params["text"]), tuple(params["token_ids"]), bytes(params["source_indices"]),
-        tuple(params["sources"]), str(params.get("variant", "")), params.get("seed"),
-        thinking=str(params.get("thinking", "")), tool_calls=tool_calls_from_json(params.get("tool_calls")),
-    )  # fmt: skip
+    answer = from_json(StoredAnswer, params["answer"])
     return {"is_recovered": handler.sessions.history.recover_answer(_required_text(params, "turn"), answer)}
 
 
@@ -263,10 +248,10 @@ def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -
     sessions = handler.sessions
     return {
         "state": sessions.queue.models.state,
-        "memory_bytes": sessions.memory_bytes(),
+        "memory_bytes": sessions.queue.models.engines.memory_bytes,
         "resident_bytes": resident_bytes(),
         "sessions": len(sessions.by_id),
-        "live_turns": sum(len(session.live_turns) for session in sessions.by_id.values()),
+        "live_turns": sessions.delivery.turn_count,
         "clients": sorted(client.client_name for client in handler.clients),
         "uptime_seconds": time.monotonic() - handler.started_at,
         "warning": sessions.history.warning,
@@ -301,7 +286,7 @@ def inspect(handler: RpcHandler, _client: ClientConnection, params: JsonObject) 
         index = int(params.get("turn_index", len(ids) - 1))
     if not 0 <= index < len(ids):
         raise UsageError("there is no such turn in this conversation")
-    live = session.live_turns.get(ids[index])
+    live = handler.sessions.delivery.live.get(ids[index])
     packed = live.steps.packed() if live else handler.sessions.history.packed_steps(ids[index])
     return {"turn": ids[index], "turn_index": index, "steps": b64encode(packed).decode("ascii")}
 
@@ -325,14 +310,10 @@ def shutdown(handler: RpcHandler, _client: ClientConnection, _params: JsonObject
     return {}
 
 
-DEFERRED_METHODS: dict[str, Callable[[RpcHandler, ClientConnection, RpcRequest], None]] = {
-    "ask": ask,
-    "complete": complete,
-}
 METHODS: dict[str, Callable[[RpcHandler, ClientConnection, JsonObject], JsonObject]] = {
     method.__name__: method
     for method in (
-        hello, open_session, set_settings, list_variants, subscribe, cancel, rewind,
+        ask, complete, hello, open_session, session_info, set_settings, list_variants, cancel, rewind,
         select_version, store_session, fork, list_sessions, rename, delete, restore, recover_answer, explain_routing,
         stats, waiting_reason, inspect, metrics_port, models_state, unload, shutdown,
     )
@@ -344,8 +325,8 @@ def _check_is_open(handler: RpcHandler) -> None:
         raise HostError("the engine process is shutting down; send the request again")
 
 
-def _turn_id(rpc_request: RpcRequest) -> str:
-    return _required_text(rpc_request.params, "turn") if "turn" in rpc_request.params else new_id()
+def _turn_id(params: JsonObject) -> str:
+    return _required_text(params, "turn") if "turn" in params else new_id()
 
 
 def _required_text(params: JsonObject, name: str) -> str:
@@ -372,9 +353,7 @@ def _session_info(handler: RpcHandler, session: OpenSession) -> JsonObject:
         "profile": session.thread.profile,
         "turn_count": len(session.turns.ids),
         "is_stored": session.is_stored,
-        "context_window": handler.sessions.context_window(session.profile),
-        "next_sequence_number": session.feed.next_sequence_number,
-        "live_turns": list(session.live_turns),
+        "context_window": handler.sessions.queue.models.context_window(session.profile),
         "state": handler.sessions.queue.models.state,
         "is_loaded": handler.sessions.queue.models.is_loaded(session.profile),
     }

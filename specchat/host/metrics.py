@@ -30,7 +30,6 @@ class AnswerCounts:
     verify_seconds_by_rows: dict[int, float] = field(default_factory=dict[int, float])
     draft_seconds: float = 0.0
     answers_by_finish_reason: Counter[str] = field(default_factory=Counter[str])
-    prompt_tokens: int = 0
     first_token_count: int = 0
     first_token_seconds: float = 0.0
     finished: AnswerTotals = field(default_factory=lambda: AnswerTotals(ALL_ANSWERS))
@@ -67,7 +66,6 @@ class AnswerCounts:
 
     def _count_finished(self, totals: Totals) -> None:
         self.finished.add(totals)
-        self.prompt_tokens += totals.prompt_tokens
         if totals.ttft_seconds:
             self.first_token_count += 1
             self.first_token_seconds += totals.ttft_seconds

@@ -14,14 +14,13 @@ from specchat.chat.transcript import TextOwner, Turn
 from specchat.errors import UsageError
 from specchat.history.history_reader import Thread
 from specchat.history.history_writer import HistoryWriter
-from specchat.host.answer_delivery import AnswerDelivery, LiveCompletion, LiveTurn, OpenSession
-from specchat.host.event_feed import EventFeed
+from specchat.host.answer_delivery import AnswerDelivery, LiveAnswer, OpenSession
+from specchat.host.connection import ClientConnection
 from specchat.host.protocol import new_id, request_to_json
 from specchat.host.queue import TurnQueue
 from specchat.host.queued_work import QueuedCompletion, QueuedTurn
 from specchat.host.session_turns import SessionTurns, turn_of_stored
 from specchat.paths import remove_kv_files
-from specchat.profile import Profile
 from specchat.profile.settings import Settings
 
 MAX_IDLE_SESSIONS = 16
@@ -35,16 +34,6 @@ class OpenSessions:
         self.history, self.queue = history, queue
         self.by_id: dict[str, OpenSession] = {}
         self.delivery = AnswerDelivery(self.by_id, history, queue)
-
-    def memory_bytes(self) -> dict[str, int]:
-        """Memory use in bytes, by component: models, conversations, events for late clients; empty without models."""
-        models = self.queue.models.engines.memory_bytes
-        events = sum(session.feed.retained_bytes for session in list(self.by_id.values()))
-        return {**models, "events": events} if models else {}
-
-    def context_window(self, profile: Profile) -> int:
-        """The limit of a profile in tokens; 0 when it is known only after the model is loaded."""
-        return self.queue.models.engines.loader.context_window(profile)
 
     def find(self, session_id: str, settings: Settings | None = None) -> OpenSession:
         """A session by its id, from now on with these settings, if any."""
@@ -78,57 +67,43 @@ class OpenSessions:
         if thread.id in self.by_id:
             self.by_id[thread.id].thread = thread
 
-    def queue_turn(self, session: OpenSession, turn_id: str, request: Request, live: LiveTurn) -> None:
-        self._check_is_new(turn_id)
-        request.check_size(self.context_window(session.profile))
+    def queue_turn(self, session: OpenSession, turn_id: str, request: Request, owner: ClientConnection | None) -> None:
+        self.delivery.check_is_new(turn_id)
+        request.check_size(self.queue.models.context_window(session.profile))
         if not session.thread.name:
             session.thread = replace(session.thread, name=short_name(request.text))
         if session.is_stored:
             self._store_question(session, turn_id, request)
         session.turns.add(turn_id)
         session.thread = replace(session.thread, tip=turn_id)
-        session.live_turns[turn_id] = live
-        self.delivery.last_used_at = time.monotonic()
-        self.queue.enqueue(QueuedTurn(turn_id, session.thread.id, request, session.profile, session.turns))
+        turn = QueuedTurn(turn_id, session.thread.id, request, session.profile, session.turns)
+        self.delivery.start(turn, LiveAnswer(owner, session))
 
     def queue_completion(
-        self, session: OpenSession, completion_id: str, fim_request: FimRequest, live: LiveCompletion
+        self, session: OpenSession, completion_id: str, fim_request: FimRequest, owner: ClientConnection
     ) -> None:
         """Queue a completion, and cancel earlier completions of the same client."""
-        self._check_is_new(completion_id)
-        completions = self.delivery.live_completions
-        for earlier_id, earlier in completions.items():
-            if earlier.owner is live.owner:
-                self.queue.cancel(earlier_id)
-        completions[completion_id] = live
-        self.delivery.last_used_at = time.monotonic()
-        completion = QueuedCompletion(completion_id, session.thread.id, fim_request, session.profile)
-        self.queue.enqueue_completion(completion)
-
-    def _check_is_new(self, turn_id: str) -> None:
-        """UsageError for an id that any session has: it would take the events of the other turn."""
-        is_in_memory = turn_id in self.delivery.live_completions or any(
-            turn_id in session.turns for session in self.by_id.values()
-        )
-        if is_in_memory or self.history.has_turn(turn_id):
-            raise UsageError(f"turn {turn_id} exists already")
+        self.delivery.check_is_new(completion_id)
+        self.delivery.cancel_completions(owner)
+        live = LiveAnswer(owner, session, is_completion=True)
+        self.delivery.start(QueuedCompletion(completion_id, fim_request, session.profile), live)
 
     def rewind(self, session: OpenSession, count: int) -> None:
         """Remove the last turns; the history keeps them as a branch."""
-        _check_is_idle(session)
+        self.delivery.check_is_idle(session)
         session.turns.remove_last(count)
         self.update_thread(replace(session.thread, tip=session.turns.last_id))
 
     def replace_turns(self, session: OpenSession, turns: Sequence[Turn]) -> None:
         """Go on after other turns, which the client has; only in a session that is not stored."""
-        _check_is_idle(session)
+        self.delivery.check_is_idle(session)
         if session.is_stored:
             raise UsageError("only a conversation that is not stored can continue from other turns")
         session.turns.replace((new_id(), turn) for turn in turns)
 
     def select_version(self, session: OpenSession, turn_id: str) -> None:
         """Show another version of one of the turns, with what was asked after it; the next question continues there."""
-        _check_is_idle(session)
+        self.delivery.check_is_idle(session)
         if not any(turn_id in versions for versions in self.history.versions(session.thread).values()):
             raise UsageError(f"turn {turn_id} is no version of a turn of this conversation")
         tip = self.history.newest_after(turn_id, session.thread.id)
@@ -194,7 +169,7 @@ class OpenSessions:
         owner = TextOwner(text_scope or thread.id, is_private=not is_stored)
         turns = SessionTurns(owner, self._stored_turns(thread.tip))
         self.queue.models.request_preload(settings.profile)
-        session = OpenSession(thread, EventFeed(thread.id), turns, settings, is_stored, bool(stored))
+        session = OpenSession(thread, turns, settings, is_stored, bool(stored))
         self.by_id[thread.id] = session
         self._drop_idle_sessions(session)
         return session
@@ -203,9 +178,9 @@ class OpenSessions:
         return [(stored.id, turn_of_stored(stored)) for stored in self.history.turns(tip)]
 
     def _drop_idle_sessions(self, newest: OpenSession) -> None:
-        """Drop sessions without subscribers and turns: all that are not stored, and the oldest stored ones."""
+        """Drop sessions without clients and turns: all that are not stored, and the oldest stored ones."""
         others = [each for each in self.by_id.values() if each is not newest]
-        idle = [each for each in others if not each.feed.subscriber_count and not each.live_turns]
+        idle = [each for each in others if not each.clients and not self.delivery.has_turn(each)]
         for session in idle:
             if not session.is_stored or session in idle[:-MAX_IDLE_SESSIONS]:
                 del self.by_id[session.thread.id]
@@ -220,8 +195,3 @@ class OpenSessions:
 def short_name(text: str) -> str:
     line = " ".join(text.lstrip()[: 2 * MAX_NAME_CHARS].split())
     return line if len(line) <= MAX_NAME_CHARS else line[: MAX_NAME_CHARS - 1].rstrip() + "…"
-
-
-def _check_is_idle(session: OpenSession) -> None:
-    if session.live_turns:
-        raise UsageError("an answer is running; stop it first")

@@ -1,7 +1,6 @@
-"""An answer from the client's side: its events, also when the host dies before or while it comes.
+"""An answer or a completion from the client's side: its events, also when the host dies before or while it comes.
 
-The host disconnects a slow client, which reconnects and receives the missed events. When the host died during an
-answer, the received part is stored through the next host.
+When the host died during an answer, the received part is stored through the next host.
 """
 
 from __future__ import annotations
@@ -10,13 +9,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from threading import Event as Flag
 
-from specchat.chat.events import Event, Failed, Finished, Routed
+from specchat.chat.events import Event, Failed, Finished, Routed, Totals
+from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import HostError
 from specchat.history.history_reader import StoredTurn
-from specchat.host.event_feed import PartialAnswer
+from specchat.host.event_batches import PartialAnswer
 from specchat.host.host_session import POLL_SECONDS, HostSession
 from specchat.host.protocol import (
+    JsonObject,
     RpcError,
     RpcNotification,
     RpcResponse,
@@ -26,10 +27,11 @@ from specchat.host.protocol import (
     turn_to_json,
 )
 from specchat.host.silence import SilenceWatch
+from specchat.host.wire_values import to_json
 
 
 class PendingAnswer:
-    def __init__(self, session: HostSession, request: Request, cancelled: Flag) -> None:
+    def __init__(self, session: HostSession, request: Request | FimRequest, cancelled: Flag) -> None:
         self._session, self._request, self._cancelled = session, request, cancelled
         self._turn_id, self._request_id = new_id(), 0
         self._can_retry, self._is_cancel_sent = True, False
@@ -37,7 +39,7 @@ class PendingAnswer:
         self._end: Finished | Failed | None = None
 
     def events(self) -> Iterator[Event]:
-        """Ask, and yield what comes. Closing it cancels the answer."""
+        """Ask, and yield what comes. Closing it cancels the answer. ConnectionError when there is no next host."""
         try:
             self._send()
         except ConnectionError:
@@ -50,8 +52,8 @@ class PendingAnswer:
             if self._end is None:
                 self._cancel()
 
-    def to_turn(self) -> StoredTurn:
-        """The finished turn, as the history would have it."""
+    def to_turn(self, request: Request) -> StoredTurn:
+        """The finished turn of this request, as the history would have it."""
         match self._end:
             case Finished(finish_reason=reason, totals=totals):
                 state, numbers = reason, asdict(totals)
@@ -60,22 +62,27 @@ class PendingAnswer:
             case None:
                 state, numbers = "running", {}
         answer = self._partial_answer.to_stored()
-        return StoredTurn(self._turn_id, None, request_to_json(self._request), answer, state, numbers, 0.0, None)
+        return StoredTurn(self._turn_id, None, request_to_json(request), answer, state, numbers, 0.0, None)
 
     def _send(self) -> None:
-        session = self._session
-        params = {
-            "session": session.session_id, "turn": self._turn_id, "request": request_to_json(self._request),
-            "settings": session.settings.to_json(),
-        }  # fmt: skip
-        unsent = {} if session.unsent_turns is None else {"turns": list(map(turn_to_json, session.unsent_turns))}
-        self._request_id = session.connection.send("ask", params | unsent)
+        session, request = self._session, self._request
+        params: JsonObject = {"session": session.session_id, "turn": self._turn_id}
+        if isinstance(request, FimRequest):
+            self._request_id = session.connection.send("complete", params | to_json(request))
+            return
+        params |= {"request": request_to_json(request), "settings": session.settings.to_json()}
+        if session.unsent_turns is not None:
+            params["turns"] = list(map(turn_to_json, session.unsent_turns))
+        self._request_id = session.connection.send("ask", params)
 
     def _receive(self) -> Iterator[Event]:
         try:
             if self._cancelled.is_set() and not self._is_cancel_sent:
                 self._session.connection.send("cancel", {"turn": self._turn_id})
                 self._is_cancel_sent = True
+                if isinstance(self._request, FimRequest):  # the next one need not wait for its last step
+                    yield self._record(Finished("cancelled", Totals()))
+                    return
             message = self._session.connection.next_message(POLL_SECONDS)
             if message is None:
                 yield from self._on_silence()
@@ -86,16 +93,11 @@ class PendingAnswer:
             yield from self._silence.on_reason(message.result)
         if isinstance(message, RpcError) and message.id == self._request_id:
             yield self._record(Failed.from_error(message.to_exception()))
-        elif isinstance(message, RpcNotification):
+        elif isinstance(message, RpcNotification) and message.params.get("turn") == self._turn_id:
             yield from self._on_notification(message)
 
     def _on_notification(self, message: RpcNotification) -> Iterator[Event]:
         session = self._session
-        # a piece of an earlier completion has no number
-        last_sequence_number = message.params.get("sequence_number", session.next_sequence_number - 1)
-        session.next_sequence_number = int(last_sequence_number) + 1
-        if message.params.get("turn") != self._turn_id:
-            return
         for event in events_from_json(message.method, message.params):
             if isinstance(event, Routed):
                 session.context_window = event.context_window or session.context_window
@@ -116,19 +118,16 @@ class PendingAnswer:
             yield self._record(event) if isinstance(event, Failed) else event
 
     def _resume(self) -> Iterator[Event]:
-        """Reconnect. The same host continues the answer; with a new host, retry, or store the received part."""
-        session = self._session
+        """Reconnect. With a new host, retry, or store the received part; the same one has the partial answer."""
         try:
-            is_same_host, self._silence = session.reconnect(), SilenceWatch()
-            if is_same_host:
-                params = {"session": session.session_id, "from_sequence_number": session.next_sequence_number}
-                session.connection.call("subscribe", params)
-            elif self._can_retry:
+            is_same_host, self._silence = self._session.reconnect(), SilenceWatch()
+            if self._can_retry and not is_same_host:
                 self._retry()
-            else:
-                self._recover()
-                message = "the engine process was killed; the partial answer is stored, ask again"
-                yield self._record(Failed(message, HostError.exit_code))
+                return
+            self._recover()
+            how = "disconnected this client, which read too slowly" if is_same_host else "was killed"
+            kept = "" if isinstance(self._request, FimRequest) else "the partial answer is stored, "
+            yield self._record(Failed(f"the engine process {how}; {kept}ask again", HostError.exit_code))
         except (HostError, ConnectionError) as error:
             yield self._record(Failed(f"the engine process is gone: {error}", HostError.exit_code))
 
@@ -142,14 +141,8 @@ class PendingAnswer:
 
     def _recover(self) -> None:
         answer = self._partial_answer.to_stored()
-        params = {
-            "turn": self._turn_id, "text": answer.text, "token_ids": list(answer.token_ids),
-            "source_indices": list(answer.source_indices), "sources": list(answer.sources), "variant": answer.variant,
-            "seed": answer.seed, "thinking": answer.thinking,
-            "tool_calls": [asdict(call) for call in answer.tool_calls],
-        }  # fmt: skip
-        if answer.text or answer.tool_calls:
-            self._session.connection.call("recover_answer", params)
+        if isinstance(self._request, Request) and (answer.text or answer.tool_calls):
+            self._session.connection.call("recover_answer", {"turn": self._turn_id, "answer": to_json(answer)})
         self._session.reopen()
 
     def _cancel(self) -> None:

@@ -5,7 +5,7 @@ a line. Decoding never raises: an invalid line becomes an `RpcError` for its sen
 
     client -> host   RpcRequest {id, method, params}        a request without an id gets no response
     host -> client   RpcResponse {id, result} | RpcError {id, code, message}
-    host -> client   RpcNotification {method, params}       an event of a turn; the method names it
+    host -> client   RpcNotification {method, params}       an event of a turn or a completion; the method names it
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ import json
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
 
 from specchat import errors
-from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import (
-    CommittedToken,
     Event,
     Failed,
     Finished,
@@ -34,19 +31,18 @@ from specchat.chat.events import (
     ToolCallDelta,
     Totals,
 )
-from specchat.chat.fim_request import FimRequest
-from specchat.chat.request import AnswerFormat, Attachment, Request
-from specchat.chat.tools import ANY_TOOL, Tool, ToolCall, ToolResult
+from specchat.chat.request import AnswerFormat, Request
+from specchat.chat.tools import ANY_TOOL
 from specchat.chat.transcript import Turn
+from specchat.host.wire_values import JsonObject, from_json, to_json
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_LINE_BYTES = 32 * 2**20
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 REQUEST_FAILED = -32000  # a SpecchatError; `error.data` names its class
 
 RequestId = int | str | None
-JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -139,14 +135,14 @@ def decode_requests(lines: Iterator[bytes | None]) -> Iterator[RpcRequest | RpcE
     for line in lines:
         if line == b"":
             continue
-        body = _parse(line)
+        body = parse_object(line)
         yield body if isinstance(body, RpcError) else _to_request(body)
 
 
 def decode_host_messages(lines: Iterator[bytes | None]) -> Iterator[RpcNotification | RpcResponse | RpcError]:
     """The messages on the client's side: notifications, responses and errors; other lines are ignored."""
     for line in lines:
-        body = _parse(line)
+        body = parse_object(line)
         if isinstance(body, RpcError):
             continue
         if isinstance(body.get("method"), str) and isinstance(body.get("params"), dict):
@@ -160,11 +156,12 @@ def decode_host_messages(lines: Iterator[bytes | None]) -> Iterator[RpcNotificat
             yield RpcError(body.get("id"), error.get("code", REQUEST_FAILED), message, error_class)
 
 
-def _parse(line: bytes | None) -> JsonObject | RpcError:
+def parse_object(line: bytes | None, *, is_strict: bool = False) -> JsonObject | RpcError:
+    """The JSON object of a line. `is_strict`: NaN is no number."""
     if line is None:
         return RpcError(None, INVALID_REQUEST, f"a line must not exceed {MAX_LINE_BYTES} bytes")
     try:
-        body = json.loads(line.decode("utf-8"))
+        body = json.loads(line.decode("utf-8-sig"), parse_constant=_reject_constant if is_strict else None)
         if rb"\ud" in line.lower():
             json.dumps(body, ensure_ascii=False).encode()  # rejects lone surrogates
     except (ValueError, RecursionError):
@@ -174,6 +171,10 @@ def _parse(line: bytes | None) -> JsonObject | RpcError:
     if not isinstance(body, dict):
         return RpcError(None, INVALID_REQUEST, "a line must contain one JSON object; batches are not supported")
     return body
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _to_request(body: JsonObject) -> RpcRequest | RpcError:
@@ -188,7 +189,7 @@ def _to_request(body: JsonObject) -> RpcRequest | RpcError:
     return RpcRequest(id, body["method"], params or {})
 
 
-SIMPLE_EVENTS = {
+EVENTS: dict[str, type[Event]] = {
     "loading": LoadingProgress,
     "notice": Notice,
     "prefill": PrefillProgress,
@@ -196,72 +197,44 @@ SIMPLE_EVENTS = {
     "text_delta": TextDelta,
     "thinking_delta": ThinkingDelta,
     "tool_call_delta": ToolCallDelta,
+    "steps": StepDone,
+    "finished": Finished,
     "failed": Failed,
 }
-EVENT_METHODS = {kind: name for name, kind in SIMPLE_EVENTS.items()} | {StepDone: "steps", Finished: "finished"}
+EVENT_METHODS = {kind: name for name, kind in EVENTS.items()}
 
 
 def event_to_json(event: Event) -> JsonObject:
     """The params of an event; a StepDone becomes a list of one step."""
-    match event:
-        case StepDone():
-            return {"steps": [_step_to_json(event)]}
-        case Finished(finish_reason=reason, totals=totals, explanation=explanation):
-            return {"finish_reason": reason, "totals": asdict(totals), "explanation": explanation}
-        case _:
-            return asdict(event)
+    return {"steps": [to_json(event)]} if isinstance(event, StepDone) else to_json(event)
 
 
 def events_from_json(method: str, params: JsonObject) -> list[Event]:
     """The events of a notification: several for a list of steps, none for an unknown method."""
-    if method == "steps":
-        return [_step_from_json(step) for step in params.get("steps", ())]
-    if method == "finished":
-        explanation = str(params.get("explanation", ""))
-        return [Finished(params["finish_reason"], totals_from_json(params["totals"]), explanation)]
-    if method in SIMPLE_EVENTS:
-        return [from_known_fields(SIMPLE_EVENTS[method], params)]
-    return []
-
-
-def _step_to_json(step: StepDone) -> JsonObject:
-    return {
-        "draft_tokens": step.draft_tokens,
-        "parents": step.parents,
-        "committed_tokens": [token.to_list() for token in step.committed_tokens],
-        "draft_seconds": step.draft_seconds,
-        "verify_seconds": step.verify_seconds,
-        "draft_token_bytes": [word.decode("latin-1") for word in step.draft_token_bytes],
-        "draft_sources": step.draft_sources,
-        "plain_seconds": step.plain_seconds,
-        "plain_error": step.plain_error,
-    }
-
-
-def _step_from_json(step: JsonObject) -> StepDone:
-    return StepDone(
-        draft_tokens=tuple(step["draft_tokens"]),
-        parents=tuple(step["parents"]),
-        committed_tokens=tuple(map(CommittedToken.from_list, step["committed_tokens"])),
-        draft_seconds=step["draft_seconds"],
-        verify_seconds=step["verify_seconds"],
-        draft_token_bytes=tuple(word.encode("latin-1") for word in step.get("draft_token_bytes", ())),
-        draft_sources=tuple(step.get("draft_sources", ())),
-        plain_seconds=step.get("plain_seconds", 0.0),
-        plain_error=step.get("plain_error", 0.0),
-    )
+    if method not in EVENTS:
+        return []
+    return [from_json(EVENTS[method], each) for each in (params["steps"] if method == "steps" else [params])]
 
 
 def totals_from_json(params: JsonObject) -> Totals:
-    """Totals from JSON, without unknown fields."""
-    acceptance = Acceptance(**{name: tuple(counts) for name, counts in params.get("acceptance", {}).items()})
-    return replace(from_known_fields(Totals, params), acceptance=acceptance)
+    """Totals from JSON, without unknown fields, and without numbers that cannot be."""
+    impossible = impossible_numbers(params)
+    return from_json(Totals, {name: value for name, value in params.items() if name not in impossible})
+
+
+def impossible_numbers(params: JsonObject) -> tuple[str, ...]:
+    """The names of those that are no number, endless, or negative, as after a jump of a clock."""
+    numbers = {each.name for each in fields(Totals) if each.type in ("int", "float")}
+    return tuple(
+        name
+        for name in numbers & params.keys()
+        if not isinstance(value := params[name], int | float) or not 0 <= value < float("inf")
+    )
 
 
 def request_to_json(request: Request) -> JsonObject:
     """A request as params. The answer format becomes a key of its kind (schema, regex or choices)."""
-    answer_format = request.answer_format
-    params = asdict(replace(request, answer_format=None))
+    answer_format, params = request.answer_format, to_json(request)
     del params["answer_format"], params["answer_tool"]
     for name in ("wants_probabilities", "tools", "tool_results", "compacts"):
         if not params[name]:
@@ -273,34 +246,9 @@ def request_to_json(request: Request) -> JsonObject:
 
 def request_from_json(params: JsonObject) -> Request:
     """A request from params; UsageError when they are not valid."""
-    wrong = [name for name, kinds in REQUEST_FIELD_TYPES.items() if not isinstance(params.get(name), kinds)]
-    if wrong or not all(isinstance(stop, str) for stop in params.get("stop") or ()):
-        raise errors.UsageError(f"a request needs a text; {wrong[0] if wrong else 'stop'} has a wrong type")
-    files = [file for file in params.get("files") or () if isinstance(file, dict)]
-    try:
-        attached = tuple(Attachment(str(file["name"]), str(file["text"])) for file in files)
-    except KeyError as missing:
-        raise errors.UsageError(f"each file of a request needs a {missing}") from None
-    checked = {"files": attached, "stop": tuple(params.get("stop") or ())}
-    checked |= {name: params.get(name) or "" for name in ("task", "file_to_rewrite", "answer_prefix")}
-    checked["tool_choice"] = params.get("tool_choice") or ANY_TOOL
-    checked |= {name: bool(params.get(name)) for name in ("wants_probabilities", "compacts")}
-    checked["answer_format"] = AnswerFormat.from_options(params)
-    checked["tools"] = tuple(_values_from_json(Tool, params.get("tools")))
-    checked["tool_results"] = tuple(_values_from_json(ToolResult, params.get("tool_results")))
-    return from_known_fields(Request, {**params, **checked})
-
-
-def _values_from_json(value_type: type[Tool | ToolCall | ToolResult], listed: Any) -> Iterator[Any]:
-    try:
-        yield from (value_type(**fields) for fields in listed or ())
-    except TypeError:
-        raise errors.UsageError(f"a request needs other fields for a {value_type.__name__}") from None
-
-
-def tool_calls_from_json(listed: Any) -> tuple[ToolCall, ...]:
-    """Tool calls from a list of their fields; UsageError when they are not valid."""
-    return tuple(_values_from_json(ToolCall, listed))
+    request = from_json(Request, {**params, "answer_format": None, "answer_tool": None})
+    answer_format = AnswerFormat.from_options(params)
+    return replace(request, answer_format=answer_format) if answer_format else request
 
 
 TURN_FIELDS = ("user", "answer", "files", "task", "thinking", "tool_results", "tool_calls")
@@ -308,65 +256,11 @@ TURN_FIELDS = ("user", "answer", "files", "task", "thinking", "tool_results", "t
 
 def turn_to_json(turn: Turn) -> JsonObject:
     """The text of a turn, without what an engine computed for it."""
-    fields = asdict(turn)
-    return {name: fields[name] for name in TURN_FIELDS}
+    return {name: to_json(getattr(turn, name)) for name in TURN_FIELDS}
 
 
 def turn_from_json(params: JsonObject) -> Turn:
     """A question and its answer from the fields of `turn_to_json`."""
-    request = request_from_json({**params, "text": params.get("user"), "thinking": None})
-    return replace(
-        Turn.of_request(request), answer=str(params.get("answer", "")), is_finished=True,
-        thinking=str(params.get("thinking", "")), tool_calls=tool_calls_from_json(params.get("tool_calls")),
-    )  # fmt: skip
-
-
-REQUEST_FIELD_TYPES: dict[str, Any] = {
-    "text": str,
-    "files": list | tuple | None,
-    "stop": list | tuple | None,
-    "max_tokens": int | None,
-    "seed": int | None,
-    "temperature": int | float | None,
-    "variant": str | None,
-    "task": str | None,
-    "file_to_rewrite": str | None,
-    "answer_prefix": str | None,
-    "thinking": str | None,
-    "tools": list | tuple | None,
-    "tool_choice": str | None,
-    "tool_results": list | tuple | None,
-    "wants_probabilities": bool | None,
-    "compacts": bool | None,
-}
-
-
-def fim_request_from_json(params: JsonObject) -> FimRequest:
-    """A completion request from params; UsageError when they are not valid."""
-    values: JsonObject = {name: params[name] for name in FIM_FIELD_TYPES if params.get(name) is not None}
-    wrong = [name for name, value in values.items() if not isinstance(value, FIM_FIELD_TYPES[name])]
-    if not wrong and not all(isinstance(each, str) for each in values.get("stop", ())):
-        wrong = ["stop"]
-    if wrong or "prefix" not in values:
-        message = f"{wrong[0]} has a wrong type" if wrong else "prefix is missing"
-        raise errors.UsageError(f"a completion needs a prefix; {message}")
-    values["stop"] = tuple(values.get("stop", ()))
-    return FimRequest(**values)
-
-
-FIM_FIELD_TYPES: dict[str, Any] = {
-    "prefix": str,
-    "suffix": str,
-    "max_tokens": int,
-    "max_context_tokens": int,
-    "max_lines": int,
-    "timeout_seconds": int | float,
-    "stop": list | tuple,
-}
-COMPLETION_TEXT = "completion_text"  # a notification with a piece of a completion that its client wants streamed
-
-
-def from_known_fields(dataclass_type: Any, params: JsonObject) -> Any:
-    """A value of this dataclass; params that are not fields are ignored."""
-    names = {each.name for each in fields(dataclass_type)}
-    return dataclass_type(**{name: value for name, value in params.items() if name in names})
+    turn = from_json(Turn, {name: params.get(name) for name in TURN_FIELDS})
+    Request(turn.user, tool_results=turn.tool_results)  # raises for a question that no request could have
+    return replace(turn, is_finished=True)

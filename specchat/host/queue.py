@@ -1,7 +1,9 @@
-"""The engine thread: turns wait here and run interleaved, one event each in round robin.
+"""The engine thread: turns and completions wait here and run interleaved, one event each in round robin.
 
-Turns of one session run one after another; sessions alternate at step boundaries. Only `run` uses the engine, on one
-thread. All other methods are thread-safe and return at once: a waiting turn is cancelled even while a model loads.
+Turns of one session run one after another; sessions alternate at step boundaries. A completion never waits for a model
+to load, starts before any waiting turn, and takes several steps per round; one runs at a time. Only `run` uses the
+engine, on one thread. All other methods are thread-safe and return at once: a waiting turn is cancelled even while a
+model loads.
 """
 
 import time
@@ -11,15 +13,16 @@ from threading import Condition
 
 from specchat.chat.events import NO_OUTPUT_YET, Event, Failed, Finished, Totals
 from specchat.host.allocator import release_free_memory
-from specchat.host.completion_queue import CompletionQueue
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.engine_loading import ModelLoading
 from specchat.host.loaded_engines import LoadedEngine
-from specchat.host.queued_work import QueuedCompletion, QueuedTurn, RunningTurn, TurnEvent, next_step
+from specchat.host.queued_work import Queued, QueuedCompletion, QueuedTurn, Running, TurnEvent, next_step
 from specchat.host.turn_admission import TurnAdmission
 from specchat.profile import Profile
 
 QUIET_SECONDS = 0.5  # without work, after which free memory goes back to the system
+STEPS_OF_COMPLETION = 4  # in a round; a turn takes one
+MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a loaded model
 ENGINE_DIED = Failed("the engine stopped unexpectedly and starts again; ask again (its log has the reason)", 7)
 
 
@@ -34,58 +37,59 @@ class WaitingReason:
 class TurnQueue:
     def __init__(self, loader: EngineLoader, emit: Callable[[TurnEvent], None]) -> None:
         self._emit, self._changed = emit, Condition()
-        self._waiting: list[QueuedTurn] = []  # in the order of arrival
-        self._running: list[RunningTurn] = []
+        self._waiting: list[Queued] = []  # in the order of arrival
+        self._running: list[Running] = []  # at most one completion among them
         self.models = ModelLoading(loader, self._changed, self._emit_loading, self._fail_waiting_turns)
-        self._completions = CompletionQueue(self.models, self._changed, emit)
         self._admission = TurnAdmission(self.models, emit)
 
-    def enqueue(self, turn: QueuedTurn) -> None:
+    def enqueue(self, work: Queued) -> None:
+        """Queue work. A completion without loaded models ends at once, says why, and the models start to load."""
         with self._changed:
-            self._waiting.append(turn)
+            if isinstance(work, QueuedTurn) or self.models.is_loaded(work.profile):
+                self._waiting.append(work)
+            else:
+                self.models.request_preload(work.profile)
+                missing = self.models.missing_room(work.profile)
+                self._emit(TurnEvent(work.id, Finished(MODEL_NOT_LOADED, Totals(), missing)))
             self._changed.notify()
 
-    def enqueue_completion(self, completion: QueuedCompletion) -> None:
-        self._completions.enqueue(completion)
-
-    def cancel(self, turn_id: str) -> None:
+    def cancel(self, id: str) -> None:
         """Cancel a turn or a completion: a waiting one at once, a running one within one step."""
-        self._completions.cancel(turn_id)
         with self._changed:
             for running in self._running:
-                if running.turn.id == turn_id:
-                    running.turn.cancelled.set()
-            for each in [each for each in self._waiting if each.id == turn_id]:
+                if running.work.id == id:
+                    running.work.cancelled.set()
+            for each in [each for each in self._waiting if each.id == id]:
                 self._waiting.remove(each)
-                self._emit(TurnEvent(each.session_id, turn_id, Finished("cancelled", Totals())))
+                self._emit(TurnEvent(id, Finished("cancelled", Totals())))
 
     def reset(self) -> None:
         """End all turns and completions with an error and forget the models, after the engine thread has died."""
         with self._changed:
-            ended = [*self._completions.drop_all(), *(each.turn for each in self._running), *self._waiting]
+            ended = [*(each.work for each in self._running), *self._waiting]
             self._running.clear()
             self._waiting.clear()
             self.models.forget_all()
         for each in ended:
-            self._emit(TurnEvent(each.session_id, each.id, ENGINE_DIED))
+            self._emit(TurnEvent(each.id, ENGINE_DIED))
 
     def stop(self) -> None:
         """Stop the thread within one step."""
         with self._changed:
             self.models.stop_requested.set()
-            for running in (self._completions.running, *(each.turn for each in self._running)):
-                if running:
-                    running.cancelled.set()
+            for running in self._running:
+                running.work.cancelled.set()
             self._changed.notify()
 
     @property
     def waiting_count(self) -> int:
-        return len(self._waiting)
+        """How many turns wait."""
+        return sum(isinstance(each, QueuedTurn) for each in list(self._waiting))
 
     def waiting_reason(self, turn_id: str) -> WaitingReason:
         """Why nothing of this turn comes at the moment."""
         busy, blocked = self.models.busy, self._admission.blocked
-        reason, seconds, others = busy.text, time.monotonic() - busy.since, len(self._running)
+        reason, seconds, others = busy.text, time.monotonic() - busy.since, len(self._running_turns)
         if self.models.state != "loading" and blocked is not None and blocked.turn.id == turn_id:
             reason = blocked.missing
         elif self.models.state != "loading" and others and any(turn.id == turn_id for turn in self._first_turns()):
@@ -96,18 +100,19 @@ class TurnQueue:
     def run(self) -> None:
         while not self.models.stop_requested.is_set():
             self._wait_for_work()
-            self.models.do_pending_work(is_busy=bool(self._busy_engines()))
-            self._completions.start(lambda loaded: loaded.has_free_slot(self._busy_engines()))
-            self._admission.start(self._first_turns(), self._is_waiting, self._busy_engines, self._start_turn)
-            self._completions.step()
-            running = list(self._running)
-            for each in running:
-                each.set_load(len(running) - 1, is_urgent=self._completions.running is not None)
+            self.models.do_pending_work(is_busy=bool(self._running))
+            self._start_completion()
+            self._admission.start(self._first_turns(), self._is_waiting, self._busy_engines, self._start)
+            for _ in range(STEPS_OF_COMPLETION):
+                if completion := self._running_completion:
+                    self._step(completion)
+            turns, is_urgent = self._running_turns, self._running_completion is not None
+            for each in turns:
+                each.set_load(len(turns) - 1, is_urgent=is_urgent)
                 self._step(each)
             self.models.engines.refresh_memory()
         for each in self._running:
             each.events.close()
-        self._completions.drop_all()
         self.models.close_all()
 
     def _wait_for_work(self) -> None:
@@ -120,19 +125,26 @@ class TurnQueue:
                 self._changed.wait_for(self._has_work)
 
     def _has_work(self) -> bool:
-        stops = self.models.stop_requested.is_set()
-        return bool(stops or self._running or self._waiting or self._completions.has_work or self.models.has_work)
+        return bool(self.models.stop_requested.is_set() or self._running or self._waiting or self.models.has_work)
+
+    @property
+    def _running_turns(self) -> list[Running]:
+        return [each for each in self._running if not each.is_completion]
+
+    @property
+    def _running_completion(self) -> Running | None:
+        return next((each for each in self._running if each.is_completion), None)
 
     def _busy_engines(self) -> list[LoadedEngine]:
-        completing = [self._completions.engine] if self._completions.engine else []
-        return [*(each.engine for each in self._running), *completing]
+        return [each.engine for each in self._running]
 
     def _first_turns(self) -> list[QueuedTurn]:
         """The first waiting turn of each session without a running one, in the order of arrival."""
         with self._changed:
-            busy, first = {each.turn.session_id for each in self._running}, dict[str, QueuedTurn]()
+            works = [each.work for each in self._running]
+            busy, first = {each.session_id for each in works if isinstance(each, QueuedTurn)}, dict[str, QueuedTurn]()
             for turn in self._waiting:
-                if turn.session_id not in busy:
+                if isinstance(turn, QueuedTurn) and turn.session_id not in busy:
                     first.setdefault(turn.session_id, turn)
         return list(first.values())
 
@@ -140,38 +152,55 @@ class TurnQueue:
         """Whether it was not cancelled, and did not fail, since it was found."""
         return turn in self._waiting
 
-    def _start_turn(self, turn: QueuedTurn, loaded: LoadedEngine) -> None:
+    def _start_completion(self) -> None:
+        """Start the oldest waiting completion. If its models were unloaded, it ends."""
         with self._changed:
-            if self._is_waiting(turn):
-                self._waiting.remove(turn)
-                self._running.append(RunningTurn(turn, loaded))
+            first = next((each for each in self._waiting if isinstance(each, QueuedCompletion)), None)
+            if first is None or self._running_completion:
+                return
+            loaded = self.models.engines.find(first.profile)
+            if loaded is None:
+                self._waiting.remove(first)
+                self._emit(TurnEvent(first.id, Finished(MODEL_NOT_LOADED, Totals())))
+            elif loaded.has_free_slot(self._busy_engines()):
+                self._start(first, loaded)
 
-    def _step(self, running: RunningTurn) -> None:
-        self.models.busy.begin("the engine process computes one step of an answer")
+    def _start(self, work: Queued, loaded: LoadedEngine) -> None:
+        with self._changed:
+            if work in self._waiting:
+                self._waiting.remove(work)
+                loading_seconds = self.models.loading_seconds_since(work.asked_at)
+                self._running.append(Running(work, loaded, self.models.engines.completer, loading_seconds))
+
+    def _step(self, running: Running) -> None:
+        done = "a completion" if running.is_completion else "one step of an answer"
+        self.models.busy.begin(f"the engine process computes {done}")
         self.models.engines.use(running.engine)
-        step, turn = next_step(running.events), running.turn
+        step, id = next_step(running.events), running.work.id
         if not step.is_last:
             if step.event != NO_OUTPUT_YET:
-                self._emit(TurnEvent(turn.session_id, turn.id, step.event))
+                self._emit(TurnEvent(id, step.event))
             return
         completed_turn = running.finish(step.event)
         with self._changed:
             self._running.remove(running)
+        if running.is_completion and step.has_crashed:
+            running.engine.close_completer()
         self.models.engines.refresh_memory(max_age_seconds=0.0)
-        self._emit(TurnEvent(turn.session_id, turn.id, step.event, completed_turn))
+        self._emit(TurnEvent(id, step.event, completed_turn))
 
     def _emit_loading(self, event: Event) -> None:
-        """Emit an event to all waiting turns, and to sessions without one."""
+        """Emit an event to all waiting turns."""
         with self._changed:
-            waiting = list(self._waiting)
+            waiting = [each for each in self._waiting if isinstance(each, QueuedTurn)]
         for turn in waiting:
-            self._emit(TurnEvent(turn.session_id, turn.id, event))
-        self._emit(TurnEvent("", None, event))
+            self._emit(TurnEvent(turn.id, event))
 
     def _fail_waiting_turns(self, profile: Profile, failed: Failed) -> None:
         key_of = self.models.engines.loader.engine_key
         with self._changed:
-            failing = [turn for turn in self._waiting if key_of(turn.profile) == key_of(profile)]
-            self._waiting = [turn for turn in self._waiting if turn not in failing]
+            turns = [each for each in self._waiting if isinstance(each, QueuedTurn)]
+            failing = [turn for turn in turns if key_of(turn.profile) == key_of(profile)]
+            self._waiting = [each for each in self._waiting if each not in failing]
         for turn in failing:
-            self._emit(TurnEvent(turn.session_id, turn.id, failed))
+            self._emit(TurnEvent(turn.id, failed))

@@ -1,16 +1,17 @@
 """What waits for the engine thread, and the events that it sends back."""
 
 import logging
-from collections.abc import Generator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
 from threading import Event as Flag
+from time import perf_counter
 
 from specchat.chat.events import Event, Failed, Finished
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.chat.transcript import Turn
 from specchat.errors import SpecchatError
-from specchat.host.engine_interface import Answer
+from specchat.host.engine_interface import Answer, Completer
 from specchat.host.loaded_engines import LoadedEngine
 from specchat.host.session_turns import SessionTurns
 from specchat.profile import Profile
@@ -29,38 +30,53 @@ class QueuedTurn:
     request: Request
     profile: Profile
     turns: SessionTurns
+    asked_at: float = field(default_factory=perf_counter)
     cancelled: Flag = field(default_factory=Flag)
 
 
 @dataclass(frozen=True, eq=False)
 class QueuedCompletion:
-    """A waiting or running completion."""
+    """A completion: urgent, because an editor's user types on, and never kept waiting for a model to load."""
 
     id: str
-    session_id: str
     fim_request: FimRequest
     profile: Profile
+    asked_at: float = field(default_factory=perf_counter)
     cancelled: Flag = field(default_factory=Flag)
+
+
+Queued = QueuedTurn | QueuedCompletion
 
 
 @dataclass(frozen=True)
 class TurnEvent:
-    """An event of a turn; without a turn, of loading, for all sessions. The last one of a turn has what the model reads
-    of it from now on; None: nothing.
+    """An event of a turn or a completion. The last one of a turn has what the model reads of it from now on; None:
+    nothing.
     """
 
-    session_id: str
-    turn_id: str | None
+    turn_id: str
     event: Event
     completed_turn: Turn | None = None
 
 
-class RunningTurn:
-    def __init__(self, turn: QueuedTurn, engine: LoadedEngine) -> None:
-        self.turn, self.engine = turn, engine
-        self._answering: Answer | None = None  # once it has begun
+class Running:
+    """A turn or a completion that an engine computes, one event at a time.
+
+    `loading_seconds` of its time in the queue, models loaded.
+    """
+
+    def __init__(
+        self,
+        work: Queued,
+        engine: LoadedEngine,
+        completer: Callable[[LoadedEngine], Completer],
+        loading_seconds: float = 0.0,
+    ) -> None:
+        self.work, self.engine, self._loading_seconds = work, engine, loading_seconds
+        self.is_completion = isinstance(work, QueuedCompletion)
+        self._answering: Answer | None = None  # of a turn that has begun
         self._read_before = 0  # turns
-        self.events = self._answer()
+        self.events = self._answer(work) if isinstance(work, QueuedTurn) else self._complete(work, completer)
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool) -> None:
         if self._answering:
@@ -70,17 +86,20 @@ class RunningTurn:
         """Close the answer; returns what the model reads of it, which the next turn of the session knows."""
         self.events.close()
         turns = list(self._answering.turns) if self._answering else []
-        if not isinstance(last, Finished) or len(turns) <= self._read_before:
+        if not isinstance(self.work, QueuedTurn) or not isinstance(last, Finished) or len(turns) <= self._read_before:
             return None
-        self.turn.turns.set_read(self.turn.id, turns)
+        self.work.turns.set_read(self.work.id, turns)
         return turns[-1]
 
-    def _answer(self) -> Events:
-        turn = self.turn
+    def _answer(self, turn: QueuedTurn) -> Events:
         question = turn.turns.question(turn.id, turn.request, turn.profile)
+        question = replace(question, asked_at=turn.asked_at, loading_seconds=self._loading_seconds)
         self._read_before = len(question.turns)
         self._answering = self.engine.engine.answer(question, turn.cancelled)
         yield from self._answering.events()
+
+    def _complete(self, completion: QueuedCompletion, completer: Callable[[LoadedEngine], Completer]) -> Events:
+        yield from completer(self.engine).complete(completion.fim_request, completion.cancelled)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,9 @@
 """The host's I/O thread: sockets, JSON and SQLite. The engine computes on its own thread and never waits for I/O.
 
-engine thread -> EventInbox -> AnswerDelivery -> EventFeed -> ClientConnection -> clients
+engine thread -> EventInbox -> AnswerDelivery -> ClientConnection -> clients
 """
 
-import errno
 import logging
-import os
 import selectors
 import signal
 import socket
@@ -17,30 +15,23 @@ from threading import Thread
 from types import FrameType
 
 from specchat.history.history_writer import HistoryWriter
-from specchat.host.address import (
-    LISTEN_BACKLOG,
-    MAX_UNKNOWN_CLIENTS,
-    TOKEN_TIMEOUT_SECONDS,
-    Listener,
-    UnknownClient,
-)
+from specchat.host.address import Listener, UnknownClient
 from specchat.host.connection import ClientConnection
+from specchat.host.door import Door
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.methods import HostIdentity, RpcHandler
 from specchat.host.metrics import AnswerCounts, resident_bytes
 from specchat.host.metrics_server import MetricsServer
 from specchat.host.open_sessions import OpenSessions
-from specchat.host.protocol import REQUEST_FAILED, RpcError, RpcRequest, decode_requests, encode
+from specchat.host.protocol import RpcRequest, decode_requests
 from specchat.host.queue import TurnQueue
 from specchat.host.queued_work import TurnEvent
-from specchat.host.spawn import check_same_user
 
 log = logging.getLogger(__name__)
 
 MAX_WAIT_SECONDS = 1.0
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 ENGINE_RESTART_SECONDS = 1.0  # between two starts of the engine thread
-TOO_MANY_FILES = "the engine process has too many open files for another client; close one, or raise 'ulimit -n'"
 
 
 @dataclass(frozen=True)
@@ -91,19 +82,14 @@ class Server:
         self.timeouts = timeouts
         self.answer_counts = AnswerCounts()
         self.inbox = EventInbox()
-        self._spare_descriptor = os.open(os.devnull, os.O_RDONLY)  # to refuse a client when no other is free
         self._engine_thread = Thread(target=self._run_engine, name="engine", daemon=True)
         self._engine_started_at = 0.0
-        self._has_refused_clients = False  # since the last one left
         self.queue = TurnQueue(loader, self.inbox.put)
         self.sessions = OpenSessions(history, self.queue)
         self.rpc_handler = RpcHandler(identity, self.sessions, MetricsServer(self.metrics_page, port_file))
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.inbox.wake_receiver, selectors.EVENT_READ)
-        self._listener, self._tokens = listener.sock, listener.tokens
-        self._unknown_clients: dict[UnknownClient, None] = {}  # the oldest first
-        self._listener.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._door = Door(listener, self._selector, self._serve_client)
 
     def metrics_page(self) -> bytes:
         """The current metrics page. Thread-safe."""
@@ -111,12 +97,11 @@ class Server:
 
         from specchat.host.metrics_page import MetricsPage, answer_metrics, engine_gauges, gauge
 
-        sessions, waiting = list(self.sessions.by_id.values()), self.queue.waiting_count
-        live, memory = sum(len(session.live_turns) for session in sessions), self.sessions.memory_bytes()
+        live, waiting, models = self.sessions.delivery.turn_count, self.queue.waiting_count, self.queue.models
         page = MetricsPage([
             *answer_metrics(self.answer_counts),
-            *engine_gauges(max(0, live - waiting), waiting, self.queue.models.state, memory),
-            gauge("specchat:sessions", "Sessions in memory.", len(sessions)),
+            *engine_gauges(max(0, live - waiting), waiting, models.state, models.engines.memory_bytes),
+            gauge("specchat:sessions", "Sessions in memory.", len(self.sessions.by_id)),
             gauge("specchat:clients", "Connected clients.", len(self.rpc_handler.clients)),
             gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes()),
             InfoMetricFamily("specchat:host", "The version.", {"version": self.rpc_handler.identity.version}),
@@ -158,13 +143,13 @@ class Server:
         due = self.sessions.delivery.next_due_at(now)
         timeout = min(max(0.0, due - now), MAX_WAIT_SECONDS) if due is not None else MAX_WAIT_SECONDS
         for key, mask in self._selector.select(timeout):
-            if key.fileobj is self._listener:
-                self._accept()
-            elif isinstance(key.data, ClientConnection) and mask & selectors.EVENT_READ:
+            if isinstance(key.data, ClientConnection) and mask & selectors.EVENT_READ:
                 self._receive(key.data)
+            elif isinstance(key.data, Door):
+                self._door.accept()
             elif isinstance(key.data, UnknownClient):
-                self._read_token(key.data)
-        self._close_late_clients()
+                self._door.read_token(key.data)
+        self._door.close_late_clients()
         now = time.monotonic()
         for turn_event in self.inbox.take_all():
             self._count(turn_event)
@@ -174,7 +159,7 @@ class Server:
         for client in list(self.rpc_handler.clients):
             self._send(client)
         if (
-            not self.sessions.delivery.is_busy
+            not self.sessions.delivery.live
             and self.queue.models.state == "ready"
             and now - self.sessions.delivery.last_used_at > self.timeouts.idle_unload_seconds
         ):
@@ -186,95 +171,22 @@ class Server:
         except Exception:  # the edge: a number that cannot be counted must not end the host
             log.exception("metrics")
 
-    def _accept(self) -> None:
-        """Accept all clients that wait: many may start at once, and a round may take a while."""
-        for _number in range(LISTEN_BACKLOG):
-            try:
-                sock, _ = self._listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:  # already disconnected, or no free descriptors
-                if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._refuse_client()
-                else:
-                    log.warning("accept: %s", error)
-                return
-            self._add_client(sock)
-
-    def _add_client(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        if self._tokens is not None:
-            self._wait_for_token(UnknownClient(sock, self._tokens))
-            return
-        try:
-            check_same_user(sock)
-        except PermissionError as error:
-            log.warning("refused a client: %s", error)
-            sock.close()
-            return
-        self._serve_client(sock)
-
-    def _wait_for_token(self, unknown: UnknownClient) -> None:
-        if len(self._unknown_clients) >= MAX_UNKNOWN_CLIENTS:
-            self._forget(next(iter(self._unknown_clients))).close()
-        self._unknown_clients[unknown] = None
-        self._selector.register(unknown.sock, selectors.EVENT_READ, unknown)
-
-    def _read_token(self, unknown: UnknownClient) -> None:
-        if unknown not in self._unknown_clients:
-            return  # closed for a newer one in this round
-        try:
-            is_known = unknown.read_token()
-        except OSError as error:
-            log.warning("refused a client: %s", error)
-            self._forget(unknown).close()
-            return
-        if is_known:
-            self._serve_client(self._forget(unknown))
-
-    def _close_late_clients(self) -> None:
-        now = time.monotonic()
-        for unknown in [each for each in self._unknown_clients if each.is_late(now)]:
-            log.warning("refused a client: no token within %.0f s", TOKEN_TIMEOUT_SECONDS)
-            self._forget(unknown).close()
-
-    def _forget(self, unknown: UnknownClient) -> socket.socket:
-        del self._unknown_clients[unknown]
-        self._selector.unregister(unknown.sock)
-        return unknown.sock
-
     def _serve_client(self, sock: socket.socket) -> None:
         client = ClientConnection(sock)
         self.rpc_handler.clients.add(client)
         self._selector.register(sock, selectors.EVENT_READ, client)
-
-    def _refuse_client(self) -> None:
-        """Tell a client why it is disconnected. Left waiting, it would wake this thread again and again."""
-        os.close(self._spare_descriptor)
-        try:
-            sock, _ = self._listener.accept()
-            with sock:
-                sock.setblocking(False)
-                sock.send(encode(RpcError(None, REQUEST_FAILED, TOO_MANY_FILES, "HostError")))
-        except OSError:
-            pass  # it has disconnected
-        finally:
-            self._spare_descriptor = os.open(os.devnull, os.O_RDONLY)
-        if not self._has_refused_clients:
-            self._has_refused_clients = True
-            log.warning("refused a client: %s", os.strerror(errno.EMFILE))
 
     def _receive(self, client: ClientConnection) -> None:
         try:
             self._handle_input(client)
         except Exception:  # the edge: what one client sends must not end the host
             log.exception("disconnected %s", client.client_name)
-            self._disconnect(client, was_slow=False)
+            self._disconnect(client)
 
     def _handle_input(self, client: ClientConnection) -> None:
         received = client.receive()
         if received is None:
-            self._disconnect(client, was_slow=False)
+            self._disconnect(client)
             return
         for message in decode_requests(client.line_reader.feed(received)):
             if isinstance(message, RpcRequest):
@@ -284,23 +196,23 @@ class Server:
 
     def _send(self, client: ClientConnection) -> None:
         if not client.send():
-            self._disconnect(client, was_slow=False)
+            self._disconnect(client)
         elif client.is_too_slow:
             log.info("disconnected %s: too slow", client.client_name)
-            self._disconnect(client, was_slow=True)
+            self._disconnect(client)
         else:
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.has_pending_output else 0)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent_bytes else 0)
             self._selector.modify(client.sock, events, client)
 
-    def _disconnect(self, client: ClientConnection, *, was_slow: bool) -> None:
+    def _disconnect(self, client: ClientConnection) -> None:
         self._selector.unregister(client.sock)
         client.close()
-        self._has_refused_clients = False
+        self._door.has_refused_clients = False
         self.rpc_handler.clients.discard(client)
-        self.sessions.delivery.on_disconnect(client, was_slow=was_slow)
+        self.sessions.delivery.on_disconnect(client)
 
     def _should_exit(self) -> bool:
-        is_unused = not self.rpc_handler.clients and not self.sessions.delivery.is_busy
+        is_unused = not self.rpc_handler.clients and not self.sessions.delivery.live
         is_idle = is_unused and time.monotonic() - self.sessions.delivery.last_used_at > self.timeouts.idle_exit_seconds
         return self.rpc_handler.is_closing or is_idle
 
@@ -312,15 +224,12 @@ class Server:
     def _drain(self) -> None:
         """Close the listener, cancel the turns, and send the last events for up to drain_seconds."""
         self.rpc_handler.is_closing = True
-        self._selector.unregister(self._listener)
-        self._listener.close()
+        self._door.close()
         self.sessions.delivery.cancel_all()
         deadline = time.monotonic() + self.timeouts.drain_seconds
         while time.monotonic() < deadline and (
-            self.sessions.delivery.is_busy or any(client.has_pending_output for client in self.rpc_handler.clients)
+            self.sessions.delivery.live or any(client.unsent_bytes for client in self.rpc_handler.clients)
         ):
             self._run_once()
-        for unknown in list(self._unknown_clients):
-            self._forget(unknown).close()
         for client in list(self.rpc_handler.clients):
             client.close()

@@ -58,7 +58,7 @@ class TurnAdmission:
             return self._models.load(turn.profile, room.to_close)
         if blocked is None or blocked.turn is not turn:
             blocked = BlockedTurn(turn, room.missing)
-            self._emit(TurnEvent(turn.session_id, turn.id, Notice(room.missing)))
+            self._emit(TurnEvent(turn.id, Notice(room.missing)))
         self.blocked = blocked
         return None
 

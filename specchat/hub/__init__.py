@@ -1,18 +1,18 @@
 """Which models exist, which are on this disk, what fits this machine, and how to download them. Imports no torch.
 
-catalog.toml, catalog   the models that specchat knows, with their heads and draft models
+catalog.toml, catalog_sizes.json, catalog   the models that specchat knows, with their heads and draft models
 architecture            a model as a list of matrices and KV layers
-config_architecture     config.json → Architecture
-safetensors_headers     headers of safetensors → Architecture
+config_architecture     config.json → KV layers and dimensions
+safetensors_headers     headers of safetensors and GGUF files → Architecture
 local_models            the embedded models, folders and the hub's cache
 runnable_models         those on this disk that fit the free memory
 other_programs          the models of Ollama and LM Studio, and GGUF files in the hub's cache
-machine                 GPUs, main memory and CPU features
+machine, gpu_bandwidth  GPUs, main memory, CPU features, bandwidth
 memory_plan, memory_notes   bytes of weights, KV cache and workspace; what is special about a model
 pairing                 warnings about a draft model for a target model
-recommend, pair_text    the best pair for a device; its reasons and its profile
+recommend, pair_text    the best pair for a device; its two lines and its profile
 find_models             where a model or head is; a hub id is downloaded
-hub_cache               which files of a hub id are needed, and those in the hub's cache
+needed_files            which files of a hub id are needed, and their hashes
 repo_files              the files of a hub id, with sizes and hashes
 pull                    download with resume and hash check
 http_errors disk_space  errors of the hub and of the disk as one-line messages

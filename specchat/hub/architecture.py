@@ -1,7 +1,7 @@
 """A model as matrices by purpose, and what its layers store per token in the KV cache.
 
-Plain values: `config_architecture.py` and `safetensors_headers.py` build them, `memory_plan.py` computes bytes. Knows
-no device and no storage format.
+Plain values: `safetensors_headers.py`, `config_architecture.py` and `catalog.py` build them, `memory_plan.py` computes
+bytes. Knows no device and no storage format.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 EMBEDDING, OUTPUT, LINEAR, EXPERT, OTHER = "embedding", "output", "linear", "expert", "other"
 IDLE = "idle"  # loaded, and no token multiplies them: vectors looked up for every layer, encoders of images and sound
 FLOAT_FORMATS = ("bf16", "float32")
+HEAD = "head"  # the family of every head
 
 
 @dataclass(frozen=True)

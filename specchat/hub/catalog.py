@@ -1,14 +1,15 @@
 """The models that specchat knows by name, with their heads, draft models and architectures.
 
-Reads `catalog.toml` and nothing else: no network, no model files, no torch. The architecture of a model follows from
-its config, that of a head from the target that it was trained for.
+Reads `catalog.toml` and `catalog_sizes.json` and nothing else: no network, no model files, no torch. The sizes are
+those of the networks that transformers builds (`python -m tools.catalog_sizes` writes them).
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from difflib import get_close_matches
 from functools import cache
@@ -16,17 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.hub.architecture import Architecture
-from specchat.hub.config_architecture import active_parameters, architecture_from_config, mtp_architecture
+from specchat.hub.architecture import EXPERT, HEAD, LINEAR, Architecture, Matrix
+from specchat.hub.config_architecture import active_parameters, dimensions_from_config, expert_counts, head_kv_layers
 
 CATALOG_FILE = Path(__file__).with_name("catalog.toml")
-GPU_SIZES_GB = (8, 12, 16, 24, 48)
-HEAD_LAYERS = {"eagle3": 1, "dflash": 5}
-USABLE_HEADS = (*HEAD_LAYERS, "mtp")  # the engine runs them; others are only known by name
-OWN_CONFIG_KEYS: Mapping[str, Mapping[str, Any]] = {  # of most published heads
-    "eagle3": {"draft_vocab_size": 32000},
-    "dflash": {"dflash_config": {}},
-}
+SIZES_FILE = Path(__file__).with_name("catalog_sizes.json")
+GPU_SIZES_GB = (8, 12, 16, 24, 48, 80, 96)
+HEAD_LAYERS = {"eagle3": 1, "dflash": 5, "mtp": 1}  # of the kinds that the engine runs; others are only known by name
+HEAD_KEYS = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")  # that heads have of their target
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,7 @@ class PublishedHead:
     id: str
     language: str = ""  # of a head that was trained on one language only
     tokens_per_step: float = 0.0  # published, at temperature 0, with the token of the target; 0: not published
+    parameters: int = 0  # 0: not known
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,17 @@ class CatalogEntry:
 
     @property
     def usable_heads(self) -> tuple[PublishedHead, ...]:
-        return tuple(head for head in self.heads if head.kind in USABLE_HEADS)
+        return tuple(head for head in self.heads if head.kind in HEAD_LAYERS)
 
     @property
     def active_parameters(self) -> int:
         """Parameters that compute one token: of a mixture of experts, only the selected experts."""
         return active_parameters(self.config, self.architecture)
+
+    @property
+    def selected_experts(self) -> int:
+        """Experts of a layer that compute one token; 0 for a dense model."""
+        return expert_counts(self.config)[0] if self.architecture.parameters_of_kind(EXPERT) else 0
 
 
 @cache
@@ -125,24 +129,17 @@ def did_you_mean(name: str) -> str:
     return f" did you mean {names[matches[0]]!r}?" if matches else ""
 
 
-@cache
 def head_architecture(target: str, kind: str) -> Architecture:
-    """The architecture of a head of this kind for a target of the catalog, whose sizes it shares."""
-    config = catalog()[target].config
-    if kind == "mtp":
-        return mtp_architecture(config)
-    if kind not in HEAD_LAYERS:
-        raise ModelError(f"{kind}: the size of such a head does not follow from its target")
-    shared = {key: config[key] for key in SHARED_CONFIG_KEYS if key in config}
-    own: dict[str, Any] = {"architectures": [kind], "num_hidden_layers": HEAD_LAYERS[kind], "model_type": "llama"}
-    own |= OWN_CONFIG_KEYS[kind]
-    return architecture_from_config({**shared, **own}, f"a head for {target}")
-
-
-SHARED_CONFIG_KEYS = (
-    "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size", "vocab_size",
-    "max_position_embeddings",
-)  # fmt: skip
+    """The architecture of a head of this kind for a target of the catalog. Its layers are like those of the target."""
+    own, config = catalog()[target].architecture, catalog()[target].config
+    parameters = next((head.parameters for head in catalog()[target].usable_heads if head.kind == kind), 0)
+    if not parameters:
+        raise ModelError(f"{kind}: the size of such a head for {target} is known after its download only")
+    if kind != "mtp":  # which alone has the layers of the family
+        config = {key: config[key] for key in HEAD_KEYS if key in config}
+    kv_layers = head_kv_layers(config, HEAD_LAYERS[kind], target)
+    matrix = Matrix(LINEAR, parameters // own.hidden_size, own.hidden_size)
+    return Architecture(HEAD, (matrix,), kv_layers, hidden_size=own.hidden_size, layers=HEAD_LAYERS[kind])
 
 
 @cache
@@ -151,8 +148,15 @@ def _tables() -> dict[str, Any]:
 
 
 @cache
+def _sizes() -> dict[str, list[tuple[str, int, int, int]]]:
+    """The kind, rows, columns and count of the matrices of each model."""
+    return json.loads(SIZES_FILE.read_text(encoding="utf-8"))
+
+
+@cache
 def _architecture(name: str) -> Architecture:
-    return architecture_from_config(catalog()[name].config, name)
+    matrices = (Matrix(str(kind), *sizes) for kind, *sizes in _sizes()[name])
+    return replace(dimensions_from_config(catalog()[name].config, name), matrices=tuple(matrices))
 
 
 def _entry(table: Mapping[str, Any]) -> CatalogEntry:

@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 
 from specchat.errors import ModelError
-from specchat.hub.hub_cache import cached_model_folder
+from specchat.hub.safetensors_headers import cached_model_folder
+from specchat.paths import is_hub_id
 from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter
 from specchat.weights.gguf.gguf_preparation import Report, find_prepared, no_report, prepared_gguf
@@ -61,18 +62,24 @@ def _fetch(source: str, report: Report = no_report, *, is_draft: bool = False) -
     return fetch_from_hub(source, report, is_draft=is_draft)
 
 
+def local_path(source: str, role: str = "target") -> Path | None:
+    """What a source names on this disk beside the hub's cache: a part of specchat ("embedded", "embedded/eagle3",
+    "starter/draft"), a folder or a file.
+    """
+    own = EMBEDDED / (role if source == "embedded" else source.removeprefix("embedded/"))
+    if source == "embedded" or (source.startswith("embedded/") and own.is_dir()):
+        return own
+    path = starter_drafter(source) or Path(source).expanduser()
+    return path if path.exists() else None
+
+
 def _local_folder(source: str, role: str) -> Path | None:
     """A checked local folder; None for a hub id."""
-    if source == "embedded":
-        return _checked_folder(EMBEDDED / role, source)
-    if shipped := starter_drafter(source):
-        return _checked_folder(shipped, source)
     if source == STARTER:  # on this disk it is a GGUF file
         raise ModelError("starter: not on this disk; 'specchat models pull starter' downloads it")
-    folder = Path(source).expanduser()
-    if folder.exists():
-        return _checked_folder(folder, source)
-    if source.count("/") != 1 or source.startswith((".", "/", "~")):
+    if path := local_path(source, role):
+        return _checked_folder(path, source)
+    if not is_hub_id(source):
         raise ModelError(
             f"{source}: no such folder; give a model's folder, a GGUF file, a hub id like org/name, or 'embedded'"
         )
@@ -81,15 +88,9 @@ def _local_folder(source: str, role: str) -> Path | None:
 
 def _local_head(source: str) -> Path | None:
     """A local folder or file; None for a hub id."""
-    embedded = EMBEDDED / source.removeprefix("embedded/")
-    if source.startswith("embedded/") and embedded.is_dir():
-        return embedded
-    if shipped := starter_drafter(source):
-        return shipped
-    path = Path(source).expanduser()
-    if path.exists():
+    if path := local_path(source):
         return _with_regular_files(path)
-    if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
+    if not is_hub_id(source):
         raise ModelError(f"{source}: no such folder or file; give a head's folder, a hub id, or 'embedded/eagle3'")
     return None
 

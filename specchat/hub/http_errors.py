@@ -4,7 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import cast
 
-from huggingface_hub import constants
+from huggingface_hub import constants, get_session
 from huggingface_hub.errors import (
     FileMetadataError,
     GatedRepoError,
@@ -20,6 +20,7 @@ from specchat.errors import ModelError
 HTTPError = cast(
     "type[Exception]", HfHubHTTPError.__bases__[0]
 )  # the base class of the HTTP client that huggingface_hub uses
+PROBE_SECONDS = 5.0
 
 
 @contextmanager
@@ -47,6 +48,17 @@ def hub_errors_as_model_errors(source: str) -> Generator[None]:
     except (FileMetadataError, ValueError, TypeError, KeyError) as error:
         message = f"the server at {hub} is not a hub; does this network have a login page?"
         raise ModelError(f"{source}: {message}") from error
+
+
+def offline_reason() -> str:
+    """Why nothing can be downloaded from the hub now; "" when it answers."""
+    if constants.is_offline_mode():
+        return "HF_HUB_OFFLINE is set"
+    try:
+        get_session().head(constants.ENDPOINT, timeout=PROBE_SECONDS)
+    except (HTTPError, OSError):
+        return f"the hub ({constants.ENDPOINT}) cannot be reached"
+    return ""
 
 
 def _status_message(status: int) -> str:

@@ -6,22 +6,21 @@ Reads names and configs only. Uses no network and imports neither torch nor hugg
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import ModelError
-from specchat.hub.architecture import Architecture
+from specchat.hub.architecture import HEAD, Architecture
 from specchat.hub.catalog import did_you_mean, find_entry
-from specchat.hub.safetensors_headers import is_whole_model, read_architecture
-from specchat.paths import starter_file, starter_folder
+from specchat.hub.find_models import local_path
+from specchat.hub.safetensors_headers import has_weights, read_architecture
+from specchat.paths import hub_cache_folder, hub_snapshot, starter_file, starter_folder
 from specchat.profile.keys import STARTER
-from specchat.profile.shipped_drafters import starter_drafter
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
 from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, gguf_models, local_gguf
+from specchat.weights.load_options import EMBEDDED
 
-EMBEDDED = Path(__file__).parents[1] / "embedded"
 EMBEDDED_ROLES = ("target", "draft", "eagle3", "mtp", "medusa", "eagle")
 CACHE_FOLDER_PREFIX = "models--"
 
@@ -46,10 +45,11 @@ class LocalModel:
                 return LocalDetails(
                     self.bytes, "MLX", None, "MLX is not supported; choose a GGUF file or *.safetensors"
                 )
+            if not has_weights(gguf or self.path):
+                return LocalDetails(self.bytes, "", None, "it has no *.safetensors, or not all of them")
             architecture = read_architecture(gguf or self.path)
             quantization = read_gguf(gguf).quantization if gguf else architecture.stored_format
-            is_model = gguf is not None or is_whole_model(self.path)
-            return LocalDetails(self.bytes, quantization, architecture if is_model else None)
+            return LocalDetails(self.bytes, quantization, None if architecture.family == HEAD else architecture)
         except ModelError as error:
             return LocalDetails(None, "", None, str(error))
 
@@ -80,24 +80,11 @@ class LocatedModel:
         return "from the headers of its files" if self.architecture.stored_bytes is not None else "from its config.json"
 
 
-def hub_cache_folder() -> Path:
-    """The cache folder of huggingface_hub; follows the same environment variables."""
-    if folder := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(folder).expanduser()
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface"
-    return Path(home).expanduser() / "hub"
-
-
 def cached_folder(source: str) -> Path | None:
-    """The newest snapshot of a hub id, or the folder of the starter; None when it is not on this disk."""
+    """The files of a hub id, or the folder of the starter; None when it is not on this disk."""
     if source == STARTER:
         return starter_folder() if starter_file() is not None else None
-    snapshots = hub_cache_folder() / (CACHE_FOLDER_PREFIX + source.replace("/", "--")) / "snapshots"
-    try:
-        folders = sorted(snapshots.iterdir(), key=lambda path: path.stat().st_mtime)
-    except OSError:
-        return None
-    return folders[-1] if folders else None
+    return hub_snapshot(source)
 
 
 def local_models() -> Iterator[LocalModel]:
@@ -117,14 +104,7 @@ def local_models() -> Iterator[LocalModel]:
 
 def locate_model(source: str) -> LocatedModel:
     """Find a folder, config.json, weights or GGUF file, model of Ollama, name of the catalog, or cached hub id."""
-    if source == "embedded":
-        return LocatedModel(source, read_architecture(EMBEDDED / "target"), EMBEDDED / "target")
-    embedded = EMBEDDED / source.removeprefix("embedded/")
-    if gguf := local_gguf(source):
-        return LocatedModel(source, read_architecture(gguf), gguf)
-    path = embedded if source.startswith("embedded/") and embedded.is_dir() else starter_drafter(source)
-    path = path or Path(source).expanduser()
-    if path.exists():
+    if path := local_gguf(source) or local_path(source):
         return LocatedModel(source, read_architecture(path), path)
     entry = find_entry(source)
     for name in (source, entry.id if entry else source):

@@ -29,6 +29,7 @@ CPU_FEATURE_FLAGS = {
 }  # fmt: skip
 COPY_BYTES_PER_THREAD = 64 * 2**20  # more than a CPU cache
 COPY_REPEATS = 4
+BUSY_CORES_SHARE = 0.5  # of the cores, in the last minute
 
 
 @dataclass(frozen=True)
@@ -148,17 +149,18 @@ def kept_bandwidth() -> float | None:
     return float(value) if is_known and value is not None else None
 
 
-def keep_bandwidth(bytes_per_second: float) -> float:
-    """Store a measurement, rounded because its last digits are noise; returns the stored one."""
-    rounded = round_bandwidth(bytes_per_second)
-    with suppress(OSError):  # the next start measures again
-        write_atomically(_bandwidth_file(), json.dumps({"cpu": cpu_name(), "bytes_per_second": rounded}))
+def is_busy() -> bool:
+    """Whether other programs compute now, so that a measurement says less than the machine can."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > BUSY_CORES_SHARE * _cores()
+
+
+def keep_bandwidth(bytes_per_second: float, *, is_lasting: bool = True) -> float:
+    """The nearest of ..., 5, 10, 20, 40, ... GB/s, because other digits are noise; stored if it is to last."""
+    rounded = 10e9 * 2.0 ** round(log2(bytes_per_second / 10e9))
+    if is_lasting:
+        with suppress(OSError):  # the next start measures again
+            write_atomically(_bandwidth_file(), json.dumps({"cpu": cpu_name(), "bytes_per_second": rounded}))
     return rounded
-
-
-def round_bandwidth(bytes_per_second: float) -> float:
-    """The nearest of ..., 5, 10, 20, 40, ... GB/s."""
-    return 10e9 * 2.0 ** round(log2(bytes_per_second / 10e9))
 
 
 def _bandwidth_file() -> Path:

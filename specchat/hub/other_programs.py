@@ -9,11 +9,18 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from specchat.hub.local_models import LocalModel, hub_cache_folder
+from specchat.hub.local_models import LocalModel, local_models
+from specchat.paths import hub_cache_folder
 from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, gguf_models, ollama_manifests
 
 LM_STUDIO_FOLDERS = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
 LM_STUDIO_POINTER = "~/.lmstudio-home-pointer"  # a file with the path of its folder, where the user moved it
+
+
+def models_on_disk() -> Iterator[LocalModel]:
+    """All models of this disk that `--target` takes by these names, and heads."""
+    yield from local_models()
+    yield from models_of_other_programs()
 
 
 def models_of_other_programs() -> Iterator[LocalModel]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from specchat.errors import ModelError
 from specchat.hub.catalog import CatalogEntry, PackageSource, catalog
 from specchat.hub.disk_space import check_disk_space, disk_errors_as_model_errors
-from specchat.hub.hub_cache import digest_like
+from specchat.hub.needed_files import digest_like
 from specchat.paths import models_folder
 from specchat.python_child import python_command
 from specchat.weights.gguf import gguf_preparation

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specchat.devices import CUDA, DeviceKind
-from specchat.hub.architecture import Architecture
 from specchat.hub.catalog import find_entry
 from specchat.hub.local_models import LocatedModel
 from specchat.paths import read_json_object
@@ -37,16 +36,12 @@ class PairMember:
 
 
 def pair_member(located: LocatedModel) -> PairMember:
-    entry = find_entry(located.name)
-    member = catalog_member(located.name, located.architecture, entry.token_family if entry else "")
-    vocabulary = (ordinary_tokens(located.folder) if located.folder else None) or None
-    return replace(member, vocabulary=vocabulary, is_instruct=_is_instruct(located))
-
-
-def catalog_member(name: str, architecture: Architecture, token_family: str) -> PairMember:
-    """What is known of a model without its files."""
-    has_graphs = architecture.family in GRAPHED_FAMILIES
-    return PairMember(name, architecture.parameters, architecture.layers, token_family, has_cuda_graphs=has_graphs)
+    entry, architecture = find_entry(located.name), located.architecture
+    return PairMember(
+        located.name, architecture.parameters, architecture.layers, entry.token_family if entry else "",
+        (ordinary_tokens(located.folder) if located.folder else None) or None, _is_instruct(located),
+        architecture.family in GRAPHED_FAMILIES,
+    )  # fmt: skip
 
 
 def pair_warnings(draft: PairMember, target: PairMember, *, kind: DeviceKind = CUDA) -> Iterator[str]:

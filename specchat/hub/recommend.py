@@ -1,22 +1,23 @@
 """Recommends a target and drafter of the catalog for the memory of a device. A pure function; `pair_text.py` says why.
 
 The total memory counts, without a reserve for other programs: what is free at the moment changes, and the choice should
-not. A reason says when less is free than a pair needs.
+not. A line says when less is free than a pair needs.
 
 The choice is a heuristic: what answers are worth (`_quality`) times what their speed is worth (`_pace`). Memory is
-computed: weights, drafter, KV cache of a full context, workspace. Speed is estimated from the memory bandwidth, and
-marked as an estimate.
+computed: weights, drafter, KV cache of a full context, workspace. Speed is estimated for the passes that the model
+would have here: bytes by the memory bandwidth, or, without CUDA graphs, the kernels that a GPU is given one by one.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
-from math import sqrt
+from math import ceil, sqrt
 
 from specchat.devices import CUDA, DeviceKind
-from specchat.hub.architecture import EMBEDDING, OUTPUT, Architecture
+from specchat.hub.architecture import EMBEDDING, OUTPUT
 from specchat.hub.catalog import GPU_SIZES_GB, CatalogEntry, catalog, head_architecture
+from specchat.hub.gpu_bandwidth import Bandwidth, gpu_bandwidth
 from specchat.hub.machine import Device, Machine, simulated_gpu
 from specchat.hub.memory_plan import (
     BF16_BYTES,
@@ -33,19 +34,25 @@ from specchat.hub.memory_plan import (
 from specchat.hub.pairing import MAX_DRAFT_SHARE
 
 PURPOSES = ("chat", "code", "edit")
-# The value of a parameter in this format: 14B in 4 bits is like 11B.
-FORMAT_QUALITY = {"bf16": 1.0, "float32": 1.0, "int8": 0.97, "nf4-double": 0.75}
+# The value of a parameter in this format: 14B in 4 bits is like 12B.
+FORMAT_QUALITY = {"bf16": 1.0, "float32": 1.0, "int8": 0.97, "nf4-double": 0.85}
 SECONDARY_PURPOSE_FACTOR = 0.6  # a model for another purpose is like one of 0.6 times its size
 # A model of a year later is like one of so many times its size: in the Intelligence Index of Artificial Analysis of
 # March 2026, Qwen3.5-2B has 16 points and Qwen3-VL-8B, which is ten months older in its text part, 17.
 YEARLY_IMPROVEMENT = 4.0
-NO_DRAFTER_FACTOR = 0.6  # of its speed, where nothing drafts; edits repeat their text, which is copied
 GPU_MEMORY_SHARE = 0.95  # of the memory beside the display: the allocator needs some
 MAIN_MEMORY_SHARE = 0.75  # of the memory beside other programs
 OTHER_PROGRAMS_BYTES = 2 * GIB  # the reserve of main memory
 READING_TOKENS_PER_SECOND = 8.0  # a person reads so fast; below, the score falls with the square of the speed
+HALF_WORTH_TOKENS_PER_SECOND = 20.0  # at this speed, more speed is worth half of what it is worth near zero
+FASTEST_SHARE = 1.05  # of the time of a token in the fastest format: such a format is not slower
 DEFAULT_BYTES_PER_SECOND = 20e9  # of main memory when it is not measured: two slow channels
-BANDWIDTH_SHARE = 0.6  # that passes reach; on GPUs an assumption
+# The share of the bandwidth that passes reach: on a CPU, and by format as measured on an H200 (docs/gpu.md).
+CPU_BANDWIDTH_SHARE = 0.6
+GPU_BANDWIDTH_SHARES = {"bf16": 0.85, "int8": 0.35, "nf4-double": 0.6}
+# A GPU without graphs: 75 to 95 kernels for a layer, and three for each expert of a token, launched one by one.
+LAYER_LAUNCH_SECONDS, EXPERT_LAUNCH_SECONDS = 0.8e-3, 0.03e-3
+ROW_COST = 0.1  # of a plain pass, for each draft token that it verifies, as the chooser assumes before it measures
 DEFAULT_CONTEXT_TOKENS = 8192  # exactly one bucket of the KV cache
 SHORT_CONTEXT_TOKENS = 4096
 TIGHT_MEMORY_SHARE = 0.94
@@ -75,16 +82,19 @@ class ModelPair:
     drafter: DrafterChoice
     context_tokens: int
     device: Device
-    bytes_per_second: float | None = None  # memory bandwidth of the device; None: unknown
+    bandwidth: Bandwidth | None = None  # of the memory of the device; None: unknown
     score: float = 0.0
 
     @cached_property
     def memory_plan(self) -> MemoryPlan:
         """The bytes with a full context. All KV rows are stored, so that draft tokens can be rolled back."""
         target = QuantizedModel(self.entry.architecture, self.quant_format)
-        has_arena = has_kv_arena(self.entry.architecture, kind=self.device.kind)
-        rows = self.context_tokens + (0 if has_arena else SCRATCH_ROWS)
+        rows = self.context_tokens + (0 if self.has_graphs else SCRATCH_ROWS)
         return plan_memory(target, self.drafter.model, rows, kind=self.device.kind, uses_sliding_windows=False)
+
+    @property
+    def has_graphs(self) -> bool:
+        return has_kv_arena(self.entry.architecture, kind=self.device.kind)
 
     @property
     def drafter_name(self) -> str:
@@ -98,15 +108,11 @@ class ModelPair:
         return "" if self.drafter.id == self.entry.id else self.drafter.id
 
     @property
-    def drafter_architecture(self) -> Architecture:
-        """Of a pair that has a drafter."""
-        assert self.drafter.model is not None
-        return self.drafter.model.architecture
-
-    @property
-    def draft_share(self) -> float:
-        """The parameters of the drafter by those of the target."""
-        return self.drafter_architecture.parameters / self.entry.architecture.parameters
+    def download_bytes(self) -> int:
+        """About what is downloaded: published weights are mostly in bf16."""
+        drafter = self.drafter.model.architecture if self.drafter.model else None
+        sizes = (weight_bytes(each, "bf16") for each in (self.entry.architecture, drafter) if each is not None)
+        return self.entry.package.wheel_bytes if self.entry.package else sum(sizes)
 
     @property
     def memory_budget(self) -> float:
@@ -117,29 +123,35 @@ class ModelPair:
         return self.memory_plan.total_bytes > TIGHT_MEMORY_SHARE * self.memory_budget
 
     @property
-    def plain_tokens_per_second(self) -> float | None:
-        """Upper estimate of plain decoding: every pass reads the weights once. None: the bandwidth is unknown."""
-        return None if self.bytes_per_second is None else self.tokens_per_second(self.bytes_per_second)
-
-    def tokens_per_second(self, bytes_per_second: float) -> float:
-        """Upper estimate of plain decoding with this bandwidth."""
-        return BANDWIDTH_SHARE * bytes_per_second / self.active_bytes
+    def plain_seconds(self) -> float | None:
+        """The estimated time of a pass over one token; None where the bandwidth is unknown."""
+        if self.bandwidth is None:
+            return None
+        entry, architecture = self.entry, self.entry.architecture
+        share = GPU_BANDWIDTH_SHARES[self.quant_format] if self.device.is_gpu else CPU_BANDWIDTH_SHARE
+        active_share = entry.active_parameters / architecture.parameters
+        read_bytes = weight_bytes(architecture, self.quant_format) * active_share
+        reading_seconds = read_bytes / (share * self.bandwidth.bytes_per_second)
+        launches = architecture.layers * (LAYER_LAUNCH_SECONDS + entry.selected_experts * EXPERT_LAUNCH_SECONDS)
+        return max(reading_seconds, launches) if self.device.is_gpu and not self.has_graphs else reading_seconds
 
     @property
-    def active_bytes(self) -> float:
-        share = self.entry.active_parameters / self.entry.architecture.parameters
-        return weight_bytes(self.entry.architecture, self.quant_format) * share
-
-    @property
-    def draft_cost(self) -> float:
-        """The bytes of a draft token relative to those of a plain pass; an MTP head uses the target's output matrix."""
-        model = self.drafter.model
-        if model is None:
-            return 0.0
-        target, draft_bytes = self.entry.architecture, float(model.weight_bytes(kind=self.device.kind))
+    def drafted_seconds(self) -> float | None:
+        """The estimated time of a token with the drafter; an MTP head uses the target's output matrix, too."""
+        tokens, model, architecture = self.drafter.tokens_per_step, self.drafter.model, self.entry.architecture
+        if not tokens or model is None or self.bandwidth is None or self.plain_seconds is None:
+            return None
+        read_bytes = model.weight_bytes(kind=self.device.kind)
         if self.drafter.kind == "mtp":
-            draft_bytes += BF16_BYTES * target.parameters_of_kind(EMBEDDING if target.is_tied else OUTPUT)
-        return draft_bytes / self.active_bytes
+            read_bytes += BF16_BYTES * architecture.parameters_of_kind(EMBEDDING if architecture.is_tied else OUTPUT)
+        share = GPU_BANDWIDTH_SHARES["bf16"] if self.device.is_gpu else CPU_BANDWIDTH_SHARE
+        draft = read_bytes / (share * self.bandwidth.bytes_per_second)
+        return (self.plain_seconds + ceil(tokens) * (ROW_COST * self.plain_seconds + draft)) / tokens
+
+    @property
+    def token_seconds(self) -> float | None:
+        """The estimated time of a token; a drafter that gains nothing is not used."""
+        return min(filter(None, (self.plain_seconds, self.drafted_seconds)), default=None)
 
 
 def recommend(
@@ -153,22 +165,23 @@ def recommend(
     `bytes_per_second` is the bandwidth of main memory; None assumes a slow one on a CPU.
     """
     requirements = requirements or PairRequirements()
-    if not device.is_gpu:
-        bytes_per_second = bytes_per_second or DEFAULT_BYTES_PER_SECOND
-    best = dict[str, ModelPair]()
-    for entry in catalog().values():
-        if entry.not_recommended:
-            continue
-        for pair in _fitting_pairs(entry, device, requirements, cpu_features, bytes_per_second):
-            if entry.id not in best or pair.score > best[entry.id].score:
-                best[entry.id] = pair
-    return sorted(best.values(), key=lambda pair: -pair.score)
+    bandwidth = gpu_bandwidth(device) if device.is_gpu else Bandwidth(bytes_per_second or DEFAULT_BYTES_PER_SECOND)
+    recommended = [entry for entry in catalog().values() if not entry.not_recommended]
+    by_entry = (list(_fitting_pairs(entry, device, requirements, cpu_features, bandwidth)) for entry in recommended)
+    return sorted((_best(pairs) for pairs in by_entry if pairs), key=lambda pair: -pair.score)
+
+
+def _best(pairs: Sequence[ModelPair]) -> ModelPair:
+    """The best pair of one model: a more precise format only where it is not slower."""
+    fastest = min(pair.token_seconds or 0 for pair in pairs)
+    return max(
+        (each for each in pairs if (each.token_seconds or 0) <= FASTEST_SHARE * fastest), key=lambda pair: pair.score
+    )
 
 
 def recommend_for_device(device: Device, requirements: PairRequirements, machine: Machine | None) -> list[ModelPair]:
-    """The pairs that fit, the best first. The bandwidth is that of main memory, so it is not used for a GPU."""
-    features = machine.cpu_features if machine else ()
-    bandwidth = machine.bytes_per_second if machine and not device.is_gpu else None
+    """The pairs that fit, the best first."""
+    features, bandwidth = (machine.cpu_features, machine.bytes_per_second) if machine else ((), None)
     return recommend(device, requirements, features, bandwidth)
 
 
@@ -204,7 +217,7 @@ def _fitting_pairs(
     device: Device,
     requirements: PairRequirements,
     cpu_features: Sequence[str],
-    bytes_per_second: float | None,
+    bandwidth: Bandwidth | None,
 ) -> Iterator[ModelPair]:
     """Every format and drafter of a model that fits, with the required context.
 
@@ -214,9 +227,9 @@ def _fitting_pairs(
     def pairs_with(context: int) -> Iterator[ModelPair]:
         for quant_format in _quant_formats(entry, device, cpu_features):
             for drafter in _drafter_choices(entry, quant_format, kind=device.kind):
-                pair = ModelPair(entry, quant_format, drafter, context, device, bytes_per_second)
+                pair = ModelPair(entry, quant_format, drafter, context, device, bandwidth)
                 if pair.memory_plan.total_bytes <= _memory_budget(device):
-                    yield replace(pair, score=_quality(pair, requirements.purpose) * _pace(pair, requirements.purpose))
+                    yield replace(pair, score=_quality(pair, requirements.purpose) * _pace(pair))
 
     contexts = [requirements.context_tokens]
     contexts += [SHORT_CONTEXT_TOKENS] if contexts == [DEFAULT_CONTEXT_TOKENS] else []
@@ -261,8 +274,9 @@ def _quality(pair: ModelPair, purpose: str) -> float:
     return size * fit * YEARLY_IMPROVEMENT ** ((entry.released - BASE_DATE).days / DAYS_OF_YEAR)
 
 
-def _pace(pair: ModelPair, purpose: str) -> float:
-    """What its speed is worth, at most 1."""
-    drafted = 1.0 if pair.drafter.kind or purpose == "edit" else NO_DRAFTER_FACTOR
-    speed = pair.plain_tokens_per_second
-    return drafted if speed is None else drafted * min(1.0, speed / READING_TOKENS_PER_SECOND) ** 2
+def _pace(pair: ModelPair) -> float:
+    """What its speed is worth, below 1; without a known bandwidth all pairs are equally fast."""
+    if (seconds := pair.token_seconds) is None:
+        return 1.0
+    speed = 1 / seconds
+    return speed / (speed + HALF_WORTH_TOKENS_PER_SECOND) * min(1.0, speed / READING_TOKENS_PER_SECOND) ** 2

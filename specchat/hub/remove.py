@@ -13,8 +13,8 @@ from pathlib import Path
 from huggingface_hub import HFCacheInfo, scan_cache_dir
 
 from specchat.errors import ModelError
-from specchat.hub.hub_cache import repo_cache_folder
 from specchat.hub.package_download import packaged_file, packaged_model
+from specchat.paths import hub_repo_folder, is_hub_id
 from specchat.weights.gguf.gguf_preparation import find_prepared
 from specchat.weights.gguf.gguf_sources import local_gguf
 
@@ -33,9 +33,9 @@ def plan_removal(source: str) -> Removal:
         return _plan_packaged_removal(source, packaged_file(entry).parent)
     if gguf := local_gguf(source):
         return _plan_removal_of_prepared(source, gguf)
-    if source.count("/") != 1 or source.startswith((".", "/", "~", "embedded/")):
+    if not is_hub_id(source):
         raise ModelError(f"{source}: not a hub id like org/name; only models from the hub can be removed")
-    folder = repo_cache_folder(source)
+    folder = hub_repo_folder(source)
     if not folder.is_dir() or folder.is_symlink():
         raise ModelError(f"{source}: not in the cache ({folder.parent})")
     size = sum(path.lstat().st_size for path in (folder / "blobs").glob("*"))  # HFCacheInfo omits partial files

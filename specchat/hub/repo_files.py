@@ -12,7 +12,8 @@ from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
 from specchat.errors import ModelError
 from specchat.hub.http_errors import hub_errors_as_model_errors
-from specchat.hub.hub_cache import digest_like, is_digest, needed_files, repo_cache_folder
+from specchat.hub.needed_files import digest_like, is_digest, needed_files
+from specchat.paths import hub_repo_folder
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def list_repo_files(source: str, *, is_draft: bool = False) -> RepoListing:
         info = HfApi(endpoint=constants.ENDPOINT).model_info(source, files_metadata=True)
     siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
     files = tuple(hub_file(source, siblings[name]) for name in needed_files(source, list(siblings), is_draft=is_draft))
-    return RepoListing(source, _checked_hash(source, info.sha), _licence(info), repo_cache_folder(source), files)
+    return RepoListing(source, _checked_hash(source, info.sha), _licence(info), hub_repo_folder(source), files)
 
 
 def hub_file(source: str, sibling: RepoSibling) -> HubFile:

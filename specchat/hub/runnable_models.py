@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.hub.local_models import EMBEDDED_ROLES, LocalDetails, LocatedModel, local_models
-from specchat.hub.machine import detect_machine
+from specchat.hub.local_models import EMBEDDED_ROLES, LocalDetails, LocalModel, LocatedModel
+from specchat.hub.machine import Device, detect_machine
 from specchat.hub.memory_plan import fitting_format
-from specchat.hub.other_programs import models_of_other_programs
+from specchat.hub.other_programs import models_on_disk
 from specchat.hub.recommend import format_gib
 from specchat.profile.keys import EMBEDDED, Models
 from specchat.profile.shipped_drafters import with_shipped_drafters
@@ -45,36 +45,47 @@ class LocalChoice:
     weights: str = ""  # the format with which it fits, "" for that of the profile
 
 
+@dataclass(frozen=True)
+class ListedModel:
+    """A model or head on this disk, with what its headers say."""
+
+    model: LocalModel
+    details: LocalDetails
+    fits: str | None  # the most precise weight format with which it fits the free memory; None: with none, or a head
+
+
+def listed_models(device: Device) -> Iterator[ListedModel]:
+    for model in models_on_disk():
+        details, fits = model.details(), None
+        if details.architecture is not None:
+            fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, kind=device.kind)
+        yield ListedModel(model, details, fits)
+
+
 def local_choices() -> Iterator[LocalChoice]:
     """Every whole model on this disk, those that do not fit the free memory as well."""
-    device = detect_machine().best_device
-    for name, details in _whole_models():
-        assert details.architecture is not None
-        fits = fitting_format(details.architecture, device.free_bytes, FITTING_TOKENS, kind=device.kind)
-        fit = {None: "does not fit", STORED_FORMAT: "fits"}.get(fits, f"fits with {fits} weights")
-        models = with_shipped_drafters(Models(name))
-        heads = [each for head in models.heads for each in (EMBEDDED_HEADS if head == EMBEDDED else [Path(head).name])]
-        kinds = [*(["a draft model"] if models.draft else []), *heads]
-        size = "" if details.bytes is None else format_gib(details.bytes)
-        drafters = f"drafters: {', '.join(kinds)}" if kinds else ""
-        weights = "" if fits in (None, STORED_FORMAT) else fits
-        yield LocalChoice(name, size, details.quantization, fit, drafters, fits is not None, weights)
+    parts = {f"{EMBEDDED}/{role}" for role in EMBEDDED_ROLES if role != "target"}
+    for listed in listed_models(detect_machine().best_device):
+        if listed.details.architecture is not None and listed.model.id not in parts:
+            yield _choice(listed)
+
+
+def _choice(listed: ListedModel) -> LocalChoice:
+    details, fits = listed.details, listed.fits
+    name = EMBEDDED if listed.model.id == f"{EMBEDDED}/target" else listed.model.id
+    fit = {None: "does not fit", STORED_FORMAT: "fits"}.get(fits, f"fits with {fits} weights")
+    models = with_shipped_drafters(Models(name))
+    heads = [each for head in models.heads for each in (EMBEDDED_HEADS if head == EMBEDDED else [Path(head).name])]
+    kinds = [*(["a draft model"] if models.draft else []), *heads]
+    size = "" if details.bytes is None else format_gib(details.bytes)
+    drafters = f"drafters: {', '.join(kinds)}" if kinds else ""
+    weights = "" if fits in (None, STORED_FORMAT) else fits
+    return LocalChoice(name, size, details.quantization, fit, drafters, fits is not None, weights)
 
 
 def context_tokens(located: LocatedModel) -> int | None:
     """How many tokens a model on this disk was trained to read; None when its files do not say."""
     return trained_context_window(str(located.folder))
-
-
-def _whole_models() -> Iterator[tuple[str, LocalDetails]]:
-    """The models that can be a target, as `models.target` names them."""
-    parts = {f"{EMBEDDED}/{role}" for role in EMBEDDED_ROLES}
-    for model in (*local_models(), *models_of_other_programs()):
-        if model.id in parts and model.id != f"{EMBEDDED}/target":
-            continue
-        details = model.details()
-        if details.architecture is not None:
-            yield model.id.removesuffix("/target") if model.id in parts else model.id, details
 
 
 def runnable_models() -> Iterator[RunnableModel]:

@@ -1,14 +1,13 @@
 """Reads the Architecture of a model or head from the headers of its safetensors or GGUF file.
 
 A header is a few kilobytes of JSON with the name, dtype and shape of every tensor, so sizes are exact and no weights
-are read. The kind of a tensor follows from its name. Imports no torch.
+are read. The kind of a tensor follows from its name. Imports no torch, unless only a config.json is there.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -16,48 +15,41 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.hub.architecture import (
-    EMBEDDING,
-    EXPERT,
-    FLOAT_FORMATS,
-    IDLE,
-    LINEAR,
-    OTHER,
-    OUTPUT,
-    Architecture,
-    KVLayers,
-    Matrix,
-)
+from specchat.hub.architecture import FLOAT_FORMATS, HEAD, LINEAR, Architecture, Matrix
 from specchat.hub.config_architecture import (
+    EMBEDDING_NAMES,
     Config,
     architecture_from_config,
-    head_architecture_from_config,
-    kv_layers_from_config,
+    dimensions_from_config,
+    head_kv_layers,
+    matrix_of,
+    merged,
 )
-from specchat.hub.hub_cache import without_consolidated
+from specchat.hub.needed_files import PICKLE_PATTERNS, without_consolidated
+from specchat.paths import hub_snapshot, is_hub_id
 from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
 
 TensorHeaders = Mapping[str, tuple[str, tuple[int, ...]]]
 ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}  # others: one byte
+PACKED_BITS = {"I32": 32, "U8": 8}  # of an element that holds several numbers of a quantized checkpoint
+SCALE_WORDS = ("scale", "zero", "g_idx", "absmax", "quant_map", "quant_state")  # beside them; formats count these
 MAX_HEADER_BYTES = 100 * 2**20  # the limit of the safetensors format
-EMBEDDING_NAMES = ("embed_tokens", "wte", "tok_embeddings", "word_embeddings")
-# Vectors that are looked up for every layer, and encoders of images and sound: they stay float.
-IDLE_NAMES = ("embed_tokens_per_layer", "visual", "vision_tower", "vision_model", "audio_tower")
-LM_HEAD_NAMES = ("lm_head", "output", "embed_out")
 
 
 def read_architecture(source: Path) -> Architecture:
     """The architecture of a folder, config.json or weights file: from headers if all files exist, else the config."""
     if is_gguf(source):
         return _gguf_architecture(source)
-    config = read_config(source)
-    from_config = architecture_from_config(config, str(source)) if config else None
-    files = weight_files(source)
-    if not files:
-        if from_config is None:
-            raise ModelError(f"{source}: neither config.json nor *.safetensors found")
-        return from_config
-    return _architecture_from_headers(from_config, files, config)
+    config, files = read_config(source), weight_files(source)
+    if files:
+        tensors = _read_headers(files)
+        return _head(tensors, config, source) if _is_head(tensors) else _model(tensors, config, source)
+    if pickles := _pickles(source):
+        halves = sum(path.stat().st_size for path in pickles) // 2  # a head in bf16 or float16
+        return Architecture(HEAD, (Matrix(LINEAR, halves),), (), stored_bytes=2 * halves)
+    if not config:
+        raise ModelError(f"{source}: neither config.json nor *.safetensors found")
+    return architecture_from_config(config, str(source))
 
 
 def _gguf_architecture(source: Path) -> Architecture:
@@ -65,8 +57,9 @@ def _gguf_architecture(source: Path) -> Architecture:
     from specchat.weights.gguf.gguf_families import map_model
 
     file = read_gguf(source)
-    architecture = architecture_from_config(map_model(file).config, str(source))
-    return replace(architecture, stored_bytes=file.bytes)
+    model = map_model(file)
+    matrices = merged(matrix_of(each.name, each.source.shape) for each in model.tensors)
+    return replace(dimensions_from_config(model.config, str(source)), matrices=matrices, stored_bytes=file.bytes)
 
 
 def read_config(source: Path) -> Config:
@@ -93,6 +86,26 @@ def weight_files(source: Path) -> list[Path]:
     return [path for name in sorted(names) if (path := source / name).is_file()]
 
 
+def cached_model_folder(source: str, *, is_draft: bool = False) -> Path | None:
+    """The folder of a hub id when the cache holds all its weights, else None. Uses no network."""
+    if not is_hub_id(source):
+        raise ModelError(f"{source}: neither a folder nor a hub id like org/name")
+    folder = hub_snapshot(source)
+    has_files = folder is not None and (weight_files(folder) or (is_draft and _pickles(folder, is_head=True)))
+    return folder if has_files else None
+
+
+def has_weights(source: Path) -> bool:
+    """Whether all weights of a model or head are on this disk."""
+    return is_gguf(source) or bool(weight_files(source) or _pickles(source))
+
+
+def _pickles(folder: Path, *, is_head: bool = False) -> list[Path]:
+    """The weights of a head without safetensors; as on the hub, a folder with a tokenizer is a model."""
+    is_head = is_head or not (folder / "tokenizer.json").is_file()
+    return [path for pattern in PICKLE_PATTERNS if is_head for path in folder.glob(pattern)]
+
+
 def read_header(path: Path) -> TensorHeaders:
     """The tensors of a file: {name: (dtype, shape)}. ModelError for a truncated file or another format."""
     try:
@@ -113,17 +126,61 @@ def _weight_map(path: Path) -> Mapping[str, str]:
         raise ModelError(f"{path}: cannot be read") from error
 
 
-def _architecture_from_headers(from_config: Architecture | None, files: Sequence[Path], config: Config) -> Architecture:
-    tensors = _read_headers(files)
-    if _is_head(tensors):
-        return _head_from_headers(tensors, from_config, config)
-    if from_config is None:
-        raise ModelError(f"{files[0].parent}: the size of its KV cache cannot be computed without config.json")
-    own = {name: header for name, header in tensors.items() if not _is_mtp_tensor(name, from_config.layers)}
-    if from_config.stored_format not in FLOAT_FORMATS:
-        return replace(from_config, stored_bytes=_stored_bytes(own))  # packed tensors have other shapes
-    matrices = tuple(_matrix_from_tensor(name, shape) for name, (_, shape) in own.items())
-    return replace(from_config, matrices=matrices, stored_bytes=_stored_bytes(own), stored_format=_stored_format(own))
+def _model(tensors: TensorHeaders, config: Config, source: Path) -> Architecture:
+    if not config:
+        raise ModelError(f"{source}: the size of its KV cache cannot be computed without config.json")
+    known = dimensions_from_config(config, str(source))
+    own = {name: header for name, header in tensors.items() if not _is_mtp_tensor(name, known.layers)}
+    if known.stored_format in FLOAT_FORMATS:
+        matrices = merged(matrix_of(name, shape) for name, (_, shape) in own.items())
+        known = replace(known, stored_format=_stored_format(own))
+    else:
+        matrices = merged(_unpacked(own, config, known.hidden_size))
+    return replace(known, matrices=matrices, stored_bytes=_stored_bytes(own))
+
+
+def _unpacked(tensors: TensorHeaders, config: Config, width: int) -> Sequence[Matrix]:
+    """The matrices of a quantized checkpoint, whose packed tensors have other shapes; without scales."""
+    bits, matrices = int(config["quantization_config"].get("bits") or 4), list[Matrix]()
+    for name, (dtype, shape) in tensors.items():
+        if any(word in name.rpartition(".")[2] for word in SCALE_WORDS) or ".absmax" in name:
+            continue
+        matrix = matrix_of(name, shape)
+        if len(shape) > 1 and dtype in PACKED_BITS:
+            matrix = replace(matrix, rows=matrix.parameters * PACKED_BITS[dtype] // bits // width, columns=width)
+        matrices.append(matrix)
+    return matrices
+
+
+def _head(tensors: TensorHeaders, config: Config, source: Path) -> Architecture:
+    """A head; without its config, nothing is known of its KV cache."""
+    layers = len({layer for name in tensors if (layer := _layer_of(name))})
+    kv_layers = head_kv_layers(config, layers, str(source)) if layers and config else ()
+    matrices = merged(matrix_of(name, shape) for name, (_, shape) in tensors.items())
+    return Architecture(
+        HEAD, matrices, kv_layers, layers=layers, stored_bytes=_stored_bytes(tensors),
+        stored_format=_stored_format(tensors),
+    )  # fmt: skip
+
+
+def _layer_of(name: str) -> str:
+    """The layer of a tensor of a head: "layers.0", "midlayer"; "" for one of none."""
+    words = name.split(".")
+    numbered = [f"{before}.{after}" for before, after in pairwise(words) if before == "layers" and after.isdigit()]
+    return numbered[0] if numbered else "midlayer" if "midlayer" in words[:-1] else ""
+
+
+def _is_head(tensors: TensorHeaders) -> bool:
+    """Whether these are the tensors of a head: a projection of features, or no embeddings."""
+    words = {word for name in tensors for word in name.split(".")}
+    return "fc" in words or not words & {*EMBEDDING_NAMES}
+
+
+def _is_mtp_tensor(name: str, layers: int) -> bool:
+    """Whether a tensor belongs to a multi-token prediction block: layers after the last one of the model."""
+    words = name.split(".")
+    indices = [int(after) for before, after in pairwise(words) if before == "layers" and after.isdigit()]
+    return words[0] == "mtp" or any(index >= layers for index in indices)
 
 
 def _read_headers(files: Sequence[Path]) -> TensorHeaders:
@@ -136,65 +193,3 @@ def _stored_bytes(tensors: TensorHeaders) -> int:
 
 def _stored_format(tensors: TensorHeaders) -> str:
     return "float32" if {dtype for dtype, _ in tensors.values()} & {"F32", "F64"} else "bf16"
-
-
-def is_whole_model(source: Path) -> bool:
-    """Whether this is a language model and not a head, by its files or, without files, by its config."""
-    if is_gguf(source):
-        return True
-    if files := weight_files(source):
-        return not _is_head(_read_headers(files))
-    config = read_config(source)
-    return (
-        source.is_dir()
-        and "vocab_size" in config
-        and head_architecture_from_config(config) is None
-        and not any(source.glob("*.bin"))
-    )
-
-
-def _is_head(tensors: TensorHeaders) -> bool:
-    """Whether these are the tensors of a head: a projection of features, or no embeddings."""
-    words = {word for name in tensors for word in name.split(".")}
-    return "fc" in words or not words & {*EMBEDDING_NAMES}
-
-
-def _head_from_headers(tensors: TensorHeaders, from_config: Architecture | None, config: Config) -> Architecture:
-    layer_pattern = re.compile(r"(?:^|\.)(?:layers\.\d+|midlayer)\.")
-    layers = len({match[0] for name in tensors if (match := layer_pattern.search(name))})
-    kv_layers: tuple[KVLayers, ...] = ()
-    if layers and from_config:
-        inner: Config = {**config, **(config.get("text_config") or config.get("transformer_layer_config") or {})}
-        kv_layers = kv_layers_from_config(inner, ["full_attention"] * layers)
-    matrices = tuple(_matrix_from_tensor(name, shape) for name, (_, shape) in tensors.items())
-    return replace(
-        from_config or Architecture("head", (), ()),
-        matrices=matrices,
-        kv_layers=kv_layers,
-        stored_bytes=_stored_bytes(tensors),
-        stored_format=_stored_format(tensors),
-    )
-
-
-def _matrix_from_tensor(name: str, shape: Sequence[int]) -> Matrix:
-    words = name.split(".")
-    if len(shape) < 2:
-        return Matrix(OTHER, math.prod(shape))
-    rows, columns = math.prod(shape[:-1]), shape[-1]
-    if "experts" in words and "shared_experts" not in words:
-        return Matrix(EXPERT, rows, columns)
-    if any(word in IDLE_NAMES for word in words):
-        return Matrix(IDLE, rows, columns)
-    if any(word in EMBEDDING_NAMES for word in words):
-        return Matrix(EMBEDDING, rows, columns)
-    if any(word in LM_HEAD_NAMES for word in words[:2]):
-        return Matrix(OUTPUT, rows, columns)
-    is_router = words[-2:] == ["gate", "weight"]
-    return Matrix(OTHER if len(shape) > 2 or is_router else LINEAR, rows, columns)
-
-
-def _is_mtp_tensor(name: str, layers: int) -> bool:
-    """Whether a tensor belongs to a multi-token prediction block: layers after the last one of the model."""
-    words = name.split(".")
-    indices = [int(after) for before, after in pairwise(words) if before == "layers" and after.isdigit()]
-    return words[0] == "mtp" or any(index >= layers for index in indices)

@@ -7,26 +7,21 @@ the tensors and reports what is wrong with them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from specchat.hub.catalog import find_entry
-from specchat.hub.pairing import ordinary_tokens
 from specchat.paths import read_json_object
 
 RECOMMEND_HINT = "'specchat models recommend' names drafters that fit"
 
 
-def draft_mismatch(target: Path | None, draft: Path | None) -> str:
-    """Why the tokens of a draft model are not those of the target; "" when they are, added tokens apart."""
+def embedded_draft_mismatch(target: Path | None, draft: Path | None) -> str:
+    """Why the embedded draft model does not fit: it speaks the tokens of the embedded target, and those of a copy."""
     if target is None or draft is None:
         return ""
-    ours, theirs = (_tokens_of(folder, _changed_at(folder)) for folder in (target, draft))
-    if not ours or not theirs or ours == theirs:
-        return ""
-    same = sum(ours.get(piece) == token for piece, token in theirs.items())
-    return f"its tokens are not those of the target ({same} of {len(theirs)} are the same)"
+    ours, theirs = (read_json_object(folder / "tokenizer.json").get("model") for folder in (target, draft))
+    return "" if ours == theirs else "its tokens are not those of the target"
 
 
 def head_mismatch(target: Path | None, head: Path | None) -> str:
@@ -45,18 +40,6 @@ def drafters_that_fit(target: str) -> str:
     entry = find_entry(Path(target).name) or find_entry(target)
     published = [*(head.id for head in entry.usable_heads), *entry.draft_models] if entry else []
     return f"{published[0]} fits ('specchat models recommend' names more)" if published else RECOMMEND_HINT
-
-
-def _changed_at(folder: Path) -> int:
-    try:
-        return (folder / "tokenizer.json").stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-@lru_cache(maxsize=4)
-def _tokens_of(folder: Path, _changed_at: int) -> Mapping[str, int]:
-    return ordinary_tokens(folder)
 
 
 def _target_sizes(folder: Path) -> dict[str, int]:

@@ -18,7 +18,7 @@ from specchat.hub.machine import Machine
 from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import format_gib
 from specchat.hub.safetensors_headers import read_architecture
-from specchat.loading.drafter_fit import draft_mismatch, drafters_that_fit, head_mismatch
+from specchat.loading.drafter_fit import drafters_that_fit, embedded_draft_mismatch, head_mismatch
 from specchat.profile import BUILTIN_BACKEND, Models, Profile
 from specchat.profile.keys import AUTO, EXIT_OFF
 from specchat.profile.shipped_drafters import with_shipped_drafters
@@ -213,7 +213,7 @@ def _plan_draft(
     if not source:
         return None
     folder = find(source, "draft")
-    if source == "embedded" and (reason := draft_mismatch(target, folder)):
+    if source == "embedded" and (reason := embedded_draft_mismatch(target, folder)):
         return LeftOutDrafter("draft", source, reason, drafters_that_fit(profile.models.target))
     return ModelPlan(source, folder, _draft_options(profile, folder, features), local_gguf(source))
 

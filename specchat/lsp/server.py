@@ -18,7 +18,6 @@ from specchat.app.edit_progress import RewriteAlignment
 from specchat.chat.events import Notice, PrefillProgress, Routed, TextDelta
 from specchat.errors import CancelledError, NoChangeError, SpecchatError
 from specchat.host.client import SessionRequest
-from specchat.hub.catalog import fim_models
 from specchat.lsp.code_actions import (
     EDIT_COMMAND,
     EXPLAIN_COMMAND,
@@ -29,8 +28,10 @@ from specchat.lsp.code_actions import (
     parse_edit_request,
 )
 from specchat.lsp.cursor_context import cursor_context
+from specchat.lsp.editor_window import EditorWindow
 from specchat.lsp.initialization_options import InitializationOptions, parse_initialization_options
-from specchat.lsp.inline_completion import READY, WAITING, EngineConnection, Suggester, Suggestion
+from specchat.lsp.inline_completion import EngineConnection, Suggester, Suggestion
+from specchat.lsp.model_watch import ModelWatch
 from specchat.lsp.request_guard import GuardedProtocol
 from specchat.lsp.rewrite_edits import compute_rewrite, explain_region, workspace_edit, write_page
 from specchat.lsp.text_documents import Documents
@@ -43,8 +44,6 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 SettingsOf = Callable[[str], Settings]
 
-POLL_SECONDS = 0.25  # between two checks whether the models are loaded
-LOADING_TIMEOUT_SECONDS = 600.0
 CLIENT_TIMEOUT_SECONDS = 10.0  # for an editor to answer a request
 
 
@@ -65,10 +64,9 @@ class SpecchatLanguageServer:
         self.options, self.documents = InitializationOptions(), Documents()
         self.suggester: Suggester | None = None
         self.is_disconnected = Flag()  # cancels everything in progress
-        self._engine: EngineConnection | None = None
+        self.window = EditorWindow(self.server)
+        self._models: ModelWatch | None = None
         self._edit_executor = ThreadPoolExecutor(1, "lsp-edit")
-        self._loading_task: asyncio.Task[None] | None = None
-        self._announced_kind: str | None = None
         self._register_handlers()
 
     def stop(self) -> None:
@@ -100,16 +98,17 @@ class SpecchatLanguageServer:
         self.options = parse_initialization_options(params.initialization_options)
         encoding = self.server.workspace.position_encoding or types.PositionEncodingKind.Utf16
         self.documents.encoding = str(getattr(encoding, "value", encoding))
-        self._engine = EngineConnection(
+        engine = EngineConnection(
             lambda: SessionRequest(settings=self._settings_of(self.options.profile), kind="completion")
         )
-        self.suggester = Suggester(self._engine, self.options)
+        self.suggester, self._models = Suggester(engine, self.options), ModelWatch(self.window, engine)
         if self.options.offers_completion_list:
             self._register_handler(types.TEXT_DOCUMENT_COMPLETION, self.completion, types.CompletionOptions())
 
     async def initialized(self, _params: types.InitializedParams) -> None:
         """The editor is ready: start the engine process in the background."""
-        self._watch_models()
+        if self._models:
+            self._models.start()
 
     def did_open(self, params: types.DidOpenTextDocumentParams) -> None:
         self.documents.open(params.text_document)
@@ -152,51 +151,14 @@ class SpecchatLanguageServer:
         is_invoked: bool,
     ) -> Suggestion | None:
         document = self.documents.get(params.text_document.uri)
-        if document is None or self.suggester is None:
+        if document is None or self.suggester is None or self._models is None:
             return None
         context = cursor_context(document, params.position, selected)
         suggestion = await self.suggester.suggest(context, is_invoked=is_invoked)
         if self.suggester.is_waiting_for_models:
-            self._watch_models()
-        self._announce_kind(self.suggester.kind_explanation)
+            self._models.start()
+        self._models.announce_kind(self.suggester.kind_explanation)
         return suggestion
-
-    def _announce_kind(self, explanation: str | None) -> None:
-        """Say how the model completes: in the log where it fills gaps, else to the user, once."""
-        if explanation is None or explanation == self._announced_kind:
-            return
-        self._announced_kind = explanation
-        if explanation:
-            self._show_message(types.MessageType.Info, f"{explanation}; {_gap_filling_models()}")
-        else:
-            message = "specchat: the model fills the gap at the cursor (fill-in-the-middle)"
-            self.server.window_log_message(types.LogMessageParams(types.MessageType.Info, message))
-
-    def _watch_models(self) -> None:
-        if self._loading_task is None or self._loading_task.done():
-            self._loading_task = asyncio.create_task(self._report_loading())
-
-    async def _report_loading(self) -> None:
-        """Show one progress bar until the models are loaded, and none if they are loaded already.
-
-        It says what they wait for; an editor without progress bars gets that as a message, once.
-        """
-        assert self._engine is not None
-        bar, shown = None, ""
-        state = await self._engine.models_state(requests_loading=False)
-        for _ in range(int(LOADING_TIMEOUT_SECONDS / POLL_SECONDS)):
-            if not state.is_coming:
-                break
-            bar = bar or await begin_progress(self.server, "specchat: loading the model")
-            if state.reason != shown:
-                shown = state.reason
-                bar.report(None, shown or "loading")
-                if shown and not bar.is_shown:
-                    self._show_message(types.MessageType.Info, f"waiting for the model: {shown}")
-            await asyncio.sleep(POLL_SECONDS)
-            state = await self._engine.models_state(requests_loading=state.name == WAITING)
-        if bar:
-            bar.end("" if state.name == READY else f"still {state.name}" if state.is_coming else state.name)
 
     def code_actions(self, params: types.CodeActionParams) -> list[types.CodeAction]:
         """The code actions here. The model is used only when one is chosen."""
@@ -209,8 +171,8 @@ class SpecchatLanguageServer:
             params.range,
             only,
             self.options,
-            can_resolve=self._can_resolve,
-            can_show_document=self._can_show_document,
+            can_resolve=self.window.can_resolve,
+            can_show_document=self.window.can_show_document,
         )
 
     async def resolve(self, action: types.CodeAction) -> types.CodeAction:
@@ -228,13 +190,13 @@ class SpecchatLanguageServer:
         result = await _with_timeout(CLIENT_TIMEOUT_SECONDS, request)
         if result is not None and not result.applied:
             reason = result.failure_reason or "no reason"
-            self._show_message(types.MessageType.Warning, f"the edit was not applied: {reason}")
+            self.window.show_message(types.MessageType.Warning, f"the edit was not applied: {reason}")
 
     async def explain(self, *arguments: Any) -> None:
         request = parse_edit_request(arguments[0] if arguments else None)
         document = self.documents.get(request.uri)
         if document is None:
-            self._show_message(types.MessageType.Warning, "the text is not open")
+            self.window.show_message(types.MessageType.Warning, "the text is not open")
             return
         work = partial(explain_region, document, request.region, partial(self._settings_of, DEFAULT_PROFILE))
         text = await self._run_with_progress(work, f"explaining {document.name}")
@@ -246,15 +208,17 @@ class SpecchatLanguageServer:
         """The edit for a request; None after a message to the user."""
         document = self.documents.get(request.uri)
         if document is None or (request.version is not None and document.version != request.version):
-            return self._show_message(types.MessageType.Warning, "the text was changed meanwhile; nothing is edited")
+            return self.window.show_message(
+                types.MessageType.Warning, "the text was changed meanwhile; nothing is edited"
+            )
         work = partial(compute_rewrite, document, request, partial(self._settings_of, self.options.edit_profile))
         edits = await self._run_with_progress(work, request.instruction[:60], document.text)
         if edits is None:
             return None
         if (current := self.documents.get(request.uri)) is None or current.version != document.version:
             message = f"{document.name} was changed meanwhile; nothing is edited"
-            return self._show_message(types.MessageType.Warning, message)
-        return workspace_edit(document, edits, is_versioned=self._supports_versioned_edits)
+            return self.window.show_message(types.MessageType.Warning, message)
+        return workspace_edit(document, edits, is_versioned=self.window.supports_versioned_edits)
 
     async def _run_with_progress(
         self, work: Callable[..., Result], title: str, original: str | None = None
@@ -285,38 +249,12 @@ class SpecchatLanguageServer:
         except CancelledError:
             return None
         except NoChangeError as error:
-            return self._show_message(types.MessageType.Info, str(error))
+            return self.window.show_message(types.MessageType.Info, str(error))
         except SpecchatError as error:
-            return self._show_message(types.MessageType.Error, str(error))
+            return self.window.show_message(types.MessageType.Error, str(error))
         finally:
             cancelled.set()  # also after an exception: stop the engine
             progress.end()
-
-    def _show_message(self, kind: types.MessageType, text: str) -> None:
-        self.server.window_show_message(types.ShowMessageParams(kind, f"specchat: {text}"))
-
-    @property
-    def _can_resolve(self) -> bool:
-        """Whether the editor resolves code actions and sends back our data."""
-        text = self.server.client_capabilities.text_document
-        actions = text.code_action if text else None
-        resolves = actions.resolve_support if actions else None
-        return bool(actions and actions.data_support and resolves and "edit" in resolves.properties)
-
-    @property
-    def _can_show_document(self) -> bool:
-        window = self.server.client_capabilities.window
-        return bool(window and window.show_document and window.show_document.support)
-
-    @property
-    def _supports_versioned_edits(self) -> bool:
-        workspace = self.server.client_capabilities.workspace
-        return bool(workspace and workspace.workspace_edit and workspace.workspace_edit.document_changes)
-
-
-def _gap_filling_models() -> str:
-    smallest = min(fim_models(), key=lambda entry: entry.architecture.parameters)
-    return f"models such as {smallest.id} fill gaps (`specchat models list` marks them)"
 
 
 async def _with_timeout(seconds: float, client_request: Coroutine[Any, Any, Any]) -> Any:

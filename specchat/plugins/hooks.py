@@ -41,15 +41,6 @@ def register_heads() -> Sequence[Extension]:  # type: ignore[empty-body]
 
 
 @hookspec
-def register_head_sizes() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """Sizes of heads, for plans of memory before anything is loaded. The name is the kind of the head.
-
-    The object is `(Mapping) -> specchat.hub.architecture.Architecture | None`: the config of a head; None for one of
-    another kind. It must not import torch.
-    """
-
-
-@hookspec
 def register_backends() -> Sequence[Extension]:  # type: ignore[empty-body]
     """Backends that compute the forward passes of the target: `backend = NAME` under `[models]` in a profile.
 
@@ -88,6 +79,15 @@ def register_context_loaders() -> Sequence[Extension]:  # type: ignore[empty-bod
 
     The object is `(str) -> str`: the text after the colon, and the text to attach. Raise `specchat.errors.InputError`
     with one line of text when there is none.
+    """
+
+
+@hookspec
+def register_tool_sources() -> Sequence[Extension]:  # type: ignore[empty-body]
+    """Sources of tools for the agent, and of prompts and texts that a user names; lowercase letters only.
+
+    The object is `(specchat.app.tool_sources.SourceRequest) -> specchat.app.tool_sources.ToolSource`: it starts nothing
+    yet. Each front end has its own, and closes it. Calls of its tools are asked about as those of our own are.
     """
 
 

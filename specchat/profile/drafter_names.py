@@ -35,14 +35,6 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "copies the longest repeats, from files and earlier answers too (suffix decoding)",
         builder="specchat.drafters.combined:build_suffix",
     ),
-    "recycling": DrafterInfo(
-        "proposes the model's top candidates of earlier steps (token recycling)",
-        builder="specchat.drafters.token_recycling:build",
-    ),
-    "lookahead": DrafterInfo(
-        "computes several positions ahead in the same pass (lookahead decoding)",
-        builder="specchat.drafters.lookahead:build",
-    ),
     "draft": DrafterInfo(
         "a small draft model", "a draft model; name one with --draft or under models.draft",
         builder="specchat.drafters.draft_model:build",

@@ -169,8 +169,8 @@ class Limits:
     answer: int = key(1024, "Maximum length of an answer, in tokens.", minimum=1, maximum=MAX_TOKENS)
     repeats: int = key(
         3,
-        "An answer ends, and a line says so, when the same block of 32 tokens or more stands this many times in a row, "
-        "word for word (a shorter block: when it goes on for 256 tokens); 0: never. Copies of a given text are no "
+        "An answer ends, and a line says so, when the same block stands this many times in a row, word for word, in a "
+        "run of 96 tokens or more; the answer is cut back to the first block. 0: never. Copies of a given text are no "
         "repetition.",
         minimum=0, maximum=MAX_REPEATS,
     )  # fmt: skip
@@ -492,7 +492,7 @@ class Profile:
     mcp: tuple[McpServer, ...] = key(
         (),
         "MCP servers, each as a table [mcp.NAME] with a command or a url, in your own profile or in config.toml "
-        "(docs/mcp.md).",
+        "(docs/mcp.md, a plugin).",
     )
 
     @property

@@ -9,7 +9,6 @@ small files and knows nothing else of a model.
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ProfileError
-from specchat.paths import read_json_object
+from specchat.paths import hub_snapshot, is_hub_id, read_json_object
 from specchat.profile.keys import Profile
 from specchat.profile.validation import SettingsSource, merge_sources
 
@@ -96,19 +95,7 @@ def _local_folder(target: str) -> Path | None:
     folder = Path(target).expanduser()
     if folder.is_dir():
         return folder
-    return _cached_snapshot(target) if target.count("/") == 1 and not target.startswith((".", "/", "~")) else None
-
-
-def _cached_snapshot(hub_id: str) -> Path | None:
-    """The folder of a hub id in the cache of huggingface_hub, whose import would take longer than everything else."""
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface"
-    cache_folder = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or Path(home) / "hub"
-    model = Path(cache_folder).expanduser() / f"models--{hub_id.replace('/', '--')}"
-    try:
-        snapshot = model / "snapshots" / (model / "refs" / "main").read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-    return snapshot if snapshot.is_dir() else None
+    return hub_snapshot(target) if is_hub_id(target) else None
 
 
 def _text_config(folder: Path) -> Mapping[str, Any]:

@@ -3,8 +3,7 @@
 line_input.py        read lines: prompt_toolkit on a capable terminal, plain lines elsewhere
 loop.py              run commands and questions
 answer_printer.py    the answer to stdout, everything else to stderr; also for `specchat ask` and the demo
-terminal_consent.py    how the agent asks at a terminal
 interrupt.py         Ctrl-C and SIGTERM as a flag that stops an answer
 terminal_edit_ui.py  review file edits line by line
-terminal_review.py   its colours, its prompt, and $EDITOR
+terminal_ui.py       how a terminal asks; the colours of a hunk, and $EDITOR
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import dataclass
 from threading import Event as Flag
 
@@ -20,6 +21,7 @@ from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, TextD
 from specchat.chat.request import Request
 from specchat.terminal import Styled, printable_with_tabs, write_line
 
+LOADING_LINE_SECONDS = 10.0  # between two lines about what takes long, where they cannot be drawn over
 ERASE_LINE = "\r\x1b[2K"
 DIM, NORMAL = "\x1b[2m", "\x1b[22m"
 
@@ -84,7 +86,7 @@ class CallPrinter:
 class AnswerPrinter:
     def __init__(self) -> None:
         self._waiting, self._calls = TemporaryLine(), CallPrinter()
-        self._printed_loading = ""
+        self._printed_loading, self._loading_printed_at = "", 0.0
         self._is_inside_line = self._is_inside_thought = False
 
     def on_event(self, event: AskEvent) -> None:
@@ -128,10 +130,13 @@ class AnswerPrinter:
         if self._waiting.is_possible:
             self._waiting.show(event.text)
             return
-        line = f"{event.preparation}…" if event.preparation else event.text
-        if (event.preparation or event.label) != self._printed_loading:
-            self._printed_loading = event.preparation or event.label
-            self._print_beside(line)
+        now, what = time.monotonic(), event.preparation or event.label
+        if what != self._printed_loading:
+            self._printed_loading, self._loading_printed_at = what, now
+            self._print_beside(f"{event.preparation}…" if event.preparation else event.text)
+        elif event.preparation and event.total and now - self._loading_printed_at >= LOADING_LINE_SECONDS:
+            self._loading_printed_at = now
+            self._print_beside(event.text)
 
     def _print_thought(self, text: str) -> None:
         if not (text and sys.stderr.isatty()):

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import create_output
 
-from specchat.app.command_registry import FILE_ARGUMENT_COMMANDS, line_mode_commands, prompt_commands
-from specchat.app.mcp.mcp_servers import McpServers
-from specchat.context.at_names import REPOSITORY, quoted_name, word_at_end
+from specchat.app.command_registry import line_mode_commands, prompt_commands
+from specchat.app.completion import completions
+from specchat.app.tool_sources import ToolSources, front_end_sources
 from specchat.profile.screen_file import wants_vi_keys
 from specchat.terminal import can_move_cursor, raw_stream
 
@@ -54,11 +54,11 @@ def read_block(line: str, read_line: Callable[[], str]) -> str:
 
 
 def prompt_toolkit_reader(
-    status: Callable[[], str], history_file: Path | None, servers: McpServers | None = None
+    status: Callable[[], str], history_file: Path | None, sources: ToolSources | None = None
 ) -> Callable[[], str]:
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history_file)) if history_file else InMemoryHistory(),
-        completer=CommandPathCompleter(servers),
+        completer=CommandPathCompleter(sources),
         complete_while_typing=False,
         enable_history_search=True,
         enable_open_in_editor=True,
@@ -94,32 +94,13 @@ def key_bindings() -> KeyBindings:
 
 
 class CommandPathCompleter(Completer):
-    """Completes commands after a slash at the start, and files and resources of servers after an @ anywhere."""
+    """The completions of every front end, for prompt_toolkit."""
 
-    def __init__(self, servers: McpServers | None = None) -> None:
-        self.paths, self.servers = PathCompleter(expanduser=True), servers or McpServers()
+    def __init__(self, sources: ToolSources | None = None) -> None:
+        self.sources = sources or front_end_sources()
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        before = document.text_before_cursor
-        word = word_at_end(before)
-        if before.startswith("/") and " " not in before:
-            for command in {**line_mode_commands(), **prompt_commands(self.servers)}.values():
-                if command.name.startswith(before[1:]):
-                    yield Completion(command.name, start_position=1 - len(before), display_meta=command.help)
-        elif word.startswith("@") or before.startswith(FILE_ARGUMENT_COMMANDS):
-            if word and REPOSITORY.startswith(word):
-                yield Completion(REPOSITORY, start_position=-len(word), display_meta="passages of this repository")
-            for resource in self.servers.known_resources() if word.startswith("@") else ():
-                if resource.name.startswith(word):
-                    yield Completion(resource.name, start_position=-len(word), display_meta=resource.help)
-            typed = word.removeprefix("@").removeprefix('"')
-            for path in self.paths.get_completions(Document(typed), complete_event):
-                yield _quoted_completion(path, typed, len(word.removeprefix("@")))
-
-
-def _quoted_completion(path: Completion, typed: str, length: int) -> Completion:
-    """A completed name, in quotes if it has spaces."""
-    name = typed[: len(typed) + path.start_position] + path.text
-    if quoted_name(name) == name:
-        return path
-    return Completion(quoted_name(name), start_position=-length, display=path.display)
+        commands = {**line_mode_commands(), **prompt_commands(self.sources)}
+        before, resources = document.text_before_cursor, self.sources.resources()
+        for each in completions(before, commands, Path.cwd(), resources):
+            yield Completion(each.text, -each.replaced_length, display=each.text.rstrip(), display_meta=each.help)

@@ -13,11 +13,10 @@ from specchat.app.question import Question
 from specchat.chat.events import Failed
 from specchat.chat.request import Request
 from specchat.errors import SpecchatError, UsageError
-from specchat.profile import Models
 from specchat.repl.answer_printer import print_answer, print_notice
 from specchat.repl.interrupt import interruptible
 from specchat.repl.line_input import is_capable_terminal, plain_line_reader, prompt_toolkit_reader
-from specchat.repl.terminal_consent import terminal_ui
+from specchat.repl.terminal_ui import terminal_ui
 
 NO_INPUT = "standard input is empty; pipe a question in, or give one as an argument"
 
@@ -28,12 +27,11 @@ def run_repl(chat: ChatState, history_file: Path | None, question: str = "") -> 
     Without a `history_file`, prompts are not stored.
     """
     read = (
-        prompt_toolkit_reader(lambda: chat.status_line, history_file, chat.servers)
+        prompt_toolkit_reader(lambda: chat.status_line, history_file, chat.sources)
         if is_capable_terminal()
         else plain_line_reader()
     )
     if sys.stdin.isatty():
-        chat.confirm_load = confirm_load
         print_notice("/help lists the commands; Ctrl-D quits")
     chat.ui = terminal_ui()
     if question and run_input_line(chat, question).should_quit:
@@ -76,17 +74,6 @@ def show_result(chat: ChatState, result: CommandResult) -> None:
         if result.after_answer is None:
             return
         result = result.after_answer(chat)
-
-
-def confirm_load(models: Models) -> bool:
-    """Ask the user at this terminal before other models are loaded; Ctrl-C means no."""
-    from specchat.app.model_loading import confirm_models
-    from specchat.repl.terminal_review import prompt_user
-
-    try:
-        return confirm_models(models, prompt_user)
-    except KeyboardInterrupt:
-        return False
 
 
 def run_file_edit(chat: ChatState, line: str) -> None:

@@ -4,8 +4,8 @@ import sys
 
 from specchat.app.edit_ui import EditUI
 from specchat.repl.answer_printer import TemporaryLine
-from specchat.repl.interrupt import InterruptFlag, keyboard_interrupts
-from specchat.repl.terminal_review import colour_hunk, edit_in_editor, prompt_user
+from specchat.repl.interrupt import InterruptFlag
+from specchat.repl.terminal_ui import colour_hunk, edit_in_editor, prompt_user
 
 
 def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
@@ -21,7 +21,7 @@ def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
         sys.stdout.flush()
 
     return EditUI(
-        _read_input,
+        lambda question: prompt_user(question, at_interrupt=None),
         show_hunk,
         show_notice,
         lambda text, suffix: edit_in_editor(text, suffix, show_notice),
@@ -29,8 +29,3 @@ def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
         cancelled=cancelled,
         show_rejected=lambda diff: show_notice(colour_hunk(diff) if progress.is_possible else diff),
     )
-
-
-def _read_input(question: str) -> str:
-    with keyboard_interrupts():
-        return prompt_user(question)

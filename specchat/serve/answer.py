@@ -82,7 +82,8 @@ class Answer:
 
     @property
     def text(self) -> str:
-        return "".join(self.text_parts)
+        text = "".join(self.text_parts)
+        return self.finished.without_repeats(text) if self.finished else text
 
     @property
     def text_tokens(self) -> list[CommittedToken]:
@@ -133,7 +134,6 @@ class Answer:
         totals = self.totals
         return {
             **speculation_to_json(totals),
-            "ttft_ms": round(1000 * totals.ttft_seconds),
             "variant": self.routed.variant if self.routed else "",
             "choice_reason": totals.drafter_report or (self.routed.reason if self.routed else ""),
             "seed": self.routed.seed if self.routed else None,

@@ -15,6 +15,7 @@ JsonObject = dict[str, Any]
 # The values without effect (None always is one), and the error message for other values.
 UnsupportedFields = Mapping[str, tuple[tuple[Any, ...], str]]
 
+REPETITION_DETECTION = "repetition_detection"  # of vLLM: an object with `min_count`, how many blocks are too many
 # Names in requests to keys of the profile.
 SAMPLING_FIELDS = {
     name: name
@@ -70,9 +71,10 @@ class Body(dict[str, Any]):
         return cast("list[Any]", value)
 
     def sampling(self, names: Mapping[str, str] = SAMPLING_FIELDS) -> dict[str, float]:
-        """The sampling settings, by the keys of the profile."""
-        numbers = {key: self.number(name) for name, key in names.items()}
-        return {f"sampling.{key}": number for key, number in numbers.items() if number is not None}
+        """The sampling settings, and when a repetition ends the answer, by the keys of the profile."""
+        numbers = {f"sampling.{key}": self.number(name) for name, key in names.items()}
+        numbers["limits.repeats"] = self.object(REPETITION_DETECTION).number("min_count", int)
+        return {key: number for key, number in numbers.items() if number is not None}
 
     def stop(self, name: str = "stop") -> tuple[str, ...]:
         stop = self.get(name)

@@ -28,6 +28,7 @@ CLIENT_NAME = "serve"
 SESSION_KIND = "serve"
 MAX_SESSIONS = 8  # concurrent answers; the host interleaves as many as the engine has slots
 ENGINE_READY = "ready"
+NO_REPETITION_CHECK = {"limits.repeats": 0}  # a program gets what the model writes, unless it asks for less
 
 
 class PooledSession:
@@ -43,7 +44,7 @@ class PooledSession:
         if isinstance(request, FimRequest):
             self._completer = self._completer or Completer(conversation)
             return self._completer.complete(request, cancelled)
-        conversation.settings = self._settings.changed(request.changes)
+        conversation.settings = self._settings.changed({**NO_REPETITION_CHECK, **request.changes})
         return conversation.ask(request.request, cancelled, request.turns)
 
     def open_conversation(self) -> Conversation:

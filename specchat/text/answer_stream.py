@@ -65,7 +65,7 @@ class AnswerStream:
         thinking_tokens = 0
         for count, token in enumerate(ids, 1):
             was_thinking = self._is_thinking
-            parts += self._split(self._detokenizer.push([token]).text)
+            parts += self._split(self._detokenizer.push([token]))
             thinking_tokens += was_thinking or self._is_thinking
             if self._stop.is_found:
                 return StreamedParts(merge_parts(parts), count, True, thinking_tokens)

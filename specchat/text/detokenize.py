@@ -1,26 +1,15 @@
 """Turns streamed tokens into text as early as possible.
 
-Tokens are processed one at a time, so the size of the blocks they arrive in cannot change the text. Bytes are held
-back until their character is complete, and characters while they could begin a stop string. Invalid bytes become
-U+FFFD at once.
+The size of the blocks in which tokens arrive cannot change the text. Bytes are held back until their character is
+complete, and characters while they could begin a stop string. Invalid bytes become U+FFFD at once.
 """
 
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from specchat.errors import UsageError
 
 Utf8Decoder = getincrementaldecoder("utf-8")
-
-
-@dataclass(frozen=True)
-class DecodedText:
-    """The text that a block of tokens released, how many of its tokens count, and whether a stop string was found."""
-
-    text: str
-    token_count: int
-    is_stopped: bool
 
 
 class StopStrings:
@@ -53,39 +42,25 @@ class StopStrings:
 
 
 class Detokenizer:
-    """Decodes one answer. After a stop string or `flush`, it returns no more text."""
+    """Decodes one text."""
 
-    def __init__(
-        self, token_bytes: Callable[[int], bytes], stop_strings: tuple[str, ...] = (), strip_first_space: bool = False
-    ) -> None:
+    def __init__(self, token_bytes: Callable[[int], bytes], strip_first_space: bool = False) -> None:
         self._token_bytes = token_bytes
-        self._stop = StopStrings(stop_strings)
         self._utf8 = Utf8Decoder("replace")
         self._strips_first_space = strip_first_space
 
-    def push(self, ids: Sequence[int]) -> DecodedText:
-        """Decode a block of tokens.
-
-        The token that completes a stop string is the last that counts; the text ends before the stop string.
-        With the stop string "END", the tokens "an", "sw", "E", "ND!" and "more" give DecodedText("answ", 4, True).
-        """
-        texts: list[str] = []
-        for index, token in enumerate(ids):
-            if self._stop.is_found:
-                return DecodedText("".join(texts), index, True)
-            texts.append(self._append(self._utf8.decode(self._token_bytes(token))))
-        return DecodedText("".join(texts), len(ids), self._stop.is_found)
+    def push(self, ids: Sequence[int]) -> str:
+        """The text that a block of tokens completes."""
+        return self._shown(self._utf8.decode(b"".join(map(self._token_bytes, ids))))
 
     def flush(self) -> str:
-        """Return the text that was held back, at the end of the answer. An incomplete character becomes U+FFFD."""
-        if self._stop.is_found:
-            return ""
-        return self._append(self._utf8.decode(b"", final=True)) + self._stop.flush()
+        """The text that was held back, at the end: an incomplete character becomes U+FFFD."""
+        return self._shown(self._utf8.decode(b"", final=True))
 
-    def _append(self, text: str) -> str:
+    def _shown(self, text: str) -> str:
         if text and self._strips_first_space:
             text, self._strips_first_space = text.removeprefix(" "), False
-        return self._stop.push(text)
+        return text
 
 
 def _partial_stop_length(stop: str, text: str) -> int:

@@ -17,7 +17,6 @@ CONTAINER = CALL = 4 * STEP  # of an object inside another one, and of a call
 ELEMENT = 16  # of a place in a list
 BUDGET = 2**26  # beside what a conversation brings: 64 million characters, or 1 million steps in about two seconds
 MAX_INTEGER_BITS = 4096
-NEEDLE_CHARACTERS = 16  # a search may look at this many characters of its needle at each place for one unit
 ITERABLES = (list, tuple, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
 
 
@@ -38,7 +37,7 @@ _BUDGET: ContextVar[_Budget] = ContextVar("template budget")
 @contextmanager
 def template_budget(characters: int = 0) -> Generator[None]:
     """Templates may be compiled and rendered inside; a conversation of so many characters is allowed for."""
-    token = _BUDGET.set(_Budget(BUDGET + 32 * characters))
+    token = _BUDGET.set(_Budget(BUDGET + 64 * characters))
     try:
         yield
     finally:
@@ -110,20 +109,18 @@ def elements(value: Any) -> Sequence[Any]:
     return list(value)
 
 
-def spend_on_search(text: str, needles: Iterable[object]) -> None:
-    """A search may compare a needle at each place of a text."""
-    spend(STEP + len(text) * (1 + sum(len(each) for each in needles if isinstance(each, str)) // NEEDLE_CHARACTERS))
-
-
-def spend_on_replacement(text: str, old: object = "", new: object = "", *_count: object) -> None:
-    spend_on_search(text, [old])
-    if isinstance(old, str) and isinstance(new, str):
-        spend(len(text) + text.count(old) * len(new))
+def spend_on_pairs(*values: object) -> None:
+    """Take what it costs to read the arguments of an operation, and to put each beside every part of the others: a
+    padding, a replacement and a search make and compare no more than that.
+    """
+    spend_on_reading(*values)
+    sizes = [max(1, abs(int(each)) if isinstance(each, int | float) else size(each)) for each in values]
+    spend((sum(sizes) ** 2 - sum(each * each for each in sizes)) // 2)
 
 
 def spend_on_pieces(text: str, separator: object = None, *_count: object) -> None:
     """A text is split, at white space without a separator."""
-    spend_on_search(text, [separator])
+    spend_on_pairs(text, separator)
     spend(ELEMENT * (text.count(separator) + 1 if isinstance(separator, str) and separator else len(text) // 2))
 
 
@@ -144,10 +141,3 @@ def check_power(base: object, exponent: object) -> None:
 def _check_bits(bits: int) -> None:
     if bits > MAX_INTEGER_BITS:
         raise TemplateLimitError("it computes with a number that is too large")
-
-
-def check_number(value: object, limit: int) -> None:
-    """A width, a count or a precision: an integer up to a limit, or a text of such a length."""
-    number = len(value) if isinstance(value, str) else value
-    if isinstance(number, int | float) and not -limit <= number <= limit:
-        raise TemplateLimitError(f"it asks for {number}, and at most {limit} is allowed")

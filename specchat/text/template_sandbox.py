@@ -27,25 +27,24 @@ from specchat.text.template_budget import (
     CALL,
     STEP,
     TemplateLimitError,
-    check_number,
     check_power,
     counted,
     elements,
     measured,
     size,
     spend,
+    spend_on_pairs,
     spend_on_pieces,
     spend_on_reading,
     spend_on_repetition,
-    spend_on_replacement,
-    spend_on_search,
 )
 
-MAX_FIELD_WIDTH, MAX_INDENT, MAX_DIGITS, MAX_BATCH = 999, 16, 99, 100_000
+MAX_FIELD_WIDTH = 999
 PERCENT_KEY = re.compile(r"%\([^()]*\)")
 WIDE_PERCENT = re.compile(r"%\(|%[#0\- +]*(?:\d*\.)?(?:\*|\d{4,})")  # a key with parentheses is refused with the wide
 WIDE_FIELD = re.compile(r"\d{4,}|\{")  # of a format specification: a width, or one that is computed
 SCOPES = ("_loop_vars", "_block_vars")  # jinja hands them to its macros with the arguments of a call
+
 Function = Callable[..., Any]
 
 
@@ -115,15 +114,12 @@ class _Guards(NodeTransformer):
         node.iter = _guarded(node.iter, "counted loop")
         return node
 
-    def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802
+    def visit_Output(self, node: nodes.Output | nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        node.nodes = [_guarded(each, "read text") for each in node.nodes]
+        node.nodes = [_guarded(each, "read value") for each in node.nodes]
         return node
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        node.nodes = [each if isinstance(each, nodes.Const) else _guarded(each, "read text") for each in node.nodes]
-        return node
+    visit_Concat = visit_Output  # noqa: N815
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
@@ -131,24 +127,19 @@ class _Guards(NodeTransformer):
         for holder in holders:
             if not isinstance(holder.expr, nodes.Const):
                 is_searched = isinstance(holder, nodes.Operand) and holder.op in ("in", "notin")
-                holder.expr = _guarded(holder.expr, "searched value" if is_searched else "compared value")
+                holder.expr = _guarded(holder.expr, "searched value" if is_searched else "read value")
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         return _guarded(node, "measured value") if isinstance(node.arg, nodes.Slice) else node
 
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
+    def visit_List(self, node: nodes.List | nodes.Dict | nodes.Tuple) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        return _guarded(node, "measured value") if node.ctx == "load" else node
+        is_target = isinstance(node, nodes.Tuple) and node.ctx != "load"
+        return node if is_target else _guarded(node, "measured value")
 
-    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return _guarded(node, "measured value")
-
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return _guarded(node, "measured value")
+    visit_Tuple = visit_Dict = visit_List  # noqa: N815
 
 
 def _guarded(node: nodes.Node, name: str) -> nodes.Filter:
@@ -162,26 +153,15 @@ def _counted_loop(_context: Context, items: Iterable[Any]) -> Iterator[Any]:
 
 
 @pass_context
-def _read_text(_context: Context, value: Any) -> Any:
-    if isinstance(value, str):
-        spend(STEP + len(value))
-    else:
-        spend_on_reading(value)
-    return value
-
-
-@pass_context
-def _compared_value(_context: Context, value: Any) -> Any:
-    if isinstance(value, str):
-        spend(STEP + len(value) // 8)
-    else:
-        spend_on_reading(value)
+def _read_value(_context: Context, value: Any) -> Any:
+    spend(STEP)
+    spend_on_reading(value)
     return value
 
 
 @pass_context
 def _searched_value(context: Context, value: Any) -> Any:
-    return value if isinstance(value, Mapping) else _compared_value(context, value)
+    return value if isinstance(value, Mapping) else _read_value(context, value)
 
 
 @pass_context
@@ -190,8 +170,8 @@ def _measured_value(_context: Context, value: Any) -> Any:
 
 
 GUARDS: Mapping[str, Function] = {
-    "counted loop": _counted_loop, "read text": _read_text, "compared value": _compared_value,
-    "measured value": _measured_value, "searched value": _searched_value,
+    "counted loop": _counted_loop, "read value": _read_value, "searched value": _searched_value,
+    "measured value": _measured_value,
 }  # fmt: skip
 
 
@@ -225,48 +205,20 @@ def _charge_reading(*arguments: Any, **options: Any) -> None:
     spend_on_reading(*arguments, *options.values())
 
 
+def _charge_pairs(*arguments: Any, **options: Any) -> None:
+    spend_on_pairs(*arguments, *options.values())
+
+
+def _charge_search(*arguments: Any) -> None:
+    """A position from which is searched makes nothing long."""
+    spend_on_pairs(*(each for each in arguments if not isinstance(each, int)))
+
+
 def _charge_elements(value: Any, *_arguments: Any, **_options: Any) -> None:
     spend(STEP * len(value) if isinstance(value, str) else size(value))
 
 
-def _charge_center(value: Any, width: Any = 80) -> None:
-    check_number(width, MAX_BATCH)
-    spend_on_reading(value)
-
-
-def _charge_indent(s: Any, width: Any = 4, first: Any = False, blank: Any = False) -> None:  # noqa: ARG001 - as jinja names them
-    check_number(width, MAX_FIELD_WIDTH)
-    spend_on_reading(s)
-    spend(str(s).count("\n") * (len(width) if isinstance(width, str) else max(int(width), 0)))
-
-
-def _charge_join(value: Any, d: Any = "", attribute: Any = None) -> None:  # noqa: ARG001
-    spend_on_reading(value)
-    spend(len(value) * len(str(d)))
-
-
-def _charge_replace(s: Any, old: Any, new: Any, count: Any = None) -> None:  # noqa: ARG001
-    spend_on_reading(s, old, new)
-    spend_on_replacement(str(s), str(old), str(new))
-
-
-def _charge_trim(value: Any, chars: Any = None) -> None:
-    spend_on_reading(value)
-    spend_on_search(str(value), [chars])
-
-
-def _charge_round(value: Any, precision: Any = 0, method: Any = "common") -> None:  # noqa: ARG001
-    check_number(precision, MAX_DIGITS)
-
-
-def _charge_batch(value: Any, *arguments: Any, **options: Any) -> None:
-    for each in (*arguments, *options.values()):
-        check_number(each, MAX_BATCH)
-    _charge_elements(value)
-    spend(STEP * sum(each for each in (*arguments, *options.values()) if isinstance(each, int)))
-
-
-def _charge_sum(iterable: Any, attribute: Any = None, start: Any = 0) -> None:  # noqa: ARG001
+def _charge_sum(iterable: Any, attribute: Any = None, start: Any = 0) -> None:  # noqa: ARG001 - as jinja names them
     if not isinstance(start, int | float):
         raise TemplateLimitError("the filter 'sum' adds numbers only")
     _charge_elements(iterable)
@@ -298,9 +250,8 @@ FILTERS: Mapping[str, Function] = {
     **dict.fromkeys(("capitalize", "e", "escape", "float", "forceescape", "int", "lower", "safe"), _charge_reading),
     **dict.fromkeys(("string", "title", "truncate", "upper", "urlencode", "wordcount"), _charge_reading),
     **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort", "unique"), _charge_reading),
-    "batch": _charge_batch, "center": _charge_center, "format": _charge_percent_format, "indent": _charge_indent,
-    "join": _charge_join, "replace": _charge_replace, "round": _charge_round, "slice": _charge_batch,
-    "sum": _charge_sum, "trim": _charge_trim,
+    **dict.fromkeys(("batch", "center", "indent", "join", "replace", "round", "slice", "trim"), _charge_pairs),
+    "format": _charge_percent_format, "sum": _charge_sum,
 }  # fmt: skip
 TESTS: Mapping[str, Function] = dict.fromkeys(
     ("!=", "<", "<=", "==", ">", ">=", "eq", "equalto", "ge", "greaterthan", "gt", "in", "le", "lessthan", "lower",
@@ -322,37 +273,22 @@ def _charge_method(owner: Any, name: str, arguments: tuple[Any, ...]) -> None:
     spend_on_reading(*arguments)
 
 
-def _charge_text_search(text: str, *needles: Any) -> None:
-    spend_on_search(text, needles)
-
-
-def _charge_padding(text: str, width: Any = 0, *_fill: Any) -> None:
-    check_number(width, MAX_BATCH)
-    spend(len(text))
-
-
-def _charge_lines(text: str, *_keeps_ends: Any) -> None:
-    _charge_elements(text)
-
-
 def _charge_text_join(separator: str, items: Any = ()) -> None:
     if isinstance(items, Iterator):
         raise TemplateLimitError("'join' of a text reads a list; write '| list' before it")
-    spend_on_reading(items)
-    spend(len(separator) * len(items))
+    spend_on_pairs(separator, items)
 
 
 METHODS: Mapping[type, Mapping[str, Function]] = {
     str: {
-        **dict.fromkeys(("capitalize", "casefold", "endswith", "isalnum", "isalpha", "isascii"), _charge_reading),
-        **dict.fromkeys(("isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle"), _charge_reading),
-        **dict.fromkeys(("isupper", "lower", "removeprefix", "removesuffix", "startswith"), _charge_reading),
-        **dict.fromkeys(("swapcase", "title", "upper"), _charge_reading),
-        **dict.fromkeys(("count", "find", "index", "lstrip", "partition", "rfind", "rindex"), _charge_text_search),
-        **dict.fromkeys(("rpartition", "rstrip", "strip"), _charge_text_search),
-        **dict.fromkeys(("center", "ljust", "rjust", "zfill"), _charge_padding),
+        **dict.fromkeys(("capitalize", "casefold", "isalnum", "isalpha", "isascii", "isdecimal"), _charge_reading),
+        **dict.fromkeys(("isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper"), _charge_reading),
+        **dict.fromkeys(("lower", "swapcase", "title", "upper"), _charge_reading),
+        **dict.fromkeys(("count", "endswith", "find", "index", "lstrip", "partition", "removeprefix"), _charge_search),
+        **dict.fromkeys(("removesuffix", "rfind", "rindex", "rpartition", "rstrip", "startswith"), _charge_search),
+        **dict.fromkeys(("center", "ljust", "replace", "rjust", "zfill"), _charge_pairs), "strip": _charge_search,
         **dict.fromkeys(("rsplit", "split"), spend_on_pieces),
-        "join": _charge_text_join, "replace": spend_on_replacement, "splitlines": _charge_lines,
+        "join": _charge_text_join, "splitlines": _charge_elements,
     },
     list: dict.fromkeys(("copy", "count", "index"), _charge_reading),
     tuple: dict.fromkeys(("count", "index"), _charge_reading),
@@ -364,9 +300,7 @@ def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     """As transformers writes JSON; Jinja's own filter escapes HTML characters."""
-    for each in (indent, *(separators or ())):
-        check_number(each, MAX_INDENT)
-    spend_on_reading(value)
+    spend_on_pairs("", value, indent, *(separators or ()))
     encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
     if indent is None:
         return encoder.encode(value)

@@ -83,7 +83,7 @@ class Tokenizer:
         """The text of an answer with the markers of its thought, as `ChatFormat.escape_answer` expects it."""
         ids = answer_ids[:-1] if answer_ids and answer_ids[-1] in self.stop_token_ids else answer_ids
         stream = self.detokenizer(shown_markers=self.chat.thinking_token_ids)
-        return stream.push(ids).text + stream.flush()
+        return stream.push(ids) + stream.flush()
 
     def find_stop_token(self, rendered: str, start: int) -> int | None:
         """Where the first token that ends an answer stands in a rendered prompt, from here on."""
@@ -107,15 +107,9 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some tokens, without control tokens; invalid bytes become U+FFFD."""
         stream = self.detokenizer()
-        return stream.push(ids).text + stream.flush()
+        return stream.push(ids) + stream.flush()
 
-    def detokenizer(
-        self,
-        stop_strings: tuple[str, ...] = (),
-        *,
-        is_continuation: bool = False,
-        shown_markers: frozenset[int] = NO_MARKERS,
-    ) -> Detokenizer:
+    def detokenizer(self, *, is_continuation: bool = False, shown_markers: frozenset[int] = NO_MARKERS) -> Detokenizer:
         """A decoder of one text, or of the rest of a text, whose first space counts.
 
         Control tokens are hidden, except the shown markers.
@@ -123,7 +117,6 @@ class Tokenizer:
         hidden = self.special_token_ids - shown_markers
         return Detokenizer(
             lambda token: b"" if token in hidden else self.token_bytes(token),
-            stop_strings,
             self.strips_first_space and not is_continuation,
         )
 

@@ -8,13 +8,13 @@ prompt_input.py            the prompt and its history; vi_keys.py
 bottom_area.py             the prompt with its completions, or picker.py or approval.py; picker_controller.py
 keys_screen.py             the keys, by F1
 screen_commands.py         slash commands that need a screen
-session_worker.py          the thread that runs requests; screen_edit_ui.py for file edits
+job_thread.py              a thread that runs one job after another
+session_worker.py          the thread that runs requests; screen_edit_ui.py for what they ask the user
 background_requests.py     a second connection, for lists and engine state
 worker_messages.py         what the threads send to the screen
 conversation_presenter.py  messages to widgets; smooth_stream.py paces the text
 transcript_view.py         turns and notes; turn_widget.py
-streaming_answer.py        an answer while it is generated; thinking_view.py, what the model thought before it
-call_view.py               a call of a tool, folded
+streaming_answer.py        an answer while it is generated; folded_text.py, thoughts and calls
 markdown_answer.py         a finished answer; code_block_header.py
 status_bar.py              the last line; live_stats.py computes it
 inspector.py               an answer by drafter; inspector_controller.py, token_view.py

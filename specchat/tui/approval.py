@@ -18,6 +18,7 @@ from specchat.tui.diff_content import diff_content
 from specchat.tui.worker_messages import InputKind, InputRequest
 
 TITLE_SEPARATOR = " · "  # after the name of the file
+DECISION_KEYS = "ynadescuq"
 VALID_KEYS = {InputKind.YES_NO: "yn", InputKind.CONSENT: "yans"}
 HUNK_KEY_HELP = "Take this change?  y yes  n no  a all  d no more  e edit  s split  c comment  u undo  q quit"
 KEY_HELP = {
@@ -55,17 +56,7 @@ class Approval(Vertical):
     class HunkView(VerticalScroll, can_focus=True):
         """The lines of a hunk, and the keys that decide on it."""
 
-        BINDINGS: ClassVar[list[BindingType]] = [
-            Binding("y", "answer('y')", "accept"),
-            Binding("n", "answer('n')", "skip"),
-            Binding("e", "answer('e')", "edit"),
-            Binding("s", "answer('s')", "split"),
-            Binding("a", "answer('a')", "accept the rest"),
-            Binding("d", "answer('d')", "skip the rest"),
-            Binding("c", "answer('c')", "request a rewrite"),
-            Binding("u", "answer('u')", "back"),
-            Binding("q", "answer('q')", "quit the review"),
-        ]
+        BINDINGS: ClassVar[list[BindingType]] = [Binding(key, f"answer('{key}')", show=False) for key in DECISION_KEYS]
 
         def action_answer(self, key: str) -> None:
             assert isinstance(self.parent, Approval)
@@ -115,6 +106,11 @@ class Approval(Vertical):
                 text.load_text(request.text)
                 self.screen.set_focus(text)
         self._show_key_help(KEY_HELP[request.kind])
+
+    @property
+    def is_deciding(self) -> bool:
+        """Whether a request is on the screen and has the focus, so that the next key answers it."""
+        return self.has_focus_within and not self.is_busy
 
     def show_progress(self, line: str) -> None:
         if self.is_busy:

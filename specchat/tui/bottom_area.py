@@ -4,10 +4,7 @@ The replacement is a picker or the review of an edit; the screen that mounts it 
 completions never has the focus; the prompt controls it.
 """
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 
 from textual import on
@@ -16,10 +13,9 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from specchat.app.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo, prompt_commands
-from specchat.app.mcp.mcp_prompts import ServerResource
-from specchat.app.mcp.mcp_servers import front_end_servers
-from specchat.context.at_names import REPOSITORY, quoted_name, word_at_end
+from specchat.app.command_registry import prompt_commands
+from specchat.app.completion import CompletionItem, completions
+from specchat.app.tool_sources import front_end_sources
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui.approval import Approval
 from specchat.tui.picker import Picker, option_content
@@ -27,104 +23,6 @@ from specchat.tui.preferences import theme_names
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.screen_commands import all_commands
 from specchat.tui.vi_keys import ViKeys
-
-THEME_COMMAND = "/theme "
-MAX_COMPLETIONS = 12
-MAX_VISITED_FILES = 4000
-SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
-
-
-@dataclass(frozen=True)
-class CompletionItem:
-    """One completion: `text` replaces the last `replaced_length` characters; `help` describes it."""
-
-    text: str
-    replaced_length: int
-    help: str = ""
-    is_final: bool = False  # nothing more to type
-
-
-def completions(
-    text_before_cursor: str,
-    commands: Mapping[str, CommandInfo],
-    folder: Path,
-    resources: Sequence[ServerResource] = (),
-) -> list[CompletionItem]:
-    word = word_at_end(text_before_cursor)
-    if text_before_cursor.startswith("/") and word == text_before_cursor:
-        return _command_items(text_before_cursor[1:], commands, len(text_before_cursor))
-    if text_before_cursor.startswith(THEME_COMMAND) and text_before_cursor.count(" ") == 1:
-        names = [name for name in theme_names() if name.startswith(word)]
-        return [CompletionItem(name, len(word), is_final=True) for name in names][:MAX_COMPLETIONS]
-    if word.startswith("@"):
-        typed = word[1:].removeprefix('"')
-        named = [*_repository_item(word), *_resource_items(word, resources)]
-        return [*named, *_file_items(typed, len(word) - 1, folder)][:MAX_COMPLETIONS]
-    if (
-        text_before_cursor.startswith(FILE_ARGUMENT_COMMANDS)
-        and text_before_cursor.count(" ") == 1
-        and not text_before_cursor.endswith(" ")
-    ):
-        return _file_items(word, len(word), folder)
-    return []
-
-
-def _command_items(typed: str, commands: Mapping[str, CommandInfo], length: int) -> list[CompletionItem]:
-    prefixed = [command for command in commands.values() if command.name.startswith(typed)]
-    containing = [command for command in commands.values() if typed in command.name and command not in prefixed]
-    return [
-        CompletionItem(
-            f"/{command.name} " if command.arguments else f"/{command.name}", length,
-            f"{command.arguments} {command.help}".strip(), is_final=not command.arguments,
-        )
-        for command in [*prefixed, *containing]
-    ]  # fmt: skip
-
-
-def _repository_item(word: str) -> Iterator[CompletionItem]:
-    if len(word) > 1 and REPOSITORY.startswith(word):
-        yield CompletionItem(REPOSITORY[1:], len(word) - 1, "passages of this repository", is_final=True)
-
-
-def _resource_items(word: str, resources: Sequence[ServerResource]) -> Iterator[CompletionItem]:
-    for each in resources:
-        if len(word) > 1 and each.name.startswith(word) and each.name != word:
-            yield CompletionItem(each.name[1:], len(word) - 1, each.help, is_final=not each.name.endswith(":"))
-
-
-def _file_items(typed: str, length: int, folder: Path) -> list[CompletionItem]:
-    in_folder = list(_names_in_folder(typed, folder))
-    names = in_folder or list(islice(_paths_containing(typed, folder), MAX_COMPLETIONS))
-    return [CompletionItem(quoted_name(name), length) for name in names[:MAX_COMPLETIONS]]
-
-
-def _names_in_folder(typed: str, folder: Path) -> Iterator[str]:
-    head, slash, start = typed.rpartition("/")
-    directory = folder / Path(head + slash).expanduser() if slash else folder
-    try:
-        entries = sorted(os.scandir(directory), key=lambda entry: (not entry.is_dir(), entry.name.lower()))
-    except OSError:
-        return
-    for entry in entries:
-        is_hidden = entry.name.startswith(".") and not start.startswith(".")
-        if entry.name.lower().startswith(start.lower()) and not is_hidden:
-            yield f"{head}{slash}{entry.name}{'/' if entry.is_dir() else ''}"
-
-
-def _paths_containing(typed: str, folder: Path) -> Iterator[str]:
-    """Paths below the folder that contain the typed text; visits a limited number of files."""
-    if not typed or typed.startswith(("/", "~")):
-        return
-    visited = 0
-    for directory, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED_FOLDERS)
-        for name in sorted(files):
-            visited += 1
-            path = (Path(directory) / name).relative_to(folder).as_posix()
-            if typed.lower() in path.lower():
-                yield path
-        if visited > MAX_VISITED_FILES:
-            return
 
 
 class CompletionList(OptionList, can_focus=False):
@@ -187,10 +85,11 @@ class BottomArea(Vertical):
 
     @on(TextArea.Changed, "#prompt")
     def update_completions(self) -> None:
-        servers = front_end_servers()
-        commands = {**all_commands(), **prompt_commands(servers)}
-        text = self.prompt.text_before_cursor
-        self._completion_list.show_items(completions(text, commands, Path.cwd(), servers.known_resources()))
+        sources = front_end_sources()
+        commands = {**all_commands(), **prompt_commands(sources)}
+        text, themes = self.prompt.text_before_cursor, {"theme": theme_names()}
+        items = completions(text, commands, Path.cwd(), sources.resources(), themes)
+        self._completion_list.show_items(items)
         self._completion_list.styles.margin = (0, 1, self.outer_size.height + 1, 1)
         self.prompt.is_completing = self._completion_list.display
 

@@ -76,8 +76,10 @@ class ChatScreen(ConversationLayout):
         self._inspector_controller = InspectorController(
             self, self.presenter, background_requests, glyphs, session_worker.watch_probabilities
         )
-        self._pickers = PickerController(self, self.presenter, background_requests, self._prompt_history)
         self._sender = PromptSender(self, self.presenter, session_worker, self._wake)
+        self._pickers = PickerController(
+            self, self.presenter, self._sender, background_requests, self._prompt_history, self._connect
+        )
         self._quit_key, self._leave_key, self._escape_key = DoublePress(), DoublePress(), DoublePress()
         self._is_tick_pending = False
 
@@ -103,9 +105,7 @@ class ChatScreen(ConversationLayout):
         if self.presenter.is_idle and self._worker_messages.is_empty:
             self._tick_timer.pause()
 
-    def on_chat_screen_messages_arrived(self) -> None:
-        self._wake()
-
+    @on(MessagesArrived)
     def _wake(self) -> None:
         self._tick_timer.resume()
 
@@ -142,8 +142,7 @@ class ChatScreen(ConversationLayout):
 
     @on(EngineCrashed)
     async def offer_retry(self, event: EngineCrashed) -> None:
-        self._sender.pending.crashed = event.turn.question_ref
-        await self.bottom_area.replace_prompt(picker.retry_picker(event.reason))
+        await self._pickers.offer_retry(event)
 
     @on(PromptBox.Sent)
     async def send(self, event: PromptBox.Sent) -> None:
@@ -156,37 +155,15 @@ class ChatScreen(ConversationLayout):
 
     @on(picker.Picker.Cancelled)
     async def close_picker(self) -> None:
-        await self.bottom_area.restore_prompt()
-        self._resume_queue()
+        await self._pickers.close()
 
     @on(picker.Picker.Picked)
     async def handle_choice(self, event: picker.Picker.Picked) -> None:
-        crashed = self._sender.pending.crashed
-        await self.bottom_area.restore_prompt()
-        if event.value == "retry":
-            self._sender.pending.crashed = None
-        self._resume_queue()
-        match event.purpose, event.value:
-            case ("variant" | "model" | "profile") as command, value:
-                await self._sender.submit(f"/{command} {value}")
-            case "theme", name:
-                self.app.theme = name
-            case "question", text:
-                self.prompt.set_text(text)
-            case "rewind", position if int(position) < len(self.transcript.question_refs):
-                self._sender.reword(self.transcript.question_refs[int(position)])
-            case "retry", "retry" if crashed is not None:
-                await self._sender.resend(crashed, crashed.text)
-            case "leave", "leave":
-                self.app.exit()
-            case "engine_lost", "connect":
-                self.presenter.live_stats.start_waiting("starting the engine", monotonic())
-                self._session_worker.submit(self._session_worker.connect)
-                self._wake()
-            case "engine_lost", "quit":
-                self.app.exit()
-            case _:
-                pass
+        await self._pickers.choose(event.purpose, event.value)
+
+    def _connect(self) -> None:
+        self._session_worker.submit(self._session_worker.connect)
+        self._wake()
 
     @on(TurnView.ActionRequested)
     async def run_turn_action(self, event: TurnView.ActionRequested) -> None:
@@ -217,12 +194,6 @@ class ChatScreen(ConversationLayout):
     def copy_code_block(self, event: CodeBlockHeader.Clicked) -> None:
         self._copy_text(event.code)
 
-    def _resume_queue(self) -> None:
-        """The interrupted question stays as it is: go on with those behind it."""
-        if self._sender.pending.crashed is not None:
-            self._sender.pending.crashed = None
-            self.post_message(ReadyForInput())
-
     async def leave(self) -> None:
         """Quit; while questions wait for their answers, ask first. A second request to quit is obeyed."""
         if not self._sender.pending.count or self.query(".leave"):
@@ -242,8 +213,8 @@ class ChatScreen(ConversationLayout):
         self.notify(f"{len(text):,} characters copied ({targets})", markup=False)
 
     @on(Transcript.ReachedEnd)
-    async def show_pending_text(self) -> None:
-        await self.presenter.show_pending_text()
+    async def finalize_answers(self) -> None:
+        await self.presenter.finalize_answers()
 
     @on(Approval.StopRequested)
     def stop_answer(self) -> None:
@@ -294,18 +265,13 @@ class ChatScreen(ConversationLayout):
 
     def action_open_sessions(self) -> None:
         def open_chosen(chosen: tuple[str, str] | None) -> None:
-            if chosen is None:
-                return
-            method, session_id = chosen
-            if method == "fork":
-                self._session_worker.submit(self._session_worker.switch, session_id, "fork")
-            else:
-                self._session_worker.submit(self._session_worker.open, session_id)
-            self._wake()
+            if chosen:
+                method, session_id = chosen
+                self._session_worker.submit(self._session_worker.open, session_id, is_copy=method == "fork")
+                self._wake()
 
-        self.app.push_screen(
-            SessionsScreen(self._background_requests, self.presenter.session_id, self.glyphs), open_chosen
-        )
+        sessions = SessionsScreen(self._background_requests, self.presenter.session_id, self.glyphs)
+        self.app.push_screen(sessions, open_chosen)
 
     def action_inspect(self) -> None:
         self.call_later(self._inspector_controller.toggle)

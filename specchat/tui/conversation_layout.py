@@ -106,12 +106,12 @@ class ConversationLayout(Screen[None]):
             return
         current = turns.index(self.focused) if isinstance(self.focused, TurnView) else len(turns)
         target = max(current + step, 0)
-        (turns[target] if target < len(turns) else self.prompt).focus()
+        self.set_focus(turns[target] if target < len(turns) else self.prompt)  # at once: the next key is for it
 
     def action_switch_focus(self) -> None:
         """Go from the prompt to the open inspector, and from anywhere else to the prompt."""
         views = self.query(TokenView)
-        (views.first() if views and self.prompt.has_focus else self.prompt).focus()
+        self.set_focus(views.first() if views and self.prompt.has_focus else self.prompt)
 
     def on_key(self, event: Key) -> None:
         """Letters always type: what no widget has bound goes to the prompt."""
@@ -122,20 +122,19 @@ class ConversationLayout(Screen[None]):
     def on_paste(self, event: Paste) -> None:
         if not self.bottom_area.is_prompt_replaced:
             event.stop()
-            self.prompt.focus()
+            self.set_focus(self.prompt)
             self.prompt.insert_pasted(event.text)
 
     def type(self, text: str) -> None:
         if text and not self.bottom_area.is_prompt_replaced:
-            self.prompt.focus()
+            self.set_focus(self.prompt)
             self.prompt.insert(text)
 
     def action_scroll(self, direction: int) -> None:
         view = self.focused if isinstance(self.focused, TokenView) else self.transcript
-        if direction < 0:
-            view.scroll_page_up(animate=False)
-        else:
-            view.scroll_page_down(animate=False)
+        if view is self.transcript and direction < 0:
+            self.transcript.leave_end()
+        view.scroll_relative(y=direction * view.scrollable_content_region.height, animate=False, immediate=True)
 
     @on(Transcript.OlderRequested)
     def action_show_older(self) -> None:

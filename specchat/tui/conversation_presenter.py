@@ -12,7 +12,16 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone, TextDelta, ThinkingDelta
+from specchat.chat.events import (
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    StepDone,
+    TextDelta,
+    ThinkingDelta,
+    of_first_tokens,
+)
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import CancelledError, HostError
 from specchat.tui.live_stats import LiveStats, Phase
@@ -96,7 +105,7 @@ class ConversationPresenter:
             and self._draw_throttle.may_draw(now, thread_time())
             and (text := self._smooth_stream.take_chunk(now))
         ):
-            self.turn.append_text(text, is_in_view=self._transcript.is_following)
+            self.turn.append_text(text)
         self._ticks += 1
         if self.is_idle or self._ticks % TICKS_PER_STATS == 0:
             self.update_status_bar()
@@ -106,10 +115,9 @@ class ConversationPresenter:
         self.turn = await self._transcript.start_turn(question, before=self._queued_turn)
         self.live_stats.start_turn(monotonic())
 
-    async def show_pending_text(self) -> None:
-        """The end of the transcript is in view again: show the text that was held back."""
+    async def finalize_answers(self) -> None:
+        """The end of the transcript is in view again: Markdown moves no line that is being read."""
         for turn in self._transcript.turns:
-            turn.show_pending_text()
             if turn.is_finished:
                 await turn.finalize()
 
@@ -202,9 +210,12 @@ class ConversationPresenter:
             self.steps.append(event)
         if self.turn is None or not isinstance(event, Finished | Failed):
             return
-        self.turn.append_text(self._smooth_stream.flush(), is_in_view=self._transcript.is_following)
+        self.turn.append_text(self._smooth_stream.flush())
         self.turn.end_thinking(event.totals.thinking_seconds if isinstance(event, Finished) else 0.0)
         if isinstance(event, Finished):
+            if event.totals.repeated_tokens:
+                self.turn.set_text(event.without_repeats(self.turn.answer))
+                self.steps = list(of_first_tokens(self.steps, event.totals.completion_tokens))
             self.turn.set_footer(answer_footer(event.finish_reason, event.totals, self._glyphs))
             return
         is_stopped = event.exit_code == CancelledError.exit_code

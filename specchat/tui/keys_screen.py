@@ -116,8 +116,6 @@ class KeysScreen(ModalScreen[str]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "back", priority=True),
-        Binding("pageup,up", "scroll(-1)", "scroll", show=False),
-        Binding("pagedown,down", "scroll(1)", "scroll", show=False),
     ]
 
     def __init__(self, lines: Sequence[str], help_key: str, glyphs: Glyphs) -> None:
@@ -132,7 +130,6 @@ class KeysScreen(ModalScreen[str]):
 
     def on_mount(self) -> None:
         self.set_class(self._glyphs.is_ascii, "-ascii")
-        self.query_one("#keys").can_focus = False
 
     def on_key(self, event: events.Key) -> None:
         if event.key in self._help_key.split(","):
@@ -144,10 +141,3 @@ class KeysScreen(ModalScreen[str]):
 
     def action_close(self) -> None:
         self.dismiss("")
-
-    def action_scroll(self, direction: int) -> None:
-        page = self.query_one("#keys", VerticalScroll)
-        if direction < 0:
-            page.scroll_page_up(animate=False)
-        else:
-            page.scroll_page_down(animate=False)

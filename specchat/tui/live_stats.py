@@ -4,9 +4,9 @@ draft tokens     of the last step
 acceptance       the shares of accepted and rejected draft tokens, and of steps without any, over the last 64 steps
 acceptance rate  accepted / tested draft tokens: over the last 64 steps, at the end of the turn, and over the session
 tokens/step      committed tokens / steps (mean accepted length), the target's own token included; 1.0 is no gain
-tokens/s         committed tokens / (draft + verify) seconds, over about 2 s; at the end, the mean of the turn
+tokens/s         committed tokens per second of the clock, over about 2 s; at the end, that of the whole turn (`Totals`)
 speedup          tokens/s relative to plain decoding under the same load; an estimate while a turn runs
-ttft             seconds from the request to the first token
+ttft             seconds from the request to the first token, as the engine process measured it: after the turn
 context          tokens of prompt and answer, out of the context window
 """
 
@@ -96,6 +96,7 @@ class _Step:
     acceptance: Acceptance
     accepted_by_drafter: Counter[str]
     tokens: int
+    at: float  # when it arrived
     seconds: float
     plain_seconds: float  # of plain decoding for the same tokens; 0: unknown
     plain_error_seconds: float  # half of its 95 % interval
@@ -109,17 +110,16 @@ class LiveStats:
     progress: Progress = Progress()
     routed: Routed | None = None
     steps: deque[_Step] = field(default_factory=lambda: deque[_Step](maxlen=WINDOW_STEPS))
-    acceptance: Acceptance = Acceptance()  # of the session
+    acceptance: Acceptance = Acceptance()  # of the session, without the running turn
+    turn_acceptance: Acceptance = Acceptance()
     context_tokens: int | None = None
     prompt_tokens: int = 0
-    request_time: float = 0.0
-    ttft_seconds: float | None = None
     last_totals: Totals | None = None
     phase_start_time: float = 0.0
     reused_tokens: int = 0
 
     def start_turn(self, now: float) -> None:
-        self.request_time, self.ttft_seconds, self.last_totals = now, None, None
+        self.last_totals, self.turn_acceptance = None, Acceptance()
         self._enter_phase(Phase.PREFILL, Progress("waiting"), now)
 
     def start_waiting(self, label: str, now: float) -> None:
@@ -151,10 +151,10 @@ class LiveStats:
                 self.context_window = context_window or self.context_window
             case StepDone():
                 self._on_step(event, now)
-            case Finished(totals=totals):
-                self._on_finished(totals)
+            case Finished():
+                self._on_finished(event)
             case Failed():
-                self.set_idle()
+                self._end_turn(self.turn_acceptance)
             case TextDelta() | ThinkingDelta():
                 if self._is_from_server and self.phase is not Phase.DECODE:
                     self._start_decode(now)
@@ -165,10 +165,10 @@ class LiveStats:
             progress = replace(progress, elapsed_seconds=max(0.0, now - self.phase_start_time))
         common = StatsSnapshot(
             self.phase, progress, context_window=self.context_window, memory_bytes=self.memory_bytes,
-            context_tokens=self.context_tokens, ttft_seconds=self.ttft_seconds,
-            session_acceptance_rate=self.acceptance.rate,
+            context_tokens=self.context_tokens, session_acceptance_rate=(self.acceptance + self.turn_acceptance).rate,
         )  # fmt: skip
-        stats = self._with_steps(common) if self.steps else self._with_totals(common)
+        stats = self._with_steps(common, now) if self.steps else common
+        stats = _with_totals(stats, self.last_totals) if self.last_totals else stats
         return self._with_route(stats, self.routed) if self.routed else stats
 
     def _enter_phase(self, phase: Phase, progress: Progress, now: float) -> None:
@@ -191,7 +191,6 @@ class LiveStats:
 
     def _start_decode(self, now: float) -> None:
         self.steps.clear()
-        self.ttft_seconds = now - self.request_time
         self._enter_phase(Phase.DECODE, Progress(), now)
 
     def _on_step(self, step: StepDone, now: float) -> None:
@@ -203,48 +202,40 @@ class LiveStats:
         error_seconds = step.plain_error * step.plain_seconds
         self.steps.append(
             _Step(
-                len(step.draft_tokens), step.acceptance, accepted, tokens, seconds, step.plain_seconds, error_seconds
+                len(step.draft_tokens), step.acceptance, accepted, tokens, now, seconds, step.plain_seconds,
+                error_seconds,
             )
         )  # fmt: skip
-        self.acceptance += step.acceptance
+        self.turn_acceptance += step.acceptance
         self.context_tokens = (self.context_tokens or 0) + len(step.committed_tokens)
 
-    def _on_finished(self, totals: Totals) -> None:
-        self.set_idle()
+    def _on_finished(self, finished: Finished) -> None:
+        totals = finished.totals
+        self._end_turn(totals.acceptance)
         self.last_totals = totals if totals.completion_tokens else None
-        if self._is_from_server:
-            self.acceptance += totals.acceptance
         self._add_totals(totals)
-        if totals.ttft_seconds:
-            self.ttft_seconds = totals.ttft_seconds
+        if totals.repeated_tokens:
+            self.steps.clear()  # they show the loop
 
-    def _with_steps(self, stats: StatsSnapshot) -> StatsSnapshot:
+    def _end_turn(self, acceptance: Acceptance) -> None:
+        self.acceptance, self.turn_acceptance = self.acceptance + acceptance, Acceptance()
+        self.set_idle()
+
+    def _with_steps(self, stats: StatsSnapshot, now: float) -> StatsSnapshot:
         steps = list(self.steps)
-        drafted, tokens = sum(step.drafted for step in steps), sum(step.tokens for step in steps)
-        recent, last = self._recent_steps(), self.last_totals
+        drafted, recent = sum(step.drafted for step in steps), _recent_steps(steps, now)
         speedup = _estimated_speedup(recent)
         return replace(
             stats,
             draft_tokens=steps[-1].drafted,
             acceptance=_acceptance_shares(steps),
-            acceptance_rate=(last.acceptance if last else sum((s.acceptance for s in steps), Acceptance())).rate,
-            tokens_per_step=tokens / len(steps),
-            tokens_per_second=last.tokens_per_second if last else _tokens_per_second(recent),
-            speedup=last.speedup if last else speedup,
-            is_speedup_estimated=last is None and speedup is not None,
+            acceptance_rate=sum((step.acceptance for step in steps), Acceptance()).rate,
+            tokens_per_step=sum(step.tokens for step in steps) / len(steps),
+            tokens_per_second=_tokens_per_second(recent, now) if self.phase is Phase.DECODE else None,
+            speedup=speedup,
+            is_speedup_estimated=speedup is not None,
             tokens_by_step=tuple(step.tokens for step in steps[-SPARKLINE_STEPS:]),
             is_speculation_paused=not drafted and len(steps) == WINDOW_STEPS,
-        )
-
-    def _with_totals(self, stats: StatsSnapshot) -> StatsSnapshot:
-        last = self.last_totals
-        if last is None:
-            return stats
-        return replace(
-            stats,
-            acceptance_rate=last.acceptance.rate,
-            tokens_per_step=last.tokens_per_step or None,
-            tokens_per_second=last.tokens_per_second or None,
         )
 
     def _with_route(self, stats: StatsSnapshot, routed: Routed) -> StatsSnapshot:
@@ -264,15 +255,18 @@ class LiveStats:
             is_speculation_paused=stats.is_speculation_paused and is_chosen,
         )
 
-    def _recent_steps(self) -> list[_Step]:
-        """The last steps, which took about two seconds together."""
-        seconds, recent = 0.0, list[_Step]()
-        for step in reversed(self.steps):
-            recent.append(step)
-            seconds += step.seconds
-            if seconds >= SPEED_SECONDS:
-                break
-        return recent
+
+def _with_totals(stats: StatsSnapshot, totals: Totals) -> StatsSnapshot:
+    """The numbers of the answer at its end, as in its footer."""
+    return replace(
+        stats,
+        acceptance_rate=totals.acceptance.rate,
+        tokens_per_step=totals.tokens_per_step or None,
+        tokens_per_second=totals.tokens_per_second,
+        speedup=totals.speedup,
+        is_speedup_estimated=False,
+        ttft_seconds=totals.ttft_seconds or None,
+    )
 
 
 def _acceptance_shares(steps: Sequence[_Step]) -> AcceptanceShares:
@@ -280,8 +274,16 @@ def _acceptance_shares(steps: Sequence[_Step]) -> AcceptanceShares:
     return AcceptanceShares(sum(rates) / len(steps), sum(1 - rate for rate in rates) / len(steps))
 
 
-def _tokens_per_second(steps: Sequence[_Step]) -> float | None:
-    return _ratio(sum(step.tokens for step in steps), sum(step.seconds for step in steps))
+def _recent_steps(steps: Sequence[_Step], now: float) -> Sequence[_Step]:
+    """Of the last seconds, or two where each takes longer."""
+    recent = [step for step in steps if now - step.at <= SPEED_SECONDS]
+    return recent if len(recent) > 1 else steps[-2:]
+
+
+def _tokens_per_second(steps: Sequence[_Step], now: float) -> float | None:
+    """What came after the first of the steps; None while nothing did."""
+    tokens = sum(step.tokens for step in steps if step.at > steps[0].at)
+    return tokens / (now - steps[0].at) if tokens else None
 
 
 def _estimated_speedup(steps: Sequence[_Step]) -> Speedup | None:
@@ -290,7 +292,3 @@ def _estimated_speedup(steps: Sequence[_Step]) -> Speedup | None:
         return None
     plain_seconds, error_seconds = sum(step.plain_seconds for step in steps), sum(s.plain_error_seconds for s in steps)
     return speedup_of_sums(plain_seconds, error_seconds, sum(step.seconds for step in steps))
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole else None

@@ -3,15 +3,13 @@
 from queue import SimpleQueue
 from threading import Event as Flag
 
-from specchat.app.agent.call_consent import ConsentQuestion
+from specchat.app.agent.call_consent import ANSWER_KEYS, ConsentQuestion
 from specchat.app.consent import Answer
 from specchat.app.edit_ui import EditUI
 from specchat.app.hunk_review import HUNK_QUESTION
 from specchat.chat.events import Event, LoadingProgress, Notice, PrefillProgress, Routed, StepDone
 from specchat.edit.hunks import unified_diff
 from specchat.tui.worker_messages import EditProgress, InputKind, InputRequest, MessageQueue, RejectedEdit
-
-CONSENT_KEYS = {"y": Answer.ONCE, "a": Answer.ALWAYS, "n": Answer.NO}
 
 
 class ScreenEditUI:
@@ -48,7 +46,7 @@ class ScreenEditUI:
         else:
             title, lines = f"{question.effect.value} · {question.always}", f" {question.summary}"
         self._hunk = f"{title}\n{lines}"
-        return CONSENT_KEYS.get(self._wait_for_answer(InputKind.CONSENT, "") or "", Answer.STOP)
+        return ANSWER_KEYS.get(self._wait_for_answer(InputKind.CONSENT, "") or "", Answer.STOP)
 
     def _show_hunk(self, hunk: str) -> None:
         self._hunk = hunk

@@ -5,6 +5,7 @@ answer.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from specchat.app.session_lines import HEADINGS, session_details
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import SpecchatError
 from specchat.history.history_reader import ASK, CHAT, LISTED_KINDS, StoredTurn
+from specchat.host.wire_values import from_json
 from specchat.tui.background_requests import BackgroundRequests, Json
 
 MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # of the preview; more would not fit
@@ -54,7 +56,7 @@ class SessionRow:
     model: str = ""
     folder: str = ""
     turn_count: int = 0
-    matched_text: str = ""
+    snippet: str = ""  # what a search found
 
     def matches(self, typed: str) -> bool:
         return all(word in self.name.lower() for word in typed.lower().split())
@@ -64,15 +66,40 @@ class SessionRow:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.updated))
         name = printable(self.name or "(no name)") + ("  (open)" if is_current else "")
         details = session_details(self.model, self.folder, self.turn_count, f" {glyphs.dot} ")
-        second = printable(" ".join(self.matched_text.split()) or details)
+        second = printable(" ".join(self.snippet.split()) or details)
         return Content(f"{day}  ").stylize("$text-muted") + name + Content(f"\n  {second}").stylize("$text-muted")
 
 
-def session_row_from_json(row: Json) -> SessionRow:
-    return SessionRow(
-        str(row["id"]), str(row["name"]), float(row["updated"]), str(row["kind"]), str(row["model"]),
-        str(row["folder"]), int(row["turn_count"]), str(row["snippet"]),
-    )  # fmt: skip
+class SessionList(OptionList):
+    """Chats first, then single questions, each below its heading."""
+
+    def __init__(self, glyphs: Glyphs, current: str) -> None:
+        super().__init__(id="session-list", markup=False)
+        self._glyphs, self._current = glyphs, current
+        self.rows: list[SessionRow] = []
+
+    @property
+    def highlighted_row(self) -> SessionRow | None:
+        option = self.highlighted_option
+        return next((row for row in self.rows if option and row.id == option.id), None)
+
+    def show(self, rows: Sequence[SessionRow]) -> None:
+        """Show these rows; the highlight stays near its place."""
+        self.rows = [row for kind in LISTED_KINDS for row in rows if row.kind == kind][:MAX_ROWS]
+        highlighted, has_headings = self.highlighted or 0, any(row.kind == ASK for row in self.rows)
+        self.clear_options()
+        for kind in LISTED_KINDS:
+            options = [
+                Option(row.to_content(self._glyphs, is_current=row.id == self._current), id=row.id)
+                for row in self.rows
+                if row.kind == kind
+            ]
+            if options and has_headings:
+                self.add_option(Option(Content(HEADINGS[kind]).stylize("$text-accent"), disabled=True))
+            self.add_options(options)
+        if self.rows:
+            chosen = min(highlighted, self.option_count - 1)
+            self.highlighted = chosen + self.get_option_at_index(chosen).disabled
 
 
 class SessionsScreen(Screen[tuple[str, str] | None]):
@@ -92,7 +119,6 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         super().__init__()
         self._background_requests, self._current_session, self._glyphs = background_requests, current, glyphs
         self._all_rows: list[SessionRow] = []
-        self._shown_rows: list[SessionRow] = []
         self._deleted_rows: list[SessionRow] = []
 
     def compose(self) -> ComposeResult:
@@ -100,7 +126,7 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         yield Input(placeholder="search names and contents", id="search", compact=True)
         yield Input(id="new-name", compact=True)
         with Horizontal():
-            yield OptionList(id="session-list", markup=False)
+            yield SessionList(self._glyphs, self._current_session)
             yield SessionPreview(self._glyphs)
         yield Static(KEY_HINT, id="hint", markup=False)
 
@@ -110,14 +136,17 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         self._request_rows()
 
     @property
+    def session_list(self) -> SessionList:
+        return self.query_one(SessionList)
+
+    @property
     def highlighted_row(self) -> SessionRow | None:
-        option = self.query_one("#session-list", OptionList).highlighted_option
-        return next((row for row in self._shown_rows if option and row.id == option.id), None)
+        return self.session_list.highlighted_row
 
     @on(Input.Changed, "#search")
     def search(self, event: Input.Changed) -> None:
         """Filter names at once; the host searches the contents."""
-        self._show_rows([row for row in self._all_rows if row.matches(event.value)])
+        self.session_list.show([row for row in self._all_rows if row.matches(event.value)])
         if len(event.value.strip()) >= MIN_SEARCH_CHARS:
             receive = partial(self.receive_rows, event.value)
             self._background_requests.send("list_sessions", {"search": event.value}, self, receive)
@@ -127,7 +156,7 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         if isinstance(response, SpecchatError):
             self._show_hint(str(response))
             return
-        rows = [session_row_from_json(row) for row in response.get("sessions", ())]
+        rows = [from_json(SessionRow, row) for row in response.get("sessions", ())]
         search_text = self.query_one("#search", Input).value
         if not requested_text:
             self._all_rows = [row for row in rows if row.kind in LISTED_KINDS]
@@ -136,7 +165,7 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         matching = [row for row in self._all_rows if row.matches(search_text)]
         matching_ids = {row.id for row in matching}
         found = (row for row in rows if search_text and row.kind in LISTED_KINDS and row.id not in matching_ids)
-        self._show_rows([*matching, *found])
+        self.session_list.show([*matching, *found])
 
     def _finish_change(self, notice: str, response: Json | SpecchatError) -> None:
         self._show_hint(str(response) if isinstance(response, SpecchatError) else notice)
@@ -158,11 +187,8 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         self.request_preview()
 
     @on(Input.Submitted, "#search")
-    def open_highlighted(self) -> None:
-        self.action_choose("open")
-
     @on(OptionList.OptionSelected)
-    def open_clicked(self) -> None:
+    def open_highlighted(self) -> None:
         self.action_choose("open")
 
     @on(Input.Submitted, "#new-name")
@@ -188,11 +214,10 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
             self.dismiss(chosen)
 
     def action_move(self, step: int) -> None:
-        rows = self.query_one("#session-list", OptionList)
         if step < 0:
-            rows.action_cursor_up()
+            self.session_list.action_cursor_up()
         else:
-            rows.action_cursor_down()
+            self.session_list.action_cursor_down()
 
     def action_rename(self) -> None:
         if row := self.highlighted_row:
@@ -230,23 +255,3 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
 
     def _show_hint(self, text: str) -> None:
         self.query_one("#hint", Static).update(printable(f"{text}\n{KEY_HINT}" if text else KEY_HINT))
-
-    def _show_rows(self, rows: list[SessionRow]) -> None:
-        """Chats first, then single questions, each below its heading; the highlight stays near its place."""
-        self._shown_rows = [row for kind in LISTED_KINDS for row in rows if row.kind == kind][:MAX_ROWS]
-        option_list = self.query_one("#session-list", OptionList)
-        highlighted = option_list.highlighted or 0
-        option_list.clear_options()
-        kinds = {row.kind for row in self._shown_rows}
-        for kind in LISTED_KINDS if ASK in kinds else (CHAT,):
-            options = [self._option(row) for row in self._shown_rows if row.kind == kind]
-            if options and ASK in kinds:
-                option_list.add_option(Option(Content(HEADINGS[kind]).stylize("$text-accent"), disabled=True))
-            option_list.add_options(options)
-        if self._shown_rows:
-            last = option_list.option_count - 1
-            chosen = min(highlighted, last)
-            option_list.highlighted = chosen + option_list.get_option_at_index(chosen).disabled
-
-    def _option(self, row: SessionRow) -> Option:
-        return Option(row.to_content(self._glyphs, is_current=row.id == self._current_session), id=row.id)

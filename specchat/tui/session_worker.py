@@ -1,30 +1,28 @@
 """The worker thread of the TUI: it owns the conversation with the host and runs one job after another.
 
-`submit` queues a job and returns at once; results go to the message queue in order. The thread is a daemon, so a
-host that does not answer cannot keep the app open.
+Results go to the message queue in order.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
-from queue import SimpleQueue
 from threading import Event as Flag
-from threading import Thread
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING
 
 from specchat.app.agent.agent_loop import RoundStarted
 from specchat.app.agent.project_agent import AgentUI
 from specchat.app.ask import Answered, Asked, AskEvent, ask
 from specchat.app.chat_state import ChatState, CommandResult
-from specchat.app.command_registry import COMMAND_PATTERN, run_line
+from specchat.app.command_registry import COMMAND_PATTERN, COMMANDS, run_line
 from specchat.app.question import Question
 from specchat.chat.events import Failed, Notice
 from specchat.chat.request import Request
 from specchat.errors import CancelledError, DeclinedError, HostError, SpecchatError, UsageError
 from specchat.history.history_reader import StoredTurn
 from specchat.host.client import Conversation, SessionRequest
-from specchat.profile import Models
+from specchat.tui.job_thread import JobThread
 from specchat.tui.worker_messages import (
     AnswerEnded,
     ConversationNamed,
@@ -44,32 +42,11 @@ from specchat.tui.worker_messages import (
 if TYPE_CHECKING:
     from specchat.tui.screen_edit_ui import ScreenEditUI
 
-CONVERSATION_CHANGING_COMMANDS = frozenset(
-    {
-        "new",
-        "open",
-        "fork",
-        "undo",
-        "back",
-        "delete",
-        "retry",
-        "version",
-        "rename",
-        "profile",
-        "model",
-        "compact",
-    }
-)
-CLOSE_TIMEOUT_SECONDS = 0.5
-LOAD_QUESTION = "this loads other models; go on?"
 CONNECTION_LOST = "the engine process closed the connection"
 NO_ENGINE_MESSAGE = "there is no engine process; restart it first"
 
-Job = Callable[[], None]
-Arguments = ParamSpec("Arguments")
 
-
-class SessionWorker:
+class SessionWorker(JobThread):
     """Runs requests and commands on its thread. Other threads may call start, submit, answer_input_request,
     watch_probabilities and close.
     """
@@ -77,20 +54,15 @@ class SessionWorker:
     def __init__(
         self, session_request: SessionRequest, worker_messages: MessageQueue, client_name: str = "specchat"
     ) -> None:
+        super().__init__("session-worker", self._post_error, self._disconnect)
         self._session_request, self._worker_messages, self._client_name = session_request, worker_messages, client_name
         self._chat: ChatState | None = None
         self._edit_ui: ScreenEditUI | None = None
         self._wants_probabilities = False
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._thread = Thread(target=self._run, name="session-worker", daemon=True)
 
     def start(self) -> None:
         self.submit(self.connect)
-        self._thread.start()
-
-    def submit(self, job: Callable[Arguments, None], *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        """Queue a call of another public method, which then runs on the worker thread."""
-        self._jobs.put(partial(job, *args, **kwargs))
+        super().start()
 
     def answer_input_request(self, text: str | None) -> None:
         if self._edit_ui:
@@ -101,20 +73,17 @@ class SessionWorker:
         self._wants_probabilities = is_watched
 
     def close(self) -> None:
-        """Disconnect; a thread that still waits for the host ends with the process."""
-        self._jobs.put(None)
+        """Disconnect, and end the question to the user that a job may wait for."""
         self.answer_input_request(None)
-        if self._thread.is_alive():  # not started if the app closes before the first frame
-            self._thread.join(CLOSE_TIMEOUT_SECONDS)
+        super().close()
 
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                job()
-            except ConnectionError:
-                self._worker_messages.put(EngineLost(CONNECTION_LOST))
-            except Exception as error:  # noqa: BLE001 (the edge: the screen survives)
-                self._worker_messages.put(TranscriptNote(_error_line(error), is_error=True))
+    def _post_error(self, error: Exception) -> None:
+        is_lost = isinstance(error, ConnectionError)
+        self._worker_messages.put(
+            EngineLost(CONNECTION_LOST) if is_lost else TranscriptNote(_error_line(error), is_error=True)
+        )
+
+    def _disconnect(self) -> None:
         if self._chat:
             self._chat.conversation.close()
 
@@ -128,7 +97,7 @@ class SessionWorker:
                 )
                 lost.close()
             conversation = Conversation(self._session_request, self._client_name)
-            self._chat = ChatState(conversation, confirm_load=self._confirm_load)
+            self._chat = ChatState(conversation)
         except (SpecchatError, ConnectionError) as error:
             self._worker_messages.put(EngineLost(str(error)))
             return
@@ -172,22 +141,39 @@ class SessionWorker:
             self._post_opened(selected_position=position)
 
     def run_line(self, line: str, cancelled: Flag) -> None:
-        command = COMMAND_PATTERN.match(line.strip())
-        if self._chat:
-            self._chat.servers.cancelled = cancelled
-        if not command:
+        if not (match := COMMAND_PATTERN.match(line.strip())):
             self._ask(Question(line), cancelled)
             return
         chat = self._connected_chat
-        result = run_line(chat, line)
-        if command["name"] in CONVERSATION_CHANGING_COMMANDS:
-            self._post_change(command["name"], (command["argument"] or "").strip())
+        chat.sources.cancelled = cancelled
+        with self._dialogue(cancelled) as edit_ui:
+            chat.ui = self._agent_ui(edit_ui)
+            result = run_line(chat, line)
+        if match["name"] == "rename":
+            self._post_name(chat, (match["argument"] or "").strip())
+        elif (command := COMMANDS.get(match["name"])) and command.changes_conversation:
+            self._post_opened()
         self._handle_result(chat, result, cancelled)
+
+    @contextmanager
+    def _dialogue(self, cancelled: Flag) -> Generator[ScreenEditUI]:
+        """Meanwhile a job may ask the user; `answer_input_request` has the answers."""
+        from specchat.tui.screen_edit_ui import ScreenEditUI  # it imports slowly
+
+        self._edit_ui = ScreenEditUI(self._worker_messages, cancelled)
+        try:
+            yield self._edit_ui
+        finally:
+            self._edit_ui = None
+
+    def _agent_ui(self, edit_ui: ScreenEditUI) -> AgentUI:
+        show: Callable[[str], None] = lambda line: self._worker_messages.put(EditProgress(line))
+        return AgentUI(edit_ui.ask_consent, edit_ui.confirm, show)
 
     def _handle_result(self, chat: ChatState, result: CommandResult, cancelled: Flag) -> None:
         """Show the text, quit, send the request; then continue with `after_answer`, perhaps in another conversation."""
         while True:
-            if result.text:
+            if result.text and not result.is_conversation:
                 self._worker_messages.put(TranscriptNote(result.text))
             if result.should_quit:
                 self._worker_messages.put(QuitRequested())
@@ -199,13 +185,12 @@ class SessionWorker:
             self._post_opened()
 
     def run_file_command(self, line: str, cancelled: Flag) -> None:
-        """Run a file command; `answer_input_request` answers its questions."""
-        from specchat.app.file_edits import run_file_command
-        from specchat.tui.screen_edit_ui import ScreenEditUI  # imported with the first edit
+        """Run a file command, which may ask the user."""
+        from specchat.app.file_edits import run_file_command  # imported with the first edit
 
-        self._edit_ui = ScreenEditUI(self._worker_messages, cancelled)
         try:
-            finished = EditFinished(run_file_command(self._connected_chat, line, self._edit_ui.edit_ui))
+            with self._dialogue(cancelled) as edit_ui:
+                finished = EditFinished(run_file_command(self._connected_chat, line, edit_ui.edit_ui))
         except (CancelledError, DeclinedError) as reason:
             finished = EditFinished(str(reason))
         except ConnectionError:
@@ -213,37 +198,20 @@ class SessionWorker:
         except Exception as error:  # noqa: BLE001 (the edge: the screen survives a failed edit)
             finished = EditFinished(_error_line(error), is_error=True)
         self._worker_messages.put(finished)
-        self._edit_ui = None
         self._worker_messages.put(AnswerEnded(is_stored=False))
-
-    def _confirm_load(self, models: Models) -> bool:
-        from specchat.app.model_loading import pending_models
-        from specchat.tui.screen_edit_ui import ScreenEditUI
-
-        self._edit_ui = ScreenEditUI(self._worker_messages, Flag())
-        try:
-            loads = (f"  {load.description}" for load in pending_models(models))
-            return self._edit_ui.confirm("\n".join([LOAD_QUESTION, *loads]))
-        finally:
-            self._edit_ui = None
-
-    def _post_change(self, command: str, argument: str) -> None:
-        if command == "rename":
-            self._connected_chat.conversation.name = argument
-            self._worker_messages.put(ConversationNamed(argument))
-        else:
-            self._post_opened()
 
     def _ask(self, question: Question | Request, cancelled: Flag) -> None:
         is_stored = False
         try:
             chat = self._connected_chat
-            chat.wants_probabilities, chat.ui = self._wants_probabilities, self._agent_ui(cancelled)
-            for event in ask(chat, question, cancelled):
-                is_stored = (is_stored or isinstance(event, Asked)) and not _is_refused(event)
-                for message in _messages_of(event, is_stored):
-                    self._worker_messages.put(message)
-            self._post_new_name(chat)
+            with self._dialogue(cancelled) as edit_ui:
+                chat.wants_probabilities, chat.ui = self._wants_probabilities, self._agent_ui(edit_ui)
+                for event in ask(chat, question, cancelled):
+                    is_stored = (is_stored or isinstance(event, Asked)) and not _is_refused(event)
+                    for message in _messages_of(event, is_stored):
+                        self._worker_messages.put(message)
+            if not chat.conversation.name:  # the host names a conversation after its first request
+                self._post_name(chat, str(chat.conversation.call("session_info")["name"]))
         except SpecchatError as error:
             is_stored = False
             self._worker_messages.put(Failed.from_error(error))
@@ -252,18 +220,9 @@ class SessionWorker:
         except Exception as error:  # noqa: BLE001 (the edge: the screen survives a failed turn)
             self._worker_messages.put(Failed(_error_line(error)))
         finally:
-            self._edit_ui = None
             self._worker_messages.put(AnswerEnded(is_stored))
         if is_stored:
             self._post_versions()
-
-    def _agent_ui(self, cancelled: Flag) -> AgentUI:
-        """The agent asks on the screen, as edits do."""
-        from specchat.tui.screen_edit_ui import ScreenEditUI
-
-        self._edit_ui = edit_ui = ScreenEditUI(self._worker_messages, cancelled)
-        show: Callable[[str], None] = lambda line: self._worker_messages.put(EditProgress(line))
-        return AgentUI(edit_ui.ask_consent, edit_ui.confirm, show)
 
     def _post_versions(self) -> None:
         """After the end of the answer, which must not wait for the history; an unreadable one has no versions."""
@@ -271,12 +230,9 @@ class SessionWorker:
             turns = self._connected_chat.conversation.turns()
             self._worker_messages.put(VersionsChanged(self._versions(turns)))
 
-    def _post_new_name(self, chat: ChatState) -> None:
-        """The host names a conversation after its first request."""
-        if not chat.conversation.name:
-            name = str(chat.conversation.call("subscribe")["name"])
-            chat.conversation.name = name
-            self._worker_messages.put(ConversationNamed(name))
+    def _post_name(self, chat: ChatState, name: str) -> None:
+        chat.conversation.name = name
+        self._worker_messages.put(ConversationNamed(name))
 
     def replace_question(self, position: int, text: str, cancelled: Flag) -> None:
         """Send another text in place of the request at this position. The turns from there on stay as a version."""
@@ -294,15 +250,14 @@ class SessionWorker:
         self._post_opened()
         self._worker_messages.put(TranscriptNote("a copy of this conversation up to here; the original is unchanged"))
 
-    def open(self, session_id: str) -> None:
-        if self._chat is None:
+    def open(self, session_id: str, *, is_copy: bool = False) -> None:
+        """Continue that conversation, or a copy of it."""
+        if self._chat is None and not is_copy:
             self._session_request = replace(self._session_request, session_id=session_id, settings=None)
             self.connect()
             return
-        self.switch(session_id, "open_session")
-
-    def switch(self, session_id: str, method: str) -> None:
         conversation = self._connected_chat.conversation
+        method = "fork" if is_copy else "open_session"
         conversation.switch_session(conversation.call(method, {"session": session_id}))
         self._post_opened()
 

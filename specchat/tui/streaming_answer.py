@@ -139,6 +139,12 @@ class StreamingAnswer(Widget):
         self.wrapped_text.append(text)
         self.refresh(layout=len(self.wrapped_text.rows) != before)
 
+    def set_text(self, text: str) -> None:
+        self.wrapped_text = WrappedText(highlight_code, self.wrapped_text.width)
+        self._strip_cache.clear()
+        self.wrapped_text.append(text)
+        self.refresh(layout=True)
+
     def replace_lines(self, replacements: LineReplacements) -> None:
         self.wrapped_text.replace_lines(replacements)
         self._strip_cache.clear()

@@ -5,8 +5,10 @@ Of a long conversation, only the last turns are mounted; earlier turns are loade
 
 from collections.abc import Mapping, Sequence
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.events import MouseScrollUp
 from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Static
@@ -141,7 +143,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self.follow()
 
     def follow(self) -> None:
-        self.is_following = True
+        self._reach_end()
         self.call_after_refresh(self._scroll_if_following)
 
     def on_resize(self) -> None:
@@ -164,11 +166,19 @@ class Transcript(VerticalScroll, can_focus=False):
     def _update_following(self, size: Size, *, is_up: bool) -> None:
         """Ignore a scroll position that changed because the size did."""
         if self.scroll_y >= self.max_scroll_y - 1:
-            if not self.is_following:
-                self.post_message(self.ReachedEnd())
-            self.is_following = True
+            self._reach_end()
         elif is_up and size == self.size:
             self.is_following = False
+
+    @on(MouseScrollUp)
+    def leave_end(self) -> None:
+        """The user scrolls up: text that comes before the next frame must not scroll back."""
+        self.is_following = self.is_following and self.max_scroll_y <= 0
+
+    def _reach_end(self) -> None:
+        if not self.is_following:
+            self.post_message(self.ReachedEnd())
+        self.is_following = True
 
     async def _mount_stored(self, turns: Sequence[StoredTurn], first: int, before: TurnView | None = None) -> None:
         outcomes = _outcomes_of(turns)

@@ -22,14 +22,13 @@ from textual.widgets import Static
 from specchat.app.agent.agent_tool import ToolOutcome
 from specchat.app.code_blocks import find_code_blocks
 from specchat.chat.events import Totals
-from specchat.chat.turn_summary import acceptance_text
+from specchat.chat.turn_summary import acceptance_text, waits
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable
 from specchat.history.history_reader import StoredTurn
 from specchat.host.protocol import totals_from_json
-from specchat.tui.call_view import CallView
 from specchat.tui.code_block_header import CodeBlockHeader, header_texts
+from specchat.tui.folded_text import CallView, ThinkingView
 from specchat.tui.streaming_answer import StreamingAnswer
-from specchat.tui.thinking_view import ThinkingView
 
 END_REASON_TEXTS = {
     "stop": "stop: end",
@@ -48,8 +47,10 @@ def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) 
     """For example: 412 tok · 2.9 s · 142 t/s · ×2.7 · acc 82% · lookup→draft · stop: end."""
     parts: list[str] = []
     if totals.completion_tokens:
-        seconds = totals.prefill_seconds + totals.decode_seconds
-        parts = [f"{totals.completion_tokens} tok", f"{seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
+        parts = [f"{totals.completion_tokens} tok"]
+        if totals.tokens_per_second is not None:
+            parts += [f"{totals.total_seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
+        parts += waits(totals)
     if totals.speedup is not None:
         parts.append(f"{glyphs.times}{totals.speedup.text}")
     rate = totals.acceptance.rate
@@ -131,7 +132,6 @@ class TurnView(Vertical, can_focus=True):
         self.answer = ""
         self.is_finished = self._is_finalizing = self.is_final = False
         self._glyphs, self._files = glyphs, files
-        self._pending_text = ""
         self._is_newest = False
 
     def compose(self) -> ComposeResult:
@@ -157,12 +157,16 @@ class TurnView(Vertical, can_focus=True):
         switch.update(f"<{number}/{count}>")
         switch.display = count > 1
 
-    def append_text(self, text: str, *, is_in_view: bool = True) -> None:
-        """Append to the answer; text that is out of view is drawn later."""
+    def append_text(self, text: str) -> None:
         self.answer += text
-        self._pending_text += text
-        if is_in_view:
-            self.show_pending_text()
+        for streaming in self.query_children(StreamingAnswer):
+            streaming.append_text(text)
+
+    def set_text(self, text: str) -> None:
+        """Show another text in the place of the answer so far."""
+        self.answer, self._pending_text = text, ""
+        for streaming in self.query_children(StreamingAnswer):
+            streaming.set_text(text)
 
     async def add_call(self, summary: str, outcome: ToolOutcome | None = None) -> None:
         """Show a call of a tool below the answer."""
@@ -175,7 +179,7 @@ class TurnView(Vertical, can_focus=True):
 
     def append_thinking(self, text: str, seconds: float) -> None:
         """Append to what the model thinks, which has lasted so long."""
-        self.query_one(ThinkingView).append(text, seconds)
+        self.query_one(ThinkingView).add(text, seconds)
         self.refresh_bindings()
 
     def end_thinking(self, seconds: float = 0.0) -> None:
@@ -193,12 +197,6 @@ class TurnView(Vertical, can_focus=True):
             return any(view.text for view in self.query(ThinkingView))
         return super().check_action(action, parameters)
 
-    def show_pending_text(self) -> None:
-        streaming = self.query_children(StreamingAnswer)
-        if self._pending_text and streaming:
-            text, self._pending_text = self._pending_text, ""
-            streaming.first().append_text(text)
-
     def set_footer(self, footer: str, *, is_error: bool = False) -> None:
         line = self.query_one(".footer", Static)
         line.update(printable(footer))
@@ -210,14 +208,15 @@ class TurnView(Vertical, can_focus=True):
         if self._is_finalizing:
             return
         self._is_finalizing = True
+        streaming = self.query_children(StreamingAnswer).first()
         if self._glyphs.is_ascii or not self.answer.strip() or len(self.answer) > MAX_MARKDOWN_CHARS:
-            self.show_pending_text()
+            if not streaming.wrapped_text.text:  # of a stored answer, which is not drawn twice
+                streaming.append_text(self.answer)
             self._show_code_headers()
             self.is_final = True
             return
         from specchat.tui.markdown_answer import MarkdownAnswer  # the parser is imported with the first answer
 
-        streaming = self.query_children(StreamingAnswer).first()
         markdown = MarkdownAnswer(printable(self.answer), self._glyphs, is_newest=self._is_newest)
         markdown.display = False
         await self.mount(markdown, after=streaming)
@@ -225,7 +224,6 @@ class TurnView(Vertical, can_focus=True):
         with self.app.batch_update():
             markdown.display = True
             await streaming.remove()
-        self._pending_text = ""
         self.is_final = True
         self._show_code_headers()
 
@@ -249,7 +247,7 @@ class TurnView(Vertical, can_focus=True):
 
     async def show_stored(self, stored: StoredTurn, outcomes: Mapping[str, ToolOutcome]) -> None:
         """Show a turn of the history, with the outcomes of its calls by their ids."""
-        self.answer = self._pending_text = stored.answer.text
+        self.answer = stored.answer.text
         if stored.answer.thinking:
             self.append_thinking(stored.answer.thinking, 0.0)
             self.end_thinking(totals_from_json(dict(stored.totals)).thinking_seconds)

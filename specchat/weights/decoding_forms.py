@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers.decoding_form import FORMS, DecodingForm
 from specchat.forward.transformers.decoding_probe import PROBE_VERSION, find_form
-from specchat.paths import cache_folder, write_atomically
+from specchat.paths import cache_folder, read_json_object, write_atomically
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,9 +36,9 @@ def decoding_form(
 ) -> DecodingForm:
     """The form of an earlier load of this model, or that of a probe; ModelError when no form is right."""
     path = _path(folder, network, limits, weights)
-    stored = _read(path)
-    if stored is not None:
-        return stored
+    stored = read_json_object(path)
+    if (name := stored.get("form")) in FORMS:
+        return DecodingForm(name, str(stored.get("reason", "")))
     form = find_form(network, limits)
     _write(path, {"form": form.name, "reason": form.reason})
     return form
@@ -45,11 +46,7 @@ def decoding_form(
 
 def known_weight_uses(folder: Path) -> dict[str, str]:
     """How the code of this network uses some weights, as far as earlier loads found out."""
-    try:
-        uses = json.loads(_uses_path(folder).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {str(name): str(use) for name, use in uses.items()} if isinstance(uses, dict) else {}
+    return {name: str(use) for name, use in read_json_object(_uses_path(folder)).items()}
 
 
 def remember_weight_uses(folder: Path, uses: Mapping[str, str]) -> None:
@@ -57,10 +54,8 @@ def remember_weight_uses(folder: Path, uses: Mapping[str, str]) -> None:
 
 
 def _write(path: Path, content: Mapping[str, str]) -> None:
-    try:
+    with suppress(OSError):  # without a place to remember it, the next load asks again
         write_atomically(path, json.dumps(content))
-    except OSError:
-        pass  # without a place to remember it, the next load asks again
 
 
 def _uses_path(folder: Path) -> Path:
@@ -89,13 +84,3 @@ def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: 
         "versions": [PROBE_VERSION, transformers.__version__, torch.__version__],
     }
     return cache_folder() / "decoding-forms" / f"{_key(identity)}.json"
-
-
-def _read(path: Path) -> DecodingForm | None:
-    """None without a valid file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        form = DecodingForm(str(content["form"]), str(content["reason"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return form if form.name in FORMS else None

@@ -13,9 +13,9 @@ activations are quantized dynamically. This module knows files, and no network.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -35,10 +35,6 @@ STRATEGIES = ("tensor", "channel", "block")  # of compressed-tensors: those with
 class Fp8TensorFiles(TensorFiles):
     block_shape: tuple[int, int] = DEFAULT_BLOCK_SHAPE  # rows and columns that share a scale, in the block layout
     dtype: torch.dtype = torch.float32  # of the dequantized weights
-
-    def renamed(self, names: Mapping[str, str]) -> Self:
-        """The same tensors under other names: {new: old}. Scales must be named, too."""
-        return replace(self, locations=super().renamed(names).locations)
 
     @property
     def has_scaled_weights(self) -> bool:

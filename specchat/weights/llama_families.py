@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from specchat.forward.llama.layer_shape import LayerShape
-from specchat.forward.llama.scaling import Scaling
+from specchat.forward.llama.scaling import GELU_TANH, SILU, Scaling
 from specchat.weights.gemma4_layers import gemma4_layer_shapes
 
 Config = Mapping[str, Any]
 LayerRule = Callable[[Config, int], bool]
 SLIDING, FULL, RECURRENT = "sliding_attention", "full_attention", "linear_attention"
-SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
 # Vision-language checkpoints whose text part is one of the families; images are not read.
 COMPOSITE_TYPES = ("gemma3", "gemma4", "gemma4_unified", "mistral3", "qwen3_5", "qwen3_5_moe")
 OUTER_KEYS = ("dtype", "torch_dtype", "quantization_config", "tie_word_embeddings")  # may stand beside the text part
@@ -26,15 +25,22 @@ TEXT_PREFIXES = {
     "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
     "lm_head.": "lm_head.",
 }  # fmt: skip
-
-
 LAYER_SCALAR = "layer_scalar"  # without `.weight`
-# Tensors of per-layer embeddings: those of the network, then those of a layer.
-PER_LAYER_EMBEDDING = "model.embed_tokens_per_layer"
-PER_LAYER_MODEL_PROJECTION = "model.per_layer_model_projection"
-PER_LAYER_NORM = "model.per_layer_projection_norm"
-PER_LAYER_GATE, PER_LAYER_PROJECTION = "per_layer_input_gate", "per_layer_projection"
-PER_LAYER_OUTPUT_NORM = "post_per_layer_input_norm"
+
+
+@dataclass(frozen=True)
+class PerLayerNames:
+    """Tensors of per-layer embeddings: those of the network, then those of a layer without its prefix."""
+
+    embedding: str = "model.embed_tokens_per_layer"
+    model_projection: str = "model.per_layer_model_projection"
+    norm: str = "model.per_layer_projection_norm"
+    gate: str = "per_layer_input_gate"
+    projection: str = "per_layer_projection"
+    output_norm: str = "post_per_layer_input_norm"
+
+
+PER_LAYER = PerLayerNames()
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,7 @@ class Family:
 
     names: LayerNames = LLAMA_NAMES
     defaults: Config = field(default_factory=dict[str, Any])  # of keys that published configs leave out
-    activation: str = SILU
+    activation: Literal["silu", "gelu_pytorch_tanh"] = SILU
     activation_key: str = "hidden_act"
     has_wide_qk_norms: bool = False  # over all heads together
     has_output_gate: bool = False  # q_proj has a gate after the query of each head

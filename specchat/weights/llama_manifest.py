@@ -19,12 +19,7 @@ from specchat.forward.llama.moe import ExpertSizes
 from specchat.weights.llama_families import (
     FAMILIES,
     LAYER_SCALAR,
-    PER_LAYER_EMBEDDING,
-    PER_LAYER_GATE,
-    PER_LAYER_MODEL_PROJECTION,
-    PER_LAYER_NORM,
-    PER_LAYER_OUTPUT_NORM,
-    PER_LAYER_PROJECTION,
+    PER_LAYER,
     Family,
     LayerNames,
     expert_count,
@@ -37,36 +32,22 @@ from specchat.weights.tensor_files import TensorFiles
 
 # Far above every published model, and small enough that a product of them cannot overflow or fill a memory by itself.
 LARGEST_SIZES = {
-    "hidden_size": 2**17,
-    "intermediate_size": 2**20,
-    "num_hidden_layers": 2**12,
-    "num_attention_heads": 2**12,
-    "num_key_value_heads": 2**12,
-    "head_dim": 2**12,
-    "vocab_size": 2**24,
-    "max_position_embeddings": 2**31,
-    "sliding_window": 2**31,
-    "hidden_size_per_layer_input": 2**17,
-    "vocab_size_per_layer_input": 2**24,
-}
+    "hidden_size": 2**17, "intermediate_size": 2**20, "num_hidden_layers": 2**12, "num_attention_heads": 2**12,
+    "num_key_value_heads": 2**12, "head_dim": 2**12, "vocab_size": 2**24, "max_position_embeddings": 2**31,
+    "sliding_window": 2**31, "hidden_size_per_layer_input": 2**17, "vocab_size_per_layer_input": 2**24,
+}  # fmt: skip
+LARGEST_EXPERT_SIZES = {
+    "num_experts": 2**16, "num_experts_per_tok": 2**16, "decoder_sparse_step": 2**12, "moe_intermediate_size": 2**20,
+    "shared_expert_intermediate_size": 2**20,
+}  # fmt: skip
+LARGEST_DELTA_SIZES = {
+    "linear_num_key_heads": 2**12, "linear_num_value_heads": 2**12, "linear_key_head_dim": 2**12,
+    "linear_value_head_dim": 2**12, "linear_conv_kernel_dim": 2**6,
+}  # fmt: skip
 OPTIONAL_SIZES = (
     "num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window", "decoder_sparse_step",
     "shared_expert_intermediate_size", "hidden_size_per_layer_input", "vocab_size_per_layer_input",
 )  # fmt: skip
-LARGEST_EXPERT_SIZES = {
-    "num_experts": 2**16,
-    "num_experts_per_tok": 2**16,
-    "decoder_sparse_step": 2**12,
-    "moe_intermediate_size": 2**20,
-    "shared_expert_intermediate_size": 2**20,
-}
-LARGEST_DELTA_SIZES = {
-    "linear_num_key_heads": 2**12,
-    "linear_num_value_heads": 2**12,
-    "linear_key_head_dim": 2**12,
-    "linear_value_head_dim": 2**12,
-    "linear_conv_kernel_dim": 2**6,
-}
 # Sizes where 0 means none: a window, as transformers writes it for Qwen2-MoE, and per-layer embeddings.
 ZERO_MEANS_NONE = ("sliding_window", "hidden_size_per_layer_input", "vocab_size_per_layer_input")
 DEFAULT_POSITIONS = 4096
@@ -76,46 +57,35 @@ Shape = tuple[int, ...]
 
 def read_dimensions(config: Mapping[str, Any], source: Path) -> Dimensions:
     """The sizes in a `network_config`; ModelError for one that no model can have."""
-    sizes = {key: _size(config, key, source, largest) for key, largest in LARGEST_SIZES.items()}
-    heads = sizes["num_attention_heads"] or 1
-    kv_heads = sizes["num_key_value_heads"] or heads
-    head_size = sizes["head_dim"] or (sizes["hidden_size"] or 0) // heads
-    layers, kinds = sizes["num_hidden_layers"] or 0, config.get("layer_types")
-    if kinds is not None and len(kinds) < layers:
+    sizes, family = _sizes(config, source, LARGEST_SIZES), FAMILIES[config["model_type"]]
+    heads, layers, vocab_size = sizes["num_attention_heads"], sizes["num_hidden_layers"], sizes["vocab_size"]
+    kv_heads, head_size = sizes["num_key_value_heads"] or heads, sizes["head_dim"] or sizes["hidden_size"] // heads
+    small, small_vocab_size = sizes["hidden_size_per_layer_input"], sizes["vocab_size_per_layer_input"]
+    if (kinds := config.get("layer_types")) is not None and len(kinds) < layers:
         raise _config_error(source, f"layer_types has {len(kinds)} entries for {layers} layers")
     epsilon = config.get("rms_norm_eps", DEFAULT_EPSILON)
     if not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:
         raise _config_error(source, f"rms_norm_eps cannot be {epsilon!r}")
+    if small and small_vocab_size < vocab_size:
+        reason = f"vocab_size_per_layer_input ({small_vocab_size}) must not be below vocab_size ({vocab_size})"
+        raise _config_error(source, reason)
     _check_rope(config, source)
     shapes = _layer_shapes(config, source)
     for each in (*shapes, LayerShape(kv_heads, head_size, 1)):
         _check_heads(heads, each, source)
-        if each.kv_source == OTHER_NETWORK:
-            raise _config_error(source, "a layer reads the keys of an earlier layer of its kind, and there is none")
-    vocab_size, per_layer_vocab_size = sizes["vocab_size"] or 0, sizes["vocab_size_per_layer_input"] or 0
-    if sizes["hidden_size_per_layer_input"] and per_layer_vocab_size < vocab_size:
-        reason = f"vocab_size_per_layer_input ({per_layer_vocab_size}) must not be below vocab_size ({vocab_size})"
-        raise _config_error(source, reason)
     recurrent_layers = frozenset(layer for layer in range(layers) if is_recurrent(config, layer))
     return Dimensions(
-        hidden_size=sizes["hidden_size"] or 0,
-        intermediate_size=sizes["intermediate_size"] or 0,
-        layers=layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_size=head_size,
-        vocab_size=vocab_size,
-        epsilon=float(epsilon),
-        max_position_embeddings=sizes["max_position_embeddings"] or DEFAULT_POSITIONS,
-        scaling=FAMILIES[config["model_type"]].scaling(config),
+        sizes["hidden_size"], sizes["intermediate_size"], layers, heads, kv_heads, head_size, vocab_size,
+        float(epsilon), sizes["max_position_embeddings"] or DEFAULT_POSITIONS,
+        scaling=family.scaling(config),
         experts=_read_expert_sizes(config, source),
-        has_sinks=FAMILIES[config["model_type"]].has_sinks,
+        has_sinks=family.has_sinks,
         delta_net=_delta_net_sizes(config, source) if recurrent_layers else None,
         recurrent_layers=recurrent_layers,
         layer_shapes=shapes,
-        per_layer_input_size=sizes["hidden_size_per_layer_input"] or 0,
-        per_layer_vocab_size=per_layer_vocab_size,
-    )
+        per_layer_input_size=small,
+        per_layer_vocab_size=small_vocab_size,
+    )  # fmt: skip
 
 
 def _read_expert_sizes(config: Mapping[str, Any], source: Path) -> ExpertSizes | None:
@@ -124,27 +94,27 @@ def _read_expert_sizes(config: Mapping[str, Any], source: Path) -> ExpertSizes |
     if family.experts is None:
         return None
     given = {**config, "num_experts": expert_count(config), "moe_intermediate_size": config.get(family.expert_size_key)}
-    sizes = {key: _size(given, key, source, largest) for key, largest in LARGEST_EXPERT_SIZES.items()}
-    experts, chosen = sizes["num_experts"] or 0, sizes["num_experts_per_tok"] or 0
+    sizes = _sizes(given, source, LARGEST_EXPERT_SIZES)
+    experts, chosen = sizes["num_experts"], sizes["num_experts_per_tok"]
     if chosen > experts:
         raise _config_error(source, f"a token cannot choose {chosen} of {experts} experts")
-    return ExpertSizes(experts, sizes["moe_intermediate_size"] or 0, sizes["shared_expert_intermediate_size"] or 0)
+    return ExpertSizes(experts, sizes["moe_intermediate_size"], sizes["shared_expert_intermediate_size"])
 
 
 def _delta_net_sizes(config: Mapping[str, Any], source: Path) -> DeltaNetSizes:
-    numbers = (_size(config, key, source, largest) for key, largest in LARGEST_DELTA_SIZES.items())
-    key_heads, heads, key_size, value_size, kernel = (number or 0 for number in numbers)
-    if heads % key_heads:
-        raise _config_error(source, f"{heads} heads of recurrent layers cannot share {key_heads} key heads")
-    if kernel < 2:
-        raise _config_error(source, f"linear_conv_kernel_dim cannot be {kernel}")
-    return DeltaNetSizes(key_heads, heads, key_size, value_size, kernel)
+    sizes = DeltaNetSizes(*_sizes(config, source, LARGEST_DELTA_SIZES).values())
+    if sizes.heads % sizes.key_heads:
+        reason = f"{sizes.heads} heads of recurrent layers cannot share {sizes.key_heads} key heads"
+        raise _config_error(source, reason)
+    if sizes.kernel < 2:
+        raise _config_error(source, f"linear_conv_kernel_dim cannot be {sizes.kernel}")
+    return sizes
 
 
 def check_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> None:
     """ModelError when a tensor is missing or has another shape than the config means."""
     is_optional = {name for name, _shape in _optional_tensors(sizes, config)}
-    for name, expected in (*_required_tensors(files, sizes, config), *_optional_tensors(sizes, config)):
+    for name, expected in (*required_tensors(files, sizes, config), *_optional_tensors(sizes, config)):
         if name in is_optional and name not in files:
             continue
         if (actual := files.shape(name)) != expected:
@@ -154,16 +124,16 @@ def check_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, An
             )
 
 
-def _required_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+def required_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
     family = FAMILIES[config["model_type"]]
     yield "model.embed_tokens.weight", (sizes.vocab_size, sizes.hidden_size)
     yield "model.norm.weight", (sizes.hidden_size,)
     if small := sizes.per_layer_input_size:
-        yield f"{PER_LAYER_EMBEDDING}.weight", (sizes.per_layer_vocab_size, sizes.layers * small)
-        yield f"{PER_LAYER_MODEL_PROJECTION}.weight", (sizes.layers * small, sizes.hidden_size)
-        yield f"{PER_LAYER_NORM}.weight", (small,)
+        yield f"{PER_LAYER.embedding}.weight", (sizes.per_layer_vocab_size, sizes.layers * small)
+        yield f"{PER_LAYER.model_projection}.weight", (sizes.layers * small, sizes.hidden_size)
+        yield f"{PER_LAYER.norm}.weight", (small,)
     for index, prefix in enumerate(_layers(sizes)):
-        for norm in (*family.names.norms, *((PER_LAYER_OUTPUT_NORM,) if sizes.per_layer_input_size else ())):
+        for norm in (*family.names.norms, *((PER_LAYER.output_norm,) if sizes.per_layer_input_size else ())):
             yield f"{prefix}.{norm}.weight", (sizes.hidden_size,)
         if sizes.has_sinks:
             yield f"{prefix}.self_attn.sinks", (sizes.heads,)
@@ -211,27 +181,22 @@ def _linear_layers(sizes: Dimensions, config: Mapping[str, Any], index: int) -> 
     family, small = FAMILIES[config["model_type"]], sizes.per_layer_input_size
     layers = {} if index in sizes.recurrent_layers else _attention_layers(sizes, family, sizes.shape(index))
     if small:
-        layers |= {PER_LAYER_GATE: (small, sizes.hidden_size), PER_LAYER_PROJECTION: (sizes.hidden_size, small)}
+        layers |= {PER_LAYER.gate: (small, sizes.hidden_size), PER_LAYER.projection: (sizes.hidden_size, small)}
     return layers if has_experts(config, index) else layers | _mlp_layers(sizes, family, sizes.shape(index))
 
 
 def _attention_layers(sizes: Dimensions, family: Family, shape: LayerShape) -> dict[str, tuple[int, int]]:
-    width, names = sizes.hidden_size, family.names
-    queries, keys = sizes.heads * shape.head_size, shape.kv_heads * shape.head_size
+    names, queries, keys = family.names, sizes.heads * shape.head_size, shape.kv_heads * shape.head_size
     projected = 2 * queries if family.has_output_gate else queries
     parts = (projected, keys, keys) if shape.kv_source is None else (projected,)
-    return {
-        **{name: (outputs, width) for name, outputs in _outputs(names.qkv_of(shape), parts)},
-        "self_attn.o_proj": (width, queries),
-    }
+    layers = {name: (outputs, sizes.hidden_size) for name, outputs in _outputs(names.qkv_of(shape), parts)}
+    return layers | {"self_attn.o_proj": (sizes.hidden_size, queries)}
 
 
 def _mlp_layers(sizes: Dimensions, family: Family, shape: LayerShape) -> dict[str, tuple[int, int]]:
-    names, width, inner = family.names, sizes.hidden_size, shape.intermediate_size
-    return {
-        **{name: (outputs, width) for name, outputs in _outputs(names.gate_up, (inner, inner))},
-        "mlp.down_proj": (width, inner),
-    }
+    width, inner = sizes.hidden_size, shape.intermediate_size
+    layers = {name: (outputs, width) for name, outputs in _outputs(family.names.gate_up, (inner, inner))}
+    return layers | {"mlp.down_proj": (width, inner)}
 
 
 def _outputs(names: tuple[str, ...], parts: tuple[int, ...]) -> Iterator[tuple[str, int]]:
@@ -239,10 +204,15 @@ def _outputs(names: tuple[str, ...], parts: tuple[int, ...]) -> Iterator[tuple[s
     return zip(names, parts if len(names) > 1 else (sum(parts),), strict=True)
 
 
-def _size(config: Mapping[str, Any], key: str, source: Path, largest: int) -> int | None:
+def _sizes(config: Mapping[str, Any], source: Path, largest: Mapping[str, int]) -> dict[str, int]:
+    """The numbers of these keys; 0 for one that is left out and may be."""
+    return {key: _size(config, key, source, most) for key, most in largest.items()}
+
+
+def _size(config: Mapping[str, Any], key: str, source: Path, largest: int) -> int:
     value = config.get(key)
     if (value is None and key in OPTIONAL_SIZES) or (value == 0 and key in ZERO_MEANS_NONE):
-        return None
+        return 0
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
         raise _config_error(source, f"{key} must be a number from 1 to {largest}, not {value!r}")
     return value
@@ -263,6 +233,8 @@ def _check_heads(heads: int, shape: LayerShape, source: Path) -> None:
         raise _config_error(source, f"{heads} attention heads cannot share {shape.kv_heads} key-value heads")
     if shape.head_size < 2 or shape.head_size % 2:
         raise _config_error(source, f"a head cannot have {shape.head_size} numbers")
+    if shape.kv_source == OTHER_NETWORK:
+        raise _config_error(source, "a layer reads the keys of an earlier layer of its kind, and there is none")
 
 
 def _check_rope(config: Mapping[str, Any], source: Path) -> None:

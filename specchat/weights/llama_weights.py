@@ -19,15 +19,15 @@ from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
 from specchat.forward.linear.linear import float_linear
-from specchat.forward.llama.decoder_layer import Attention, DecoderLayer, GeGluMlp, RopeAngles, SwiGluMlp, WideNorms
+from specchat.forward.llama.decoder_layer import Attention, DecoderLayer, GatedMlp, RopeAngles, WideNorms
 from specchat.forward.llama.gated_delta_net import DeltaNetSizes, GatedDeltaNet
 from specchat.forward.llama.hybrid import HybridModel
 from specchat.forward.llama.layer_shape import LayerShape
 from specchat.forward.llama.llama import Dimensions, LlamaModel, Weights
 from specchat.forward.llama.moe import SOFTMAX, MixtureOfExperts, Routing
 from specchat.forward.llama.per_layer_input import PerLayerGate, PerLayerInput
-from specchat.forward.llama.rope import PROPORTIONAL, Rope, cos_sin
-from specchat.forward.llama.scaling import SwiGluClamp
+from specchat.forward.llama.rope import PROPORTIONAL, Rope
+from specchat.forward.llama.scaling import SILU, SwiGluClamp
 from specchat.forward.recurrences import DeltaGates
 from specchat.weights.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
@@ -35,16 +35,9 @@ from specchat.weights.int4_checkpoints import Int4TensorFiles, int4_scheme, is_i
 from specchat.weights.llama_families import (
     COMPOSITE_TYPES,
     FAMILIES,
-    GELU_TANH,
     HYBRID_FAMILIES,
     LAYER_SCALAR,
-    PER_LAYER_EMBEDDING,
-    PER_LAYER_GATE,
-    PER_LAYER_MODEL_PROJECTION,
-    PER_LAYER_NORM,
-    PER_LAYER_OUTPUT_NORM,
-    PER_LAYER_PROJECTION,
-    SILU,
+    PER_LAYER,
     Family,
     LayerNames,
     has_experts,
@@ -58,9 +51,7 @@ from specchat.weights.moe_weights import load_moe
 from specchat.weights.mxfp4_checkpoints import Mxfp4TensorFiles, is_mxfp4
 from specchat.weights.tensor_files import WeightLoader
 
-SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3", "yarn", PROPORTIONAL)
 DEFAULT_ARENA_TOKENS = 8192  # without a limit; a context window may have a million tokens
-MLPS = {SILU: SwiGluMlp, GELU_TANH: GeGluMlp}
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -116,7 +107,7 @@ def _is_supported_rope(rope: Rope, family: Family) -> bool:
     has_share = family.rotary_share < 1.0 or rope.rope_type == PROPORTIONAL
     is_whole = rope.partial_rotary_factor == 1.0 or has_share
     has_length = rope.rope_type != "yarn" or {"factor", "original_max_position_embeddings"} <= rope.scaling.keys()
-    return rope.rope_type in SUPPORTED_ROPE_TYPES and is_whole and has_length
+    return rope.is_supported and is_whole and has_length
 
 
 def load_llama(
@@ -208,25 +199,15 @@ def network_weights(
     ]
     norm = loader.tensor("model.norm.weight")
     positions = torch.arange(context_window + SCRATCH_ROWS)  # a config may declare millions
-    angles = tuple(_rope_table(rope, positions, attention.head_size, norm) for rope, attention in distinct)
+    angles = tuple(RopeAngles.of(rope, positions, attention.head_size, norm) for rope, attention in distinct)
     attentions = tuple(attention for _rope, attention in distinct)
     return Weights(embedding, layers, norm, head, angles, attentions, loader.loaded_bytes, per_layer_input)
 
 
 def _per_layer_input(loader: WeightLoader, embedding_device: torch.device) -> PerLayerInput:
-    embedding = loader.tensor(f"{PER_LAYER_EMBEDDING}.weight", embedding_device)
-    norm = loader.tensor(f"{PER_LAYER_NORM}.weight")
-    return PerLayerInput(embedding, loader.linear(PER_LAYER_MODEL_PROJECTION), norm)
-
-
-def _rope_table(rope: Rope | None, positions: torch.Tensor, head_size: int, like: torch.Tensor) -> RopeAngles:
-    """Cosine and sine of the positions. Without rotary embeddings nothing is rotated."""
-    if rope is None:
-        inv_freq, factor = torch.zeros(head_size // 2), 1.0
-    else:
-        inv_freq, factor = rope.inv_freq(head_size), rope.attention_factor
-    cosine, sine = cos_sin(positions, inv_freq, factor)
-    return RopeAngles(cosine.to(like)[:, None], sine.to(like)[:, None])
+    embedding = loader.tensor(f"{PER_LAYER.embedding}.weight", embedding_device)
+    norm = loader.tensor(f"{PER_LAYER.norm}.weight")
+    return PerLayerInput(embedding, loader.linear(PER_LAYER.model_projection), norm)
 
 
 def _layer(loader: WeightLoader, config: Mapping[str, Any], index: int, sizes: Dimensions) -> DecoderLayer:
@@ -255,20 +236,20 @@ def _layer(loader: WeightLoader, config: Mapping[str, Any], index: int, sizes: D
 
 
 def _per_layer_gate(loader: WeightLoader, prefix: str) -> PerLayerGate | None:
-    if f"{prefix}.{PER_LAYER_GATE}.weight" not in loader.files:
+    if f"{prefix}.{PER_LAYER.gate}.weight" not in loader.files:
         return None
-    gate, projection = (loader.linear(f"{prefix}.{name}") for name in (PER_LAYER_GATE, PER_LAYER_PROJECTION))
-    return PerLayerGate(gate, projection, loader.tensor(f"{prefix}.{PER_LAYER_OUTPUT_NORM}.weight"))
+    gate, projection = (loader.linear(f"{prefix}.{name}") for name in (PER_LAYER.gate, PER_LAYER.projection))
+    return PerLayerGate(gate, projection, loader.tensor(f"{prefix}.{PER_LAYER.output_norm}.weight"))
 
 
-def _mlp(loader: WeightLoader, prefix: str, config: Mapping[str, Any], index: int) -> SwiGluMlp | MixtureOfExperts:
+def _mlp(loader: WeightLoader, prefix: str, config: Mapping[str, Any], index: int) -> GatedMlp | MixtureOfExperts:
     family = FAMILIES[config["model_type"]]
     if family.experts is not None and has_experts(config, index):
         routing = Routing(SOFTMAX, config["num_experts_per_tok"], is_topk_normalized=config["norm_topk_prob"])
-        clamp = SwiGluClamp(config["swiglu_alpha"], config["swiglu_limit"]) if "swiglu_limit" in config else None
-        return load_moe(loader, prefix, family.experts, routing, clamp=clamp)
+        clamp = SwiGluClamp(config["swiglu_alpha"], config["swiglu_limit"]) if "swiglu_limit" in config else SILU
+        return load_moe(loader, prefix, family.experts, routing, activation=clamp)
     gate_up_proj = loader.linear(*(f"{prefix}.{name}" for name in family.names.gate_up))
-    return MLPS[family.activation](gate_up_proj, loader.linear(f"{prefix}.mlp.down_proj"))
+    return GatedMlp(gate_up_proj, loader.linear(f"{prefix}.mlp.down_proj"), family.activation)
 
 
 def _attention(loader: WeightLoader, prefix: str, family: Family, shape: LayerShape) -> Attention:

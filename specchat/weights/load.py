@@ -27,7 +27,7 @@ from specchat.devices import (
     resolve_device,
 )
 from specchat.engine.model import Model
-from specchat.errors import ModelError
+from specchat.errors import ModelError, first_line
 from specchat.forward.batch import BatchLimits
 from specchat.forward.linear.int4_linear import int4_matmul
 from specchat.forward.linear.quant_linear import hardware_warning
@@ -85,7 +85,7 @@ def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -
     except (OSError, ValueError, KeyError, TypeError, ImportError, RuntimeError, SafetensorError) as error:
         if UNKNOWN_ARCHITECTURE in str(error):
             raise _unknown_architecture(folder) from error
-        raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from error
+        raise ModelError(f"{folder}: cannot be loaded: {first_line(error)[:200]}") from error
 
 
 def _unknown_architecture(folder: Path) -> ModelError:
@@ -163,8 +163,3 @@ def _resolve_dtype(name: str, folder: Path, device: torch.device) -> torch.dtype
     """The dtype of the weights; None keeps the stored dtype."""
     dtype = resolve_dtype(name, folder, device.type, has_cpu_bf16=has_cpu_bfloat16())
     return None if dtype == STORED_DTYPE else getattr(torch, dtype)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__

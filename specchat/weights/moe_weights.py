@@ -19,9 +19,9 @@ import torch
 from specchat.errors import ModelError
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import float_linear
-from specchat.forward.llama.decoder_layer import SwiGluMlp
+from specchat.forward.llama.decoder_layer import GatedMlp
 from specchat.forward.llama.moe import ExpertSizes, MixtureOfExperts, Router, Routing, SharedExpert
-from specchat.forward.llama.scaling import SwiGluClamp
+from specchat.forward.llama.scaling import SILU, Activation
 from specchat.weights.llama_families import ExpertNames
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
@@ -35,14 +35,14 @@ def load_moe(
     names: ExpertNames,
     routing: Routing,
     router_dtype: torch.dtype | None = None,
-    clamp: SwiGluClamp | None = None,
+    activation: Activation = SILU,
 ) -> MixtureOfExperts:
     """The mixture of experts of a layer with this prefix. `router_dtype` None: the dtype of the other weights."""
     router = _load_router(loader, f"{prefix}.{names.router}", routing, router_dtype)
     experts = loader.files.shape(f"{prefix}.{names.router}.weight")[0]
     gate_up_proj, down_proj = _load_experts(loader, f"{prefix}.{names.experts}", names, experts)
     shared = _load_shared(loader, f"{prefix}.{names.shared}") if names.shared else None
-    return MixtureOfExperts(router, gate_up_proj, down_proj, shared, clamp)
+    return MixtureOfExperts(router, gate_up_proj, down_proj, shared, activation)
 
 
 def expert_tensors(
@@ -115,4 +115,4 @@ def _load_experts(
 
 def _load_shared(loader: WeightLoader, prefix: str) -> SharedExpert:
     gate = loader.optional(f"{prefix}_gate.weight")
-    return SharedExpert(SwiGluMlp.load(loader.linear, prefix), None if gate is None else float_linear(gate))
+    return SharedExpert(GatedMlp.load(loader.linear, prefix), None if gate is None else float_linear(gate))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -49,9 +49,9 @@ class TensorFiles:
         """All tensors of these files; ModelError for a truncated file or one with anything but tensors."""
         return cls(source, {each.name: each for path in paths for each in _tensors_in(path)})
 
-    def renamed(self, names: Mapping[str, str]) -> TensorFiles:
-        """The same tensors under other names: {new: old}. Tensors without a new name are left out."""
-        return TensorFiles(self.source, {new: self._location(old) for new, old in names.items()})
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """The same tensors under other names: {new: old}. Tensors without a new name are left out, also scales."""
+        return replace(self, locations={new: self._location(old) for new, old in names.items()})
 
     def __contains__(self, name: str) -> bool:
         return name in self.locations

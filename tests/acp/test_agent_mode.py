@@ -10,7 +10,7 @@ from specchat.acp.session_log import SessionLog
 from specchat.acp.stored_calls import CALL_LOG
 from tests.acp.conftest import Served
 from tests.acp.test_file_edit import QUESTION, WITHDRAWN, asked_of, deciding
-from tests.app.agent.mcp.conftest import DEMO
+from tests.plugins.conftest import rediscover
 
 WRITE = {"path": "new.txt", "content": "new\n"}
 
@@ -72,43 +72,21 @@ def test_no_tool_is_used_in_the_other_modes(editor, folder):
     assert [] == editor.of("tool_call")
 
 
-def with_servers(editor, folder, *servers: dict[str, object], mode: str = "agent") -> str:
-    opened = editor.request("session/new", {"cwd": str(folder), "mcpServers": servers})["sessionId"]
-    editor.request("session/set_mode", {"sessionId": opened, "modeId": mode})
-    return opened
+def test_servers_that_the_editor_passes_on_need_a_plugin_which_is_one_line_and_the_answer_comes(
+    editor, folder, monkeypatch
+):
+    monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "")
+    rediscover()
+    server = {"name": "s", "command": "/bin/false", "args": [], "env": []}
+    session = editor.request("session/new", {"cwd": str(folder), "mcpServers": [server]})["sessionId"]
+    editor.request("session/set_mode", {"sessionId": session, "modeId": "agent"})
 
+    for _ in range(2):
+        editor.ask(session, script(("read", {"path": "a.txt"})))
 
-@pytest.mark.parametrize(("option", "status"), [("allow", "completed"), ("reject", "failed")])
-def test_tools_of_servers_that_the_editor_passes_on_ask_and_run(editor, folder, option, status):
-    server = {"name": "my demo", "command": DEMO[0], "args": DEMO[1:], "env": []}
-    session = with_servers(editor, folder, server)
-
-    deciding(editor, chosen(option)).ask(session, script(("my_demo__add", {"a": 2, "b": 3})))
-
-    assert 1 == len(asked_of(editor, QUESTION))
-    update = editor.of("tool_call_update")[-1]
-    assert status == update["status"]
-    assert ("5" in json.dumps(update["content"])) == (option == "allow")
-    editor.request("session/close", {"sessionId": session})
-
-
-def test_a_server_that_does_not_start_is_one_line_and_the_answer_comes(editor, folder):
-    session = with_servers(editor, folder, {"name": "broken", "command": "/bin/false", "args": [], "env": []})
-
-    editor.ask(session, script(("read", {"path": "a.txt"})))
-
-    assert 1 == editor.said("agent_thought_chunk").count("broken")
-    assert "all done" == editor.said()
-
-
-@pytest.mark.parametrize("mode", ["ask", "plan"])
-def test_no_server_starts_in_the_other_modes(editor, folder, mode):
-    started = folder / "started"
-    server = {"name": "s", "command": "/usr/bin/touch", "args": [str(started)], "env": []}
-
-    editor.ask(with_servers(editor, folder, server, mode=mode), "count 2")
-
-    assert not started.exists()
+    assert 1 == editor.said("agent_thought_chunk").count("'pip install ./plugins/specchat-mcp' installs it")
+    assert editor.said().endswith("all done")
+    rediscover()
 
 
 @pytest.fixture

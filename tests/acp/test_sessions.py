@@ -407,6 +407,6 @@ def test_the_edit_log_of_an_earlier_version_is_read(runtime):
 def test_thinking_is_replayed_before_its_answer():
     turn = StoredTurn("t", None, {"text": "why?"}, StoredAnswer("so", thinking="hm"), "stop", {}, 0.0, None)
 
-    updates = [(update.session_update, update.content.text) for update in replay_updates([turn], [], {})]
+    updates = [(update["sessionUpdate"], update["content"]["text"]) for update in replay_updates([turn], [], {})]
 
     assert updates == [("user_message_chunk", "why?"), ("agent_thought_chunk", "hm"), ("agent_message_chunk", "so")]

@@ -23,7 +23,7 @@ class FakeClient:
 
     @property
     def states(self):
-        return [(update.title, update.status) for update in self.updates if hasattr(update, "tool_call_id")]
+        return [(update.get("title"), update["status"]) for update in self.updates if "toolCallId" in update]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_loading_a_model_is_a_tool_call_that_ends_with_the_first_text(client):
     response = answered(client, LOADING, LOADING, TextDelta("a"), Finished("stop", Totals()))
 
     assert [("Loading the target model (50 %)", "in_progress"), (None, "completed")] == client.states
-    assert "end_turn" == response.stop_reason
+    assert "end_turn" == response["stopReason"]
 
 
 def test_loading_shows_how_far_it_is(client):
@@ -89,7 +89,7 @@ def test_only_a_dead_engine_is_an_error_of_the_host(client):
     ("reason", "stop_reason"), [("stop", "end_turn"), ("length", "max_tokens"), ("cancelled", "cancelled")]
 )
 def test_every_finish_reason_has_a_stop_reason(client, reason, stop_reason):
-    assert stop_reason == answered(client, Finished(reason, Totals())).stop_reason
+    assert stop_reason == answered(client, Finished(reason, Totals()))["stopReason"]
 
 
 def test_how_far_a_rewrite_is_shows_in_steps_of_ten(client):
@@ -107,6 +107,6 @@ def test_how_far_a_rewrite_is_shows_in_steps_of_ten(client):
 def test_thinking_is_sent_as_thoughts_and_the_answer_as_a_message(client):
     answered(client, ThinkingDelta("a" * 5000), TextDelta("b"), Finished("stop", Totals()))
 
-    sent = [(update.session_update, update.content.text) for update in client.updates if hasattr(update, "content")]
+    sent = [(each["sessionUpdate"], each["content"]["text"]) for each in client.updates if "content" in each]
     assert [kind for kind, _ in sent] == ["agent_thought_chunk", "agent_thought_chunk", "agent_message_chunk"]
     assert "".join(text for _, text in sent) == "a" * 5000 + "b"

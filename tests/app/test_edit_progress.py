@@ -31,9 +31,7 @@ def test_the_time_left_follows_from_what_is_left_of_the_original():
 
 
 def test_the_line_has_all_parts():
-    assert "49 % · 5/11 lines · 20 tokens/s · 2 s left" == format_progress(
-        written("new\n" + OLD[: len(OLD) // 2]), 40, 2.0
-    )
+    assert "49 % · 5/11 lines · 2 s left" == format_progress(written("new\n" + OLD[: len(OLD) // 2]), 2.0)
 
 
 @given(st.text("ab\n", max_size=40), st.text("ab\n", max_size=40))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from specchat.app.agent.project_agent import AgentUI
 from specchat.app.command_registry import ChatState, run_line
-from specchat.app.model_loading import PendingModel, confirm_models, pending_model, pending_models
+from specchat.app.model_loading import PendingModel, loading_question, pending_model, pending_models
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile import Models
 from specchat.profile.settings import read_settings
-from specchat.repl import loop
+from specchat.repl import terminal_ui
 
 
 @pytest.fixture
@@ -27,14 +29,14 @@ def profile(tmp_path):
 
 @pytest.fixture
 def chat_and_questions(runtime):
-    """A chat, and the models that it asked about."""
-    chat, questions = ChatState(Conversation()), list[Models]()
+    """A chat, and what it asked before it loads models."""
+    chat, questions = ChatState(Conversation()), list[str]()
 
-    def may_load(models: Models) -> bool:
-        questions.append(models)
+    def may_load(question: str) -> bool:
+        questions.append(question)
         return chat.conversation.settings.profile.speculation.variant == "plain"  # stands for a yes
 
-    chat.confirm_load = may_load
+    chat.ui = AgentUI(confirm=may_load)
     return chat, questions
 
 
@@ -82,28 +84,31 @@ def test_what_ships_is_here():
     assert all(load.is_on_disk and load.size_bytes for load in pending_models(Models()))
 
 
+def test_the_question_has_a_title_and_a_line_for_each_model():
+    title, *lines = loading_question(Models()).split("\n")
+
+    assert title == "this loads other models; go on?"
+    assert [line.split()[0] for line in lines] == ["embedded", "embedded/draft"]
+    assert all(line.endswith(" MiB, on this disk)") for line in lines)
+
+
 @pytest.mark.parametrize(("answer", "is_yes"), [("y\n", True), (" YES \n", True), ("n\n", False), ("", False)])
-def test_only_a_yes_is_one(answer, is_yes):
-    questions = []
+def test_only_a_yes_is_one(answer, is_yes, monkeypatch):
+    monkeypatch.setattr(terminal_ui, "prompt_user", lambda _question: answer)
 
-    def read(question: str) -> str:
-        questions.append(question)
-        return answer
-
-    assert is_yes == confirm_models(Models(draft=""), read)
-    assert questions[0].startswith("this loads embedded (")
-    assert questions[0].endswith(" MiB, on this disk); go on? [y/n] ")
+    assert is_yes == terminal_ui.confirm("this loads other models; go on?\n  embedded")
 
 
 def test_a_no_keeps_the_profile_and_a_yes_changes_it(chat_and_questions, profile):
     chat, questions = chat_and_questions
 
     assert "no model is loaded; the profile stays chat" == run_line(chat, f"/profile {profile}").text
-    assert "chat" == chat.conversation.call("subscribe")["profile"]
+    assert "chat" == chat.conversation.call("session_info")["profile"]
     run_line(chat, "/variant plain")
     assert "; other models load" in run_line(chat, f"/profile {profile}").text
-    assert profile == chat.conversation.call("subscribe")["profile"]
-    assert [profile.replace("other.toml", "model")] * 2 == [models.target for models in questions]
+    assert profile == chat.conversation.call("session_info")["profile"]
+    model = f"  {profile.replace('other.toml', 'model')} (3 MiB, on this disk)"
+    assert [model] * 2 == [question.split("\n")[1] for question in questions]
 
 
 def test_a_change_that_loads_nothing_does_not_ask(chat_and_questions, tmp_path):
@@ -123,24 +128,22 @@ def test_without_a_terminal_the_profile_is_changed(runtime, profile):
 def test_models_that_were_chosen_for_the_conversation_are_not_loaded_again(runtime, tmp_path):
     model = tmp_path / "model"
     model.mkdir()
-    questions = list[Models]()
+    questions = list[str]()
     chosen = {"models.target": str(model), "models.draft": ""}
-    chat = ChatState(
-        Conversation(SessionRequest(settings=read_settings("chat", chosen))),
-        confirm_load=lambda models: not questions.append(models),
-    )
+    chat = ChatState(Conversation(SessionRequest(settings=read_settings("chat", chosen))))
+    chat.ui = AgentUI(confirm=lambda question: not questions.append(question))
 
     assert "profile plain" == run_line(chat, "/profile plain").text
     assert [] == questions
 
 
 def test_ctrl_c_is_a_no(monkeypatch):
-    def interrupted(_question: str) -> str:
+    def interrupted() -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specchat.repl.terminal_review.prompt_user", interrupted)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(readline=interrupted))
 
-    assert not loop.confirm_load(Models())
+    assert not terminal_ui.confirm("this loads other models; go on?\n  embedded")
 
 
 def test_a_folder_that_cannot_be_read_has_no_known_size(tmp_path, monkeypatch):

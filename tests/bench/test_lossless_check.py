@@ -27,7 +27,7 @@ def engine(**settings: object) -> Engine:
     return load_engine(Profile().override({**models, "limits.context": 512, "limits.answer": 64, **settings}))
 
 
-def tried(made: Engine, draws: int = 0, variants: tuple[str, ...] = ("suffix", "draft", "recycling")) -> VerifyReport:
+def tried(made: Engine, draws: int = 0, variants: tuple[str, ...] = ("suffix", "draft", "lookup")) -> VerifyReport:
     return verify_lossless(made, VerifySettings(PROMPTS, variants, max_tokens=24, draws=draws))
 
 
@@ -198,6 +198,32 @@ def test_the_command_says_so_and_leaves_with_zero(capsys):
     printed = capsys.readouterr()
     assert printed.out.endswith("decoding is lossless here\n")
     assert "suffix          0  2 of 2" in printed.out
+
+
+def test_ctrl_c_keeps_what_was_compared(monkeypatch, capsys):
+    compared, whole = list[str](), lossless_check._generate
+
+    def interrupted(made, variant, *rest, **options):
+        compared.append(variant)
+        if len(compared) == 5:
+            raise KeyboardInterrupt
+        return whole(made, variant, *rest, **options)
+
+    monkeypatch.setattr(lossless_check, "_generate", interrupted)
+
+    assert run_verify("--variants", "suffix") == 130
+    printed = capsys.readouterr().out
+    assert "suffix          0  2 of 2" in printed
+    assert printed.endswith("stopped before the end; decoding is lossless here, as far as it was compared\n")
+
+
+def test_the_progress_counts_all_of_the_work():
+    shares = list[float]()
+    settings = VerifySettings(PROMPTS, ("suffix", "eagle3"), max_tokens=8, draws=20)
+
+    verify_lossless(engine(), settings, lambda _label, done, total: shares.append(done / total))
+
+    assert shares == sorted(shares) and shares[-1] == 1.0
 
 
 def test_the_command_leaves_with_a_code_of_its_own_when_a_text_changed(monkeypatch, capsys):

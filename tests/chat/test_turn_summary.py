@@ -8,7 +8,7 @@ from specchat.acceptance_counts import Acceptance
 from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.events import Routed, Totals
 from specchat.chat.turn_summary import explanation, speculation_to_json, summary_line
-from specchat.engine.stats import DrafterSteps
+from specchat.engine.stats import StepCounts
 from tests.each_row import each_row
 
 ROUTED = Routed("lookup", 16, "pinned", seed=1)
@@ -94,17 +94,15 @@ def test_the_line_is_short_and_says_what_happened_not_what_was_assumed():
 
 
 def test_the_report_has_the_measured_speed_of_every_drafter():
-    by_drafter = {
-        "eagle3": DrafterSteps(steps=1, acceptance=Acceptance((1,)), tokens=1, seconds=0.02),
-        "suffix": DrafterSteps(steps=13, acceptance=Acceptance((13, 42), (13, 29)), tokens=55, seconds=0.5),
-        "plain": DrafterSteps(steps=2, tokens=2, seconds=0.025),
-    }
+    eagle3 = StepCounts(1, 1, Acceptance((1,)), (), "eagle3", 0.01, 0.01)
+    suffix = StepCounts(5, 5, Acceptance((1, 2), (1, 1)), ("suffix",) * 2, "suffix", 0.0, 0.05)
+    plain = StepCounts(1, 0, Acceptance(), (), "plain", 0.0, 0.0125)
 
-    assert describe_drafters(by_drafter) == (
-        "suffix 13 of 16 steps, acceptance 76 % (42 of 55), 110 tokens/s; "
-        "eagle3 1 step, acceptance 0 % (0 of 1), 50 tokens/s; no drafter 2 steps, 80 tokens/s"
+    assert describe_drafters([plain, eagle3, *[suffix] * 3, plain]) == (
+        "suffix 3 of 6 steps, acceptance 67 % (6 of 9), 10.0 ms/token; "
+        "eagle3 1 step, acceptance 0 % (0 of 1), 20.0 ms/token; no drafter 2 steps, 12.5 ms/token"
     )
-    assert describe_drafters({}) == ""
+    assert describe_drafters([]) == ""
 
 
 def test_why_tells_the_facts_apart_from_what_was_assumed():
@@ -129,8 +127,34 @@ def test_why_tells_the_facts_apart_from_what_was_assumed():
     ]
 
 
+WAITED = replace(
+    COMPARED,
+    seconds=6.0,
+    ttft_seconds=3.5,
+    queue_seconds=2.0,
+    prefill_seconds=0.4,
+    other_seconds=1.0,
+    loading_seconds=9.0,
+)
+
+
+def test_the_speed_is_of_the_whole_wait_and_its_long_parts_are_named():
+    assert summary_line(ROUTED, WAITED).startswith(
+        "24 tokens · 4.0 tokens/s · ttft 3.50 s · queue 2.0 s · other answers 1.0 s · loading 9.0 s · 2.4x plain"
+    )
+    assert (
+        "time: 6.00 s from the request to the end of the text, 3.50 s to the first token (queue 2.00 s, "
+        "prefill 0.40 s, other answers 1.00 s, computing steps 0.10 s); models loaded for 9.0 s before"
+    ) in explanation(ROUTED, WAITED)
+    assert {
+        "tokens_per_second": 4.0, "ttft_ms": 3500, "total_ms": 6000, "queue_ms": 2000, "prefill_ms": 400,
+        "other_answers_ms": 1000, "loading_ms": 9000,
+    }.items() <= speculation_to_json(WAITED).items()  # fmt: skip
+    assert speculation_to_json(Totals())["tokens_per_second"] is None
+
+
 def test_a_turn_without_tokens_has_a_line_too():
-    assert summary_line(ROUTED, Totals()).startswith("0 tokens · 0.0 tokens/s · no draft tokens")
+    assert summary_line(ROUTED, Totals()).startswith("0 tokens · no draft tokens")
 
 
 @each_row(

@@ -107,6 +107,17 @@ def test_the_next_answer_of_a_kind_starts_with_the_statistics_of_the_last():
     assert len(second.propose(context())) > 1
 
 
+def test_nothing_is_learned_from_a_loop():
+    chooser = Chooser({"counting": Counting()}, FREE)
+    chooser.start_answer(AnswerTask("edit", ("counting", "plain")))
+    drafted = len(chooser.propose(context()))
+    for step in range(30):
+        tree = chooser.propose(context())
+        chooser.observe(Outcome(tree, [0], [-1] * len(tree), 2 + step, verify_seconds=1.0, is_repeated=True))
+
+    assert len(chooser.propose(context())) == drafted > 1
+
+
 class Wrong(Drafter):
     """Drafts tokens that are always rejected, in a hundredth of a pass, and counts its calls."""
 

@@ -47,7 +47,7 @@ def press_tab(monkeypatch, capfd, line: str, shell: str = "bash") -> list[str]:
     [
         ("specchat sess", ["sessions"]), ("specchat models pu", ["pull"]), ("specchat -P mi", ["mine"]),
         ("specchat ask -P cod", ["code"]), ("specchat ask --profile=cod", ["code"]),
-        ("specchat --variant look", ["lookup", "lookahead"]), ("specchat --targ", ["--target"]),
+        ("specchat --variant look", ["lookup"]), ("specchat --targ", ["--target"]),
         ("specchat --target embedded/dr", ["embedded/draft"]),
         ("specchat chat --draft embedded/t", ["embedded/target"]),
         ("specchat verify --variants lookup,suf", ["lookup,suffix"]), ("specchat models pull star", ["starter"]),

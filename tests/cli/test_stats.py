@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -67,6 +67,15 @@ def test_an_answer_whose_steps_nobody_knows_has_no_tokens_a_pass(monkeypatch):
 
     assert server == ["server", "1", "60", "60"]
     assert auto[4] == everything[4] == "4.00"
+
+
+def test_impossible_numbers_are_left_out_with_one_line(monkeypatch):
+    kept(("auto", replace(GUESSED, plain_decode_seconds=float("nan"))), ("auto", replace(GUESSED, seconds=-1.0)))
+
+    ran = command(monkeypatch, "stats")
+
+    assert ran.err == "specchat: impossible numbers are left out, in 2 of 2 stored answers\n"
+    assert ran.out.decode().splitlines()[1].split()[:6] == ["auto", "2", "80", "20", "4.00", "2.0"]
 
 
 def test_those_who_guessed_most_come_first(monkeypatch):

@@ -86,6 +86,15 @@ def test_a_checkpoint_in_8_bits_takes_what_its_floats_would(monkeypatch, tmp_pat
     ]
 
 
+@each_row("layout", ["awq", "gptq"])
+def test_a_checkpoint_in_4_bits_takes_what_its_floats_would(monkeypatch, tmp_path, layout):
+    from tests.weights.four_bits import save_network
+
+    small, floats = (needs(monkeypatch, str(folder)) for folder in save_network(tmp_path / layout, layout))
+
+    assert small["nf4", 32768]["weight_bytes"] == floats["nf4", 32768]["weight_bytes"]
+
+
 def test_a_head_file_alone_is_enough(monkeypatch, tmp_path):
     copied = shutil.copytree(EMBEDDED / "eagle3", tmp_path / "head")
     ran = needs(monkeypatch, "embedded", "--head", str(copied))

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from specchat.editors.vscode_extension import pack_extension
+from tests.clients.browser import Page, browsing, find_browser
 from tests.clients.world import AREA, PATIENCE_SECONDS, NotAvailable, Step, World, until
-from tests.web.browser import Page, browsing, find_browser
 
 INSTRUCTION = "rename width to breadth"
 SETTINGS = {

@@ -13,12 +13,10 @@ from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve
 from specchat.drafters.combined import MergedDrafter, SuffixAndRealign
 from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.drafters.lookahead import Lookahead
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.realign import Realign
 from specchat.drafters.retokenize import RetokenizedDraftModel
 from specchat.drafters.suffix_decoding import SuffixDecoding
-from specchat.drafters.token_recycling import TokenRecycling
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.model import Model
@@ -69,11 +67,9 @@ DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     "suffix": lambda _shape: SuffixDecoding(),
     "realign": lambda _shape: Realign(PROMPT, len(PROMPT)),
     "copying": lambda _shape: copying(),
-    "recycling": lambda _shape: TokenRecycling(),
-    "lookahead": lambda _shape: Lookahead(),
     "retokenized": lambda shape: RetokenizedDraftModel(small(shape), Letters(7), Letters()),
     "together": lambda shape: MergedDrafter(
-        SuffixDecoding(), TokenRecycling(), Lookahead(), DraftModelDrafter(small(shape)), Chaos(5)
+        SuffixDecoding(), PromptLookup(), DraftModelDrafter(small(shape)), Chaos(5)
     ),
 }
 TARGETS = [

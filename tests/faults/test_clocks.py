@@ -30,6 +30,8 @@ DATES = {  # where the wall clock dates something that is stored or shown
 
 
 def reads_wall_clock(source: str) -> bool:
+    if "time" not in source:
+        return False
     nodes = list(ast.walk(ast.parse(source)))
     imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "time"]
     imported = {each.asname or each.name for node in imports for each in node.names if each.name in WALL_CLOCKS}

@@ -61,7 +61,7 @@ def launch_all() -> None:
     sizes, rows = AttentionDimensions(32, 8, head_size, 1e-6), torch.zeros(4, 4096, dtype=dtype)
     triton_rows.rms_norm(rows, rows[0], sizes.epsilon)
     triton_rows.add_rms_norm(rows, rows, rows[0], sizes.epsilon)
-    triton_rows.silu_and_mul(rows)
+    triton_rows.activate_and_mul(rows)
     zero, stored = torch.zeros((), dtype=torch.long), torch.zeros(1, 8, 1024, head_size, dtype=dtype)
     for count, ancestors in ((4, torch.ones(4, dtype=torch.long)), (100, None)):
         location = CacheRows(lambda _layer: (stored, stored), zero, zero, ancestors, 1024)

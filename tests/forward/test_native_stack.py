@@ -13,7 +13,7 @@ from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import BatchLimits, ForwardDepth
 from specchat.forward.llama.decoder_layer import DecoderStack
 from specchat.forward.llama.llama import LlamaModel
-from specchat.forward.native.native_ops import NativeBorderError, NativeKernels, native_kernels
+from specchat.forward.native.native_ops import NativeBorderError, native_kernels
 from specchat.forward.native.native_stack import STRUCTURES, NativeProgram, NativeStack
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.llama_weights import load_llama
@@ -161,9 +161,9 @@ def test_a_mask_or_a_cache_that_does_not_fit_is_not_read():
 
 @each_row(
     "structures, size",
-    [(STRUCTURES, NativeKernels.stack_bytes), (native_tree.STRUCTURES, NativeKernels.draft_bytes)],
+    [(STRUCTURES, "stack_bytes"), (native_tree.STRUCTURES, "draft_bytes")],
 )
 def test_python_and_the_kernel_have_structures_of_the_same_size(structures, size):
-    sizes = [size(native_kernels(), index) for index in range(len(structures))]
+    sizes = [native_kernels().call(size, index) for index in range(len(structures))]
 
     assert [ctypes.sizeof(each) for each in structures] == sizes

@@ -11,7 +11,7 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
 from specchat.forward.batch import CacheRows
-from specchat.forward.cuda.triton_rows import add_rms_norm, qk_norm_rope, rms_norm, silu_and_mul
+from specchat.forward.cuda.triton_rows import activate_and_mul, add_rms_norm, qk_norm_rope, rms_norm
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps
 from tests.cover import matrix
 from tests.each_row import each_row
@@ -68,15 +68,17 @@ def test_norms_are_those_of_torch(dtype, size):
 def test_swiglu_is_that_of_torch(dtype, inner):
     gate_up = random(dtype, 3, 2 * inner + 4)[:, : 2 * inner]  # not contiguous, as padded matmul results
 
-    assert is_close(silu_and_mul(gate_up), TorchOps(AttentionDimensions(1, 1, 1, EPSILON)).silu_and_mul(gate_up))
+    assert is_close(
+        activate_and_mul(gate_up), TorchOps(AttentionDimensions(1, 1, 1, EPSILON)).activate_and_mul(gate_up)
+    )
 
 
 def test_swiglu_is_right_for_large_numbers():
     gate = torch.tensor([[-1e4, -90.0, -88.0, -20.0, 0.0, 20.0, 90.0, 1e4]], device=DEVICE)
     rows = torch.cat((gate, torch.ones_like(gate)), dim=1)
 
-    expected = TorchOps(AttentionDimensions(1, 1, 1, EPSILON)).silu_and_mul(rows)
-    assert torch.allclose(silu_and_mul(rows), expected, rtol=1e-5, atol=1e-30)
+    expected = TorchOps(AttentionDimensions(1, 1, 1, EPSILON)).activate_and_mul(rows)
+    assert torch.allclose(activate_and_mul(rows), expected, rtol=1e-5, atol=1e-30)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_a_row_has_the_same_bits_in_every_batch(dtype):
         few = rows[:count]
         results[count] = [
             queries, keys[0, 0, 2:], values[0, 0, 2:], rms_norm(few, weight, EPSILON),
-            *add_rms_norm(few, few, weight, EPSILON), silu_and_mul(few),
+            *add_rms_norm(few, few, weight, EPSILON), activate_and_mul(few),
         ]  # fmt: skip
 
     for count in BATCHES:

@@ -55,7 +55,7 @@ def assert_tokens_are_those_of_the_cpu(logits: Tensor, sampler: Sampler, positio
 
 
 @each_row("temperature", TEMPERATURES)
-@each_row("count, vocab_size", [(3, 1), (64, 7), (5, 1024), (2, 8192), (1, 49152)])
+@each_row("count, vocab_size", [(3, 1), (17, 7), (5, 1024), (2, 8192), (1, 49152)])
 def test_tokens_are_those_of_the_cpu(temperature, count, vocab_size):
     logits = random_logits(count, vocab_size)
 
@@ -120,7 +120,7 @@ def test_a_shortlist_has_the_tokens_and_scores_of_torch(is_reduced, temperature,
 
 def test_rows_that_are_not_side_by_side_are_read_where_they_are():
     wide = random_logits(4, 1100)
-    for logits in (wide[::2, :1030], wide.T[:1030]):
+    for logits in (wide[::2, :1030], wide.T[:9]):
         packed = sample_columns(noise_of(NoiseInputs(), len(logits)), logits.to(DEVICE))
         assert torch.equal(packed[:, 0].cpu(), logits.argmax(-1))
 
@@ -144,7 +144,7 @@ def test_a_kernel_that_chooses_other_tokens_is_not_used(monkeypatch, caplog):
 
     assert torch.equal(ours.sample(logits)[:, 0], logits.argmax(-1))
     assert torch.equal(ours.rank(logits, 4).token_ids, logits.float().topk(4).indices)
-    assert "chooses other tokens" in caplog.text
+    assert "choose other tokens" in caplog.text
     chooses_as_torch.cache_clear()
 
 

@@ -60,7 +60,7 @@ def test_the_widest_graph_looks_at_all_rows_of_the_arena(monkeypatch):
             return inputs.qkv[:, : self.dimensions.heads * self.dimensions.head_size]
 
         rms_norm, add_rms_norm = TorchOps.rms_norm, TorchOps.add_rms_norm
-        silu_and_mul = TorchOps.silu_and_mul
+        activate_and_mul = TorchOps.activate_and_mul
 
     monkeypatch.setattr(llama, "select_fused_ops", lambda dimensions, _like: RecordedOps(dimensions))
     model = load_llama(saved("qwen3"), torch.bfloat16, torch.device("cuda"), 900, BatchLimits())

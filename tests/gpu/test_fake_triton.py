@@ -106,7 +106,7 @@ def test_a_graph_chooses_tokens_in_two_launches(gpu):
         assert gpu.launches == LAUNCHES_OF_A_CHOICE
 
 
-@pytest.mark.parametrize("name", ["rms_norm", "add_rms_norm", "silu_and_mul", "qk_norm_rope"])
+@pytest.mark.parametrize("name", ["rms_norm", "add_rms_norm", "activate_and_mul", "qk_norm_rope"])
 def test_kernels_with_wrong_results_are_not_used(name, monkeypatch, caplog):
     right = getattr(triton_rows, name)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from specchat.bench.gpu import report
-from specchat.bench.gpu.report import Section, as_json, as_text, attempt, merged, run_sections
+from specchat.bench.gpu.report import Section, as_json, as_text, attempt, run_sections
 
 BLOCKED = (  # not on a bare machine with torch
     "textual", "prompt_toolkit", "openai", "mcp", "aiohttp", "gguf", "llguidance", "pygls", "lsprotocol", "acp", "jedi",
@@ -80,9 +80,9 @@ def test_what_comes_after_the_limit_is_left_out(monkeypatch):
 
 
 def test_a_line_keeps_what_was_measured_before_and_after_a_failure():
-    line = merged([lambda: {"error": 0.1}, lambda: {"us 1": 1 / 0}, lambda: {"us 4": 2.0}])
+    line = attempt("x", lambda: {"error": 0.1}, lambda: {"us 1": 1 / 0}, lambda: {"us 4": 2.0})
 
-    assert line == {"error": 0.1, "us 4": 2.0, "error message": "ZeroDivisionError: division by zero"}
+    assert line == {"what": "x", "error": 0.1, "us 4": 2.0, "error message": "ZeroDivisionError: division by zero"}
 
 
 @pytest.mark.full
@@ -97,10 +97,10 @@ def test_it_needs_none_of_the_packages_of_the_front_ends(tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["device", "floors", "products", "sampler", "passes", "eagle"])
 def test_it_measures_the_simulated_gpu_without_claiming_a_time(name, tmp_path, monkeypatch, capsys):
-    from specchat.bench.gpu import network_passes
+    from specchat.bench.gpu import networks
     from specchat.cli.doctor import doctor
 
-    monkeypatch.setattr(network_passes, "WEIGHTS", ("float", "int8", "W4A16"))
+    monkeypatch.setattr(networks, "WEIGHTS", ("float", "int8", "W4A16"))
     path = tmp_path / "report.json"
 
     doctor.main(["--gpu", "--sections", name, "--report", str(path)], standalone_mode=False)

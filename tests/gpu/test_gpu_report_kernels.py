@@ -10,8 +10,7 @@ import torch
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
 from specchat.bench.gpu.gpu_bench import GpuBench
-from specchat.bench.gpu.kernel_checks import check_lines
-from specchat.bench.gpu.own_kernels import own_kernel_checks
+from specchat.bench.gpu.kernels import check_lines, own_kernels
 from specchat.forward.cuda import triton_rows
 from specchat.forward.linear.int4_linear import int4_matmul
 from tests.fake_gpu import FakeGpu, fake_gpu
@@ -30,7 +29,7 @@ def gpu() -> Iterator[FakeGpu]:
 
 def test_every_kernel_has_a_small_error_and_the_bits_of_a_row_alone():
     bench = GpuBench.of(torch.device("cuda"))
-    lines = list(check_lines(own_kernel_checks(bench), bench))
+    lines = list(check_lines(own_kernels(bench), bench))
 
     assert [line for line in lines if "error message" in line] == []
     assert len(lines) == 8 and all(line["error"] < 0.005 for line in lines)  # type: ignore[operator]
@@ -38,10 +37,10 @@ def test_every_kernel_has_a_small_error_and_the_bits_of_a_row_alone():
 
 
 def test_a_kernel_that_mixes_rows_is_found(monkeypatch):
-    right = triton_rows.silu_and_mul
-    monkeypatch.setattr(triton_rows, "silu_and_mul", lambda rows: right(rows) + len(rows))
+    right = triton_rows.activate_and_mul
+    monkeypatch.setattr(triton_rows, "activate_and_mul", lambda rows, *activation: right(rows, *activation) + len(rows))
     bench = GpuBench.of(torch.device("cuda"))
-    (line,) = check_lines([each for each in own_kernel_checks(bench) if "SwiGLU" in each[0]], bench)
+    (line,) = check_lines([each for each in own_kernels(bench) if "SwiGLU" in each[0]], bench)
 
     assert line["own bits in batches of"] == "1" and line["batches alike"] == "1 / 5"
     assert line["error"] > 0.5  # type: ignore[operator]

@@ -92,7 +92,7 @@ class FakeAnswer:
         turn = Turn(
             request.text, seed=seed, prompt_ids=(1, 2, 3), rendered_prompt="<user>", tool_results=request.tool_results
         )
-        totals, said, calls = Totals(prompt_tokens=3), list[str](), list[str]()
+        totals, said, calls = Totals(prompt_tokens=3, seconds=0.2, ttft_seconds=0.1), list[str](), list[str]()
         try:
             for event in self._answer(request, seed, cancelled):
                 yield event

@@ -92,6 +92,7 @@ class Machine:
         self.on_event = lambda _event: None
         self.queue = TurnQueue(SizedLoader(self), self.emit)
         self.turns = 0
+        self.session_of: dict[str, str] = {}
 
     def load(self, profile: str) -> Sized:
         self.held.append(profile)
@@ -116,13 +117,13 @@ class Machine:
     def ask(self, profile: str, text: str = "?", session: str = "") -> str:
         self.turns += 1
         session, turn = session or f"session of {profile}", f"turn {self.turns}"
+        self.session_of[turn] = session
         ask(self.queue, session, profile, turn, text)
         return turn
 
     def complete(self, profile: str) -> str:
         self.turns += 1
-        completion = QueuedCompletion(f"gap {self.turns}", f"gap of {profile}", FimRequest("a"), profile)
-        self.queue.enqueue_completion(completion)
+        self.queue.enqueue(QueuedCompletion(f"gap {self.turns}", FimRequest("a"), profile))
         return f"gap {self.turns}"
 
     def of(self, turn: str, kind: type) -> list:
@@ -230,12 +231,13 @@ def test_while_two_clients_keep_a_model_busy_a_question_for_another_is_answered_
     started, asked = list[str](), list[str]()
 
     def on_event(event: TurnEvent) -> None:
+        session = machine.session_of.get(event.turn_id, "")
         if isinstance(event.event, Routed):
-            started.append(event.session_id)
+            started.append(session)
             if len(started) == 1:
                 asked.append(machine.ask("b 5", session="other"))
-        if isinstance(event.event, Finished) and event.session_id.startswith("busy") and machine.turns < 60:
-            machine.ask("a 5", session=event.session_id)
+        if isinstance(event.event, Finished) and session.startswith("busy") and machine.turns < 60:
+            machine.ask("a 5", session=session)
 
     machine.on_event = on_event
     machine.wait(machine.ask("a 5", session="busy 1"), Routed)

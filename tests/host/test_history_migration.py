@@ -33,7 +33,8 @@ TOTALS = Totals(
 
 NEWER_FIELDS = {  # than these databases
     "acceptance", "is_exact", "plain_decode_seconds", "plain_decode_error", "steps_by_drafter", "drafter_report",
-    "estimates", "thinking_tokens", "thinking_seconds",
+    "estimates", "thinking_tokens", "thinking_seconds", "seconds", "queue_seconds", "other_seconds",
+    "loading_seconds", "repeated_tokens", "compared_seconds",
 }  # fmt: skip
 OLDER_FIELDS = {"plain_step_seconds", "choice_reason"}  # no longer read
 

@@ -274,5 +274,5 @@ def test_an_unknown_method_is_an_error_and_the_connection_stays():
     with pytest.raises(HostError, match="unknown method"):
         line.call("sing", {})
     with pytest.raises(HostError, match="a parameter is missing or wrong: 'session'"):
-        line.call("subscribe", {})
+        line.call("session_info", {})
     assert "unloaded" == line.call("hello", {})["state"]

@@ -103,14 +103,14 @@ def run_queue(slots: int, sessions: int) -> tuple[Narrow, list[TurnEvent]]:
 def test_sessions_take_turns_at_every_step():
     _engine, events = run_queue(slots=2, sessions=2)
 
-    assert [each.session_id for each in events if isinstance(each.event, TextDelta)] == ["0", "1", "0", "1"]
+    assert [each.turn_id for each in events if isinstance(each.event, TextDelta)] == 2 * ["turn 0", "turn 1"]
 
 
 def test_turns_beyond_the_free_slots_wait():
     engine, events = run_queue(slots=2, sessions=5)
 
     assert engine.max_running == 2
-    assert [each.session_id for each in events if isinstance(each.event, Finished)] == ["0", "1", "2", "3", "4"]
+    assert [each.turn_id for each in events if isinstance(each.event, Finished)] == [f"turn {n}" for n in range(5)]
 
 
 def test_a_session_knows_how_many_other_sessions_run():
@@ -137,7 +137,7 @@ def test_a_session_knows_that_a_completion_runs():
 
     def on_event(turn_event: TurnEvent) -> None:
         if isinstance(turn_event.event, Routed):
-            queue.enqueue_completion(QueuedCompletion("gap", "0", FimRequest("a"), "profile"))
+            queue.enqueue(QueuedCompletion("gap", FimRequest("a"), "profile"))
         elif turn_event.turn_id == "turn" and isinstance(turn_event.event, Finished):
             done.set()
 

@@ -5,7 +5,6 @@ import pytest
 from specchat.chat.request import Request
 from specchat.history.history_reader import Thread
 from specchat.history.history_writer import HistoryWriter
-from specchat.host.answer_delivery import LiveTurn
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.open_sessions import OpenSessions
 from specchat.host.queue import TurnQueue
@@ -38,7 +37,7 @@ def another_day(tmp_path):
 
 def asked(sessions: OpenSessions, **options) -> str:
     session = sessions.load_thread(Thread("a1", ""), read_settings("mine", options))
-    sessions.queue_turn(session, "t1", Request("why"), LiveTurn(None, 1))
+    sessions.queue_turn(session, "t1", Request("why"), None)
     return session.thread.id
 
 

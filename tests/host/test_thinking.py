@@ -7,7 +7,7 @@ from contextlib import closing
 from specchat.chat.events import Finished, TextDelta, ThinkingDelta, Totals
 from specchat.history.history_reader import HistoryReader, StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
-from specchat.host.event_feed import EventBatcher, PartialAnswer
+from specchat.host.event_batches import EventBatcher, PartialAnswer
 from specchat.host.protocol import EVENT_METHODS, event_to_json, events_from_json
 from tests.each_row import each_row
 

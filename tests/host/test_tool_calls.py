@@ -14,7 +14,7 @@ from specchat.chat.transcript import Turn
 from specchat.errors import UsageError
 from specchat.history.history_reader import HistoryReader, StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
-from specchat.host.event_feed import EventBatcher, PartialAnswer
+from specchat.host.event_batches import EventBatcher, PartialAnswer
 from specchat.host.protocol import events_from_json, request_to_json, turn_from_json, turn_to_json
 from specchat.host.session_turns import turn_of_stored
 from tests.each_row import each_row
@@ -71,5 +71,5 @@ def test_a_turn_of_a_client_arrives_as_it_was_sent(turn):
 
 
 def test_calls_with_other_fields_are_refused():
-    with pytest.raises(UsageError, match="other fields for a ToolCall"):
+    with pytest.raises(UsageError, match="a ToolCall has other fields"):
         turn_from_json({"user": "Rain?", "answer": "", "tool_calls": [{"name": "x"}]})

@@ -73,6 +73,7 @@ def reach(hub: FakeHub, cache: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}")
     patch.setattr(constants, "HF_HUB_OFFLINE", False)
     patch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    patch.setenv("HF_HUB_CACHE", str(cache))
 
 
 class _Handler(BaseHTTPRequestHandler):

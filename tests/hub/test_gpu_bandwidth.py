@@ -20,7 +20,7 @@ def test_a_gpu_is_found_by_its_name(name, gigabytes):
     assert found.gpu in name
 
 
-@each_row("name", ["NVIDIA A100-SXM4-80GB", "NVIDIA L40", "NVIDIA A10G", "Quadro RTX 30900"])
+@each_row("name", ["NVIDIA A100-SXM4-40GB", "NVIDIA L40", "NVIDIA A10G", "Quadro RTX 30900"])
 def test_a_gpu_with_a_longer_name_is_unknown(name):
     assert gpu_bandwidth(Device(CUDA, name, 24 * 2**30, 24 * 2**30)) is None
 

@@ -15,10 +15,10 @@ from specchat.errors import ModelError
 from specchat.hub.catalog import CatalogEntry, catalog
 from specchat.hub.disk_space import free_bytes
 from specchat.hub.find_models import find_head, find_model
-from specchat.hub.hub_cache import cached_model_folder, needed_files
+from specchat.hub.needed_files import needed_files
 from specchat.hub.pull import check_hub_space, fetch_from_hub, pull
 from specchat.hub.repo_files import RepoListing, hub_file, list_repo_files
-from specchat.hub.safetensors_headers import weight_files
+from specchat.hub.safetensors_headers import cached_model_folder, weight_files
 from tests.each_row import each_row
 from tests.hub.fake_hub import COMMIT, WEIGHTS, FakeHub, reach, serving
 
@@ -87,6 +87,13 @@ def test_excluded_files_are_not_required_without_a_network(hub, monkeypatch, fin
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
     assert folder == find(MODEL) == cached_model_folder(MODEL, is_draft=find is find_head)
+
+
+def test_pickles_of_a_head_with_a_tokenizer_are_found_without_a_network(hub):
+    hub.models["some/head"] = {"config.json": b"{}", "tokenizer.json": b"{}", "head.pt": b"pickle"}
+
+    assert cached_model_folder("some/head", is_draft=True) is None
+    assert find_head("some/head") == cached_model_folder("some/head", is_draft=True)
 
 
 def test_a_partial_model_is_not_used_without_a_network(hub, monkeypatch):

@@ -53,7 +53,7 @@ def test_a_route_whose_drafters_cannot_run_is_refused_with_its_line(engine, prof
     assert "\n" not in str(refused.value)
 
 
-@each_row("variants", ['["auto"]', '["medusa", "suffix"]', '["auto", "lookahead"]', '["plain"]'])
+@each_row("variants", ['["auto"]', '["medusa", "suffix"]', '["auto", "lookup"]', '["plain"]'])
 def test_a_route_with_a_drafter_that_can_run_is_accepted(engine, profile_with, variants):
     with engine.create_session(profile=profile_with(variants)) as session:
         events = list(session.ask(Request("a recipe", max_tokens=2)))

@@ -12,22 +12,14 @@ def register_heads():
         Extension("own", "a kind of its own", "own_format:detect"),
     ]
 
-
-@hookimpl
-def register_head_sizes():
-    return [Extension("own", "a kind of its own", "own_format:size_of")]
 """
 FORMAT = """
 from specchat.drafters.heads.spec import HeadSpec
-from specchat.hub.architecture import Architecture
 
 
 def detect(checkpoint):
     return HeadSpec("own", "Own", checkpoint.tensors) if "0.0.linear.weight" in checkpoint.tensors else None
 
-
-def size_of(config):
-    return Architecture("own", (), ()) if "own_heads" in config else None
 """
 
 
@@ -45,14 +37,3 @@ def test_a_format_of_a_plugin_is_asked_before_the_built_in_ones_and_a_broken_one
     assert "own" == inspect_head(saved_head("medusa")).kind
     assert "eagle3" == inspect_head(saved_head("eagle3")).kind
     assert "plugin heads_of_a_plugin: 'absent' cannot be loaded from no_such_module:detect" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("own_format")
-def test_a_plugin_knows_the_size_of_its_heads():
-    from specchat.hub.config_architecture import head_architecture_from_config
-
-    own = head_architecture_from_config({"own_heads": 2})
-
-    assert own is not None
-    assert "own" == own.family
-    assert head_architecture_from_config({"medusa_num_heads": 2, "hidden_size": 8, "vocab_size": 9}).family == "medusa"

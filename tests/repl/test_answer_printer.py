@@ -1,4 +1,4 @@
-"""A thought goes to stderr, dimmed, where that is a terminal; the answer alone goes to stdout."""
+"""Thoughts and progress go to stderr, as a terminal or a pipe shows them; the answer alone goes to stdout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from specchat.chat.events import Finished, TextDelta, ThinkingDelta, Totals
+from specchat.chat.events import Finished, LoadingProgress, TextDelta, ThinkingDelta, Totals
+from specchat.repl import answer_printer
 from specchat.repl.answer_printer import AnswerPrinter
 from specchat.terminal import guarded_terminal
 from tests.each_row import each_row
@@ -45,3 +46,16 @@ def test_the_option_overrides_the_profile(monkeypatch, flag, value):
     ran = command(monkeypatch, "config", "show", flag)
 
     assert f'thinking = "{value}"' in ran.out.decode() or f'thinking = "{value}"' in ran.err, ran
+
+
+def test_on_a_pipe_a_long_conversion_says_how_far_it_is_now_and_then(monkeypatch, capsys):
+    now, printer = [100.0], AnswerPrinter()
+    monkeypatch.setattr(answer_printer.time, "monotonic", lambda: now[0])
+
+    for done in range(0, 101, 10):
+        now[0] += 3
+        printer.on_event(LoadingProgress("target", done, 100, "converting a.gguf"))
+
+    assert capsys.readouterr().err.splitlines() == [
+        "converting a.gguf…", "converting a.gguf: 40 %…", "converting a.gguf: 80 %…",
+    ]  # fmt: skip

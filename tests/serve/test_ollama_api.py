@@ -74,7 +74,7 @@ def test_the_last_line_has_the_counts_and_durations(served):
 
 def test_durations_are_nanoseconds():
     reply = LinesReply("ours", "response")
-    totals = Totals(prompt_tokens=4, completion_tokens=2, prefill_seconds=0.25, draft_seconds=0.5, verify_seconds=1.0)
+    totals = Totals(prompt_tokens=4, completion_tokens=2, seconds=2.0, queue_seconds=0.25, prefill_seconds=0.25)
     for event in (
         LoadingProgress("target", 1, 2),
         Routed("plain", 1, "", 1),

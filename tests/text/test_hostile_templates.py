@@ -73,6 +73,8 @@ HOSTILE = {
     "a wide field, computed": f"{{{{ '{{:{{}}}}'.format(1, {WIDE}) }}}}",
     "a wide field, through attr": f"{{{{ ('{{:{WIDE}}}' | attr('format'))(1) }}}}",
     "center": f"{{{{ 'a' | center({WIDE}) }}}}",
+    "center of nothing": f"{{{{ ''.center({WIDE}) }}}}",
+    "indent of empty JSON": f"{{{{ [] | tojson(indent={WIDE}) }}}}",
     "center of a text": f"{{{{ 'a'.center({WIDE}) }}}}",
     "zfill": f"{{{{ 'a'.zfill({WIDE}) }}}}",
     "ljust": f"{{{{ 'a'.ljust({WIDE}) }}}}",
@@ -104,6 +106,11 @@ HOSTILE = {
     "data in a loop": DATA_LOOP,
     "data in a loop in a set block": "{% set x %}" + DATA_LOOP + "{% endset %}",
     "a text in a loop": BIG + "{% for a in range(90000) %}{{ s }}{% endfor %}",
+    "a long constant joined in a loop": (
+        "{% set ns = namespace(x=[]) %}{% for i in range(2400) %}{% set ns.x = ns.x + ['"
+        + "a" * 200000
+        + "' ~ i] %}{% endfor %}"
+    ),
     "slices in a loop": (
         BIG + "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = ns.x + [s[i:]] %}{% endfor %}"
     ),

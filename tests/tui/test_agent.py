@@ -7,7 +7,7 @@ import json
 import pytest
 
 from specchat.tui.approval import Approval
-from specchat.tui.call_view import CallView
+from specchat.tui.folded_text import CallView
 
 WRITE = json.dumps({"path": "new.txt", "content": "new\n"})
 SCRIPT = f'agent\ncall read {{"path": "a.txt"}}\ncall write {WRITE}\nall done'
@@ -27,7 +27,7 @@ def lines(driver) -> list[str]:
 
 
 async def answer(driver, key: str) -> None:
-    await driver.wait_until(lambda: driver.chat.query(Approval) and not driver.chat.query_one(Approval).is_busy)
+    await driver.wait_until(lambda: any(each.is_deciding for each in driver.chat.query(Approval)))
     approval = driver.chat.query_one(Approval)
     approval._ignore_keys_until = 0.0
     approval.answer_with_key(key)
@@ -75,5 +75,6 @@ def test_an_outcome_unfolds_and_stored_calls_are_shown_again(run_on_screen, proj
         assert ['read {"path": "a.txt"}: 2 lines'] == lines(driver)
         driver.chat.query_one(CallView).toggle()
         await driver.wait_for_text("two")
+        assert [] == list(driver.chat.query(".note"))  # the screen shows the conversation itself
 
     run_on_screen(scenario)

@@ -43,7 +43,7 @@ async def begin(driver, command: str) -> None:
 
 def is_deciding(driver) -> bool:
     approval = driver.chat.bottom_area.approval
-    return bool(approval and approval.is_mounted and not approval.is_busy)
+    return bool(approval and approval.is_deciding)
 
 
 async def answer(driver, *keys: str) -> None:

@@ -36,17 +36,22 @@ async def two_turns(driver):
     await driver.ask("write second")
 
 
-def test_the_block_cursor_walks_through_the_answers_and_escape_goes_back(run_on_screen):
+def test_the_arrows_select_an_answer_and_a_line_shows_what_its_keys_do(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
+        assert "is selected" not in driver.shown
         await driver.press("shift+tab")
         assert driver.turns[1].has_focus
         await driver.press("up")
         assert driver.turns[0].has_focus
+        await driver.wait_for_text("answer 1 of 2 is selected")
         await driver.press("down", "escape")
         assert driver.prompt.has_focus
+        await driver.wait_until(lambda: "is selected" not in driver.shown)
+        await driver.run_command("/select")
+        await driver.wait_for_text("answer 2 of 2 is selected: F12 copy  c copy code  e edit question  r answer again")
 
-    run_on_screen(scenario)
+    run_on_screen(scenario, preferences=Preferences({"copy": "f12"}))
 
 
 def test_y_copies_an_answer_and_c_its_code(run_on_screen, copied):
@@ -67,29 +72,21 @@ def test_code_is_the_text_between_fences():
     assert [] == code_block_texts("none")
 
 
-def test_e_rewords_the_last_request(run_on_screen):
-    async def scenario(driver):
-        await two_turns(driver)
-        await driver.press("shift+tab", "e")
-        assert "write second" == driver.prompt.text
-        await driver.wait_for_text("this becomes another version of an earlier request")
-        await driver.press("2", "enter")
-        await driver.wait_until(lambda: driver.turns[-1].answer == "second2" and driver.turns[-1].is_finished)
-
-        assert ["count 3", "write second2"] == [turn.question for turn in driver.turns]
-        assert [0, 1] == [turn.position for turn in driver.turns]
-
-    run_on_screen(scenario)
-
-
-def test_a_rewording_can_be_cancelled(run_on_screen):
+def test_e_rewords_the_last_request_and_escape_cancels_it(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
         await driver.press("shift+tab", "e", "escape")
-
         assert "" == driver.prompt.text
         await driver.ask("write third")
         assert 3 == len(driver.turns)
+
+        await driver.press("shift+tab", "e")
+        assert "write third" == driver.prompt.text
+        await driver.wait_for_text("this becomes another version of an earlier request")
+        await driver.press("2", "enter")
+        await driver.wait_until(lambda: driver.turns[-1].answer == "third2" and driver.turns[-1].is_finished)
+        assert ["count 3", "write second", "write third2"] == [turn.question for turn in driver.turns]
+        assert [0, 1, 2] == [turn.position for turn in driver.turns]
 
     run_on_screen(scenario)
 
@@ -202,29 +199,23 @@ def test_f_continues_in_a_copy_from_there(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_a_prompt_sent_during_an_answer_is_queued(run_on_screen):
+def test_a_prompt_sent_during_an_answer_is_queued_and_escape_gives_it_back(run_on_screen):
     async def scenario(driver):
         await driver.start_answer()
         await driver.run_command("write waited")
         await driver.wait_for_text("next: write waited")
-        driver.chat.stop_answer()
-        await driver.wait_until(lambda: len(driver.turns) == 2 and driver.turns[-1].is_finished)
-
-        assert "waited" == driver.turns[-1].answer
-        assert "next:" not in driver.shown
-
-    run_on_screen(scenario)
-
-
-def test_escape_returns_queued_prompts_to_the_prompt(run_on_screen):
-    async def scenario(driver):
-        await driver.start_answer()
-        await driver.run_command("write waited")
         await driver.press("escape")
         await driver.wait_until(lambda: driver.turns[-1].is_finished)
-
         assert "write waited" == driver.prompt.text
         assert 1 == len(driver.turns)
+
+        driver.prompt.clear_all()
+        await driver.start_answer()
+        await driver.run_command("write waited")
+        driver.chat.stop_answer()
+        await driver.wait_until(lambda: len(driver.turns) == 3 and driver.turns[-1].is_finished)
+        assert "waited" == driver.turns[-1].answer
+        assert "next:" not in driver.shown
 
     run_on_screen(scenario)
 
@@ -263,16 +254,29 @@ def test_there_are_ways_out(run_on_screen, leave):
     run_on_screen(scenario)
 
 
-def test_f4_pins_the_drafter(run_on_screen):
+def test_lists_and_commands_change_the_settings_of_the_conversation(run_on_screen):
     async def scenario(driver):
+        await driver.press("f4", "down", "escape")
+        await driver.wait_until(lambda: not driver.chat.query(Picker))
+        assert driver.prompt.has_focus
+        assert [] == list(driver.chat.query(".note"))
+
         await driver.press("f4")
         await driver.wait_for_text("drafter, from the next request on")
         await driver.press(*"plain", "enter")
         await driver.wait_for_text("variant: plain")
         await driver.ask("count 2")
-
         await driver.run_command("/why")
         await driver.wait_for_text("no drafter (plain decoding), seed ")
+        for command, shown in (("/top-p 0.9", "top-p: 0.9"), ("/system Be brief.", "system: Be brief.")):
+            await driver.run_command(command)
+            await driver.wait_for_text(shown)
+        await driver.run_command("/temperature hot")
+        await driver.wait_for_text("/temperature needs a number, or 'default', not 'hot'")
+        await driver.press("f5")
+        await driver.wait_for_text("from the next request on")
+        await driver.press(*"edit", "enter")
+        await driver.wait_until(lambda: "profile edit" in driver.shown.splitlines()[0])
 
     run_on_screen(scenario)
 
@@ -303,28 +307,6 @@ def test_f6_continues_with_another_model_which_is_in_the_title_then(run_on_scree
     run_on_screen(scenario)
 
 
-def test_sampling_and_the_system_prompt_are_set_and_shown(run_on_screen):
-    async def scenario(driver):
-        for command, shown in (("/top-p 0.9", "top-p: 0.9"), ("/system Be brief.", "system: Be brief.")):
-            await driver.run_command(command)
-            await driver.wait_for_text(shown)
-        await driver.run_command("/temperature hot")
-        await driver.wait_for_text("/temperature needs a number, or 'default', not 'hot'")
-
-    run_on_screen(scenario)
-
-
-def test_f5_changes_the_profile_in_place(run_on_screen):
-    async def scenario(driver):
-        await driver.press("f5")
-        await driver.wait_for_text("from the next request on")
-        await driver.press(*"edit", "enter")
-        await driver.wait_for_text("profile edit")
-        await driver.wait_until(lambda: "profile edit" in driver.shown.splitlines()[0])
-
-    run_on_screen(scenario)
-
-
 def test_f8_changes_the_colours_and_they_are_remembered(run_on_screen):
     async def scenario(driver):
         await driver.press("f8")
@@ -338,17 +320,6 @@ def test_f8_changes_the_colours_and_they_are_remembered(run_on_screen):
         assert "nord" == driver.app.theme
 
     run_on_screen(later)
-
-
-def test_escape_leaves_a_list_without_choosing(run_on_screen):
-    async def scenario(driver):
-        await driver.press("f4", "down", "escape")
-        await driver.wait_until(lambda: not driver.chat.query(Picker))
-
-        assert driver.prompt.has_focus
-        assert [] == list(driver.chat.query(".note"))
-
-    run_on_screen(scenario)
 
 
 def test_escape_closes_a_list_also_when_something_else_has_the_focus(run_on_screen):
@@ -365,7 +336,7 @@ def test_escape_closes_a_list_also_when_something_else_has_the_focus(run_on_scre
     run_on_screen(scenario)
 
 
-def test_f1_begins_with_the_keys_one_needs_and_f1_or_escape_closes_it(run_on_screen):
+def test_f1_begins_with_the_keys_one_needs_and_f1_escape_or_a_letter_closes_it(run_on_screen):
     async def scenario(driver):
         for way in ("f1", "escape"):
             await driver.press("f1")
@@ -373,6 +344,10 @@ def test_f1_begins_with_the_keys_one_needs_and_f1_or_escape_closes_it(run_on_scr
             assert "Enter           send" in driver.shown
             await driver.press(way)
             await driver.wait_until(lambda: "The keys you need" not in driver.shown)
+        await driver.press("f1")
+        await driver.wait_for_text("The keys you need")
+        await driver.press("h", "i")
+        await driver.wait_until(lambda: driver.prompt.text == "hi")
 
     run_on_screen(scenario)
 
@@ -398,69 +373,22 @@ def test_f1_shows_changed_keys(run_on_screen):
     run_on_screen(scenario, preferences=Preferences({"help": "f12"}))
 
 
-def test_a_letter_closes_the_keys_and_is_typed(run_on_screen):
-    async def scenario(driver):
-        await driver.press("f1")
-        await driver.wait_for_text("The keys you need")
-        await driver.press("h", "i")
-        await driver.wait_until(lambda: driver.prompt.text == "hi")
-
-    run_on_screen(scenario)
-
-
-def test_letters_type_also_after_a_click_on_an_answer(run_on_screen):
+def test_letters_and_pastes_go_to_the_prompt_wherever_the_focus_is(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 3")
         await driver.pilot.click(driver.turns[0])
         await driver.press(*"rye")
-
         assert "rye" == driver.prompt.text
-        assert 1 == len(driver.turns)
+        await driver.press("tab", *"!")
+        assert "rye!" == driver.prompt.text
 
-    run_on_screen(scenario)
-
-
-def test_tab_stays_in_the_prompt(run_on_screen):
-    async def scenario(driver):
-        await driver.ask("count 3")
-        await driver.press("tab", *"rye")
-
-        assert "rye" == driver.prompt.text
-
-    run_on_screen(scenario)
-
-
-def test_a_line_shows_what_the_keys_do_while_an_answer_is_selected(run_on_screen):
-    async def scenario(driver):
-        await two_turns(driver)
-        assert "is selected" not in driver.shown
-        await driver.run_command("/select")
-        await driver.wait_for_text("answer 2 of 2 is selected: F12 copy  c copy code  e edit question  r answer again")
-        await driver.press("up")
-        await driver.wait_for_text("answer 1 of 2 is selected")
-        await driver.press("escape")
-        await driver.wait_until(lambda: "is selected" not in driver.shown)
-
-    run_on_screen(scenario, preferences=Preferences({"copy": "f12"}))
-
-
-def test_a_letter_without_a_meaning_ends_the_selection_and_is_typed(run_on_screen):
-    async def scenario(driver):
-        await driver.ask("count 3")
-        await driver.press("shift+tab", "h", "e", "y")
-
+        await driver.press("ctrl+c", "shift+tab", *"hey")  # h has no meaning for an answer, and ends the selection
         assert "hey" == driver.prompt.text
         assert driver.prompt.has_focus
-
-    run_on_screen(scenario)
-
-
-def test_a_paste_goes_to_the_prompt_also_from_a_selected_answer(run_on_screen):
-    async def scenario(driver):
-        await driver.ask("count 3")
-        await driver.press("shift+tab")
+        await driver.press("ctrl+c", "shift+tab")
         driver.app.post_message(Paste("pasted text"))
         await driver.wait_until(lambda: driver.prompt.text == "pasted text")
+        assert 1 == len(driver.turns)
 
     run_on_screen(scenario)
 
@@ -485,20 +413,22 @@ def test_every_command_is_in_the_palette(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_the_page_keys_scroll_and_nothing_is_drawn_meanwhile(run_on_screen):
+def test_the_page_keys_scroll_and_no_line_moves_until_the_end_is_in_sight_again(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 900")
         await driver.start_answer(words=10)
+        driver.chat.action_scroll(-1)
+        assert not driver.chat.transcript.is_following  # at once: text that comes now must not scroll back
         await driver.press("pageup")
-        await driver.wait_until(lambda: not driver.chat.transcript.is_following)
-        drawn = len(driver.turns[-1].query_one("StreamingAnswer").wrapped_text.text)
-        before = len(driver.turns[-1].answer)
+        place, before = driver.chat.transcript.scroll_y, len(driver.turns[-1].answer)
         await driver.wait_until(lambda: len(driver.turns[-1].answer) > before + 100)
-        assert drawn == len(driver.turns[-1].query_one("StreamingAnswer").wrapped_text.text)
+        driver.chat.stop_answer()
+        await driver.wait_until(lambda: driver.turns[-1].is_finished)
+        assert place == driver.chat.transcript.scroll_y
+        assert not driver.turns[-1].is_final
 
         await driver.press("ctrl+end")
-        driver.chat.stop_answer()
-        await driver.wait_until(lambda: driver.turns[-1].is_finished and not driver.turns[-1].query("StreamingAnswer"))
+        await driver.wait_for_final_turn()
         await driver.wait_for_text("stopped, the partial answer is kept")
 
     run_on_screen(scenario)

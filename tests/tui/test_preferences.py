@@ -11,10 +11,8 @@ from textual.binding import Binding
 from specchat.errors import ProfileError
 from specchat.profile.screen_file import preferences_file, wants_vi_keys
 from specchat.tui.app import binding_scopes
-from specchat.tui.bottom_area import completions
 from specchat.tui.inspector import Inspector
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences, read_preferences
-from specchat.tui.screen_commands import BUILTIN_COMMANDS
 from specchat.tui.token_view import TokenView
 from tests.each_row import each_row
 
@@ -140,8 +138,12 @@ def test_a_theme_is_chosen_by_name_and_an_unknown_one_is_an_error(tmp_path):
 def test_the_theme_of_the_file_wins_and_a_command_changes_it(run_on_screen):
     async def scenario(driver):
         assert "nord" == driver.app.theme
-        await driver.type("/theme drac")
-        assert driver.prompt.text == "/theme drac"
+        await driver.type("/theme dra")
+        await driver.press("c")
+        await driver.wait_until(lambda: driver.prompt.is_completing)
+        await driver.press("tab")
+        assert driver.prompt.text == "/theme dracula"
+        driver.prompt.clear_all()
         driver.chat.submit("/theme dracula")
         await driver.wait_until(lambda: driver.app.theme == "dracula")
         driver.chat.submit("/theme draculla")
@@ -149,7 +151,3 @@ def test_the_theme_of_the_file_wins_and_a_command_changes_it(run_on_screen):
         assert driver.app.theme == "dracula"
 
     run_on_screen(scenario, preferences=Preferences(theme="nord"))
-
-
-def test_the_names_of_themes_are_completed(tmp_path):
-    assert ["nord"] == [item.text for item in completions("/theme no", BUILTIN_COMMANDS, tmp_path)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual import events
 
-from specchat.tui.bottom_area import completions
+from specchat.app.completion import completions
 from specchat.tui.prompt_input import append_prompt_history, read_prompt_history
 from specchat.tui.screen_commands import BUILTIN_COMMANDS
 
@@ -15,11 +15,16 @@ async def paste(driver, text: str) -> None:
     await driver.pilot.pause()
 
 
-def test_a_new_line_is_no_sending(run_on_screen):
+def test_a_new_line_and_a_paste_never_send(run_on_screen):
     async def scenario(driver):
         await driver.press("a", "ctrl+j", "b", "shift+enter", "c", "alt+enter", "d")
-
         assert "a\nb\nc\nd" == driver.prompt.text
+        driver.prompt.clear_all()
+        await paste(driver, "one\r\ntwo\n")
+        assert "one\ntwo\n" == driver.prompt.text
+        driver.prompt.clear_all()
+        await paste(driver, "\x1b[31mred\ttab")
+        assert "␛[31mred\ttab" == driver.prompt.text
         assert [] == driver.turns
 
     run_on_screen(scenario)
@@ -31,16 +36,6 @@ def test_a_backslash_before_enter_is_a_new_line(run_on_screen):
         await driver.press("a", "backslash", "enter", "b")
 
         assert "a\nb" == driver.prompt.text
-
-    run_on_screen(scenario)
-
-
-def test_a_paste_never_sends(run_on_screen):
-    async def scenario(driver):
-        await paste(driver, "one\r\ntwo\n")
-
-        assert "one\ntwo\n" == driver.prompt.text
-        assert [] == driver.turns
 
     run_on_screen(scenario)
 
@@ -71,15 +66,6 @@ def test_a_paste_of_100_kilobytes_is_one_placeholder(run_on_screen):
 
         assert 100_000 == len(driver.turns[-1].question)
         assert 100_000 < len(driver.turns[-1].answer)
-
-    run_on_screen(scenario)
-
-
-def test_escapes_in_a_paste_reach_no_terminal(run_on_screen):
-    async def scenario(driver):
-        await paste(driver, "\x1b[31mred\ttab")
-
-        assert "␛[31mred\ttab" == driver.prompt.text
 
     run_on_screen(scenario)
 

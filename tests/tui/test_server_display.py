@@ -14,9 +14,10 @@ COUNTED = Totals(
     steps=10,
     draft_tokens=20,
     accepted_by_drafter={"server": 10},
-    verify_seconds=0.5,
+    seconds=0.5,
+    ttft_seconds=0.4,
 )
-UNCOUNTED = Totals(prompt_tokens=7, completion_tokens=20, verify_seconds=0.5)
+UNCOUNTED = Totals(prompt_tokens=7, completion_tokens=20, seconds=0.5)
 
 
 def stats_after(totals: Totals) -> LiveStats:
@@ -33,7 +34,7 @@ def test_the_status_bar_shows_the_numbers_of_the_server():
     line = status_line(stats_after(COUNTED).snapshot(2.0), 140)
 
     assert line.startswith("server ") and "40 t/s" in line and "27" in line
-    assert "2.0" in line and "ttft 0.5s" in line
+    assert "2.0" in line and "ttft 0.4s" in line
 
 
 def test_without_metrics_the_status_bar_shows_no_acceptance():

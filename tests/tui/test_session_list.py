@@ -136,7 +136,7 @@ def test_the_contents_of_conversations_are_searched(run_on_screen):
     async def scenario(driver):
         screen = await listed(driver, 2)
         await driver.press(*"needle")
-        await driver.wait_until(lambda: len(screen._shown_rows) == 1)
+        await driver.wait_until(lambda: len(screen.session_list.rows) == 1)
         await driver.press("ctrl+f")
         await driver.wait_until(lambda: len(driver.turns) == 1 and driver.turns[0].is_final)
 
@@ -153,9 +153,9 @@ def test_a_conversation_is_renamed_deleted_and_restored(run_on_screen):
         await driver.press("f2", "ctrl+u", *"other", "enter")
         await driver.wait_until(lambda: screen._all_rows and screen._all_rows[0].name == "other")
         await driver.press("ctrl+d")
-        await driver.wait_until(lambda: not screen._shown_rows)
+        await driver.wait_until(lambda: not screen.session_list.rows)
         await driver.press("ctrl+z")
-        await driver.wait_until(lambda: [row.id for row in screen._shown_rows] == [session])
+        await driver.wait_until(lambda: [row.id for row in screen.session_list.rows] == [session])
         await driver.press("escape")
         await driver.wait_until(lambda: driver.app.screen is driver.chat)
 

@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.tui.smooth_stream import (
-    CATCH_UP_CHARACTERS,
-    CATCH_UP_SECONDS,
-    QUIET_CHARACTERS,
-    QUIET_SECONDS,
+    MAX_WAITING_CHARACTERS,
+    RELEASE_SECONDS,
     TICK_SECONDS,
     DrawThrottle,
     SmoothStream,
@@ -30,39 +28,18 @@ def test_nothing_is_lost_and_nothing_changes_places(pieces):
 
 def test_a_burst_is_spread_over_some_ticks():
     stream = SmoothStream()
-    stream.add("x" * 60, 0.0)
+    stream.add("x" * 90, 0.0)
 
-    assert 20 == len(stream.take_chunk(0.01))
-    assert 13 == len(stream.take_chunk(0.07))
+    assert [30, 20, 13] == [len(stream.take_chunk(tick * TICK_SECONDS)) for tick in range(3)]
 
 
-def test_what_piles_up_is_shown_at_once():
+def test_what_piles_up_or_waits_for_long_is_shown_at_once():
     stream = SmoothStream()
-    stream.add("x" * CATCH_UP_CHARACTERS, 0.0)
+    stream.add("x" * MAX_WAITING_CHARACTERS, 0.0)
 
-    assert CATCH_UP_CHARACTERS == len(stream.take_chunk(0.01))
-
-
-def test_what_waits_for_long_is_shown_at_once():
-    stream = SmoothStream()
-    stream.add("x" * 100, 0.0)
-
-    assert 100 == len(stream.take_chunk(CATCH_UP_SECONDS))
-
-
-def test_it_slows_down_again_only_after_it_was_calm_for_a_while():
-    stream = SmoothStream()
-    stream.add("x" * CATCH_UP_CHARACTERS, 0.0)
-    stream.take_chunk(0.01)
-    shown = []
-    for number in range(8):
-        now = 0.1 + number * TICK_SECONDS
-        stream.add("x" * (QUIET_CHARACTERS - 20), now)
-        shown.append(len(stream.take_chunk(now)))
-
-    assert QUIET_CHARACTERS - 20 == shown[0] == shown[3]
-    assert QUIET_CHARACTERS - 20 > shown[-1]
-    assert TICK_SECONDS * 8 > QUIET_SECONDS
+    assert MAX_WAITING_CHARACTERS == len(stream.take_chunk(0.01))
+    stream.add("x" * 100, 0.02)
+    assert 100 == len(stream.take_chunk(0.02 + RELEASE_SECONDS))
 
 
 def test_fast_drawing_is_not_throttled():

@@ -14,6 +14,7 @@ from textual.widgets import Input, TextArea
 
 from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import (
+    REPETITION,
     CommittedToken,
     Finished,
     LoadingProgress,
@@ -23,6 +24,7 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
+from specchat.chat.repetition import EXPLANATION
 from specchat.chat.request import Attachment, Request
 from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs
 from specchat.history.history_reader import StoredAnswer, StoredTurn
@@ -59,7 +61,7 @@ def push(chunk: bytes) -> None:
 TOTALS = Totals(
     prompt_tokens=300, completion_tokens=412, steps=64, draft_tokens=448, acceptance=Acceptance((64, 58), (58, 42)),
     accepted_by_drafter={"lookup": 300, "draft": 67}, draft_seconds=0.4, verify_seconds=2.5, prefill_seconds=0.2,
-    ttft_seconds=0.25, plain_decode_seconds=7.828,
+    seconds=3.1, ttft_seconds=0.25, plain_decode_seconds=7.828,
 )  # fmt: skip
 STORED = StoredTurn(
     "1", None, {"text": "rename feed to push"}, StoredAnswer(ANSWER), "stop", {"completion_tokens": 40}, 0.0, 0.0
@@ -93,6 +95,12 @@ WRITING = [
     TextDelta(ANSWER[:90]),
     *(step(kept) for kept in (8, 2, 7, 8, 0)),
 ]
+REPEATS = "And so on.\nAnd so on.\n"
+LOOPED = [
+    *WRITING, TextDelta(ANSWER[90:] + REPEATS),
+    Finished(REPETITION, replace(TOTALS, repeated_tokens=30), EXPLANATION, len(REPEATS)), AnswerEnded(is_stored=True),
+    TranscriptNote(EXPLANATION),
+]  # fmt: skip
 ANSWERED = [*WRITING, TextDelta(ANSWER[90:]), Finished("stop", TOTALS), AnswerEnded(is_stored=True)]
 
 
@@ -192,7 +200,8 @@ STATES = [
     ),
     State("editing", [OLD], lambda driver: driver.press("shift+tab", "e")),
     State("completing", [OPENED], lambda driver: driver.press("slash", "e", "x")),
-    State("rewriting", [OLD], edit_messages(EditProgress("74 % · 281/380 lines · 3 hunks · 187 tokens/s · 5 s left"))),
+    State("looped", LOOPED),
+    State("rewriting", [OLD], edit_messages(EditProgress("74 % · 281/380 lines · 3 hunks · 5 s left"))),
     State(
         "reviewing", [OLD], edit_messages(InputRequest(InputKind.KEY, "[y,n] ", HUNK, "look closely: comments lost: 1"))
     ),
@@ -268,7 +277,7 @@ def test_in_ascii_nothing_is_drawn_with_other_characters(answer, size, tmp_path)
 
 async def all_shown(driver: ScreenDriver) -> None:
     await driver.wait_until(
-        lambda: driver.app.worker_messages.is_empty and not driver.chat.presenter._smooth_stream.buffered_text
+        lambda: driver.app.worker_messages.is_empty and not driver.chat.presenter._smooth_stream.waiting_text
     )
     await driver.wait_until(lambda: all(turn.is_final for turn in driver.turns if turn.is_finished))
     for _ in range(4):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specchat.drawing.glyphs import UNICODE
-from specchat.tui.thinking_view import ThinkingHeader, ThinkingView
+from specchat.tui.folded_text import ThinkingView
 
 
 async def thought(driver):
@@ -12,67 +12,39 @@ async def thought(driver):
     return turn
 
 
-def test_a_thought_is_folded_with_its_time_and_no_part_of_the_answer(run_on_screen):
+def test_a_thought_is_folded_with_its_time_and_a_key_or_a_click_unfolds_it(run_on_screen):
     async def scenario(driver):
         turn = await thought(driver)
-
+        view = turn.query_one(ThinkingView)
         assert turn.answer == "so it is"
-        assert turn.query_one(ThinkingView).text == "thought0 thought1 thought2 "
+        assert view.text == "thought0 thought1 thought2 "
         assert "thought0" not in driver.shown
 
-    run_on_screen(scenario)
-
-
-def test_a_key_unfolds_the_thought_and_folds_it_again(run_on_screen):
-    async def scenario(driver):
-        await thought(driver)
         await driver.press("shift+tab", "t")
         await driver.wait_for_text("▾ thought for 3 s")
         await driver.wait_for_text("thought0 thought1 thought2")
         await driver.press("t")
         await driver.wait_until(lambda: "thought0" not in driver.shown)
-
-    run_on_screen(scenario)
-
-
-def test_a_click_on_its_line_unfolds_it(run_on_screen):
-    async def scenario(driver):
-        await thought(driver)
-        await driver.pilot.click(ThinkingHeader)
+        await driver.pilot.click(ThinkingView.Heading)
         await driver.wait_for_text("thought0 thought1 thought2")
+        view.add("hm", 7.4)
+        await driver.wait_for_text(f"▾ thinking{UNICODE.ellipsis} 7 s")
+        await driver.wait_for_text("thought2 hm")
 
     run_on_screen(scenario)
 
 
-def test_the_key_does_nothing_where_there_is_no_thought(run_on_screen):
+def test_a_stored_thought_is_shown_again_and_the_key_does_nothing_without_one(run_on_screen):
     async def scenario(driver):
         turn = await driver.ask("count 3")
-        await driver.press("shift+tab", "t")
-
+        await driver.press("shift+tab", "t", "escape")
         assert not turn.query_one(ThinkingView).is_unfolded
         assert not turn.query_one(ThinkingView).display
 
-    run_on_screen(scenario)
-
-
-def test_a_stored_thought_is_shown_again(run_on_screen):
-    async def scenario(driver):
         await thought(driver)
         await driver.run_command("/fork")
         await driver.wait_for_text("a copy of this conversation")
         await driver.wait_for_text("▸ thought for 3 s")
-
         assert driver.turns[-1].query_one(ThinkingView).text == "thought0 thought1 thought2 "
-
-    run_on_screen(scenario)
-
-
-def test_a_running_thought_shows_its_time(run_on_screen):
-    async def scenario(driver):
-        turn = await driver.ask("count 1")
-        view = turn.query_one(ThinkingView)
-        view.append("hm", 7.4)
-
-        await driver.wait_for_text(f"▸ thinking{UNICODE.ellipsis} 7 s")
 
     run_on_screen(scenario)

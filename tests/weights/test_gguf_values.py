@@ -10,12 +10,12 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from specchat.errors import ModelError
-from specchat.weights.gguf.gguf_bytes import TensorBytes
 from specchat.weights.gguf.gguf_file import GgufTensor
 from specchat.weights.gguf.gguf_manifest import MappedTensor, WeightChange
-from specchat.weights.gguf.gguf_rows import PublishedRows
-from specchat.weights.gguf.gguf_values import (
+from specchat.weights.gguf.gguf_rows import (
     SCALE_OFFSETS,
+    PublishedRows,
+    TensorBytes,
     bf16_bits,
     check_dequantizable,
     dequantized,

@@ -158,7 +158,9 @@ class ServerAnswer:
         self.request = request = _supported_request(self.profile, self.turns, question.request)
         seed = request.sampling(self.profile.sampling).seed
         self.seed = secrets.randbits(SEED_BITS) if seed is None else seed
-        self.started_at = perf_counter()
+        self.started_at, self.loading_seconds = perf_counter(), question.loading_seconds
+        asked_at = self.started_at if question.asked_at is None else question.asked_at + self.loading_seconds
+        self.asked_at = min(asked_at, self.started_at)
         self.first_token_at = self.last_token_at = 0.0
         self.text_parts: list[str] = []
         self.thinking_parts: list[str] = []
@@ -251,8 +253,10 @@ class ServerAnswer:
             steps=max(1, stream_end.completion_tokens - counts.accepted_tokens) if counts else 0,
             draft_tokens=counts.draft_tokens if counts else 0,
             accepted_by_drafter={SERVER_DRAFTER: counts.accepted_tokens} if counts else {},
-            verify_seconds=self.last_token_at - self.first_token_at,
-            ttft_seconds=self.first_token_at - self.started_at if self.first_token_at else 0.0,
+            seconds=self.last_token_at - self.asked_at if self.last_token_at else 0.0,
+            ttft_seconds=self.first_token_at - self.asked_at if self.first_token_at else 0.0,
+            queue_seconds=self.started_at - self.asked_at,
+            loading_seconds=self.loading_seconds,
             thinking_seconds=self.thinking_ended_at - self.first_token_at if self.thinking_parts else 0.0,
         )
 

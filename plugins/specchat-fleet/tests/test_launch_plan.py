@@ -172,9 +172,9 @@ def test_auto_takes_a_head_then_a_draft_then_n_grams():
 
 
 def test_a_drafter_without_a_server_method_is_replaced_with_a_note():
-    line = launch("vllm", **variant("lookahead"))
+    line = launch("vllm", **variant("assistant"))
 
-    assert line.notes == ("no server supports lookahead; using eagle3 instead",)
+    assert line.notes == ("no server supports assistant; using eagle3 instead",)
 
 
 def test_a_smaller_budget_makes_shorter_drafts():

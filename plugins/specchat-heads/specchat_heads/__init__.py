@@ -1,11 +1,11 @@
-"""A plugin for specchat: trained heads of which the catalog of specchat has none.
+"""A plugin for specchat: drafters that few users need, most of them with trained heads that the catalog does not have.
 
     hydra_format.py hydra_head.py hydra_drafter.py      Hydra and Hydra++
     peagle_format.py peagle_head.py peagle_drafter.py   P-EAGLE
     block_formats.py block_drafters.py                  DSpark and DFlash-2, with
       block_correction.py                               the heads of DSpark
       candidate_selector.py block_convolution.py        those of DFlash-2
-    head_sizes.py                                       their sizes, for `specchat vram`; imports no torch
+    token_recycling.py lookahead.py                     drafters without a head: Token Recycling, lookahead decoding
 
 Every process of specchat imports this file, so it only declares the extensions.
 """
@@ -18,6 +18,16 @@ from specchat.plugins.hooks import Extension, hookimpl
 @hookimpl
 def register_drafters() -> list[Extension]:
     return [
+        Extension(
+            "recycling",
+            "proposes the model's top candidates of earlier steps (token recycling)",
+            "specchat_heads.token_recycling:build",
+        ),
+        Extension(
+            "lookahead",
+            "computes several positions ahead in the same pass (lookahead decoding)",
+            "specchat_heads.lookahead:build",
+        ),
         Extension(
             "hydra",
             "as medusa, and each head reads the draft tokens before its own",
@@ -44,13 +54,4 @@ def register_heads() -> list[Extension]:
         Extension("peagle", "P-EAGLE of speculators, SpecForge and vLLM", "specchat_heads.peagle_format:detect_peagle"),
         Extension("dflash2", "DFlash-2 of z-lab and speculators", "specchat_heads.block_formats:detect_dflash2"),
         Extension("dspark", "DSpark of DeepSpec and speculators", "specchat_heads.block_formats:detect_dspark"),
-    ]
-
-
-@hookimpl
-def register_head_sizes() -> list[Extension]:
-    return [
-        Extension("hydra", "Hydra and Hydra++", "specchat_heads.head_sizes:hydra_architecture"),
-        Extension("peagle", "P-EAGLE", "specchat_heads.head_sizes:peagle_architecture"),
-        Extension("block", "DFlash-2 and DSpark", "specchat_heads.head_sizes:block_architecture"),
     ]

@@ -16,8 +16,6 @@ from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import self_test
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
-from specchat.errors import ModelError
-from specchat.hub.config_architecture import architecture_from_config, head_architecture_from_config
 from tests.drafters.published import CPU, greedy_slots, inspected
 from tests.drafters.test_networks import (
     BLOCKS,
@@ -31,7 +29,6 @@ from tests.drafters.test_networks import (
     without,
     without_windows,
 )
-from tests.hub.test_memory_plan import SMALL, UNUSED
 from tests.tiny import target
 from tests.tiny_heads import drafter_of, tiny_head
 
@@ -105,23 +102,6 @@ def test_every_golden_file_names_its_oracle():
     assert {published(name).oracle.split()[0] for name in NAMES} == {
         "speculators", "zankner/Hydra", "deepseek-ai/DeepSpec",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_published_config_gives_the_parameters_of_its_file(name):
-    golden = published(name)
-    of_target = {key: value for key, value in SMALL.items() if name.startswith("hydra")}  # has the sizes of the head
-
-    architecture = head_architecture_from_config(golden.config | of_target)
-
-    assert architecture is not None
-    used = (each.numel() for key, each in golden.head.items() if key not in UNUSED and "inv_freq" not in key)
-    assert architecture.parameters == sum(used)
-
-
-def test_a_hydra_head_has_no_size_without_its_target():
-    with pytest.raises(ModelError, match="cannot compute its size from its config: 'hidden_size'"):
-        architecture_from_config(published("hydra").config)
 
 
 def test_a_head_whose_draft_is_one_pass_is_tested_at_every_depth():

@@ -6,11 +6,11 @@
     instructions.py   what the model reads first: a few sentences and AGENTS.md
     call_lines.py     a call and its outcome in one line
     call_consent.py   whether a call may run: rules, and the question to the user
-    read_tools.py     read, list and search; python_search.py where ripgrep is not installed
+    read_tools.py     read, list and search; python_search.py is the program that searches
     change_tools.py   edit and write; rewrite.py asks the model for the new text of an edit
     run_tool.py       run; run_command.py runs a command with its limits
     tool_schemas.py   the check of arguments that a model wrote
     bounded_text.py   the beginning and the end of a text that may be endless
 
-Further tools (of MCP servers, of an editor) are further `AgentTool`s in the list that a front end passes on.
+Further tools come from plugins (`app/tool_sources.py`), are offered beside these, and ask by the same rules.
 """

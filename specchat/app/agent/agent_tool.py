@@ -21,7 +21,7 @@ class Effect(Enum):
     READ = "read"  # files of the project; needs no consent
     WRITE = "write"  # changes files, which can be undone
     EXECUTE = "execute"  # runs a command
-    EXTERNAL = "external"  # a tool of another program: an MCP server, an editor
+    EXTERNAL = "external"  # a tool of another program, such as an MCP server
 
 
 @dataclass(frozen=True)

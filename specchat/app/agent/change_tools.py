@@ -8,8 +8,9 @@ file, the change is one of its text, saved or not, and the editor writes it.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,25 +63,37 @@ class FileChange:
         return ToolOutcome(f"{self.path}: {what} ({how})")
 
 
-def _planned(work: Callable[[], FileChange]) -> FileChange | ToolOutcome:
-    try:
-        return work()
-    except NoChangeError as error:
-        return ToolOutcome(str(error))
-    except SpecchatError as error:
-        return ToolOutcome(str(error), is_error=True)
-    except OSError as error:
-        return ToolOutcome(f"cannot be changed: {error.strerror}", is_error=True)
+@dataclass(frozen=True)
+class _ChangeTool(ABC):
+    """A tool whose change can be shown before it is written."""
 
+    files: ProjectFiles
+    effect: Effect = field(default=Effect.WRITE, init=False)
 
-def _applied(planned: WritableChange | ToolOutcome) -> ToolOutcome:
-    return planned if isinstance(planned, ToolOutcome) else planned.apply()
+    @abstractmethod
+    def change(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> FileChange:
+        """The change; an error says why there is none."""
+
+    def subject(self, arguments: Mapping[str, Any]) -> str:
+        return subject_path(self.files, arguments["path"])
+
+    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> WritableChange | ToolOutcome:
+        try:
+            return self.change(arguments, cancelled)
+        except NoChangeError as error:
+            return ToolOutcome(str(error))
+        except SpecchatError as error:
+            return ToolOutcome(str(error), is_error=True)
+        except OSError as error:
+            return ToolOutcome(f"cannot be changed: {error.strerror}", is_error=True)
+
+    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
+        planned = self.plan(arguments, cancelled)
+        return planned if isinstance(planned, ToolOutcome) else planned.apply()
 
 
 @dataclass(frozen=True)
-class WriteTool:
-    files: ProjectFiles
-    effect: Effect = Effect.WRITE
+class WriteTool(_ChangeTool):
     tool: Tool = Tool(
         "write",
         "Create a text file, or replace the whole text of one. For a change in a part of a file, use edit.",
@@ -90,16 +103,8 @@ class WriteTool:
     def describe(self, arguments: Mapping[str, Any]) -> str:
         return f"write {arguments['path']}"
 
-    def subject(self, arguments: Mapping[str, Any]) -> str:
-        return subject_path(self.files, arguments["path"])
-
-    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> WritableChange | ToolOutcome:
-        return _planned(lambda: self._change(arguments["path"], arguments["content"]))
-
-    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
-        return _applied(self.plan(arguments, cancelled))
-
-    def _change(self, name: str, content: str) -> FileChange:
+    def change(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> FileChange:
+        name, content = arguments["path"], arguments["content"]
         path, is_new, source = _open(self.files, name)
         new = source.with_original_ending(content.replace("\r\n", "\n")) if not is_new else content
         if "\0" in new:
@@ -111,10 +116,8 @@ class WriteTool:
 
 
 @dataclass(frozen=True)
-class EditTool:
-    files: ProjectFiles
+class EditTool(_ChangeTool):
     rewrite: Rewrite
-    effect: Effect = Effect.WRITE
     tool: Tool = Tool(
         "edit",
         "Change a text file. Either say in `instruction` what is to change and the file is rewritten so, or give "
@@ -136,16 +139,7 @@ class EditTool:
         how = arguments.get("instruction", "")
         return f"edit {arguments['path']}{lines}{f': {how}' if how else ''}"
 
-    def subject(self, arguments: Mapping[str, Any]) -> str:
-        return subject_path(self.files, arguments["path"])
-
-    def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> WritableChange | ToolOutcome:
-        return _planned(lambda: self._change(arguments, cancelled))
-
-    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
-        return _applied(self.plan(arguments, cancelled))
-
-    def _change(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> FileChange:
+    def change(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> FileChange:
         path, is_new, source = _open(self.files, arguments["path"])
         if is_new:
             raise InputError(f"{source.name}: no such file; write creates one")

@@ -38,7 +38,7 @@ class AgentUI:
 
 @dataclass
 class ProjectAgent:
-    """The tools of the chat's MCP servers are offered beside our own."""
+    """The tools of the chat's sources are offered beside our own."""
 
     chat: ChatState
     _consent: Consent = field(default_factory=Consent)
@@ -64,13 +64,13 @@ class ProjectAgent:
                 yield Notice(found.notice)
         is_plan = mode == AGENT_PLAN
         self._set_system(system, with_section(system, chat.workspace.main_root.name, self._instructions, is_plan))
-        server_tools = () if is_plan else chat.servers.tools(cancelled)  # they may act, so plan mode has none
-        yield from map(Notice, chat.servers.take_notices())
-        yield from self._loop(values, files, server_tools).run(chat.ask, request, cancelled)
+        other_tools = () if is_plan else chat.sources.tools(cancelled)  # they may act, so plan mode has none
+        yield from map(Notice, chat.sources.take_notices())
+        yield from self._loop(values, files, other_tools).run(chat.ask, request, cancelled)
 
-    def _loop(self, values: Mapping[str, Any], files: ProjectFiles, server_tools: Sequence[AgentTool]) -> AgentLoop:
+    def _loop(self, values: Mapping[str, Any], files: ProjectFiles, other_tools: Sequence[AgentTool]) -> AgentLoop:
         """The loop of this conversation, with the settings of now."""
-        allow = (*values.get("agent.allow", ()), *self.chat.allow, *self.chat.servers.allow_rules)
+        allow = (*values.get("agent.allow", ()), *self.chat.allow, *self.chat.sources.allow_rules())
         is_plan = values.get("agent.mode") == AGENT_PLAN
         self._consent.rules = Rules.parse(allow, values.get("agent.deny", ()), is_read_only=is_plan)
         self._consent.ask = self.chat.ui.ask_consent
@@ -79,7 +79,7 @@ class ProjectAgent:
         limits = LoopLimits(int(values.get("agent.rounds", 25)), characters)
         own = self._own_tools(files, characters, float(values.get("agent.command_seconds", 120)))
         loop = self._loops.setdefault(self.chat.conversation.session_id, AgentLoop((), self._consent))
-        loop.tools, loop.limits = [*own, *server_tools], limits
+        loop.tools, loop.limits = [*own, *other_tools], limits
         return loop
 
     def _own_tools(self, files: ProjectFiles, characters: int, command_seconds: float) -> list[AgentTool]:

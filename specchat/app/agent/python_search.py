@@ -1,4 +1,4 @@
-"""Searches where ripgrep is not installed: a program in the folder of the project, with a JSON object as argument.
+"""The search of the tool `search`: a program in the folder of the project, with a JSON object as argument.
 
 A process of its own, because a regular expression may take for ever and a thread cannot be ended. It prints
 path:line:text.
@@ -19,7 +19,7 @@ from specchat.python_child import python_command
 
 MAX_LINE_CHARACTERS = 300
 LONG_LINE = re.compile(r"^(.{5000}).+", re.MULTILINE)  # the rest is data, and can take an expression quadratic time
-ERROR_CODE, NO_MATCH_CODE = 2, 1  # as ripgrep has them
+MATCH_CODE, NO_MATCH_CODE, ERROR_CODE = 0, 3, 4  # 1 and 2 are those of Python
 
 
 def command(pattern: str, glob: str, place: str, folder: Path, ignores_case: bool) -> CommandRun:
@@ -54,7 +54,7 @@ def matching_lines(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, s
 
 
 def main(text: str) -> int:
-    """Print the matches; the exit code is that of ripgrep."""
+    """Print the matches."""
     search = json.loads(text)
     try:
         pattern = re.compile(search["pattern"], re.MULTILINE | (re.IGNORECASE if search["ignores_case"] else 0))
@@ -65,7 +65,7 @@ def main(text: str) -> int:
     for line in matches(pattern, search["glob"], Path(search["place"])):
         found = True
         print(line)
-    return 0 if found else NO_MATCH_CODE
+    return MATCH_CODE if found else NO_MATCH_CODE
 
 
 if __name__ == "__main__":

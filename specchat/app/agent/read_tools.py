@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from specchat.app.agent import python_search
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
 from specchat.app.agent.bounded_text import HeadAndTail
-from specchat.app.agent.run_command import CommandRun, run_bounded
+from specchat.app.agent.run_command import run_bounded
 from specchat.app.agent.tool_schemas import schema_text
 from specchat.app.project_files import ProjectFiles, subject_path
 from specchat.chat.tools import Tool
@@ -22,7 +20,6 @@ from specchat.errors import InputError, SpecchatError
 
 DEFAULT_LINES = 400
 SEARCH_SECONDS = 20.0
-RIPGREP = "rg"
 
 
 def as_outcome(work: Callable[[], str]) -> ToolOutcome:
@@ -140,14 +137,14 @@ def glob_parts(pattern: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class SearchTool:
-    """Lines that match a regular expression, by ripgrep where it is installed."""
+    """Lines that match a regular expression."""
 
     files: ProjectFiles
     max_characters: int
     effect: Effect = Effect.READ
     tool: Tool = Tool(
         "search",
-        "Search the text files of the project with a regular expression. Prints path:line:text for each match.",
+        "Search the text files of the project with a regular expression of Python. Prints path:line:text of matches.",
         schema_text(
             {
                 "pattern": {"type": "string", "minLength": 1, "description": "the regular expression"},
@@ -167,33 +164,12 @@ class SearchTool:
         return as_outcome(lambda: self._search(arguments, cancelled))
 
     def _search(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> str:
-        place = self.files.path_of(arguments.get("folder") or ".")
-        command = self._command(arguments, place)
+        place = self.files.name_of(self.files.path_of(arguments.get("folder") or ".")) or "."
+        options = arguments.get("files", ""), place, self.files.root, bool(arguments.get("ignore_case"))
+        command = python_search.command(arguments["pattern"], *options)
         ran = run_bounded(command, cancelled, SEARCH_SECONDS, HeadAndTail(self.max_characters // 2))
-        if ran.exit_code == 2 and not ran.is_cut_short:
+        if ran.exit_code not in (None, python_search.MATCH_CODE, python_search.NO_MATCH_CODE):
             raise InputError(f"search: {ran.output.strip() or 'failed'}")
         note = f"\n[{ran.ending}]" if ran.is_cut_short else ""
         lines = (line.removeprefix("./") for line in ran.output.rstrip("\n").split("\n"))
         return ("\n".join(lines) or "[no match]") + note
-
-    def _command(self, arguments: Mapping[str, Any], place: Path) -> CommandRun:
-        """The search in a process of its own: a bad expression may take for ever, and a process can be ended."""
-        pattern, glob = arguments["pattern"], arguments.get("files", "")
-        name = self.files.name_of(place) or "."
-        if ripgrep := shutil.which(RIPGREP):
-            options = [
-                "--no-config",
-                "--no-heading",
-                "--with-filename",
-                "--line-number",
-                "--color=never",
-                "--sort=path",
-            ]
-            options += [
-                f"--max-columns={python_search.MAX_LINE_CHARACTERS}",
-                "--max-columns-preview",
-                "--max-filesize=1M",
-            ]
-            options += ["--ignore-case"] * bool(arguments.get("ignore_case")) + ([f"--glob={glob}"] if glob else [])
-            return CommandRun((ripgrep, *options, "-e", pattern, "--", name), self.files.root)
-        return python_search.command(pattern, glob, name, self.files.root, bool(arguments.get("ignore_case")))

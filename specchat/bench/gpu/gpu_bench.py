@@ -5,7 +5,7 @@ Where the device has no events (tests simulate one), nothing is timed, sizes are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +15,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from specchat.bench.gpu.report import Line, ranges
 from specchat.devices import last_cache_bytes, start_timer, synchronize
 from specchat.forward.cuda.cuda_graphs import CudaGraphCapture
 from specchat.forward.fused_ops import AttentionDimensions
@@ -59,11 +60,15 @@ class BenchSizes:
         return AttentionDimensions(self.heads, self.kv_heads, self.head_size, 1e-5)
 
     @property
-    def qkv_outputs(self) -> int:
-        return (self.heads + 2 * self.kv_heads) * self.head_size
+    def products(self) -> dict[str, tuple[int, int]]:
+        """Outputs and inputs of the linear layers of a decoder layer."""
+        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        return {
+            "qkv": (queries + 2 * keys, self.hidden), "o": (self.hidden, queries),
+            "gate_up": (2 * self.inner, self.hidden), "down": (self.hidden, self.inner),
+        }  # fmt: skip
 
 
-FULL_SIZES = BenchSizes()
 SMALL_SIZES = BenchSizes(
     hidden=64, inner=128, heads=4, kv_heads=2, head_size=16, vocabulary=1024, sampler_vocabulary=512, layers=4,
     contexts=(70,), rows=(1, 5), pass_rows=(1, 5), pass_contexts=(20,), copy_bytes=2**12,
@@ -73,7 +78,7 @@ SMALL_SIZES = BenchSizes(
 @dataclass(frozen=True)
 class GpuBench:
     device: torch.device
-    sizes: BenchSizes = FULL_SIZES
+    sizes: BenchSizes = BenchSizes()
     has_clock: bool = True
     dtype: torch.dtype = torch.bfloat16
 
@@ -82,14 +87,13 @@ class GpuBench:
         """With the sizes of a real model where the device can be timed."""
         bench = cls(device)
         try:
-            stop = start_timer(device)
-            stop()
+            start_timer(device)()
         except (RuntimeError, AttributeError):  # torch without CUDA makes no events
             return replace(bench, sizes=SMALL_SIZES, has_clock=False)
         return bench
 
-    def noise(self, *shape: int, std: float = 1.0, dtype: torch.dtype | None = None) -> Tensor:
-        return torch.randn(shape, device=self.device, dtype=dtype or self.dtype) * std
+    def noise(self, *shape: int, std: float = 1.0) -> Tensor:
+        return torch.randn(shape, device=self.device, dtype=self.dtype) * std
 
     @cached_property
     def cache_bytes(self) -> int:
@@ -100,14 +104,15 @@ class GpuBench:
         """How many buffers take turns, so that each is read from the memory and not from a cache."""
         return min(max(-(-CACHE_FACTOR * self.cache_bytes // max(read_bytes, 1)), 1), MAX_COPIES)
 
-    def microseconds(self, calls: Sequence[Call]) -> float | None:
-        """Of one call, launch included: the median of replays of a graph with all of them. None without a clock."""
+    def timed(self, calls: Sequence[Call], moved_bytes: int, suffix: str = "") -> Line:
+        """Microseconds of one call, launch included, and its share of the bandwidth; None without a clock."""
         if not self.has_clock:
-            for call in calls[:1]:
-                call()
-            return None
+            calls[0]()
+            return {f"us{suffix}": None, f"bandwidth{suffix}": None}
         repeated = [*calls] * -(-MIN_CALLS // len(calls))
-        return 1e6 * self.replay_seconds(repeated) / len(repeated)
+        seconds = self.replay_seconds(repeated) / len(repeated)
+        share = moved_bytes / seconds / self.bytes_per_second if self.bytes_per_second else None
+        return {f"us{suffix}": 1e6 * seconds, f"bandwidth{suffix}": share}
 
     def replay_seconds(self, calls: Sequence[Call]) -> float:
         """The median time of calls in one captured graph, on the device."""
@@ -129,14 +134,13 @@ class GpuBench:
         Before them the device fills a buffer: meanwhile the host launches the call, and the caches lose what it reads.
         """
         timers = list[Callable[[], float]]()
-        for number in range(WARM_REPLAYS + REPLAYS):
+        for _ in range(WARM_REPLAYS + REPLAYS):
             self._filled.zero_()
             stop = start_timer(self.device)
             call()
-            if number >= WARM_REPLAYS:
-                timers.append(stop())
+            timers.append(stop())
         synchronize(self.device)
-        return median(each() for each in timers)
+        return median(each() for each in timers[WARM_REPLAYS:])
 
     def host_seconds(self, call: Call, rounds: int = REPLAYS) -> float:
         """The median time from a call to the end of what it started, by the clock of the host."""
@@ -151,22 +155,19 @@ class GpuBench:
 
     def kernels_of(self, call: Call) -> int | None:
         """The kernels that a call launches, counted by torch's profiler; None where it sees none."""
+        from torch.profiler import ProfilerActivity, profile
+
         if not self.has_clock:
             return None
         with suppress(RuntimeError):  # without CUPTI
-            return self._profiled_kernels(call)
-        return None
-
-    def _profiled_kernels(self, call: Call) -> int | None:
-        from torch.profiler import ProfilerActivity, profile
-
-        call()
-        synchronize(self.device)
-        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiled:
             call()
             synchronize(self.device)
-        events = [each for each in profiled.events() or () if each.device_type.name == "CUDA"]
-        return sum(not each.name.startswith(("Memcpy", "Memset")) for each in events) or None
+            with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiled:
+                call()
+                synchronize(self.device)
+            events = [each for each in profiled.events() or () if each.device_type.name == "CUDA"]
+            return sum(not each.name.startswith(("Memcpy", "Memset")) for each in events) or None
+        return None
 
     @cached_property
     def _filled(self) -> Tensor:
@@ -177,10 +178,15 @@ class GpuBench:
         """Read and written by a copy that is larger than all caches; None without a clock."""
         source = torch.ones(self.sizes.copy_bytes, dtype=torch.uint8, device=self.device)
         target = torch.empty_like(source)
-        target.copy_(source)
         return 2 * len(source) / self.event_seconds(lambda: target.copy_(source)) if self.has_clock else None
 
-    def bandwidth_share(self, moved_bytes: int, microseconds: float | None) -> float | None:
-        if microseconds is None or self.bytes_per_second is None:
-            return None
-        return moved_bytes / (microseconds * 1e-6) / self.bytes_per_second
+
+def alike(rows: Iterable[tuple[int, Tensor]]) -> str:
+    """The batches whose first row has the same bits, from that row of each number of rows."""
+    groups = list[tuple[Tensor, list[int]]]()
+    for count, row in rows:
+        known = next((counts for bits, counts in groups if torch.equal(bits, row)), None)
+        if known is None:
+            groups.append((row.clone(), known := []))
+        known.append(count)
+    return " / ".join(ranges(counts) for _bits, counts in groups)

@@ -1,4 +1,4 @@
-"""A report of sections, each of which may fail without stopping the others. It is written to a file after each one.
+"""A report of sections, each of which may fail without stopping the others.
 
 Knows tables of words and numbers; knows no GPU.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from time import perf_counter
 
 from specchat.bench.columns import markdown_table
@@ -44,36 +43,27 @@ def run_sections(
 ) -> Iterator[SectionResult]:
     """Measure one after the other, whatever happens in the others. Past the limit, the rest is left out."""
     began_at = perf_counter()
+
+    def seconds_so_far() -> float:
+        if (seconds := perf_counter() - began_at) > limit_seconds:
+            raise TimeoutError(f"the rest is left out: {limit_seconds:.0f} seconds are over")
+        return seconds
+
     for section in sections:
         started_at, lines, error = perf_counter(), list[Line](), ""
-        progress(f"{started_at - began_at:.0f} s: {section.name}")
         try:
-            _check_limit(began_at, limit_seconds)
+            progress(f"{seconds_so_far():.0f} s: {section.name}")
             for line in section.measure():
                 lines.append(line)
-                progress(f"{perf_counter() - began_at:.0f} s: {section.name}: {line.get(NAME)}")
-                _check_limit(began_at, limit_seconds)
+                progress(f"{seconds_so_far():.0f} s: {section.name}: {line.get(NAME)}")
         except Exception as raised:  # noqa: BLE001 - drivers, compilers of kernels and libraries raise anything
             error = message_of(raised)
         yield SectionResult(section.name, section.explanation, perf_counter() - started_at, tuple(lines), error)
 
 
-def _check_limit(began_at: float, limit_seconds: float) -> None:
-    if perf_counter() - began_at > limit_seconds:
-        raise TimeoutError(f"the rest is left out: {limit_seconds:.0f} seconds are over")
-
-
-def attempt(name: str, measure: Callable[[], Line]) -> Line:
-    """A line of a section, or what went wrong there: the next line may succeed."""
-    try:
-        return {NAME: name, **measure()}
-    except Exception as raised:  # noqa: BLE001 - as above
-        return {NAME: name, ERROR: message_of(raised)}
-
-
-def merged(parts: Iterable[Callable[[], Line]]) -> Line:
-    """The cells of all parts that succeed, and the message of the first that does not."""
-    line = dict[str, Cell]()
+def attempt(name: str, *parts: Callable[[], Line]) -> Line:
+    """A line with the cells of all parts that succeed, and the message of the first that does not."""
+    line: dict[str, Cell] = {NAME: name}
     for part in parts:
         try:
             line |= part()
@@ -88,16 +78,11 @@ def message_of(error: Exception) -> str:
     >>> message_of(ValueError("no such row\\nat all"))
     'ValueError: no such row'
     """
-    first_line = (str(error).strip().splitlines() or [""])[0][:200]
-    return f"{type(error).__name__}: {first_line}"
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
 
 
 def as_json(results: Iterable[SectionResult]) -> str:
     return json.dumps({"sections": [asdict(each) for each in results]}, indent=1)
-
-
-def write_report(path: Path, results: Iterable[SectionResult]) -> None:
-    path.write_text(as_json(results), encoding="utf-8")
 
 
 def as_text(result: SectionResult) -> str:
@@ -116,10 +101,27 @@ def cell_text(value: Cell) -> str:
     >>> [cell_text(each) for each in (None, True, 12345, 0.012345, 1234.5)]
     ['', 'yes', '12345', '0.0123', '1234']
     """
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return str(value).replace("|", "/")
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        case _:
+            return str(value).replace("|", "/")
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Ascending numbers as text.
+
+    >>> ranges([1, 2, 3, 7])
+    '1-3, 7'
+    """
+    spans = list[list[int]]()
+    for number in numbers:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans) or "none"

@@ -14,13 +14,11 @@ import torch
 from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.head_checkpoint import (
     HeadCheckpoint,
-    dimensions_from_tensors,
-    layer_tensor_names,
+    inputs_and_outputs,
     require_tensors,
-    target_vocab_size,
-    unsupported_layer_reason,
+    with_layers,
 )
-from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, EAGLE3, HeadSpec, Wiring
+from specchat.drafters.heads.spec import EAGLE3, HeadSpec, Wiring
 from specchat.errors import ModelError
 from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
@@ -77,39 +75,22 @@ def eagle3_spec(checkpoint: HeadCheckpoint, more_names: Mapping[str, str] = NO_N
     require_tensors(tensors, ("fc.weight", *_required_norms(checkpoint)))
     hidden_size, fc_inputs = checkpoint.matrix_shape("fc.weight")
     state_size, count = _check_fc_shape(checkpoint, hidden_size, fc_inputs)
-    config, needed = checkpoint.text_config, _hidden_state_layers(checkpoint, count)
-    dimensions, warnings = dimensions_from_tensors(tensors, config, hidden_size)
-    require_tensors(tensors, layer_tensor_names(dimensions.layers))
-    tensors, lm_head = _with_lm_head(checkpoint, tensors)
-    rope, rope_evidence = _rope(checkpoint)
-    vocab_size = target_vocab_size(checkpoint, tensors)
+    needed = _hidden_state_layers(checkpoint, count)
+    (tensors, lm_head), (rope, rope_evidence) = _with_lm_head(checkpoint, tensors), _rope(checkpoint)
     embeddings = "its own" if "embed_tokens.weight" in tensors else "the target's"
-    spec = HeadSpec(
-        kind=EAGLE3,
-        network=EagleHead,
-        format=name,
-        tensors=_without_output_norm(checkpoint, tensors),
-        evidence=(
-            recognized_by,
-            f"{checkpoint.describe_shape('fc.weight')}: {count} hidden states of size {state_size}; {needed.reason}",
-            f"embeddings are {embeddings}; {lm_head}",
-            rope_evidence,
-        ),
-        warnings=tuple(warnings),
-        unsupported_reason=unsupported_layer_reason(config, rope),
-        dimensions=dimensions,
-        wiring=Wiring(
-            residual_is_normed=bool(checkpoint.config.get("norm_before_residual")),
-            feeds_back_normed=bool(checkpoint.speculators_type and checkpoint.config.get("norm_output")),
-        ),
-        rope=rope,
-        hidden_state_layers=needed.layers,
-        target_hidden_size=state_size,
-        target_vocab_size=vocab_size,
-        draft_vocab_size=tensors.shape("d2t")[0] if "d2t" in tensors else vocab_size,
-        context_window=int(config.get("max_position_embeddings") or DEFAULT_TRAINED_LENGTH),
-        target_layers=checkpoint.config.get("num_target_layers"),
+    evidence = (
+        recognized_by,
+        f"{checkpoint.describe_shape('fc.weight')}: {count} hidden states of size {state_size}; {needed.reason}",
+        f"embeddings are {embeddings}; {lm_head}",
+        rope_evidence,
     )
+    wiring = Wiring(
+        residual_is_normed=bool(checkpoint.config.get("norm_before_residual")),
+        feeds_back_normed=bool(checkpoint.speculators_type and checkpoint.config.get("norm_output")),
+    )
+    tensors = _without_output_norm(checkpoint, tensors)
+    spec = HeadSpec(EAGLE3, name, tensors, evidence, wiring=wiring, target_hidden_size=state_size, network=EagleHead)
+    spec = replace(with_layers(checkpoint, spec, hidden_size, rope), hidden_state_layers=needed.layers)
     spec = _with_checked_draft_vocab(spec)
     return spec.with_variants(replace(spec, hidden_state_layers=needed.alternative)) if needed.alternative else spec
 
@@ -164,15 +145,9 @@ def _hidden_state_layers(checkpoint: HeadCheckpoint, count: int) -> _HiddenState
     output_ids = checkpoint.config.get("target_layer_ids")
     nested = _eagle_config(checkpoint).get("eagle_aux_hidden_state_layer_ids")
     ids = output_ids or nested or checkpoint.config.get("eagle_aux_hidden_state_layer_ids")
-    if not ids:
-        if count != 3:
-            raise ModelError(
-                f"{checkpoint.tensors.source}: fc reads {count} hidden states, but the config has no layers"
-            )
+    if not ids and count == 3:
         return _HiddenStateLayers(None, None, "the config has no layers, so they are EAGLE-3's defaults")
-    if len(ids) != count:
-        raise ModelError(f"{checkpoint.tensors.source}: the config has {len(ids)} layers ({ids}), but fc reads {count}")
-    as_inputs, as_outputs = tuple(int(index) for index in ids), tuple(int(index) + 1 for index in ids)
+    as_inputs, as_outputs = inputs_and_outputs(checkpoint, ids or None, count)
     if output_ids or (not checkpoint.speculators_type and as_inputs[0] == 1):
         return _HiddenStateLayers(as_outputs, as_inputs, f"the config has {list(as_inputs)}, outputs of these layers")
     return _HiddenStateLayers(as_inputs, as_outputs, f"the config has {list(as_inputs)}, inputs of these layers")

@@ -19,7 +19,7 @@ from specchat.drafters.eagle.dynamic_tree import CHAIN_CONFIG, TreeConfig
 from specchat.drafters.eagle.graph import GraphTrees
 from specchat.drafters.eagle.native_tree import NativeTrees, PairNetwork
 from specchat.drafters.heads.backbone import HeadBackbone
-from specchat.drafters.heads.draft_head import TESTED_DEPTH, DraftHead, TargetSample
+from specchat.drafters.heads.draft_head import TESTED_DEPTH, CachingHead, TargetSample
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.cache import SCRATCH_ROWS, KVCache
 from specchat.engine.kv_arena import KVArena, arena_rows
@@ -39,7 +39,7 @@ class HeadOutput:
     hidden_states: Tensor  # [logit_rows, D]: input of the next draft step, in place of the target's hidden states
 
 
-class PairHead(DraftHead):
+class PairHead(CachingHead):
     """A head over pairs, with a KV cache of its own.
 
     Its embeddings may differ from the target's, so callers use `embed`.
@@ -90,9 +90,6 @@ class PairHead(DraftHead):
         )
         first = 0 if logit_rows is None else len(residual) - logit_rows
         return self._output(states, slice(first, None))
-
-    def cache_bytes(self) -> int:
-        return self.pool.bytes
 
     @torch.inference_mode()
     def predictions(self, sample: TargetSample) -> list[Tensor]:

@@ -27,7 +27,7 @@ from specchat.drafters.heads.head_checkpoint import (
 from specchat.drafters.heads.spec import MTP, HeadDimensions, HeadSpec, Wiring
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.llama.rope import Rope
-from specchat.weights.fp8_checkpoints import SCALE_INV_SUFFIX, Fp8TensorFiles
+from specchat.weights.fp8_checkpoints import SCALE_INV_SUFFIX, Fp8TensorFiles, block_shape_from_config
 from specchat.weights.tensor_files import TensorFiles
 
 LAYER_NAMES = {
@@ -171,10 +171,7 @@ def _dequantized(checkpoint: HeadCheckpoint, tensors: TensorFiles) -> TensorFile
     if not any(name.endswith(SCALE_INV_SUFFIX) for name in tensors.locations):
         return tensors
     config = checkpoint.config.get("quantization_config") or {}
-    rows, columns = (int(size) for size in config.get("weight_block_size") or (128, 128))
-    if min(rows, columns) < 1:
-        raise ValueError(f"weight_block_size {rows} x {columns}")
-    return Fp8TensorFiles(tensors.source, tensors.locations, (rows, columns))
+    return Fp8TensorFiles(tensors.source, tensors.locations, block_shape_from_config(config))
 
 
 def _wiring(checkpoint: HeadCheckpoint, scheme: _NamingScheme) -> Wiring:

@@ -7,19 +7,15 @@ rolled back or never committed. The head attends to no more pairs than its train
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar
+from abc import ABC
+from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
 
 from specchat.drafters.eagle.pair_passes import text_batch
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.drafters.head_drafter import HeadDrafter
 from specchat.engine.device import copy_to_device
-from specchat.engine.drafter import DraftContext, Drafter, Outcome
-from specchat.engine.hidden_states import CHUNK_TOKENS, HiddenStateBuffer
-from specchat.engine.model import Model
-from specchat.engine.tree import DraftTree
-from specchat.errors import CacheError
+from specchat.engine.hidden_states import CHUNK_TOKENS
 
 if TYPE_CHECKING:
     from specchat.drafters.eagle.head import HeadOutput, PairHead
@@ -27,50 +23,12 @@ if TYPE_CHECKING:
 Head = TypeVar("Head", bound="PairHead")
 
 
-class PairDrafter(Drafter, ABC, Generic[Head]):
-    """It belongs to one text; the head's weights are shared."""
-
-    def __init__(self, head: Head, target: Model, max_draft_tokens: int) -> None:
-        self.head, self.target, self.max_draft_tokens = head, target, max_draft_tokens
-        self.name, self.hidden_state_layers = head.kind, head.hidden_state_layers
-        self.cache = head.pool.open()
-        self.hidden_states = HiddenStateBuffer()
-        self._first_position = 0  # position of row 0 of the cache
-
-    @abstractmethod
-    def _draft(self, context: DraftContext, max_draft_tokens: int) -> DraftTree:
-        """A draft of at least one token, and not more. The cache has a slot, and the states of the text are there."""
-
-    def propose(self, context: DraftContext) -> DraftTree:
-        """The most probable draft tokens; none while the target's hidden states of the text are missing."""
-        tree, states, length = DraftTree(context.tokens[-1]), self.hidden_states, len(context.tokens)
-        max_draft_tokens = min(self.max_draft_tokens, context.max_draft_tokens)
-        if states.end != length - 1 or states.start == states.end or max_draft_tokens <= 0:
-            return tree
-        rows = min(length, 2 * self.head.context_window) + SCRATCH_ROWS
-        try:
-            with self.head.pool.acquire_slot(self.cache, rows):
-                return self._draft(context, max_draft_tokens)
-        except CacheError:  # no memory for the head's KV cache: continue without draft tokens
-            return tree
-
-    def observe(self, outcome: Outcome) -> None:
-        self.hidden_states.observe(outcome, self.target.hidden_state_layers, self.hidden_state_layers)
-
-    def memory_bytes(self) -> int:
-        return self.hidden_states.bytes
-
-    def forget(self, length: int) -> None:
-        self.hidden_states.truncate(length)
-        self.cache.rollback(max(length - 1 - self._first_position, 0))  # a pair includes the next token
+class PairDrafter(HeadDrafter[Head], ABC):
+    reads_next_token = True
 
     def _first_unread(self, stored_tokens: int) -> int:
-        """The position of the first pair to compute, after rows that are too old or not continuous are dropped."""
         self.cache.rollback(max(stored_tokens - 1 - self._first_position, 0))  # compute at least the last pair
-        self._first_position = self.hidden_states.trim_cache(
-            self.cache, self._first_position, stored_tokens, self.head.context_window
-        )
-        return self._first_position + self.cache.length
+        return super()._first_unread(stored_tokens)
 
     def _prefill_to_last_chunk(self, tokens: list[int], max_pairs: int = CHUNK_TOKENS) -> Tensor:
         """Compute the new pairs of the text but for the last ones; returns the target's states of those."""

@@ -24,11 +24,10 @@ from specchat.forward.llama.decoder_layer import (
     AttentionKind,
     AttentionModule,
     DecoderLayer,
+    GatedMlp,
     RopeAngles,
-    SwiGluMlp,
 )
 from specchat.forward.llama.moe import MixtureOfExperts
-from specchat.forward.llama.rope import cos_sin
 from specchat.forward.native.native_stack import decoder_stack
 from specchat.weights.llama_families import ExpertNames
 from specchat.weights.moe_weights import load_moe
@@ -53,7 +52,9 @@ class HeadBackbone:
         # native kernels write to the cache, so the cache must have the dtype of the weights
         ops = select_fused_ops(dimensions, self._like) if self._like.dtype == dtype else TorchOps(dimensions)
         layers = [self.load_layer(index) for index in range(sizes.layers)]
-        self.angles = self._rope_table(target.context_window)  # of all positions
+        # of all positions of a text, and of the draft tokens after it
+        positions = torch.arange(target.context_window + SCRATCH_ROWS, device=loader.device)
+        self.angles = RopeAngles.of(spec.rope, positions, sizes.rope_size, self._like)
         self.stack = decoder_stack(layers, self.norm_weight("norm"), ops, [AttentionKind(ops, self.angles.at)])
         self._embeddings, self._target = loader.optional("embed_tokens.weight"), target
         self.lm_head = loader.linear("lm_head") if "lm_head.weight" in spec.tensors else target.lm_head
@@ -112,13 +113,6 @@ class HeadBackbone:
         """RMS norm over the last dimension; without a weight, the rows unchanged."""
         return rows if weight is None else self.stack.ops.rms_norm(rows, weight)
 
-    def _rope_table(self, context_window: int) -> RopeAngles:
-        """The angles of all positions of a text, and of the draft tokens after it."""
-        positions = torch.arange(context_window + SCRATCH_ROWS, device=self._like.device)
-        inv_freq = self.spec.rope.inv_freq(self.dimensions.rope_size).to(self._like.device)
-        cos, sin = cos_sin(positions, inv_freq, self.spec.rope.attention_factor)
-        return RopeAngles(cos[:, None].to(self._like), sin[:, None].to(self._like))
-
     def norm_weight(self, name: str) -> Tensor | None:
         """The weight of a norm; some families store weight - 1."""
         weight = self.loader.optional(f"{name}.weight")
@@ -137,9 +131,9 @@ class HeadBackbone:
             sliding_window=windows[index] if windows else None,
         )
 
-    def _mlp(self, prefix: str) -> SwiGluMlp | MixtureOfExperts:
+    def _mlp(self, prefix: str) -> GatedMlp | MixtureOfExperts:
         if self.spec.routing is None:
-            return SwiGluMlp.load(self.loader.linear, f"{prefix}.mlp")
+            return GatedMlp.load(self.loader.linear, f"{prefix}.mlp")
         shared = (name for name in SHARED_EXPERTS if f"{prefix}.{name}.up_proj.weight" in self.loader.files)
         names = ExpertNames(shared=next(shared, None))
         return load_moe(self.loader, prefix, names, self.spec.routing, torch.float32)  # less would create ties

@@ -1,7 +1,7 @@
 """Detect the head in a folder or a file: by its tensors first, by its config second.
 
 The order of HEAD_DETECTORS matters: the most specific format comes first. Detection reads names, shapes and the table
-of the draft vocabulary; the weights are read when the head is loaded.
+of the draft vocabulary; the weights are read when the head is loaded. Some heads are recognized only.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,21 +14,11 @@ from specchat.drafters.eagle.mtp_format import detect_mtp
 from specchat.drafters.heads.dflash_format import detect_dflash
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
 from specchat.drafters.heads.spec import HeadSpec, TargetDimensions
-from specchat.drafters.heads.unsupported import (
-    detect_domino,
-    detect_hydra,
-    detect_other_speculators,
-)
 from specchat.drafters.medusa import detect_medusa
 from specchat.errors import ModelError, PluginError
 from specchat.hub.safetensors_headers import read_config
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.weights.tensor_files import PICKLE_SUFFIXES, TensorFiles
-
-HEAD_DETECTORS = (
-    detect_hydra, detect_medusa, detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3,
-    detect_eagle1, detect_other_speculators,
-)  # fmt: skip
 
 
 def inspect_head(source: Path) -> HeadSpec:
@@ -82,3 +72,35 @@ def _describe_contents(checkpoint: HeadCheckpoint) -> str:
         return "it looks like a complete language model; use it as a target, or as a draft model (--draft)"
     names = sorted(checkpoint.tensors.locations)
     return f"its tensors ({', '.join(names[:3])}, …) have no known format" if names else "its files are empty"
+
+
+def detect_domino(checkpoint: HeadCheckpoint) -> HeadSpec | None:
+    """Domino: a block like DFlash's, which a recurrent network then corrects."""
+    names = f"{checkpoint.speculators_type} {checkpoint.architecture}".lower()
+    if not checkpoint.first_match("domino") and "domino" not in names:
+        return None
+    evidence, reason = ("domino or its name in config.json",), "the correction of a drafted block"
+    return HeadSpec("domino", "Domino", checkpoint.tensors, evidence, unsupported_reason=reason)
+
+
+def detect_hydra(checkpoint: HeadCheckpoint) -> HeadSpec | None:
+    """Hydra, whose format and network are a plugin's."""
+    if "hydra_num_heads" not in checkpoint.config and not checkpoint.first_match("hydra_"):
+        return None
+    reason = "Hydra, which the plugin specchat-heads computes"
+    return HeadSpec("hydra", "Hydra", checkpoint.tensors, ("its name",), unsupported_reason=reason)
+
+
+def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
+    """Other types of vLLM's speculators library, by the name in the config."""
+    kind = checkpoint.speculators_type
+    if kind is None or kind in ("eagle", "eagle3", "mtp"):
+        return None
+    evidence, reason = (f"speculators_model_type is {kind}",), f"the type {kind}"
+    return HeadSpec(kind, f"speculators {kind}", checkpoint.tensors, evidence, unsupported_reason=reason)
+
+
+HEAD_DETECTORS = (
+    detect_hydra, detect_medusa, detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3,
+    detect_eagle1, detect_other_speculators,
+)  # fmt: skip

@@ -15,18 +15,11 @@ from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.head_checkpoint import (
     HeadCheckpoint,
     check_mask_token,
-    dimensions_from_tensors,
-    layer_tensor_names,
+    inputs_and_outputs,
     require_tensors,
-    target_vocab_size,
-    unsupported_layer_reason,
+    with_layers,
 )
-from specchat.drafters.heads.spec import (
-    DEFAULT_TRAINED_LENGTH,
-    DFLASH,
-    BlockConfig,
-    HeadSpec,
-)
+from specchat.drafters.heads.spec import DFLASH, BlockConfig, HeadSpec
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.llama.rope import Rope
@@ -81,38 +74,25 @@ def block_spec(checkpoint: HeadCheckpoint, own: BlockFormat) -> HeadSpec:
     if reason := _unsupported_reason(checkpoint):
         return unsupported_block(checkpoint, own, reason)
     tensors = checkpoint.with_canonical_names({**TENSOR_NAMES, **own.tensor_names})
-    config = checkpoint.text_config
     require_tensors(tensors, ("fc.weight", "feature_norm.weight", "norm.weight", "layers.0.input_layernorm.weight"))
     (hidden_size, fc_inputs), fc = checkpoint.matrix_shape("fc.weight"), checkpoint.describe_shape("fc.weight")
     if fc_inputs % hidden_size:
         raise ModelError(f"{tensors.source}: the inputs of {fc} are not a multiple of the hidden size {hidden_size}")
-    dimensions, warnings = dimensions_from_tensors(tensors, config, hidden_size)
-    require_tensors(tensors, layer_tensor_names(dimensions.layers))
-    rope, vocab_size = Rope.from_config(config), target_vocab_size(checkpoint, tensors, own.token_tables)
-    block, count = _block_config(checkpoint, own, vocab_size), fc_inputs // hidden_size
-    needed, alternative, reason = _hidden_state_layers(checkpoint, count, dimensions.layers)
-    lm_head = "its own" if "lm_head.weight" in tensors else "the target's"
-    draft_vocab_size = tensors.shape("d2t")[0] if "d2t" in tensors else vocab_size
     spec = HeadSpec(
-        kind=own.kind,
-        network=own.network,
-        format=_format_name(checkpoint, own),
-        tensors=tensors,
+        own.kind, _format_name(checkpoint, own), tensors, target_hidden_size=hidden_size, network=own.network
+    )
+    spec = with_layers(checkpoint, spec, hidden_size, Rope.from_config(checkpoint.text_config), *own.token_tables)
+    block, count = _block_config(checkpoint, own, spec.target_vocab_size), fc_inputs // hidden_size
+    needed, alternative, reason = _hidden_state_layers(checkpoint, count, spec.dimensions.layers)
+    lm_head = "its own" if "lm_head.weight" in tensors else "the target's"
+    spec = replace(
+        spec,
         evidence=(
             f"hidden_norm after {fc}: {count} hidden states of size {hidden_size}; {reason}",
             f"blocks of {block.block_size} with mask token {block.mask_token_id}; the LM head is {lm_head}",
         ),
-        warnings=tuple(warnings),
-        unsupported_reason=unsupported_layer_reason(config, rope),
-        dimensions=dimensions,
-        rope=rope,
         hidden_state_layers=needed,
-        target_hidden_size=hidden_size,
-        target_vocab_size=vocab_size,
-        draft_vocab_size=draft_vocab_size,
-        context_window=int(config.get("max_position_embeddings") or DEFAULT_TRAINED_LENGTH),
         tokens_ahead=block.block_size if block.samples_from_anchor else block.block_size - 1,
-        target_layers=checkpoint.config.get("num_target_layers"),
         block_config=block,
     )
     if "d2t" in tensors:
@@ -176,11 +156,7 @@ def _hidden_state_layers(
         or block_setting(checkpoint, "target_layer_ids")
         or _evenly_spaced_layers(checkpoint.config.get("num_target_layers"), layers)
     )
-    if ids is None:
-        raise ModelError(f"{checkpoint.tensors.source}: fc reads {count} hidden states, but the config has no layers")
-    if len(ids) != count:
-        raise ModelError(f"{checkpoint.tensors.source}: the config has {len(ids)} layers ({ids}), but fc reads {count}")
-    as_inputs, as_outputs = tuple(int(index) for index in ids), tuple(int(index) + 1 for index in ids)
+    as_inputs, as_outputs = inputs_and_outputs(checkpoint, ids, count)
     if input_ids:
         return as_inputs, as_outputs, f"the config has {list(as_inputs)}, inputs of these layers"
     return as_outputs, as_inputs, f"outputs of the layers {list(as_inputs)}"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specchat.drafters.block_chain import DraftedBlocks
 from specchat.drafters.heads.backbone import HeadBackbone
-from specchat.drafters.heads.draft_head import TESTED_DEPTH, DraftHead, TargetSample
+from specchat.drafters.heads.draft_head import TESTED_DEPTH, CachingHead, TargetSample
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
@@ -26,7 +26,7 @@ from specchat.forward.llama.decoder_layer import AttentionModule
 from specchat.weights.tensor_files import WeightLoader
 
 
-class DFlashHead(DraftHead):
+class DFlashHead(CachingHead):
     backbone: type[HeadBackbone] = HeadBackbone
 
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
@@ -79,9 +79,6 @@ class DFlashHead(DraftHead):
     def blocks(self, logits: Tensor, _states: Tensor) -> DraftedBlocks:
         """The slots with these logits [n, slots, Vd] and states [n, slots, D]; the states are for a correction."""
         return DraftedBlocks(logits)
-
-    def cache_bytes(self) -> int:
-        return self.pool.bytes
 
     @torch.inference_mode()
     def predictions(self, sample: TargetSample) -> list[Tensor]:

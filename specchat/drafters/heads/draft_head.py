@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specchat.engine.cache import KVPool
 from specchat.engine.model import Model
 
 TESTED_DEPTH = 3  # draft tokens of a self-test in a chain
@@ -46,3 +47,14 @@ class DraftHead(ABC):
 
     def capture_graphs(self, target: Model) -> None:  # noqa: B027 - most heads have none
         """Capture all CUDA graphs of its drafters, so that no turn has to; nothing without graphs."""
+
+
+class CachingHead(DraftHead, ABC):
+    """A head with a KV cache of its own for each text."""
+
+    kind: str
+    pool: KVPool
+    context_window: int  # positions that it attends to
+
+    def cache_bytes(self) -> int:
+        return self.pool.bytes

@@ -1,12 +1,12 @@
 """A checkpoint whose format is not known yet, and what all formats read from it: shapes, sizes, missing tensors."""
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from specchat.drafters.heads.spec import HeadDimensions
+from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, HeadDimensions, HeadSpec
 from specchat.errors import ModelError
 from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
@@ -89,6 +89,40 @@ def dimensions_from_tensors(
         "num_key_value_heads": dimensions.kv_heads, "hidden_size": hidden_size,
     }  # fmt: skip
     return dimensions, config_mismatches(config, measured)
+
+
+def with_layers(checkpoint: HeadCheckpoint, spec: HeadSpec, hidden_size: int, rope: Rope, *tables: str) -> HeadSpec:
+    """`spec` with what its layers and its config say. `tables`: more tensors with a row for each token."""
+    tensors, config = spec.tensors, checkpoint.text_config
+    dimensions, warnings = dimensions_from_tensors(tensors, config, hidden_size)
+    require_tensors(tensors, layer_tensor_names(dimensions.layers))
+    vocab_size = target_vocab_size(checkpoint, tensors, tables)
+    return replace(
+        spec,
+        warnings=tuple(warnings),
+        unsupported_reason=unsupported_layer_reason(config, rope),
+        dimensions=dimensions,
+        rope=rope,
+        target_vocab_size=vocab_size,
+        draft_vocab_size=tensors.shape("d2t")[0] if "d2t" in tensors else vocab_size,
+        context_window=int(config.get("max_position_embeddings") or DEFAULT_TRAINED_LENGTH),
+        target_layers=checkpoint.config.get("num_target_layers"),
+    )
+
+
+def inputs_and_outputs(
+    checkpoint: HeadCheckpoint, ids: Sequence[int] | None, count: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The hidden states of these layers, if inputs of layers are counted, and if outputs are.
+
+    ModelError unless they are as many as `fc` reads.
+    """
+    source = checkpoint.tensors.source
+    if ids is None:
+        raise ModelError(f"{source}: fc reads {count} hidden states, but the config has no layers")
+    if len(ids) != count:
+        raise ModelError(f"{source}: the config has {len(ids)} layers ({ids}), but fc reads {count}")
+    return tuple(int(index) for index in ids), tuple(int(index) + 1 for index in ids)
 
 
 def config_mismatches(config: Mapping[str, Any], tensors: Mapping[str, int | None]) -> list[str]:

@@ -8,6 +8,7 @@ takes a fraction of a second. Its result for a head and a target is cached, so t
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.model import Model
-from specchat.errors import ModelError
-from specchat.paths import cache_folder, write_atomically
+from specchat.errors import ModelError, first_line
+from specchat.paths import cache_folder, read_json_object, write_atomically
 
 SAMPLE_TOKENS = 40  # tokens of each text
 CACHE_VERSION = 2  # entries of other versions are ignored
@@ -96,8 +97,8 @@ def load_selected_head(
         head = _load_selected(spec, target, load, folder)
         head.predictions(_trial_sample(head, target))
     except (RuntimeError, ValueError, IndexError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"{spec.source}: the tensors of this head do not fit together: {reason}") from error
+        message = f"{spec.source}: the tensors of this head do not fit together: {first_line(error)}"
+        raise ModelError(message) from error
     return head
 
 
@@ -106,11 +107,12 @@ def _load_selected(spec: HeadSpec, target: Model, load: LoadVariant, folder: Pat
     if len(variants) == 1:
         return load(spec)
     path = (folder or cache_folder()) / "head_variants" / f"{_cache_key(variants, target)}.json"
-    cached = _read_cached_variant(path)
-    if cached is not None and cached < len(variants):
+    cached = read_json_object(path).get("variant")
+    if isinstance(cached, int) and 0 <= cached < len(variants):
         return load(variants[cached])
     index, head, _agreement = _best_variant(variants, target, load, ())
-    _write_cached_variant(path, index)
+    with suppress(OSError):  # the next start repeats the test
+        write_atomically(path, json.dumps({"variant": index}))
     return head
 
 
@@ -158,23 +160,6 @@ def _cache_key(variants: Sequence[HeadSpec], target: Model) -> str:
         "target": target_fingerprint(target),
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
-
-
-def _read_cached_variant(path: Path) -> int | None:
-    """The index of the selected variant; None without a valid cache entry."""
-    try:
-        index = json.loads(path.read_text(encoding="utf-8"))["variant"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return index if isinstance(index, int) and index >= 0 else None
-
-
-def _write_cached_variant(path: Path, variant: int) -> None:
-    """Write the cache entry. When that fails, the next start repeats the test."""
-    try:
-        write_atomically(path, json.dumps({"variant": variant}))
-    except OSError:
-        return
 
 
 @torch.inference_mode()

@@ -4,6 +4,7 @@ triton_rows.py       row by row: norms, SwiGLU, RoPE with the write to the KV ca
 triton_attention.py  split-KV attention of trees, and the attention of a prefill
 triton_linear.py     the product of 4-bit weights
 triton_sampling.py   the choice of tokens: temperature, noise and the best columns
+kernel_trial.py      whether kernels can be used here
 triton_ops.py        the fused ops with these kernels, where they compute what torch computes
 cuda_graphs.py       passes that are captured once and replayed
 """

@@ -14,10 +14,8 @@ Knows addresses and shapes. The function to capture and the way to capture it ar
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Generic, TypeVar, cast
 
 import numpy as np
@@ -25,7 +23,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.devices import kind_of
 from specchat.engine.cache import KVCache
 from specchat.engine.kv_arena import KVArena, write_rows
 from specchat.engine.model import CaptureProgress, ModelOutput
@@ -33,7 +30,7 @@ from specchat.engine.pass_clock import paused_clock
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, NoiseInputs
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import EXACT_ROWS, CacheRows, ForwardBatch, ForwardDepth, Nodes, chain_nodes
-from specchat.forward.native.native_ops import DISABLED, ENVIRONMENT_VARIABLE
+from specchat.forward.cuda.kernel_trial import triton_module
 
 CAPTURE_SIZES = (1, 2, 4, 8, 16, 32, 64)  # rows; the ancestors of a node are the bits of one number
 HEADER_NUMBERS = 5
@@ -246,14 +243,8 @@ def device_noise(header: Tensor, keys: Tensor) -> DeviceNoise:
 
 def noise_kind(device: torch.device) -> type[DeviceNoise]:
     """What samples in a graph: kernels where a device has Triton, else operations of torch."""
-    if not kind_of(device).has_kernels or os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
-        return DeviceNoise
-    try:
-        import_module("triton")  # the module below may be loaded already
-        from specchat.forward.cuda.triton_sampling import TritonNoise
-    except ImportError:
-        return DeviceNoise
-    return TritonNoise
+    kernels = triton_module("triton_sampling", device)
+    return DeviceNoise if kernels is None else kernels.TritonNoise
 
 
 def _ancestor_bits(nodes: Nodes) -> NDArray[np.int64]:

@@ -7,25 +7,23 @@ torch computes everything. Knows tensors and rows of a KV cache; knows no weight
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from functools import lru_cache
 
 import torch
-import triton
 from torch import Tensor
 
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
 from specchat.forward.cuda import triton_attention, triton_rows
+from specchat.forward.cuda.kernel_trial import passes
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps, matches_torch
 from specchat.forward.linear.linear import TOLERANCE, sample_tensor
+from specchat.forward.llama.scaling import SILU, Activation, SwiGluClamp
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_SIZE = 256  # keys and values of a block lie in the memory of a multiprocessor
 SAMPLE_TREE = (-1, 0, 0, 2, 3)  # parents
 SAMPLE_LENGTH = triton_attention.SPLIT_KEYS - 2  # the paths of the tree cross the border of a split
-
-log = logging.getLogger(__name__)
 
 
 class TritonOps(TorchOps):
@@ -46,11 +44,10 @@ class TritonOps(TorchOps):
     def add_rms_norm(self, rows: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         return triton_rows.add_rms_norm(rows, residual, weight, self.dimensions.epsilon, self._norm_offset)
 
-    def silu_and_mul(self, gate_up: Tensor) -> Tensor:
-        return triton_rows.silu_and_mul(gate_up)
-
-    def gelu_and_mul(self, gate_up: Tensor) -> Tensor:
-        return triton_rows.gelu_and_mul(gate_up)
+    def activate_and_mul(self, gate_up: Tensor, activation: Activation = SILU) -> Tensor:
+        if isinstance(activation, SwiGluClamp):  # no kernel does
+            return super().activate_and_mul(gate_up, activation)
+        return triton_rows.activate_and_mul(gate_up, activation)
 
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
         is_partly_rotated = inputs.cos.shape[-1] < self.dimensions.head_size
@@ -63,24 +60,16 @@ class TritonOps(TorchOps):
 @lru_cache
 def triton_ops(dimensions: AttentionDimensions, dtype: torch.dtype, device: torch.device) -> TritonOps | None:
     """The kernels for this dtype and GPU; None, with a line in the log, where they fail or give other results."""
-    if dtype not in DTYPES or dimensions.head_size > MAX_HEAD_SIZE or dimensions.head_size % 2:
-        return None
-    if dimensions.normalizes_values:  # no kernel does
+    is_possible = dtype in DTYPES and dimensions.head_size <= MAX_HEAD_SIZE and dimensions.head_size % 2 == 0
+    if not is_possible or dimensions.normalizes_values or dimensions.has_sinks:  # which no kernel does
         return None
     ops = TritonOps(dimensions)
-    try:
-        is_right = (
-            matches_torch(ops, dtype, device)
-            and is_tree_invariant(dimensions, dtype, device)
-            and is_prefill_right(dimensions, dtype, device)
-        )
-    except Exception as error:  # noqa: BLE001 - the compiler of kernels, its assembler and the driver raise anything
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        log.warning("the Triton kernels cannot be used here (%s); torch computes instead, which is slower", reason)
-        return None
-    if not is_right:
-        log.warning("the Triton kernels of Triton %s give other results here, and are not used", triton.__version__)
-    return ops if is_right else None
+
+    def is_right() -> bool:
+        checks = (is_tree_invariant, is_prefill_right)
+        return matches_torch(ops, dtype, device) and all(check(dimensions, dtype, device) for check in checks)
+
+    return ops if passes(is_right, "Triton kernels") else None
 
 
 @torch.inference_mode()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from specchat.forward.batch import CacheRows
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
+from specchat.forward.llama.scaling import SILU
 
 ACTIVATION_BLOCK = 1024  # numbers of a row that one program computes
 OPTIONS = {"enable_fp_fusion": False}  # the default depends on the version of Triton
@@ -131,23 +132,14 @@ def add_rms_norm(
     return total, out
 
 
-def silu_and_mul(gate_up: Tensor) -> Tensor:
-    """SwiGLU: silu(first half) * second half. [N, 2 inner] -> [N, inner]"""
-    return _activate_and_mul(gate_up, is_gelu=False)
-
-
-def gelu_and_mul(gate_up: Tensor) -> Tensor:
-    """GeGLU: gelu(first half) * second half, by the approximation with tanh. [N, 2 inner] -> [N, inner]"""
-    return _activate_and_mul(gate_up, is_gelu=True)
-
-
-def _activate_and_mul(gate_up: Tensor, *, is_gelu: bool) -> Tensor:
+def activate_and_mul(gate_up: Tensor, activation: str = SILU) -> Tensor:
+    """SwiGLU or GeGLU: activation(first half) * second half. [N, 2 inner] -> [N, inner]"""
     gate_up = gate_up.contiguous()
     count, inner = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(count, inner)
     block = min(ACTIVATION_BLOCK, triton.next_power_of_2(inner))
     grid = (count, triton.cdiv(inner, block))
-    _activate_and_mul_kernel[grid](gate_up, out, inner, IS_GELU=is_gelu, BLOCK=block, **OPTIONS)
+    _activate_and_mul_kernel[grid](gate_up, out, inner, IS_GELU=activation != SILU, BLOCK=block, **OPTIONS)
     return out
 
 

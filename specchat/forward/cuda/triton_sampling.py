@@ -15,7 +15,6 @@ first use it is compared with torch; where tokens differ, or nothing can be comp
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
 from __future__ import annotations
 
-import logging
 from functools import lru_cache
 
 import torch
@@ -25,6 +24,7 @@ from torch import Tensor
 from triton.language.extra.cuda import libdevice
 
 from specchat.engine.sampling import DeviceNoise, Ranking, pack_samples
+from specchat.forward.cuda.kernel_trial import passes
 from specchat.forward.linear.linear import sample_tensor
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -33,8 +33,6 @@ BLOCK_COLUMNS, SHORTLIST_BLOCK_COLUMNS = 1024, 2048  # of a program; for one col
 OPTIONS = {"enable_fp_fusion": False}  # the default depends on the version of Triton
 SCORE_TOLERANCE = 1e-5  # of noise between two libraries of logarithms
 SAMPLE_ROWS, SAMPLE_COLUMNS, SAMPLE_VOCABULARY = 3, 2500, 2400
-
-log = logging.getLogger(__name__)
 
 
 @triton.jit
@@ -171,17 +169,11 @@ def _launch(
 @lru_cache
 def chooses_as_torch(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the kernels can be used here: they choose what torch does, with noise and without."""
-    if dtype not in DTYPES:
-        return False
-    try:
-        is_right = all(_is_right(dtype, device, temperature) for temperature in (0.0, 0.8))
-    except Exception as error:  # noqa: BLE001 - the compiler of kernels, its assembler and the driver raise anything
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        log.warning("the sampling kernel cannot be used here (%s); torch samples instead, which is slower", reason)
-        return False
-    if not is_right:
-        log.warning("the sampling kernel of Triton %s chooses other tokens here, and is not used", triton.__version__)
-    return is_right
+
+    def is_right() -> bool:
+        return all(_is_right(dtype, device, temperature) for temperature in (0.0, 0.8))
+
+    return dtype in DTYPES and passes(is_right, "sampling kernels", "choose other tokens")
 
 
 @torch.inference_mode()

@@ -8,19 +8,16 @@ of the block, so neighbouring words hold neighbouring inputs, which tensor cores
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import import_module
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.devices import kind_of
+from specchat.forward.cuda.kernel_trial import passes, triton_module
 from specchat.forward.linear.linear import TOLERANCE, QuantLinear, sample_tensor, tensor_bytes
-from specchat.forward.native.native_ops import DISABLED, ENVIRONMENT_VARIABLE
 
 NUMBERS_IN_WORD, WORD_COUNTS = 4, (64, 32, 16)
 BLOCK_INPUTS = 128
@@ -128,17 +125,10 @@ class Int4Linear(QuantLinear):
 @lru_cache
 def int4_matmul(device: torch.device, dtype: torch.dtype) -> Int4Matmul | None:
     """The kernel of this device; None without one, or when a test gives other results than dequantized weights."""
-    if not kind_of(device).has_kernels or os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
+    if (kernels := triton_module("triton_linear", device)) is None:
         return None
-    try:
-        import_module("triton")  # the module below may be loaded already
-        from specchat.forward.cuda.triton_linear import int4_product
-    except ImportError:
-        return None
-    try:
-        return int4_product if _is_right(int4_product, device, dtype) else None
-    except Exception:  # noqa: BLE001 - compilers of kernels and drivers raise anything
-        return None
+    multiply: Int4Matmul = kernels.int4_product
+    return multiply if passes(lambda: _is_right(multiply, device, dtype), "kernels for 4-bit weights") else None
 
 
 @torch.inference_mode()

@@ -161,16 +161,14 @@ def pack(blocks: StoredBlocks, native: NativeKernels) -> PackedPart:
     kind, (outputs, inputs) = PACKED_FORMATS[blocks.type_name], blocks.shape
     if inputs % kind.block_inputs:
         raise NativeBorderError(f"pack: {inputs} inputs are no whole blocks of {kind.block_inputs}")
-    row_bytes, together = inputs // kind.block_inputs * kind.block_bytes, native.packed_outputs
-    packed = empty_on_huge_pages(-(-outputs // together), native.packed_block_bytes(kind.file_number, inputs))
+    row_bytes, together = inputs // kind.block_inputs * kind.block_bytes, native.call("packed_outputs")
+    packed = empty_on_huge_pages(-(-outputs // together), native.call("packed_block_bytes", kind.file_number, inputs))
     for first, last in pairwise([*range(0, outputs, PACKED_OUTPUTS), outputs]):
         rows = blocks.read_rows(first, last).contiguous()
         if rows.shape != (last - first, row_bytes) or rows.dtype != torch.uint8:
             raise NativeBorderError(f"pack: {list(rows.shape)} {rows.dtype}, not {[last - first, row_bytes]} bytes")
-        native.pack_blocks(
-            rows.data_ptr(), packed[first // together].data_ptr(), last - first, inputs, kind.file_number,
-            torch.get_num_threads(),
-        )  # fmt: skip
+        place = rows.data_ptr(), packed[first // together].data_ptr()
+        native.call("pack_blocks", *place, last - first, inputs, kind.file_number, torch.get_num_threads())
     return PackedPart(packed, kind, outputs)
 
 

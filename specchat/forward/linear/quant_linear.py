@@ -15,7 +15,7 @@ Knows tensors and what the hardware can do; knows no network and no file.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -25,9 +25,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.devices import GGUF_FORMAT, kind_of
-from specchat.errors import ModelError
+from specchat.errors import ModelError, first_line
 from specchat.forward.linear.linear import ONEDNN_PACK_ROWS, TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
-from specchat.forward.linear.packed_linear import GROUP, blocks_of_8_bits, multiplies_blocks, packed_linear
+from specchat.forward.linear.packed_linear import GROUP, INT8_MAX, blocks_of_8_bits, multiplies_blocks, packed_linear
 from specchat.forward.native.native_ops import native_kernels
 
 BLOCKS_OF_8_BITS = "q8_0"
@@ -38,7 +38,6 @@ FP8 = torch.float8_e4m3fn
 FP8_MAX = 448  # the largest number of e4m3
 FP8_BITS_IN_BF16 = -0x7810  # 1000 0111 1111 0000: the sign, and e4m3's other bits where a bfloat16 has its exponent
 FP8_ALIGNMENT = 16  # fp8 matmuls of GPUs need shapes that are multiples of this
-INT8_MAX = 127  # the largest magnitude of a quantized row
 FINE_STEPS = 2 * INT8_MAX  # a rounding error of at most 0.5 becomes an int8
 ZERO_POINT = 128  # the unsigned byte that stands for 0
 MIN_ABSMAX = 1e-12  # a row with a smaller maximum becomes zeros
@@ -64,7 +63,7 @@ class Int8Linear(QuantLinear):
         row_scales = absmax_scales(rows, INT8_MAX)[:, None]
         quantized = (rows / row_scales).round_().add_(ZERO_POINT).to(torch.uint8)
         sums = _int8_matmul(quantized, self.weight, self.scales, self.zero_points).mul_(row_scales)
-        return (sums if self.bias is None else sums.add_(self.bias)).to(rows.dtype)
+        return _finished(sums, self.bias, rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,12 @@ class DequantizedLinear(QuantLinear):
     bias: Tensor | None
 
     def __call__(self, rows: Tensor, /) -> Tensor:
-        is_cpu = rows.is_cpu  # chunks stay in the CPU cache; a GPU would wait for kernel launches
-        chunks = (chunk for _first, chunk in WeightSource.from_tensor(self.weight).row_chunks())
-        outputs = [
-            functional.linear(rows, _upcast(part, rows.dtype)) for part in (chunks if is_cpu else (self.weight,))
-        ]
+        parts: Iterable[Tensor] = (self.weight,)
+        if rows.is_cpu:  # chunks stay in the CPU cache; a GPU would wait for kernel launches
+            parts = (chunk for _first, chunk in WeightSource.from_tensor(self.weight).row_chunks())
+        outputs = [functional.linear(rows, _upcast(part, rows.dtype)) for part in parts]
         out = torch.cat(outputs, dim=1) * self.scales
-        return (out if self.bias is None else out + self.bias).to(rows.dtype)
+        return _finished(out, self.bias, rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Fp8Linear(QuantLinear):
     def __call__(self, rows: Tensor, /) -> Tensor:
         row_scales = absmax_scales(rows, FP8_MAX)[:, None]
         out = self.scaled_matmul((rows / row_scales).to(FP8), self.weight, row_scales, self.scales)
-        return (out if self.bias is None else out + self.bias).to(rows.dtype)
+        return _finished(out, self.bias, rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ class TwoPartInt8Linear(QuantLinear):
         sums = torch.ops.bitsandbytes.int8_linear_matmul.default(parts, self.weight).float()
         coarse_sums, fine_sums = sums.chunk(2)
         out = (coarse_sums + fine_sums / FINE_STEPS) * scales * (self.absmax / INT8_MAX)
-        return (out if self.bias is None else out + self.bias).to(rows.dtype)
+        return _finished(out, self.bias, rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -154,29 +152,21 @@ class Nf4PackedLinear(QuantLinear):
 
 @dataclass(frozen=True)
 class Nf4Linear(QuantLinear):
-    weight: Tensor
-    quant_state: Any  # bitsandbytes' QuantState
-    bias: Tensor | None
-
-    @property
-    def bytes(self) -> int:
-        return super().bytes + _quant_state_bytes(self.quant_state)
-
-    def __call__(self, rows: Tensor, /) -> Tensor:
-        return _bitsandbytes().matmul_4bit(rows, self.weight, quant_state=self.quant_state, bias=self.bias)
-
-
-@dataclass(frozen=True)
-class Nf4DequantizedLinear(QuantLinear):
-    """A 4-bit weight on a CPU without a kernel for it: parts that fit the cache are dequantized in every pass."""
-
-    weight: Tensor  # uint8 [out, in / 2]
+    weight: Tensor  # as bitsandbytes packs it; on a CPU uint8 [out, in / 2]
     quant_state: Any  # bitsandbytes' QuantState of the whole weight
     bias: Tensor | None
 
     @property
     def bytes(self) -> int:
-        return super().bytes + _quant_state_bytes(self.quant_state)
+        state = self.quant_state
+        return super().bytes + tensor_bytes(state.absmax, *((state.state2.absmax,) if state.nested else ()))
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        return _bitsandbytes().matmul_4bit(rows, self.weight, quant_state=self.quant_state, bias=self.bias)
+
+
+class Nf4DequantizedLinear(Nf4Linear):
+    """A 4-bit weight on a CPU without a kernel for it: parts that fit the cache are dequantized in every pass."""
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         library, whole = _bitsandbytes().functional, self.quant_state
@@ -197,7 +187,11 @@ class Nf4DequantizedLinear(QuantLinear):
             for first, packed in chunks
         )  # fmt: skip
         out = torch.cat([functional.linear(rows, part) for part in dequantized], dim=1)
-        return out if self.bias is None else out + self.bias
+        return _finished(out, self.bias, rows.dtype)
+
+
+def _finished(out: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    return (out if bias is None else out + bias).to(dtype)
 
 
 def absmax_scales(rows: Tensor, max_value: int) -> Tensor:
@@ -228,16 +222,27 @@ def _int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     if (packed := _packed_linear_of_8_bits(source, bias)) is not None:
         return packed
     max_value = 0 if kind.is_gpu else max_safe_int8()
-    weight = torch.empty(source.shape, dtype=torch.int8, device=source.device)
-    scales = torch.empty(source.shape[0], device=source.device)
-    for first, rows in source.row_chunks():
-        to = slice(first, first + len(rows))
-        scales[to] = absmax_scales(rows, max_value or INT8_MAX)
-        weight[to] = (rows / scales[to, None]).round_()
+    weight, scales = _quantized_rows(source, torch.int8, max_value or INT8_MAX)
     if not max_value:
         return DequantizedLinear(weight, scales, bias)
     packed = torch.ops.onednn.qlinear_prepack(weight, [ONEDNN_PACK_ROWS, source.shape[1]])
     return Int8Linear(packed, scales, torch.zeros(len(scales), dtype=torch.int32), bias)
+
+
+def _quantized_rows(source: WeightSource, dtype: torch.dtype, max_value: int) -> tuple[Tensor, Tensor]:
+    """A weight in 8 bits, and the scale of each output.
+
+    Tile by tile: freed large chunks would leave holes between weights in the allocator.
+    """
+    weight = torch.empty(source.shape, dtype=dtype, device=source.device)
+    scales = torch.empty(source.shape[0], device=source.device)
+    for first, rows in source.row_chunks():
+        for above, tile in zip(range(first, first + len(rows), TILE), rows.split(TILE), strict=True):
+            to = slice(above, above + len(tile))
+            scales[to] = absmax_scales(tile, max_value)
+            scaled = tile / scales[to, None]
+            weight[to] = scaled.to(FP8) if dtype == FP8 else scaled.round_()
+    return weight, scales
 
 
 def _two_part_int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
@@ -251,16 +256,9 @@ def _two_part_int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLin
 
 
 def _fp8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
-    """Quantizes tile by tile: freed large chunks would leave holes between weights in the allocator."""
     if not can_quantize(*source.shape, "fp8"):
         return float_linear(source.all_rows(), bias)
-    weight = torch.empty(source.shape, dtype=FP8, device=source.device)
-    scales = torch.empty(source.shape[0], device=source.device)
-    for first, rows in source.row_chunks():
-        for above, tile in zip(range(first, first + len(rows), TILE), rows.split(TILE), strict=True):
-            to = slice(above, above + len(tile))
-            scales[to] = absmax_scales(tile, FP8_MAX)
-            weight[to] = (tile / scales[to, None]).to(FP8)
+    weight, scales = _quantized_rows(source, FP8, FP8_MAX)
     multiply = fp8_matmul(source.device)
     return Fp8Linear(weight, scales[None], multiply, bias) if multiply else DequantizedLinear(weight, scales, bias)
 
@@ -293,10 +291,6 @@ def _nf4_dequantized_linear(source: WeightSource, block: int, bias: Tensor | Non
         state.offset, state.nested = absmax.mean(), True
         state.absmax, state.state2 = library.quantize_blockwise(state.absmax - state.offset, blocksize=SCALE_BLOCK)
     return Nf4DequantizedLinear(weight, state, bias)
-
-
-def _quant_state_bytes(state: Any) -> int:
-    return tensor_bytes(state.absmax, *((state.state2.absmax,) if state.nested else ()))
 
 
 def _nf4_packed_linear(source: WeightSource, block: int, bias: Tensor | None) -> QuantLinear:
@@ -449,9 +443,8 @@ def _bitsandbytes() -> Any:
     try:
         import bitsandbytes
     except Exception as error:  # a native library can raise anything when it does not load
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
-            f"bitsandbytes cannot be imported ({reason}); reinstall it (pip install 'bitsandbytes>=0.50'), "
+            f"bitsandbytes cannot be imported ({first_line(error)}); reinstall it (pip install 'bitsandbytes>=0.50'), "
             "or use --weights float"
         ) from error
     return bitsandbytes

@@ -18,6 +18,8 @@ from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates
 from specchat.forward.fused_ops import QKV, AttentionDimensions, QKVInputs, TorchOps
 from specchat.forward.linear.linear import Linear
 from specchat.forward.llama.per_layer_input import PerLayerGate, PerLayerInput
+from specchat.forward.llama.rope import Rope, cos_sin
+from specchat.forward.llama.scaling import SILU, Activation
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,15 @@ class RopeAngles:
 
     cos: Tensor
     sin: Tensor  # the first half is negative
+
+    @classmethod
+    def of(cls, rope: Rope | None, positions: Tensor, head_size: int, like: Tensor) -> RopeAngles:
+        """Those of positions [N], in the dtype and on the device of `like`. Without a rope nothing is rotated."""
+        inv_freq, factor = torch.zeros(head_size // 2), 1.0
+        if rope is not None:
+            inv_freq, factor = rope.inv_freq(head_size), rope.attention_factor
+        cos, sin = cos_sin(positions, inv_freq.to(positions.device), factor)
+        return cls(cos[:, None].to(like), sin[:, None].to(like))
 
     def at(self, rows: Tensor) -> RopeAngles:
         """Those of some rows of a table."""
@@ -117,28 +128,21 @@ def _without_gates(projected: Tensor, sizes: AttentionDimensions) -> tuple[Tenso
 
 
 @dataclass(frozen=True)
-class SwiGluMlp:
-    """down(silu(gate(x)) * up(x)). Gate and up are one matmul. [N, D] -> [N, D]"""
+class GatedMlp:
+    """down(activation(gate(x)) * up(x)): SwiGLU, or GeGLU (Gemma). Gate and up are one matmul. [N, D] -> [N, D]"""
 
     gate_up_proj: Linear
     down_proj: Linear
+    activation: Activation = SILU
 
     @classmethod
-    def load(cls, load_linear: Callable[..., Linear], prefix: str) -> SwiGluMlp:
+    def load(cls, load_linear: Callable[..., Linear], prefix: str, activation: Activation = SILU) -> GatedMlp:
         """The MLP with these tensors. `load_linear` concatenates the matrices that it is given the names of."""
         gate_up_proj = load_linear(f"{prefix}.gate_proj", f"{prefix}.up_proj")
-        return cls(gate_up_proj, load_linear(f"{prefix}.down_proj"))
+        return cls(gate_up_proj, load_linear(f"{prefix}.down_proj"), activation)
 
     def __call__(self, rows: Tensor, ops: TorchOps) -> Tensor:
-        return self.down_proj(ops.silu_and_mul(self.gate_up_proj(rows)))
-
-
-@dataclass(frozen=True)
-class GeGluMlp(SwiGluMlp):
-    """down(gelu(gate(x)) * up(x)), with the approximation of gelu by tanh (Gemma). [N, D] -> [N, D]"""
-
-    def __call__(self, rows: Tensor, ops: TorchOps) -> Tensor:
-        return self.down_proj(ops.gelu_and_mul(self.gate_up_proj(rows)))
+        return self.down_proj(ops.activate_and_mul(self.gate_up_proj(rows), self.activation))
 
 
 @dataclass(frozen=True)

@@ -101,14 +101,16 @@ class HybridModel(LlamaModel):
         return sum(text.checkpoints.bytes for text in self._texts.values())
 
     @torch.inference_mode()
-    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
+    def _forward(
+        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False, **_options: Any
+    ) -> HiddenStates:
         text = self._text_at(cache)
         is_due = text.length % CHECKPOINT_TOKENS == 0
         if is_due or text.is_prompt == is_tree:
             self._add_checkpoint(text, 1 if is_due else MIN_TURN_TOKENS)
         next_states = None if is_tree else self._spare
         recurrent = RecurrentPass.over(nodes.parents, text.states, next_states, self._kernel)
-        output = self._run(nodes, cache, depth, recurrent=recurrent)
+        output = super()._forward(nodes, cache, depth, recurrent=recurrent)
         if next_states is not None:
             text.states, self._spare = next_states, text.states
             text.length += len(nodes.depths)

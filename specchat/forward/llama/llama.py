@@ -119,48 +119,53 @@ class LlamaModel:
         *,
         has_int8_kv: bool = False,
     ) -> None:
-        self.dimensions, self.weights, self.limits = dimensions, weights, limits
+        self.dimensions, self.weights, self.scaling = dimensions, weights, dimensions.scaling
         self.device, self._like = weights.norm.device, weights.norm
-        self.scaling = dimensions.scaling
         self._embedding_scale = torch.tensor(self.scaling.embeddings).to(self._like.dtype).item()  # as transformers
         is_capturable = graphs is None or kind_of(self.device).has_kernels  # native kernels are not
-        has_kernels = is_capturable and _have_one_dtype(weights)
-        ops = _fused_ops(weights.attentions, self._like if has_kernels else None)
+        ops = _fused_ops(weights.attentions, self._like if is_capturable and _have_one_dtype(weights) else None)
         self.ops = ops[0]  # they differ in attention only
         self.is_batch_invariant = all(each.is_batch_invariant for each in ops) and _have_invariant_linears(weights)
         # an expert computes as many rows as chose it, whatever the number of rows of the pass
         self.is_exact = self.is_batch_invariant or (limits.exact and dimensions.experts is None)
-        if self.is_batch_invariant and limits.exact:
-            limits = self.limits = replace(limits, exact=False)
-        self.layer_count = len(weights.layers)
-        self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
+        self.limits = limits = replace(limits, exact=limits.exact and not self.is_batch_invariant)
         self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
-        layout = KVLayout(dimensions.kv_shapes, self._like.dtype, self.device, has_int8_kv)
-        arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
-        self.pool = KVPool(layout, arena=arena)
+        self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
+        self.layer_count, self.lm_head = len(weights.layers), weights.lm_head
+        self.attention_windows = tuple(layer.sliding_window for layer in weights.layers)
         self.hidden_state_layers: tuple[int, ...] = ()
-        kinds = [AttentionKind(each, rope.at) for each, rope in zip(ops, weights.ropes, strict=True)]
+        self._full_depth = ForwardDepth(self.layer_count)
         self._queries_per_kv = {
             layer.sliding_window: dimensions.heads // weights.attentions[layer.attention_kind].kv_heads
             for layer in weights.layers
         }
+        kinds = [AttentionKind(each, rope.at) for each, rope in zip(ops, weights.ropes, strict=True)]
         self._stack = decoder_stack(weights.layers, weights.norm, self.ops, kinds, weights.per_layer_input)
-        self.graphs: CudaGraphs | None = None
-        if graphs is not None and arena is not None:
-            embedded = self._embed_nodes([])
-            network = GraphedNetwork(
-                self._compute_pass,
-                embedded,
-                self._stack.sliding_windows,
-                self._attention_mask,
-                self.ops.reads_cache_rows,
-            )
-            self.graphs = CudaGraphs(graphs.capture, arena, network, exact=limits.exact)
+        layout = KVLayout(dimensions.kv_shapes, self._like.dtype, self.device, has_int8_kv)
+        arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
+        self.pool = KVPool(layout, arena=arena)
+        self.graphs = None if graphs is None or arena is None else self._cuda_graphs(graphs, arena)
+
+    def _cuda_graphs(self, settings: GraphSettings, arena: KVArena) -> CudaGraphs:
+        """The graphs of passes over few nodes; none is captured yet."""
+
+        def compute(rows: Tensor, batch: ForwardBatch, noise: DeviceNoise, depth: ForwardDepth) -> PassOutput:
+            states = self._stack.forward(rows, batch, depth)
+            logits = self._scaled_logits(states.final)
+            return PassOutput(logits, states.selected, noise.sample(logits))
+
+        def attention_mask(allowed: Tensor, window: int | None) -> AttentionMask:
+            return AttentionMask(allowed, self._queries_per_kv[window], self._like)
+
+        windows, reads_rows = self._stack.sliding_windows, self.ops.reads_cache_rows
+        network = GraphedNetwork(compute, self._embed_nodes([]), windows, attention_mask, reads_rows)
+        return CudaGraphs(settings.capture, arena, network, exact=self.limits.exact)
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
         if self.graphs is not None and hidden_state_layers != self.hidden_state_layers:
             self.graphs.clear()
         self.hidden_state_layers = hidden_state_layers
+        self._full_depth = ForwardDepth(self.layer_count, hidden_state_layers)
 
     def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
         if self.graphs is not None:
@@ -179,20 +184,11 @@ class LlamaModel:
         return self.graphs is not None
 
     @property
-    def lm_head(self) -> Linear:
-        return self.weights.lm_head
-
-    @property
-    def attention_windows(self) -> tuple[int | None, ...]:
-        return tuple(layer.sliding_window for layer in self.weights.layers)
-
-    @property
     def embedding_table(self) -> Tensor | None:
         """None where they are scaled, on another device, or still in a file."""
         table = self.weights.embedding
-        if not isinstance(table, Tensor) or self._embedding_scale != 1.0 or table.device != self.device:
-            return None
-        return table
+        is_as_read = self._embedding_scale == 1.0 and table.device == self.device
+        return table if isinstance(table, Tensor) and is_as_read else None
 
     @torch.inference_mode()
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
@@ -210,8 +206,7 @@ class LlamaModel:
 
     @torch.inference_mode()
     def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
-        depth = ForwardDepth(len(self.weights.layers))
-        states = self._run(chain_nodes(tokens), cache, depth, skipped)
+        states = self._forward(chain_nodes(tokens), cache, ForwardDepth(self.layer_count), skipped=skipped)
         return self._scaled_logits(states.final[-1:])
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
@@ -237,10 +232,6 @@ class LlamaModel:
         cache.commit(list(range(len(tokens))))
         return output
 
-    @property
-    def _full_depth(self) -> ForwardDepth:
-        return ForwardDepth(len(self.weights.layers), self.hidden_state_layers)
-
     def _forward_chain(self, tokens: list[int] | Tensor, cache: KVCache, depth: ForwardDepth) -> ModelOutput:
         """The logits of the last token, and the hidden states of all."""
         nodes, count = chain_nodes(tokens), len(tokens)
@@ -258,27 +249,19 @@ class LlamaModel:
             return None
         return graphs.run(nodes, self._embed_nodes(nodes.tokens), cache, depth, noise)
 
-    def _compute_pass(self, rows: Tensor, batch: ForwardBatch, noise: DeviceNoise, depth: ForwardDepth) -> PassOutput:
-        """What a CUDA graph captures."""
-        states = self._stack.forward(rows, batch, depth)
-        logits = self._scaled_logits(states.final)
-        return PassOutput(logits, states.selected, noise.sample(logits))
-
-    def _forward(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, *, is_tree: bool = False) -> HiddenStates:
-        """A row is computed alike in a tree and in a prompt; only what recurrent layers keep of it differs."""
-        return self._run(nodes, cache, depth)
-
-    def _run(
+    def _forward(
         self,
         nodes: Nodes,
         cache: KVCache,
         depth: ForwardDepth,
+        *,
+        is_tree: bool = False,
         skipped: range = NO_ROWS,
         recurrent: RecurrentPass | None = None,
     ) -> HiddenStates:
+        """A row is computed alike in a tree and in a prompt; only what recurrent layers keep of it differs."""
         batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache, skipped), cache)
-        batch = replace(batch, recurrent=recurrent)
-        return self._stack.forward(self._embed_nodes(nodes.tokens), batch, depth)
+        return self._stack.forward(self._embed_nodes(nodes.tokens), replace(batch, recurrent=recurrent), depth)
 
     @torch.inference_mode()
     def _embed_nodes(self, tokens: list[int] | Tensor) -> Tensor:
@@ -297,9 +280,6 @@ class LlamaModel:
             if cache_rows is None
         }
         return replace(host_batch.to_device(cache, masks, self.device), cache_rows=cache_rows)
-
-    def _attention_mask(self, allowed: Tensor, window: int | None) -> AttentionMask:
-        return AttentionMask(allowed, self._queries_per_kv[window], self._like)
 
 
 def _fused_ops(attentions: tuple[AttentionDimensions, ...], like: Tensor | None) -> list[TorchOps]:

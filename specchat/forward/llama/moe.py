@@ -15,8 +15,8 @@ from torch import Tensor
 from specchat.forward.fused_ops import TorchOps
 from specchat.forward.linear.expert_linear import ExpertLinear, RowsByExpert
 from specchat.forward.linear.linear import Linear
-from specchat.forward.llama.decoder_layer import SwiGluMlp
-from specchat.forward.llama.scaling import SwiGluClamp
+from specchat.forward.llama.decoder_layer import GatedMlp
+from specchat.forward.llama.scaling import SILU, Activation
 
 SIGMOID, SOFTMAX = "sigmoid", "softmax"
 
@@ -61,7 +61,7 @@ class Router:
 class SharedExpert:
     """An MLP that computes every row; with a gate, its output is multiplied with the sigmoid of a score of the row."""
 
-    mlp: SwiGluMlp
+    mlp: GatedMlp
     gate: Linear | None  # -> 1
 
     def __call__(self, rows: Tensor, ops: TorchOps) -> Tensor:
@@ -82,13 +82,13 @@ class MixtureOfExperts:
     gate_up_proj: ExpertLinear
     down_proj: ExpertLinear
     shared: SharedExpert | None = None
-    clamp: SwiGluClamp | None = None  # another activation than SwiGLU
+    activation: Activation = SILU
 
     def __call__(self, rows: Tensor, ops: TorchOps) -> Tensor:
         selection = self.router(rows)
         by_expert = RowsByExpert.sort(selection.experts)
         gate_up = self.gate_up_proj(by_expert.gather(rows), by_expert)
-        inner = ops.silu_and_mul(gate_up) if self.clamp is None else ops.clamped_swiglu(gate_up, self.clamp)
+        inner = ops.activate_and_mul(gate_up, self.activation)
         parts = by_expert.scatter(self.down_proj(inner, by_expert)).float() * selection.weights[:, :, None]
         output = parts[:, 0]  # in the order of its choices: a sum over a dimension may depend on the rows
         for choice in range(1, by_expert.choices):

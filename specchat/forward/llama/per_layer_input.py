@@ -14,6 +14,7 @@ from torch import Tensor
 
 from specchat.forward.fused_ops import TorchOps
 from specchat.forward.linear.linear import Linear
+from specchat.forward.llama.scaling import GELU_TANH
 
 
 @dataclass(frozen=True)
@@ -46,5 +47,5 @@ class PerLayerGate:
     norm: Tensor  # [D]
 
     def __call__(self, hidden_states: Tensor, vectors: Tensor, ops: TorchOps) -> Tensor:
-        gated = ops.gelu_and_mul(torch.cat((self.gate(hidden_states), vectors), dim=-1))
+        gated = ops.activate_and_mul(torch.cat((self.gate(hidden_states), vectors), dim=-1), GELU_TANH)
         return ops.rms_norm(self.projection(gated), self.norm)

@@ -1,4 +1,4 @@
-"""The numbers that a family of networks multiplies with, and those that it caps scores and logits at.
+"""The numbers that a family of networks multiplies with, those that it caps scores and logits at, and its activation.
 
 Llama has none of them, so the defaults change nothing. Imports no torch, because tables of families hold them.
 """
@@ -6,6 +6,7 @@ Llama has none of them, so the defaults change nothing. Imports no torch, becaus
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,10 @@ class SwiGluClamp:
 
     alpha: float
     limit: float
+
+
+SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"  # as in published configs
+Activation = Literal["silu", "gelu_pytorch_tanh"] | SwiGluClamp  # of the gate of an MLP
 
 
 @dataclass(frozen=True)

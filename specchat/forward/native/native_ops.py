@@ -80,32 +80,10 @@ class NativeKernels:
         """Outputs of a linear layer that are computed together; 0 without a library."""
         return int(self.library.lanes()) if self.library is not None else 0
 
-    @property
-    def packed_outputs(self) -> int:
-        """Outputs of a layer of GGUF blocks that are packed together; needs a library."""
+    def call(self, name: str, *arguments: int) -> int:
+        """A function without a dtype, such as the size of a structure; addresses are numbers. Needs a library."""
         assert self.library is not None
-        return ctypes.CFUNCTYPE(_INT64)(("packed_outputs", self.library))()
-
-    def packed_block_bytes(self, file_format: int, inputs: int) -> int:
-        """As in native_packed.cpp; this and `pack_blocks` need a library."""
-        assert self.library is not None
-        function_type = ctypes.CFUNCTYPE(_INT64, _INT64, _INT64)
-        return function_type(("packed_block_bytes", self.library))(file_format, inputs)
-
-    def pack_blocks(self, rows: int, out: int, outputs: int, inputs: int, file_format: int, threads: int) -> None:
-        assert self.library is not None
-        function_type = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, *(_INT64,) * 4)
-        function_type(("pack_blocks", self.library))(rows, out, outputs, inputs, file_format, threads)
-
-    def stack_bytes(self, index: int) -> int:
-        """The size of a structure of native_stack.cpp; needs a library."""
-        assert self.library is not None
-        return ctypes.CFUNCTYPE(_INT64, _INT64)(("stack_bytes", self.library))(index)
-
-    def draft_bytes(self, index: int) -> int:
-        """The size of a structure of native_draft.cpp; needs a library."""
-        assert self.library is not None
-        return ctypes.CFUNCTYPE(_INT64, _INT64)(("draft_bytes", self.library))(index)
+        return ctypes.CFUNCTYPE(_INT64, *(_INT64,) * len(arguments))((name, self.library))(*arguments)
 
     def kernel(self, name: str, dtype: torch.dtype) -> Kernel | None:
         """One of ARGUMENT_TYPES for a dtype; None when it does not exist."""

@@ -26,11 +26,11 @@ from specchat.forward.llama.decoder_layer import (
     AttentionKind,
     DecoderLayer,
     DecoderStack,
-    GeGluMlp,
+    GatedMlp,
     RopeAngles,
-    SwiGluMlp,
 )
 from specchat.forward.llama.per_layer_input import PerLayerInput
+from specchat.forward.llama.scaling import GELU_TANH, SwiGluClamp
 from specchat.forward.native.native_ops import Kernel, NativeBorderError, check_border, data_pointer, native_kernels
 
 _POINTER, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -163,17 +163,17 @@ class NativeProgram:
 
     def _layer(self, index: int, layer: DecoderLayer) -> _Layer:
         attention = layer.self_attn
-        assert isinstance(attention, Attention), "`_is_native` would have said no"
+        assert isinstance(attention, Attention) and isinstance(layer.mlp, GatedMlp), "`_is_native` would have said no"
         norms = (
             layer.input_layernorm, layer.attention_output_norm, layer.post_attention_layernorm, layer.mlp_output_norm,
             attention.q_norm, attention.k_norm,
         )  # fmt: skip
-        has_own_rows = attention.kv_source is None
+        has_own_rows, is_gelu = attention.kv_source is None, layer.mlp.activation == GELU_TANH
         row = _Layer(
             *map(data_pointer, (*norms, attention.sinks)),
             *(linear_layer(each, self._dtype) for each in _linears(layer)),
             layer.attention_kind, self._windows.index(layer.sliding_window),
-            index if has_own_rows else attention.kv_source, has_own_rows, isinstance(layer.mlp, GeGluMlp),
+            index if has_own_rows else attention.kv_source, has_own_rows, is_gelu,
         )  # fmt: skip
         sizes, hidden_size = self._kinds[layer.attention_kind].dimensions, row.attention_output.outputs
         width, written = sizes.heads * sizes.head_size, 2 * sizes.kv_heads * sizes.head_size * has_own_rows
@@ -256,10 +256,11 @@ def decoder_stack(
 def _is_native(layer: DecoderLayer, dtype: torch.dtype) -> bool:
     """Whether the kernel knows all parts of a layer."""
     attention, mlp = layer.self_attn, layer.mlp
-    if not isinstance(attention, Attention) or type(mlp) not in (SwiGluMlp, GeGluMlp):
+    if not isinstance(attention, Attention) or not isinstance(mlp, GatedMlp):
         return False
     return (
-        not attention.has_output_gate
+        not isinstance(mlp.activation, SwiGluClamp)
+        and not attention.has_output_gate
         and attention.wide_norms is None
         and layer.per_layer_gate is None
         and layer.residual_scale == layer.output_scale == 1.0
@@ -269,7 +270,7 @@ def _is_native(layer: DecoderLayer, dtype: torch.dtype) -> bool:
 
 def _linears(layer: DecoderLayer) -> tuple[Linear, Linear, Linear, Linear]:
     attention, mlp = layer.self_attn, layer.mlp
-    assert isinstance(attention, Attention) and isinstance(mlp, SwiGluMlp), "`_is_native` would have said no"
+    assert isinstance(attention, Attention) and isinstance(mlp, GatedMlp), "`_is_native` would have said no"
     return attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specchat.engine.cache import KVCache
 from specchat.engine.tree import DraftTree
-from specchat.errors import ModelError
+from specchat.errors import ModelError, first_line
 from specchat.forward.transformers.decoding_form import FORMS, OWN_CACHE, RECURRENT, STEPWISE, TREES, DecodingForm
 from specchat.forward.transformers.quant_weight import quant_weights
 from specchat.forward.transformers.recurrent import RecurrentModel, has_recurrent_layers
@@ -179,8 +179,7 @@ def _fault(check: Callable[[], None]) -> str:
     except torch.OutOfMemoryError:
         raise
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return f"our KV cache does not suit it ({lines[0][:100]})"
+        return f"our KV cache does not suit it ({first_line(error)[:100]})"
     return ""
 
 

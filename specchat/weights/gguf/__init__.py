@@ -7,9 +7,7 @@ gguf_splits        the regular expressions of `tokenizer.ggml.pre`
 gguf_tokenizer     the tokenizer of a file → tokenizer.json and chat template
 gguf_manifest      where the tensors of a prepared file are
 gguf_preparation   a file → a folder in the cache with its tokenizer and config
-gguf_bytes         the rows of a tensor as they are in the file
-gguf_values        blocks → float32 → bf16
-gguf_rows          the rows of a published tensor, as blocks or in bf16
+gguf_rows          the rows of a tensor: as in the file, as float32, and as published, as blocks or in bf16
 gguf_tensors       the tensors of a file as those of any model
 gguf_conversion    all weights → bf16 safetensors, for readers that know nothing else
 """

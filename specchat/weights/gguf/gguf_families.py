@@ -17,7 +17,9 @@ import numpy
 from specchat.errors import ModelError
 from specchat.weights.gguf.gguf_file import GgufFile, GgufTensor, one_line
 from specchat.weights.gguf.gguf_manifest import MappedTensor, WeightChange
-from specchat.weights.gguf.gguf_values import read_float32
+from specchat.weights.gguf.gguf_rows import read_float32
+from specchat.weights.llama_families import FAMILIES as LLAMA_FAMILIES
+from specchat.weights.llama_families import Family
 
 MAX_LAYERS = 1024
 MAX_SIZE = 2**24  # of any dimension
@@ -29,6 +31,9 @@ NEUTRAL_VALUES: Mapping[str, tuple[float, ...]] = {
 }  # fmt: skip
 LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 GEMMA3_LOCAL_ROPE_BASE = 10000.0
+NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")  # before and after attention and MLP
+QKV = ("attn_q", "attn_k", "attn_v")
+QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 GRANITE_SCALES = {  # GGUF → config
     "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
     "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling",
@@ -45,17 +50,31 @@ class MappedModel:
 
 @dataclass(frozen=True)
 class _Family:
-    """An architecture of llama.cpp."""
+    """An architecture of llama.cpp, beyond what `llama_families` says of its `model_type` of transformers."""
 
-    model_type: str  # of transformers
+    model_type: str
     class_name: str
-    layer_names: Mapping[str, str]  # GGUF → transformers
     special_config: Callable[[_Keys, dict[str, Any]], dict[str, Any]]
-    activation: Mapping[str, str]
     optional_biases: tuple[str, ...] = ()
+    has_qk_norms: bool = False
     pairs_rows: bool = False
-    norms_plus_one: bool = False
     scales: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of NEUTRAL_VALUES that the family has
+
+    @property
+    def published(self) -> Family:
+        return LLAMA_FAMILIES[self.model_type]
+
+    @property
+    def layer_names(self) -> dict[str, str]:
+        """The tensors of a layer: GGUF → transformers."""
+        names, qk_norms = self.published.names, QK_NORMS if self.has_qk_norms else {}
+        qkv, gate_up = QKV if len(names.qkv) > 1 else ("attn_qkv",), ("ffn_gate", "ffn_up")[-len(names.gate_up) :]
+        stored = (*NORMS, *qkv, "attn_output", *qk_norms, *gate_up, "ffn_down")
+        published = (
+            names.input_norm, names.attention_output_norm, names.mlp_norm, names.mlp_output_norm, *names.qkv,
+            "self_attn.o_proj", *qk_norms.values(), *names.gate_up, "mlp.down_proj",
+        )  # fmt: skip
+        return {one: other for one, other in zip(stored, published, strict=True) if other is not None}
 
 
 class _Keys:
@@ -133,7 +152,7 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
         "num_attention_heads": heads,
         "num_key_value_heads": keys.size("attention.head_count_kv", heads),
         "head_dim": head_size,
-        **family.activation,
+        family.published.activation_key: family.published.activation,
         "max_position_embeddings": keys.size("context_length"),
         "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
         "tie_word_embeddings": keys.tensor("output.weight") is None,
@@ -286,7 +305,7 @@ def _llama3_factors(rule: Mapping[str, float], base: float, head_size: int) -> n
 
 def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Iterator[MappedTensor]:
     """Every tensor of the model, in the order in which it is written."""
-    unused = dict(keys.file.tensors)
+    unused, norms_add_one = dict(keys.file.tensors), family.published.scaling(config).norms_add_one
     for gguf_name, name, shape in _expected_tensors(keys, family, config):
         tensor = unused.pop(gguf_name, None)
         if tensor is None:
@@ -297,7 +316,7 @@ def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Ite
         heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}.get(part, 0)
         if family.pairs_rows and heads:
             yield MappedTensor(tensor, name, WeightChange.PAIRED_ROWS, heads)
-        elif family.norms_plus_one and part.endswith("norm"):
+        elif norms_add_one and part.endswith("norm"):
             yield MappedTensor(tensor, name, WeightChange.PLUS_ONE)
         else:
             yield MappedTensor(tensor, name)
@@ -338,41 +357,14 @@ def _shape(part: str, config: dict[str, Any]) -> tuple[int, ...]:
     }[part]  # fmt: skip
 
 
-_ATTENTION = {
-    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-}  # fmt: skip
-_MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
-_TWO_NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
-_FOUR_NORMS = {
-    "attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
-}  # fmt: skip
-_QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-_SILU, _GELU = {"hidden_act": "silu"}, {"hidden_activation": "gelu_pytorch_tanh"}
-_QKV, _ALL_BIASES = ("attn_q", "attn_k", "attn_v"), ("attn_q", "attn_k", "attn_v", "attn_output")
-
 FAMILIES: Mapping[str, _Family] = {
-    "llama": _Family(
-        "llama", "LlamaForCausalLM", _TWO_NORMS | _ATTENTION | _MLP, _llama_config, _SILU, _ALL_BIASES, pairs_rows=True
-    ),
+    "llama": _Family("llama", "LlamaForCausalLM", _llama_config, (*QKV, "attn_output"), pairs_rows=True),
     "granite": _Family(
-        "granite", "GraniteForCausalLM", _TWO_NORMS | _ATTENTION | _MLP, _granite_config, _SILU, _ALL_BIASES,
-        pairs_rows=True, scales=GRANITE_SCALES,
+        "granite", "GraniteForCausalLM", _granite_config, (*QKV, "attn_output"), pairs_rows=True, scales=GRANITE_SCALES
     ),
-    "qwen2": _Family("qwen2", "Qwen2ForCausalLM", _TWO_NORMS | _ATTENTION | _MLP, _qwen_config, _SILU, _QKV),
-    "qwen3": _Family("qwen3", "Qwen3ForCausalLM", _TWO_NORMS | _ATTENTION | _QK_NORMS | _MLP, _qwen_config, _SILU),
-    "gemma2": _Family(
-        "gemma2", "Gemma2ForCausalLM", _FOUR_NORMS | _ATTENTION | _MLP, _gemma2_config, _GELU, norms_plus_one=True
-    ),
-    "gemma3": _Family(
-        "gemma3_text", "Gemma3ForCausalLM", _FOUR_NORMS | _ATTENTION | _QK_NORMS | _MLP, _gemma3_config, _GELU,
-        norms_plus_one=True,
-    ),
-    "phi3": _Family(
-        "phi3", "Phi3ForCausalLM",
-        _TWO_NORMS | {"attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj"}
-        | {"ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"},
-        _phi3_config, _SILU,
-    ),
-}  # fmt: skip
+    "qwen2": _Family("qwen2", "Qwen2ForCausalLM", _qwen_config, QKV),
+    "qwen3": _Family("qwen3", "Qwen3ForCausalLM", _qwen_config, has_qk_norms=True),
+    "gemma2": _Family("gemma2", "Gemma2ForCausalLM", _gemma2_config),
+    "gemma3": _Family("gemma3_text", "Gemma3ForCausalLM", _gemma3_config, has_qk_norms=True),
+    "phi3": _Family("phi3", "Phi3ForCausalLM", _phi3_config),
+}

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from specchat.forward.linear.packed_linear import StoredBlocks
 from specchat.forward.llama.embedding_rows import ReadTokenRows
-from specchat.weights.gguf.gguf_bytes import TensorBytes
 from specchat.weights.gguf.gguf_manifest import GgufManifest, MappedTensor
-from specchat.weights.gguf.gguf_rows import PublishedRows, published_bf16, row_count
+from specchat.weights.gguf.gguf_rows import PublishedRows, TensorBytes, published_bf16, row_count
 from specchat.weights.tensor_files import TensorFiles, TensorLocation
 
 

@@ -27,7 +27,6 @@ from tests.acp.conftest import Served
 from tests.front import Ran as RanCommand
 from tests.front import command
 from tests.tui.conftest import running_screen
-from tools.screen_driver import ScreenDriver
 
 Task = dict[str, Any]
 DONE = "done"
@@ -84,17 +83,12 @@ def run_on_screen(task: Task, world: World) -> Ran:
             await driver.wait_until(lambda: driver.chat.presenter.session_id and driver.chat.presenter.is_idle)
             await driver.submit(script_of(task))
             for key in task["answers"]:
-                await driver.wait_until(lambda: is_asked(driver))
+                await driver.wait_until(lambda: any(each.is_deciding for each in driver.chat.query(Approval)))
                 await driver.press(key)
                 answered.append(key)
             await driver.wait_until(lambda: driver.chat.presenter.is_idle and driver.turns[-1].is_finished)
             talk.append("\n".join(str(note.render()) for note in driver.chat.query(".note").results(Static)))
             return driver.turns[-1].answer
-
-    def is_asked(driver: ScreenDriver) -> bool:
-        """Whether a question is open and has the focus, so that keys go to it."""
-        approval, focused = next(iter(driver.chat.query(Approval)), None), driver.chat.focused
-        return approval is not None and not approval.is_busy and focused is not None and approval in focused.ancestors
 
     said = asyncio.run(scenario())
     return Ran(said, len(answered), talk[0])

@@ -12,7 +12,7 @@ from specchat.app.chat_state import ChatState
 from specchat.cli.main import run
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
-from specchat.repl import terminal_consent as terminal
+from specchat.repl import terminal_ui as terminal
 from tests.app.agent.scripted import REPOSITORY
 from tests.front import Bytes, type_line
 from tests.host.conftest import world as runtime_folder

@@ -87,7 +87,7 @@ def test_the_numbers_are_those_of_all_answers(printed):
 
 
 def test_lines_of_questions_use_tools_and_are_never_asked_for_consent(printed, world, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("specchat.repl.terminal_consent.ask_consent", lambda _question: pytest.fail("asked"))
+    monkeypatch.setattr("specchat.repl.terminal_ui.ask_consent", lambda _question: pytest.fail("asked"))
     question = json.dumps({"type": "user", "text": script(WRITE, "so")}).encode()
 
     code, lines, err = printed("--input", "jsonl", "--agent", stdin=question)

@@ -11,7 +11,6 @@ from threading import Timer
 import pytest
 
 from specchat.app.agent.agent_tool import ToolOutcome
-from specchat.app.agent.read_tools import SearchTool
 from specchat.edit.undo_store import find_edit, undo_edit, user_undo_store
 from tests.app.agent.scripted import REPOSITORY, agent_tools
 
@@ -144,14 +143,6 @@ def test_a_search_that_never_ends_is_ended(files, project, monkeypatch):
     outcome = use(files, "search", pattern="(a+)+b")
 
     assert "stopped by the time limit" in outcome.text
-
-
-def test_ripgrep_is_used_where_it_is_installed(files, monkeypatch):
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    command = SearchTool(files, 1000)._command({"pattern": "-x", "files": "*.py", "ignore_case": True}, files.root)
-
-    assert "/usr/bin/rg" == command.words[0]
-    assert ("--ignore-case", "--glob=*.py", "-e", "-x", "--", ".") == command.words[-6:]
 
 
 def test_write_creates_a_file_and_undo_removes_it(files, project):

@@ -1,0 +1,42 @@
+"""The plugin as an installation leaves it, and servers that end with the tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from specchat_mcp.servers import McpServers
+from tests.plugins.conftest import installed_plugin
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `started_servers`
+
+
+@pytest.fixture(autouse=True, scope="module")
+def installed(tmp_path_factory):
+    with installed_plugin(Path(__file__).parents[1], tmp_path_factory.mktemp("site")):
+        yield
+
+
+@pytest.fixture(scope="session")
+def demo():
+    from started_servers import demo_settings
+
+    servers = McpServers([demo_settings(env=(("GREETING", "hello"),), allow=frozenset({"add"}))])
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def start():
+    """A directory of one server, which ends with the test."""
+    started = []
+
+    def make(settings):
+        started.append(McpServers([settings]))
+        return started[-1]
+
+    yield make
+    for servers in started:
+        servers.close()

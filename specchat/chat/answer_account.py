@@ -1,0 +1,112 @@
+"""What an answer costs so far: the one place where the numbers of an answer come from.
+
+The clock starts with the request, as that of a person does, and stands still only while models load, which is named
+apart. What was waited for has names: the queue, the prefill, and other work of the engine process between two steps.
+Knows tokens and seconds; no text, no model and no front end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Self
+
+from specchat.acceptance_counts import Acceptance
+from specchat.chat.drafter_report import describe_drafters
+from specchat.chat.events import Totals, of_first_tokens
+from specchat.engine.decode import Step
+from specchat.engine.stats import NO_DRAFTER, StepCounts
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedStep:
+    """A step, and the clock after it."""
+
+    counts: StepCounts
+    seconds: float
+    other_seconds: float
+
+    @property
+    def tokens(self) -> int:
+        return self.counts.tokens
+
+    def first(self, tokens: int) -> Self:
+        return replace(self, counts=self.counts.first(tokens))
+
+
+class AnswerAccount:
+    """`asked_at` is when the request came, on the clock of `perf_counter`; None: now. Loading followed it.
+
+    `shares_engine` says whether the engine process computes for others between two steps.
+    """
+
+    def __init__(self, asked_at: float | None = None, loading_seconds: float = 0.0) -> None:
+        now = perf_counter()
+        self._zero = min((now if asked_at is None else asked_at) + loading_seconds, now)
+        self._queue_seconds, self._loading_seconds, self._other_seconds = now - self._zero, loading_seconds, 0.0
+        self._steps = list[_TimedStep]()
+        self._prompt = Totals()
+        self.shares_engine = False
+        self.thinking_tokens, self._thinking_seconds, self._repeated_tokens = 0, 0.0, 0
+
+    @property
+    def seconds(self) -> float:
+        """From the request until now, without loading."""
+        return perf_counter() - self._zero
+
+    @property
+    def has_steps(self) -> bool:
+        return bool(self._steps)
+
+    @contextmanager
+    def other_work(self) -> Generator[None]:
+        """Between two steps."""
+        left_at = perf_counter()
+        yield
+        self._other_seconds += (perf_counter() - left_at) if self.shares_engine else 0.0
+
+    def on_prompt(self, prompt_tokens: int, cached_tokens: int) -> None:
+        self._prompt = Totals(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
+
+    def on_prefilled(self) -> None:
+        own = self.seconds - self._queue_seconds - self._other_seconds
+        self._prompt = replace(self._prompt, prefill_seconds=own)
+
+    def add_step(self, step: Step, kept_tokens: int | None = None) -> None:
+        """Add a step whose text can be read now."""
+        self._steps.append(_TimedStep(StepCounts.of_step(step, kept_tokens), self.seconds, self._other_seconds))
+
+    def add_thinking(self, tokens: int) -> None:
+        self.thinking_tokens += tokens
+        self._thinking_seconds = self.seconds - self._ttft_seconds
+
+    def cut(self, tokens: int, thinking_tokens: int) -> None:
+        """Only the first tokens count, and the time until they could be read."""
+        self._repeated_tokens = sum(step.tokens for step in self._steps) - tokens
+        self._steps = list(of_first_tokens(self._steps, tokens))
+        self.thinking_tokens = thinking_tokens
+
+    def totals(self) -> Totals:
+        steps, last = [step.counts for step in self._steps], self._steps[-1] if self._steps else None
+        drafters = Counter(step.drafter for step in steps if step.drafter != NO_DRAFTER)
+        return replace(
+            self._prompt, completion_tokens=sum(step.tokens for step in steps), steps=len(steps),
+            draft_tokens=sum(step.drafted for step in steps),
+            acceptance=sum((step.acceptance for step in steps), Acceptance()),
+            accepted_by_drafter=dict(Counter(name for step in steps for name in step.accepted_sources)),
+            steps_by_drafter=dict(drafters),
+            draft_seconds=sum(step.draft_seconds for step in steps),
+            verify_seconds=sum(step.verify_seconds for step in steps),
+            seconds=last.seconds if last else 0.0, ttft_seconds=self._ttft_seconds,
+            queue_seconds=self._queue_seconds, other_seconds=last.other_seconds if last else 0.0,
+            loading_seconds=self._loading_seconds, repeated_tokens=self._repeated_tokens,
+            thinking_tokens=self.thinking_tokens, thinking_seconds=self._thinking_seconds,
+            drafter_report=describe_drafters(steps),
+        )  # fmt: skip
+
+    @property
+    def _ttft_seconds(self) -> float:
+        return self._steps[0].seconds if self._steps else 0.0

@@ -1,0 +1,39 @@
+"""How far a long command is, and how long it goes on: in one line on a terminal, in a line now and then elsewhere.
+
+Knows nothing of the work.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from specchat.cli.notes import print_note
+from specchat.repl.answer_printer import TemporaryLine
+
+FIRST_LINE_SECONDS, LINE_SECONDS = 5.0, 15.0  # on a pipe
+
+
+@dataclass
+class WorkProgress:
+    started_at: float = field(default_factory=time.monotonic)
+    _line: TemporaryLine = field(default_factory=TemporaryLine)
+    _next_line_at: float = FIRST_LINE_SECONDS  # since the start
+
+    def show(self, label: str, done: float, total: float) -> None:
+        elapsed = time.monotonic() - self.started_at
+        left = f", about {duration_text(elapsed * (total - done) / done)} left" if done else ""
+        text = f"{label}: {done / total:.0%}".replace("%", " %") + left
+        if self._line.is_possible:
+            self._line.show(f"{text}…")
+        elif elapsed >= self._next_line_at:
+            self._next_line_at = elapsed + LINE_SECONDS
+            print_note(f"specchat: {text}")
+
+    def erase(self) -> None:
+        self._line.erase()
+
+
+def duration_text(seconds: float) -> str:
+    """For example: 8 s, 2 min."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
