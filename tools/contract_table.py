@@ -2,7 +2,7 @@
 
 Each case is an edit of a small file. A scripted model answers with the right text, with the right text amid talk, with
 the first half of it and a promise, without a statement that was to stay, without a call in a function, with another
-constant, and with other tabs and blanks.
+call, with another constant, and with other tabs and blanks.
 
     python -m tools.contract_table
 """
@@ -350,6 +350,10 @@ def lazy(case: ContractCase) -> str:
     return "\n".join([*lines[: len(lines) // 2], f"{sign} ... rest of the code unchanged ..."])
 
 
+def with_another_call(case: ContractCase) -> str:
+    return case.right.replace(case.call, re.sub(r"(\w)\(", r"\1_all(", case.call, count=1), 1) if case.call else ""
+
+
 def with_other_blanks(case: ContractCase) -> str:
     """Tabs for blanks, or blanks for tabs, blanks at the ends of lines, and one more blank line."""
     if case.name.endswith((".yaml", ".md")):
@@ -371,6 +375,7 @@ MODELS: Mapping[str, Callable[[ContractCase], str]] = {
     "lazy": lazy,
     "loses a statement": lambda case: case.without(case.statement),
     "loses a call": lambda case: case.without(case.call),
+    "calls another function": with_another_call,
     "changes a constant": lambda case: case.with_another_value,
     "other tabs and blanks": with_other_blanks,
 }

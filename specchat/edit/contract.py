@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import takewhile
 
 from specchat.edit.answer_check import (
     MAX_LOST_LINE_FRACTION,
@@ -282,8 +283,9 @@ class Comparison:
 
     def _is_outside(self, statement: Statement) -> bool:
         """Whether an instruction names functions or classes, and this statement is in none of them."""
+        above = 1 if statement.kind == "attribute_item" else 0  # of Rust
         return bool(self._regions) and not any(
-            region.first <= statement.line and statement.last_line <= region.last for region in self._regions
+            region.first - above <= statement.line and statement.last_line <= region.last for region in self._regions
         )
 
     @cached_property
@@ -337,8 +339,38 @@ class Comparison:
             is_free = self._may_go(old) and (bool(self._regions) or not is_number_changed(old, new))
             return is_free or self._names(old, new) or self._has_value(old, new)
         is_renamed = old.name != new.name and old.is_definition and not old.is_inner
+        is_elsewhere = self._is_outside(old) or (not self._regions and self._calls_another(old, new))
+        if is_elsewhere:
+            return self._follows(old, new) or self._is_mentioned(old)
         words = WORD.findall(self.instruction)
         return not is_renamed or old.name in words or new.name in words or bool(NAMING.search(self.instruction))
+
+    def _calls_another(self, old: Statement, new: Statement) -> bool:
+        """Whether a statement that is a call in a function became the call of something else."""
+        is_same = _called(old) == _called(new) or bool(TRANSFORMATION.search(self.instruction))
+        return old.is_inner and old.is_call and not is_same
+
+    def _follows(self, old: Statement, new: Statement) -> bool:
+        """Whether a change uses what is new in the functions that the instruction names, or is about one of them."""
+        return bool(self._region_names & {*new.tokens} or self._asked_words & (set(old.words) ^ set(new.words)))
+
+    def _is_mentioned(self, statement: Statement) -> bool:
+        """Whether the instruction has a word of any name in a statement, beside the functions that it is about."""
+        words = self._words - {part for name in self._region_names for part in subwords(name)}
+        return bool(words & {part for token in statement.tokens if NAME.match(token) for part in subwords(token)})
+
+    @cached_property
+    def _region_names(self) -> set[str]:
+        return {region.name.rpartition(".")[2] for region in self._regions}
+
+    @cached_property
+    def _asked_words(self) -> set[str]:
+        """The words that come or go where the instruction says, and those of what is new."""
+        words = {word for index in self._pairs.added for word in self._new[index].words}
+        for old in self._changed if self._regions else ():
+            if not self._is_outside(self._old[old]):
+                words |= set(self._old[old].words) ^ set(self._new[self._pairs.became[old]].words)
+        return words
 
     def _names(self, old: Statement, new: Statement) -> bool:
         """Whether the instruction has a word of the name of a statement, or of the name before a changed value."""
@@ -366,6 +398,11 @@ def is_number_changed(old: Statement, new: Statement) -> bool:
     """Whether one number became another one."""
     before, after = (Counter(token for token in each.tokens if token[0].isdigit()) for each in (old, new))
     return bool(before - after) and bool(after - before)
+
+
+def _called(statement: Statement) -> tuple[str, ...]:
+    """The tokens before the arguments of a call."""
+    return tuple(takewhile(lambda token: token not in ("(", "!"), statement.tokens))
 
 
 def _value_names(statement: Statement) -> Iterator[tuple[str, str]]:
