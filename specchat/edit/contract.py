@@ -57,10 +57,12 @@ IMPORT_WORDS = frozenset(
 BARE_IMPORT = re.compile(r"import\s*[\"']")  # of JavaScript
 IDENTIFIER = re.compile(r"[\w.-]+")  # the name of an `if` is its condition
 NAME = re.compile(r"[^\W\d]\w*\Z")
+PARAMETER = re.compile(r"[(,] (?:[*]+ )?(\w+)(?= [:=,)])")
 CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null", "nil", "yes", "no", "on", "off"))
 SIGNS = frozenset(("", ",", ";", "(", ")", "[", "]", "{", "}", ":", ".", "->", "=>", "=", "::"))
 MAX_COMPARED = 6000  # statements; a longer file is data that a machine wrote
 MAX_SHOWN = 60
+MIN_SIZE = 5  # statements of a function that may have lost most of them
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,11 @@ class Deviation:
     line: int
     old: str
     new: str = ""
+    share: str = ""  # "most of"
 
     def __str__(self) -> str:
         end = "be added" if not self.old else f"become `{self.new}`" if self.new else "be lost"
-        return f"line {self.line}: `{self.old or self.new}` would {end}, nothing asked for that"
+        return f"line {self.line}: {self.share}`{self.old or self.new}` would {end}, nothing asked for that"
 
     @classmethod
     def of(cls, old: Statement, new: Statement | None = None) -> Deviation:
@@ -185,6 +188,9 @@ class Comparison:
             if all(is_flip(*pair) for pair in pairs):
                 self._wrong_changed = set()  # nothing else is changed, so this must be what was asked for
         self._lost = self._find_lost()
+        is_free = TRANSFORMATION.search(instruction) or REMOVAL.search(instruction)
+        changed = (old for old, new in self._pairs.became.items() if new in self._pairs.changed and not is_free)
+        self._gutted = [self._old[old] for old in changed if self._old[old].is_function and self._is_gutted(old)]
         self._postcondition = postcondition_of(instruction) if old else None
         self._broken = list(
             broken_lines(self._postcondition, source.text, text, source.language) if self._postcondition else ()
@@ -213,6 +219,7 @@ class Comparison:
             return comments_lost
         changed = [Deviation.of(self._old[old], self._new[self._pairs.became[old]]) for old in self._wrong_changed]
         lost = [Deviation.of(each) for each in self._lost.values()]
+        lost += [replace(Deviation.of(each), share="most of ") for each in self._gutted]
         return sorted([*changed, *lost, *comments_lost], key=lambda each: each.line)
 
     @property
@@ -253,6 +260,15 @@ class Comparison:
         }
 
     # what is gone
+
+    def _is_gutted(self, old_index: int) -> bool:
+        """Whether a function that stays has lost most of its statements."""
+        before, after = (self._size(self._old, old_index), self._size(self._new, self._pairs.became[old_index]))
+        return before >= MIN_SIZE and after < (1 - MAX_LOST_LINE_FRACTION) * before
+
+    def _size(self, side: Sequence[Statement], index: int) -> int:
+        lines = range(side[index].line, side[index].last_line + 1)
+        return sum(each.is_inner and each.line in lines for each in side)
 
     def _find_lost(self) -> dict[int, Statement]:
         """The outermost statements that are gone and that nothing asks to remove."""
@@ -338,12 +354,19 @@ class Comparison:
         if is_flip(old, new):
             is_free = self._may_go(old) and (bool(self._regions) or not is_number_changed(old, new))
             return is_free or self._names(old, new) or self._has_value(old, new)
-        is_renamed = old.name != new.name and old.is_definition and not old.is_inner
+        if self._adds_unused_parameter(old, new):
+            return False
         is_elsewhere = self._is_outside(old) or (not self._regions and self._calls_another(old, new))
         if is_elsewhere:
             return self._follows(old, new) or self._is_mentioned(old)
+        is_renamed = old.name != new.name and old.is_definition and not old.is_inner
         words = WORD.findall(self.instruction)
         return not is_renamed or old.name in words or new.name in words or bool(NAMING.search(self.instruction))
+
+    def _adds_unused_parameter(self, old: Statement, new: Statement) -> bool:
+        before, after = _parameters(old), _parameters(new)
+        added = set(after) - {*before, *WORD.findall(self.instruction)}
+        return len(after) > len(before) and bool(added & _unused_words(new))
 
     def _calls_another(self, old: Statement, new: Statement) -> bool:
         """Whether a statement that is a call in a function became the call of something else."""
@@ -398,6 +421,15 @@ def is_number_changed(old: Statement, new: Statement) -> bool:
     """Whether one number became another one."""
     before, after = (Counter(token for token in each.tokens if token[0].isdigit()) for each in (old, new))
     return bool(before - after) and bool(after - before)
+
+
+def _parameters(statement: Statement) -> list[str]:
+    """The names of the parameters of a function in Python."""
+    return PARAMETER.findall(" ".join(statement.tokens)) if statement.kind == "function_definition" else []
+
+
+def _unused_words(statement: Statement) -> set[str]:
+    return {word for word, count in Counter(statement.words).items() if count == 1}
 
 
 def _called(statement: Statement) -> tuple[str, ...]:

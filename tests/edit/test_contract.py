@@ -207,6 +207,22 @@ LOST = [
     ("html", HTML, "fix the heading", HTML.replace("<p>Welcome</p>", ""), "line 1: `<p>Welcome</p>`"),
     ("markdown", MARKDOWN, "fix the spelling", MARKDOWN.partition("\n## Licence")[0], "line 10: `## Licence`"),
 ]  # fmt: skip
+OTHER = [  # what a small model did to the bodies of real functions
+    (
+        "python",
+        "def find(text):\n    pos = 0\n    while text:\n        pos += 1\n        skip(text)\n    restore(pos)\n    return pos\n",
+        "handle an empty text",
+        "def find(text):\n    if not text.empty:\n        find(text)\n    return pos\n",
+        "most of `def find(text)`",
+    ),
+    (
+        "python",
+        "def find(text):\n    runs: dict = {}\n    return runs\n",
+        "simplify the loop",
+        "def find(text, silent=False):\n    runs = {}\n    return runs\n",
+        "line 1: `def find(text)` would become",
+    ),
+]
 KEPT = [
     ("python", APP, "add a docstring to load", APP.replace("path):\n", 'path):\n    """Read a file."""\n')),
     ("python", APP, "rename load to read_json", APP.replace("load(", "read_json(")),
@@ -264,7 +280,7 @@ KEPT = [
 
 def test_what_is_lost_without_being_asked_for_is_named_with_its_line():
     wrong = list[str]()
-    for language, before, instruction, after, expected in LOST:
+    for language, before, instruction, after, expected in LOST + OTHER:
         assert before != after, instruction
         said = found(language, before, after, instruction)
         if not any(expected in each for each in said):
