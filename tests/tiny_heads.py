@@ -23,7 +23,6 @@ from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.load_head import load_head
-from specchat.drafters.magicdec import MagicDec
 from specchat.drafters.medusa import Medusa, MedusaHead
 from specchat.engine.cache import SCRATCH_ROWS
 from specchat.engine.decode import Generation
@@ -73,7 +72,6 @@ def read(writing: Generation, text: list[int]) -> None:
 
 SELF_DRAFTERS: dict[str, Callable[[LlamaModel], Drafter]] = {
     "exit": lambda target: EarlyExit(target, exit_layer=2),
-    "magicdec": lambda target: MagicDec(target, window_tokens=8),
 }
 
 

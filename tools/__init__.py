@@ -3,8 +3,8 @@
 costs         passes (pass_costs, transformers_passes), random_peers, expert_costs, recurrent_costs, long_context,
               packed_products, weight_formats, cold_start, kv_restart; random_models makes networks of a shape
 drafting      loop_speed, loop_check, schema_speed, plot_bench, load_changes (burner), synthetic_acceptance,
-              long_text_drafts, record_traces, replay_chooser
-quality       perplexity, model_zoo (zoo_networks), forced_calls, router_accuracy
+              record_traces, replay_chooser
+quality       perplexity, model_zoo (zoo_networks), forced_calls, router_accuracy, loop_rates
 edits         measure_edits, measure_refactorings, replay_edits (move_method), answer_styles, contract_table,
               completion_latency
 pictures      draw_concepts, draw_packages, draw_screens (screen_walk, screen_driver, terminal_picture)

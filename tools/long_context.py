@@ -2,8 +2,7 @@
 
     python -m tools.long_context --model-shape 0.5b --dtype bfloat16 --contexts 512,1024,8192,16384 --rounds 9
 
-t(1) is a pass over one row, c(5) one over five rows by t(1): it verifies a chain of four draft tokens. *draft* is a
-draft pass of MagicDec by t(1).
+t(1) is a pass over one row, c(5) one over five rows by t(1): it verifies a chain of four draft tokens.
 
 Both formats share the weights, and every round measures all of them in turn. The figures are CPU time, which other load
 on the machine changes less than it changes the time on the clock.
@@ -20,9 +19,8 @@ from time import process_time
 
 import torch
 
-from specchat.bench.chain_passes import ROOT_TOKEN, MedianRange, random_context
+from specchat.bench.chain_passes import MedianRange, random_context
 from specchat.bench.columns import markdown_table
-from specchat.drafters.magicdec import MagicDec
 from specchat.engine.cache import KVCache
 from specchat.forward.llama.llama import LlamaModel
 from specchat.profile import load_profile
@@ -41,17 +39,10 @@ class PassTimes:
 
     one_row: float
     five_rows: float
-    draft: float
 
     @classmethod
     def measure(cls, model: LlamaModel, cache: KVCache) -> PassTimes:
-        drafter = MagicDec(model)
-        passes = (
-            lambda: pass_seconds(model, cache, 1),
-            lambda: pass_seconds(model, cache, 5),
-            lambda: drafter.draft_logits(ROOT_TOKEN, cache),
-        )
-        return cls(*map(_cpu_seconds, passes))
+        return cls(*(_cpu_seconds(lambda rows=rows: pass_seconds(model, cache, rows)) for rows in (1, 5)))
 
 
 def _cpu_seconds(run_pass: Callable[[], object]) -> float:
@@ -75,8 +66,7 @@ def measure(model: LlamaModel, contexts: Sequence[int], rounds: int) -> Iterator
         seconds = [MedianRange.from_values(each.one_row for each in times).to_text(1, 1000) for times in by_format]
         ratio = MedianRange.from_values(small.one_row / large.one_row for large, small in timed).to_text(2)
         wide = [f"{median(each.five_rows / each.one_row for each in times):.2f}" for times in by_format]
-        drafts = [f"{median(each.draft / each.one_row for each in times):.2f}" for times in by_format]
-        yield [str(context), *sizes, *seconds, ratio, *wide, *drafts]
+        yield [str(context), *sizes, *seconds, ratio, *wide]
 
 
 def main() -> None:
@@ -97,7 +87,7 @@ def main() -> None:
     assert isinstance(loaded.target, LlamaModel)
     header = [
         "context", "MiB, float", "MiB, int8", "t(1) ms, float", "t(1) ms, int8", "int8 / float",
-        "c(5), float", "c(5), int8", "draft, float", "draft, int8",
+        "c(5), float", "c(5), int8",
     ]  # fmt: skip
     print(markdown_table(header, measure(loaded.target, contexts, arguments.rounds)))
 

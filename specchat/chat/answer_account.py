@@ -57,10 +57,6 @@ class AnswerAccount:
         """From the request until now, without loading."""
         return perf_counter() - self._zero
 
-    @property
-    def has_steps(self) -> bool:
-        return bool(self._steps)
-
     @contextmanager
     def other_work(self) -> Generator[None]:
         """Between two steps."""
@@ -91,13 +87,12 @@ class AnswerAccount:
 
     def totals(self) -> Totals:
         steps, last = [step.counts for step in self._steps], self._steps[-1] if self._steps else None
-        drafters = Counter(step.drafter for step in steps if step.drafter != NO_DRAFTER)
         return replace(
             self._prompt, completion_tokens=sum(step.tokens for step in steps), steps=len(steps),
             draft_tokens=sum(step.drafted for step in steps),
             acceptance=sum((step.acceptance for step in steps), Acceptance()),
             accepted_by_drafter=dict(Counter(name for step in steps for name in step.accepted_sources)),
-            steps_by_drafter=dict(drafters),
+            steps_by_drafter=dict(Counter(step.drafter for step in steps if step.drafter != NO_DRAFTER)),
             draft_seconds=sum(step.draft_seconds for step in steps),
             verify_seconds=sum(step.verify_seconds for step in steps),
             seconds=last.seconds if last else 0.0, ttft_seconds=self._ttft_seconds,

@@ -6,9 +6,7 @@ suffix_decoding.py   the same over the longest context, weighted by frequency, i
 realign.py           copies a file that is being rewritten, and finds its place again after each change
 draft_model.py       a small model with the target's tokens
 retokenize.py        a small model with another tokenizer
-self_drafter.py      the chain of a drafter that is a cheaper pass of the target itself
-early_exit.py        such a pass over the first layers
-magicdec.py          such a pass that sees the first and the last tokens of a long text
+early_exit.py        the first layers of the target itself
 candidate_tree.py    a tree of the candidates of several heads, each for one position ahead
 medusa.py            Medusa: format, head and drafter
 assistant.py         Gemma 4's assistants, which read the keys and values of the target: format, head and drafter

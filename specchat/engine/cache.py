@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MIN_BUCKET_ROWS = 1024  # committed rows
 NO_KV_ROWS = (0, 0, 0)  # the shape of a layer that has none
 SCRATCH_ROWS = 256  # rows past the text that a pass may write: the largest tree or prefill chunk
-NO_ROWS = range(0)
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,7 @@ class KVLocation(NamedTuple):
     keys: Tensor  # [1, H, rows, stored size]
     values: Tensor
     first_new_row: int
-    kv_length: int  # the pass attends to the first rows, so many beside the skipped ones
-    skipped: range = NO_ROWS  # committed rows that it does not read
+    kv_length: int  # the pass attends to the first rows, so many
 
 
 class KVCache:
@@ -126,34 +124,32 @@ class KVCache:
         assert self.slot is not None, "a pass over a cache that has no slot"
         return self.slot
 
-    def write(
-        self, layer: int, keys: Tensor, values: Tensor, kv_length: int | None = None, skipped: range = NO_ROWS
-    ) -> tuple[Tensor, Tensor]:
-        """Write the rows of a pass behind the committed rows; return the first `kv_length` unskipped ones.
+    def write(self, layer: int, keys: Tensor, values: Tensor, kv_length: int | None = None) -> tuple[Tensor, Tensor]:
+        """Write the rows of a pass behind the committed rows; return the first `kv_length` ones.
 
         The default is all committed and new rows. keys, values: [1, H, N, size] -> [1, H, kv_length, size]
         """
         end, slot = self.length + keys.shape[2], self.require_slot()
         stored_keys, stored_values = slot.layers[layer]
-        is_int8, kv_length = slot.layout.is_int8, kv_length or end - len(skipped)
+        is_int8, kv_length = slot.layout.is_int8, kv_length or end
         stored_keys[:, :, self.length : end] = quantize_rows(keys) if is_int8 else keys
         stored_values[:, :, self.length : end] = quantize_rows(values) if is_int8 else values
-        return self.read(layer, kv_length, skipped)
+        return self.read(layer, kv_length)
 
-    def read(self, layer: int, kv_length: int, skipped: range = NO_ROWS) -> tuple[Tensor, Tensor]:
-        """The first `kv_length` rows but the skipped ones, new ones included, in the dtype of the passes.
+    def read(self, layer: int, kv_length: int) -> tuple[Tensor, Tensor]:
+        """The first `kv_length` rows, new ones included, in the dtype of the passes.
 
         [1, H, kv_length, size]
         """
         layout, stored = self.require_slot().layout, self.require_slot().layers[layer]
-        keys, values = (visible_rows(each, kv_length, skipped) for each in stored)
+        keys, values = (each[:, :, :kv_length] for each in stored)
         if layout.is_int8:
             return dequantize_rows(keys, layout.dtype), dequantize_rows(values, layout.dtype)
         return keys, values
 
-    def kv_location(self, layer: int, kv_length: int, skipped: range = NO_ROWS) -> KVLocation:
+    def kv_location(self, layer: int, kv_length: int) -> KVLocation:
         """The rows of a layer, for a pass that writes its rows itself and attends to `kv_length` rows."""
-        return KVLocation(*self.require_slot().layers[layer], self.length, kv_length, skipped)
+        return KVLocation(*self.require_slot().layers[layer], self.length, kv_length)
 
     def commit(self, path: list[int]) -> None:
         """Keep these nodes of the last pass, root first, and discard the others.
@@ -179,13 +175,6 @@ class KVCache:
         if length < floor:
             length = max((each for each in self.checkpoints if each <= length), default=0)
         return min(self.length, length)
-
-
-def visible_rows(stored: Tensor, kv_length: int, skipped: range) -> Tensor:
-    """The first `kv_length` rows without the skipped ones. [1, H, rows, size] -> [1, H, kv_length, size]"""
-    if not skipped:
-        return stored[:, :, :kv_length]
-    return torch.cat((stored[:, :, : skipped.start], stored[:, :, skipped.stop : kv_length + len(skipped)]), dim=2)
 
 
 def bucket_of(length: int) -> int:

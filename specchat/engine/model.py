@@ -134,7 +134,7 @@ class StatefulModel(Protocol):
 
 
 class SelfDraftingModel(Model, Protocol):
-    """A model with passes that leave out a part of the work: its layers, or its context.
+    """A model with passes that leave out a part of its layers.
 
     The keys and values of such a pass stay in the cache, uncommitted. They serve only further passes of its kind.
     """
@@ -143,13 +143,6 @@ class SelfDraftingModel(Model, Protocol):
         """Compute tokens with the first layers, final norm and output matrix (LayerSkip, arXiv 2404.16710).
 
         Deeper layers write no rows. Logits of the last token [1, V]
-        """
-        ...
-
-    def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
-        """Compute tokens that do not see the skipped rows of the cache (StreamingLLM, arXiv 2309.17453).
-
-        `skipped` starts at a multiple of 16: kernels read blocks of rows. Logits of the last token [1, V]
         """
         ...
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.engine.cache import NO_ROWS, KVCache, KVLocation, Slot
+from specchat.engine.cache import KVCache, KVLocation, Slot
 from specchat.engine.device import copy_to_device
 from specchat.engine.tree import DraftTree
 
@@ -43,14 +43,14 @@ class BatchLimits:
         nodes = Nodes(tree.tokens, tree.depths, tree.attention_mask())
         return nodes.padded(self.max_rows) if self.exact else nodes
 
-    def batch_for_nodes(self, nodes: Nodes, cache: KVCache, skipped: range = NO_ROWS) -> RowBatch:
-        """A batch of nodes that follow the committed rows and see all of them, but not the skipped ones."""
-        count, seen = len(nodes.tokens), cache.length - len(skipped)
-        kv_length = cache.require_slot().rows - len(skipped) if self.exact else seen + count
+    def batch_for_nodes(self, nodes: Nodes, cache: KVCache) -> RowBatch:
+        """A batch of nodes that follow the committed rows and see all of them."""
+        count, seen = len(nodes.tokens), cache.length
+        kv_length = cache.require_slot().rows if self.exact else seen + count
         mask = torch.zeros(count, kv_length, dtype=torch.bool)
         mask[:, :seen] = True
         mask[:, seen : seen + count] = nodes.attention_mask
-        return RowBatch(nodes.tokens, torch.tensor(nodes.depths) + cache.length, mask, seen, skipped=skipped)
+        return RowBatch(nodes.tokens, torch.tensor(nodes.depths) + cache.length, mask, seen)
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,8 @@ class RowBatch:
     tokens: list[int] | Tensor  # [N]
     positions: Tensor  # [N]
     attention_mask: Tensor  # bool [N, kv_length]
-    committed_length: int  # rows before the new ones, without the skipped ones
+    committed_length: int  # rows before the new ones
     first_position: int = 0  # position of row 0: above 0 in a cache that has dropped its oldest rows
-    skipped: range = NO_ROWS  # committed rows of the cache that the pass does not look at
 
     @property
     def kv_length(self) -> int:
@@ -158,19 +157,14 @@ class RowBatch:
         return ForwardBatch(
             copy_to_device(self.positions, device),
             masks,
-            partial(cache.write, kv_length=self.kv_length, skipped=self.skipped),
-            partial(cache.kv_location, kv_length=self.kv_length, skipped=self.skipped),
-            read_kv=partial(cache.read, kv_length=self.kv_length, skipped=self.skipped),
+            partial(cache.write, kv_length=self.kv_length),
+            partial(cache.kv_location, kv_length=self.kv_length),
+            read_kv=partial(cache.read, kv_length=self.kv_length),
             kv_slot=cache.slot,
         )
 
     def cache_rows(self, cache: KVCache, device: torch.device) -> CacheRows | None:
-        """Where the rows lie, for kernels of a GPU, which skip no rows.
-
-        None for trees with more nodes than an ancestor mask has bits, and where rows are skipped.
-        """
-        if self.skipped:
-            return None
+        """Where the rows lie, for kernels of a GPU; None for trees with more nodes than an ancestor mask has bits."""
         count, first = len(self.positions), self.committed_length
         node_mask, slot = self.attention_mask[:, first : first + count], cache.require_slot()
         is_wide = count > MASK_BITS
@@ -185,7 +179,6 @@ class RowBatch:
     def kv_positions(self) -> Tensor:
         """Position of every row that the pass looks at. [kv_length]"""
         positions = torch.arange(self.kv_length) + self.first_position
-        positions[self.skipped.start :] += len(self.skipped)
         positions[self.committed_length : self.committed_length + len(self.tokens)] = self.positions
         return positions
 

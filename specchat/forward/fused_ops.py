@@ -209,7 +209,7 @@ class NativeOps(TorchOps):
             return super().attention(inputs, batch, layer, window)
         location = batch.kv_location(layer)
         self._check_attention(inputs, states, mask, location)
-        keys, values, first_row, kv_length, skipped = location
+        keys, values, first_row, kv_length = location
         offset, stride = first_row * keys.shape[3] * keys.element_size(), keys.stride(1)
         suffix = "_int8" if keys.dtype == torch.int8 else ""
         queries = states.new_empty(sizes.heads, count, sizes.head_size)
@@ -226,8 +226,7 @@ class NativeOps(TorchOps):
         self.kernels[f"attention{suffix}"](
             queries.data_ptr(), keys.data_ptr(), values.data_ptr(), data_pointer(mask.allowed if mask else None),
             out.data_ptr(), count, sizes.heads, sizes.kv_heads, sizes.head_size, stride, kv_length,
-            skipped.start, len(skipped), torch.get_num_threads(), scores.scale, scores.cap or 0.0,
-            data_pointer(inputs.sinks),
+            torch.get_num_threads(), scores.scale, scores.cap or 0.0, data_pointer(inputs.sinks),
         )  # fmt: skip
         return out
 
@@ -244,13 +243,8 @@ class NativeOps(TorchOps):
 
     def check_location(self, location: KVLocation, count: int) -> None:
         """NativeBorderError where a pass over so many rows would read or write beyond the cache."""
-        keys, _values, first_row, kv_length, skipped = location
-        is_inside = (
-            0 <= first_row <= first_row + count <= kv_length + len(skipped) <= keys.shape[2]
-            and (not skipped or (0 <= skipped.start and skipped.stop <= first_row and skipped.step == 1))
-            and (not skipped or skipped.start % self._lanes == 0)
-        )
-        if not is_inside:
+        keys, _values, first_row, kv_length = location
+        if not 0 <= first_row <= first_row + count <= kv_length <= keys.shape[2]:
             raise NativeBorderError(
                 f"attention: {count} rows at {first_row} of {kv_length} in a cache of {keys.shape[2]}"
             )

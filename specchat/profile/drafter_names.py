@@ -43,12 +43,6 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "the first layers of the model itself (early exit)", "a target that was trained to exit early",
         builder="specchat.drafters.early_exit:build",
     ),
-    "magicdec": DrafterInfo(
-        "the model itself over the first and last tokens of a long text (MagicDec)",
-        "a target in passes of our own, without recurrent layers, on a CPU",
-        builder="specchat.drafters.magicdec:build",
-        is_auto_candidate=False,  # it gains about a tenth in long texts, and trials cost time
-    ),
     "medusa": DrafterInfo(
         "one extra head for each position ahead", "a Medusa head trained for this target",
         builder="specchat.drafters.medusa:build",

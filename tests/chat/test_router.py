@@ -25,7 +25,7 @@ FILE = Attachment("total.py", "def total(xs):\n    return sum(xs)\n")
 WITHOUT_MODELS = frozenset({"auto", "plain", "lookup"})
 DRAFT = WITHOUT_MODELS | {"draft"}
 ALL_DRAFTERS = frozenset(DRAFTER_NAMES)
-NEVER_ORDERED = frozenset({"auto", "magicdec"})  # auto does not try magicdec: trials cost more than it brings
+NEVER_ORDERED = frozenset({"auto"})
 
 
 @pytest.fixture(autouse=True)

@@ -141,36 +141,6 @@ def test_an_early_exit_equals_a_network_of_that_depth(shape):
     assert torch.allclose(logits[0], expected, atol=2e-4)
 
 
-@each_row("shape", ["dense-llama", "dense-qwen3", "graphs-qwen3"])
-@each_row("exact", [False, True])
-def test_a_windowed_pass_equals_a_network_that_masks_the_skipped_tokens(shape, exact):
-    model, skipped = target(shape, exact=exact), range(16, 30)
-    assert isinstance(model, LlamaModel)
-    mask = torch.ones(len(TEXT) + 2, len(TEXT) + 2, dtype=torch.bool).tril()
-    mask[-2:, skipped.start : skipped.stop] = False
-    cache = model.pool.open()
-    with model.pool.acquire_slot(cache, 200), torch.inference_mode():
-        read(model, TEXT, cache)
-        hidden = torch.zeros(mask.shape).masked_fill_(~mask, float("-inf"))[None, None]
-        tokens = torch.tensor([[*TEXT, 50, 60]])
-        expected = network(shape.split("-")[-1])(input_ids=tokens, attention_mask=hidden).logits[0, -1]
-        logits = model.forward_windowed([50, 60], cache, skipped)
-
-    assert cache.length == len(TEXT)
-    assert torch.allclose(logits[0], expected, atol=2e-4)
-
-
-def test_a_windowed_pass_that_skips_nothing_is_a_pass():
-    model = target("dense-llama")
-    assert isinstance(model, LlamaModel)
-    cache = model.pool.open()
-    with model.pool.acquire_slot(cache, 200):
-        read(model, TEXT, cache)
-        expected = model.forward(DraftTree(50), cache).logits
-
-        assert torch.equal(model.forward_windowed([50], cache, range(16, 16)), expected)
-
-
 def test_the_verifying_pass_overwrites_the_rows_of_an_exit():
     model, tree = target("dense-llama"), branching()
     assert isinstance(model, LlamaModel)
@@ -181,15 +151,6 @@ def test_the_verifying_pass_overwrites_the_rows_of_an_exit():
         model.forward_early_exit([50, 60, 61, 62], cache, exit_layer=2)
 
         assert torch.equal(model.forward(tree, cache).logits, before)
-
-
-def test_a_sliding_window_counts_the_skipped_rows():
-    sees = torch.ones(1, 5, dtype=torch.bool)
-    near = RowBatch([7], torch.tensor([104]), sees, committed_length=4, skipped=range(2, 102)).sliding_window_mask(
-        sliding_window=3
-    )
-
-    assert near.tolist() == [[False, False, True, True, True]]
 
 
 def test_a_sliding_window_counts_from_the_first_position():

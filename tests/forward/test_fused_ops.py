@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 import torch
 
-from specchat.engine.cache import NO_ROWS, KVCache, KVLayout, KVLocation, KVPool
+from specchat.engine.cache import KVCache, KVLayout, KVLocation, KVPool
 from specchat.engine.decode import Generation
 from specchat.engine.int8_rows import dequantize_rows
 from specchat.engine.tree import DraftTree
@@ -64,7 +64,6 @@ def attention_results(
     *,
     has_norms: bool,
     is_int8: bool = False,
-    skipped: range = NO_ROWS,
     writes_kv: bool = True,
 ) -> list[torch.Tensor]:
     """The output for `count` rows of a tree after the committed rows, and the keys and values in the cache.
@@ -82,15 +81,12 @@ def attention_results(
         cos, sin = random(dtype, 2, count, 1, sizes.head_size, seed=7)
         nodes = torch.rand(count, count, generator=torch.Generator().manual_seed(4)) < 0.5
         nodes |= torch.eye(count, dtype=torch.bool)
-        seen = committed - len(skipped)
-        allowed = torch.cat((torch.ones(count, seen, dtype=torch.bool), nodes), dim=1)
+        allowed = torch.cat((torch.ones(count, committed, dtype=torch.bool), nodes), dim=1)
         mask = None if count == 1 else AttentionMask(allowed, sizes.heads // sizes.kv_heads, cos)
         positions = torch.arange(count)
-        kv_location = partial(cache.kv_location, kv_length=seen + count, skipped=skipped)
-        read_kv = partial(cache.read, kv_length=seen + count, skipped=skipped)
-        batch = ForwardBatch(
-            positions, {None: mask}, partial(cache.write, skipped=skipped), kv_location, read_kv=read_kv
-        )
+        kv_location = partial(cache.kv_location, kv_length=committed + count)
+        read_kv = partial(cache.read, kv_length=committed + count)
+        batch = ForwardBatch(positions, {None: mask}, cache.write, kv_location, read_kv=read_kv)
         norms = [random(dtype, sizes.head_size, seed=seed) for seed in (5, 6)] if has_norms else (None, None)
         heads = sizes.heads + (2 * sizes.kv_heads if writes_kv else 0)
         qkv = random(dtype, count, heads * sizes.head_size, seed=8)
@@ -138,20 +134,6 @@ def test_attention_over_rows_of_8_bits_has_the_output_of_torch(dtype, sizes):
         assert ((our.float() - their.float()).abs() <= 1.1 * step + TOLERANCE[dtype] * their.float().abs()).all()
 
 
-@each_row("is_int8", [False, True])
-@each_row("dtype", DTYPES)
-@each_row("count", [1, 5])
-def test_skipped_rows_are_not_read(dtype, count, is_int8):
-    ours, theirs = (
-        attention_results(ops, dtype, count, 75, has_norms=False, is_int8=is_int8, skipped=range(16, 41))
-        for ops in both(SHAPES[0], dtype)
-    )
-    seen = attention_results(both(SHAPES[0], dtype)[0], dtype, count, 75, has_norms=False, is_int8=is_int8)
-
-    assert is_close(ours[0], theirs[0])
-    assert not is_close(ours[0], seen[0])
-
-
 @each_row("dtype", DTYPES)
 def test_rms_norm_and_swiglu_have_the_results_of_torch(dtype):
     native_ops, torch_ops = both(dtype=dtype)
@@ -190,17 +172,16 @@ def test_a_kernel_gets_no_tensor_that_it_would_read_beyond(call):
     [
         {"qkv": torch.ones(3, 64)}, {"qkv": torch.ones(3, 96).bfloat16()}, {"q_norm": torch.ones(1)},
         {"cos": torch.ones(2, 1, 12)}, {"sin": torch.ones(3, 12)}, {"first": 14}, {"first": -1}, {"kv_length": 17},
-        {"keys": 1}, {"mask": 5}, {"skipped": range(6)},
-        {"skipped": range(1, 3)}, {"skipped": range(-16, 1)}, {"skipped": range(0, 4, 2)},
+        {"keys": 1}, {"mask": 5},
     ],
 )  # fmt: skip
 def test_attention_gets_no_rows_and_no_cache_of_another_size(change):
     sizes, native_ops = SHAPES[0], both()[0]
-    given = {"first": 5, "kv_length": 8, "keys": 2, "mask": 8, "qkv": torch.ones(3, 96), "skipped": NO_ROWS} | change
+    given = {"first": 5, "kv_length": 8, "keys": 2, "mask": 8, "qkv": torch.ones(3, 96)} | change
     angles = torch.ones(3, 1, 12)
     cache = torch.zeros(2, 1, given["keys"], 16, sizes.head_size)
     mask = AttentionMask(torch.ones(3, given["mask"]).bool(), 2, angles)
-    location = KVLocation(*cache, given["first"], given["kv_length"], given["skipped"])
+    location = KVLocation(*cache, given["first"], given["kv_length"])
     batch = ForwardBatch(torch.arange(3), {None: mask}, lambda *_: None, lambda _layer: location)
     inputs = QKVInputs(given["qkv"], change.get("q_norm"), None, change.get("cos", angles), change.get("sin", angles))
 

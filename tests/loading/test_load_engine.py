@@ -27,7 +27,7 @@ from tests.tiny import SPEAKING, network, speaking, thinking
 from tests.tiny_heads import saved_head
 
 ALONE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
-WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix", "magicdec"}
+WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix"}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def embedded():
 def test_the_embedded_models_allow_all_drafters_but_assistants_and_block_heads(embedded):
     with embedded.create_session() as session:
         assert set(DRAFTERS) - {"assistant", "dflash"} == set(session.drafters)
-        assert set(session.chooser.drafters) == set(session.drafters) - {"auto", "plain", "lookup", "magicdec"}
+        assert set(session.chooser.drafters) == set(session.drafters) - {"auto", "plain", "lookup"}
 
 
 def test_a_target_alone_allows_the_drafters_that_need_no_other_model():

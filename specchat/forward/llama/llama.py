@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specchat.devices import kind_of
-from specchat.engine.cache import NO_KV_ROWS, NO_ROWS, KVCache, KVLayout, KVPool
+from specchat.engine.cache import NO_KV_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena
 from specchat.engine.model import CaptureProgress, ModelOutput, SampledOutput
@@ -107,7 +107,7 @@ class LlamaModel:
     exact mode pads every pass to the same shape.
     """
 
-    supports_self_drafting: bool = True  # draft passes of fewer layers or fewer rows leave no trace
+    supports_self_drafting: bool = True  # draft passes of fewer layers leave no trace
 
     def __init__(
         self,
@@ -204,11 +204,6 @@ class LlamaModel:
     def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
         return self._forward_chain(tokens, cache, ForwardDepth(exit_layer)).logits
 
-    @torch.inference_mode()
-    def forward_windowed(self, tokens: list[int], cache: KVCache, skipped: range) -> Tensor:
-        states = self._forward(chain_nodes(tokens), cache, ForwardDepth(self.layer_count), skipped=skipped)
-        return self._scaled_logits(states.final[-1:])
-
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         count, nodes = len(tree), self.limits.nodes(tree)
         if (output := self._replay(nodes, cache, self._full_depth)) is not None:
@@ -256,11 +251,10 @@ class LlamaModel:
         depth: ForwardDepth,
         *,
         is_tree: bool = False,
-        skipped: range = NO_ROWS,
         recurrent: RecurrentPass | None = None,
     ) -> HiddenStates:
         """A row is computed alike in a tree and in a prompt; only what recurrent layers keep of it differs."""
-        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache, skipped), cache)
+        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache), cache)
         return self._stack.forward(self._embed_nodes(nodes.tokens), replace(batch, recurrent=recurrent), depth)
 
     @torch.inference_mode()

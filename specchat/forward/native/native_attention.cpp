@@ -210,15 +210,10 @@ void transpose_keys(const Stored* keys, int64_t key_count, int size, uint32_t* o
     }
 }
 
-// Rows of the cache that a pass does not read: `count` rows from `first` on, which is a multiple of LANES.
-struct SkippedRows {
-    int64_t first, count;
-};
-
 // Scores of all rows for the blocks of LANES keys in [first, last). queries [rows, size] -> scores [rows, row_length]
 template <class T, class Stored>
 void compute_scores(const T* queries, const Stored* keys, float* scores, int64_t rows, int size, int64_t kv_length,
-                    SkippedRows skipped, int64_t row_length, int64_t first, int64_t last) {
+                    int64_t row_length, int64_t first, int64_t last) {
     const int words = size / INPUTS_PER_WORD<T>;
     alignas(64) uint32_t transposed[KEY_BLOCKS * LANES * MAX_HEAD_SIZE];
     float scales[KEY_BLOCKS * LANES] = {};
@@ -226,8 +221,7 @@ void compute_scores(const T* queries, const Stored* keys, float* scores, int64_t
         const int64_t blocks = last - start < KEY_BLOCKS ? last - start : KEY_BLOCKS;
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t key = (start + block) * LANES;
-            const int64_t row = key < skipped.first ? key : key + skipped.count;
-            const Stored* first_key = keys + row * row_stride<Stored>(size);
+            const Stored* first_key = keys + key * row_stride<Stored>(size);
             transpose_keys<T>(first_key, kv_length - key, size, transposed + block * words * LANES);
             if constexpr (std::is_same_v<Stored, int8_t>)
                 for (int64_t i = 0; i < LANES && key + i < kv_length; i++)
@@ -286,13 +280,12 @@ void softmax(float* scores, const uint8_t* allowed, int64_t committed, int64_t k
 
 // The weighted sum of values, for ROWS rows and the numbers [first, first + LANES * VECTORS) of a head.
 template <int ROWS, int VECTORS, class Stored>
-void sum_values(const float* weights, int64_t row_length, const Stored* values, int64_t kv_length, SkippedRows skipped,
-                int size, int first, float* sums) {
+void sum_values(const float* weights, int64_t row_length, const Stored* values, int64_t kv_length, int size,
+                int first, float* sums) {
     Floats totals[ROWS][VECTORS] = {};
     const int tail = VECTORS > 1 || size - first > LANES ? LANES : size - first;  // more than one vector are whole ones
     for (int64_t key = 0; key < kv_length; key++) {
         Floats numbers[VECTORS];
-        if (key == skipped.first) values += skipped.count * row_stride<Stored>(size);
         const Stored* value = values + key * row_stride<Stored>(size);
         fetch_row(value + first, size);
         for (int i = 0; i < VECTORS; i++) numbers[i] = load_floats(value + first + i * LANES, tail);
@@ -313,17 +306,17 @@ void sum_values(const float* weights, int64_t row_length, const Stored* values, 
 // Values of all rows, for one slice of two vectors (or less, at the end of a head).
 template <class Stored>
 void sum_slice(const float* weights, int64_t rows, int64_t row_length, const Stored* values, int64_t kv_length,
-               SkippedRows skipped, int size, int first, float* sums) {
+               int size, int first, float* sums) {
     int64_t row = 0;
     const auto group = [&](auto group_size) {
         constexpr int ROWS = decltype(group_size)::value;
         for (; row + ROWS <= rows; row += ROWS) {
             const float* from = weights + row * row_length;
             if (size - first >= 2 * LANES)
-                sum_values<ROWS, 2>(from, row_length, values, kv_length, skipped, size, first, sums + row * size);
+                sum_values<ROWS, 2>(from, row_length, values, kv_length, size, first, sums + row * size);
             else
                 for (int part = first; part < size; part += LANES)
-                    sum_values<ROWS, 1>(from, row_length, values, kv_length, skipped, size, part, sums + row * size);
+                    sum_values<ROWS, 1>(from, row_length, values, kv_length, size, part, sums + row * size);
         }
     };
     if (LANES == 16) group(std::integral_constant<int, 8>());
@@ -343,7 +336,6 @@ struct AttentionPass {
     int64_t count;
     int heads, kv_heads, size;
     int64_t stride, kv_length;
-    SkippedRows skipped;
     float scale, cap;
     const T* sinks;
 
@@ -355,7 +347,7 @@ struct AttentionPass {
     // The steps for `number` rows of all key heads, from `row` of the first on: their scores for some blocks of keys,
     // the softmax, a slice of the sums over values, and what is stored.
     void score(int64_t row, int64_t number, int64_t first, int64_t last, float* scores) const {
-        compute_scores(queries + row * size, keys + row / rows() * stride, scores, number, size, kv_length, skipped,
+        compute_scores(queries + row * size, keys + row / rows() * stride, scores, number, size, kv_length,
                        row_length(), first, last);
     }
 
@@ -366,7 +358,7 @@ struct AttentionPass {
     }
 
     void sum(int64_t row, int64_t number, int64_t slice, const float* weights, float* sums) const {
-        sum_slice(weights, number, row_length(), values + row / rows() * stride, kv_length, skipped, size,
+        sum_slice(weights, number, row_length(), values + row / rows() * stride, kv_length, size,
                   int(slice) * 2 * LANES, sums);
     }
 
@@ -426,16 +418,16 @@ struct AttentionPass {
     }
 };
 
-// queries [heads, count, size]; keys, values [kv_heads, .., size], their first `kv_length` rows without those skipped, of
-// which the last `count` are those of the pass; `allowed` [count, kv_length] says which a row sees, and null is all -> out
+// queries [heads, count, size]; keys, values [kv_heads, .., size], their first `kv_length` rows, of which the last
+// `count` are those of the pass; `allowed` [count, kv_length] says which a row sees, and null is all -> out
 // [count, heads, size]. Scores are products times `scale`; with a `cap` above 0 they become cap * tanh(score / cap).
 // `sinks` [heads] may be null.
 template <class T, class Stored>
 void attention(const T* queries, const Stored* keys, const Stored* values, const uint8_t* allowed, T* out, int64_t count,
-               int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, int64_t first_skipped,
-               int64_t skipped_count, int64_t threads, float scale, float cap, const T* sinks) {
+               int heads, int kv_heads, int size, int64_t stride, int64_t kv_length, int64_t threads,
+               float scale, float cap, const T* sinks) {
     const AttentionPass<T, Stored> pass{queries, keys,   values,    allowed, out, count, heads, kv_heads, size,
-                                        stride,  kv_length, {first_skipped, skipped_count}, scale, cap, sinks};
+                                        stride,  kv_length, scale, cap, sinks};
     const int64_t shared = kv_heads * pass.rows() / (2 * threads);
     const int64_t block_rows = shared < MIN_BLOCK_ROWS ? MIN_BLOCK_ROWS : shared < MAX_BLOCK_ROWS ? shared : MAX_BLOCK_ROWS;
     if (pass.rows() <= block_rows)

@@ -203,7 +203,7 @@ class TreeBuilder {
         const uint8_t* allowed = space.allowed.data();
         const Pass pass{rows, pairs, out, selected, &head.feedback_layer, 1, count, head.layer_count, &end.rotary,
                         &first_cos, &first_sin, &allowed, end.keys_of_layers, end.values_of_layers, end.strides,
-                        end.is_int8, kv_length - count, kv_length, 0, 0, end.threads};
+                        end.is_int8, kv_length - count, kv_length, end.threads};
         run_stack(&pass);
         return out;
     }

@@ -52,8 +52,7 @@ using QkNormRope = void(const T* states, const T* q_norm, const T* k_norm, const
 template <class T, class Stored = T>
 using Attention = void(const T* queries, const Stored* keys, const Stored* values, const uint8_t* allowed, T* out,
                        int64_t count, int heads, int kv_heads, int size, int64_t stride, int64_t kv_length,
-                       int64_t first_skipped, int64_t skipped_count, int64_t threads, float scale, float cap,
-                       const T* sinks);
+                       int64_t threads, float scale, float cap, const T* sinks);
 
 template <class T>
 using RankRows = void(const T* logits, const Rules* rules, const uint32_t* keys, const int64_t* tokens,

@@ -35,7 +35,7 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _QK_NORM_ROPE = (_POINTER,) * 9 + (_INT64, _INT, _INT, _INT, _INT, _INT64, _FLOAT, _FLOAT)
-_ATTENTION = (_POINTER,) * 5 + (_INT64,) + (_INT,) * 3 + (_INT64,) * 5 + (_FLOAT, _FLOAT, _POINTER)
+_ATTENTION = (_POINTER,) * 5 + (_INT64,) + (_INT,) * 3 + (_INT64,) * 3 + (_FLOAT, _FLOAT, _POINTER)
 ARGUMENT_TYPES = {
     "rms_norm": (_POINTER,) * 3 + (_INT64, _INT64, _FLOAT, _FLOAT),
     "add_rms_norm": (_POINTER,) * 5 + (_INT64, _INT64, _FLOAT, _FLOAT),

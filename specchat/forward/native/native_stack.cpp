@@ -115,8 +115,8 @@ class StackPass {
                      values + new_rows, pass.count, heads, layer.writes_kv ? kv_heads : 0, size, int(pass.rotary[layer.kind]),
                      stride, float(kind.epsilon), float(kind.norm_offset));
         attention(space.queries.data(), keys, values, pass.masks[layer.window], space.attended.data(), pass.count,
-                  heads, kv_heads, size, stride, pass.kv_length, pass.first_skipped, pass.skipped_count,
-                  pass.threads, float(kind.scale), float(kind.cap), static_cast<const T*>(layer.sinks));
+                  heads, kv_heads, size, stride, pass.kv_length, pass.threads,
+                  float(kind.scale), float(kind.cap), static_cast<const T*>(layer.sinks));
     }
 
     T* mlp(const Layer& layer, const T* input) const {

@@ -48,7 +48,7 @@ struct Pass {
     const uint8_t* const* masks;          // of each window; null: each row sees all rows
     void *const *keys, *const *values;    // of each layer
     const int64_t* strides;               // numbers between two heads of a layer
-    int64_t is_int8, first_row, kv_length, first_skipped, skipped_count, threads;
+    int64_t is_int8, first_row, kv_length, threads;
 };
 
 template <class T>

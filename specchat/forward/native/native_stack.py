@@ -74,8 +74,7 @@ class _Pass(ctypes.Structure):
         *((name, _POINTER) for name in ("rows", "attention_input", "out", "selected", "selected_layers")),
         *((name, _INT64) for name in ("selected_count", "count", "layer_count")),
         *((name, _POINTER) for name in ("rotary", "cos", "sin", "masks", "keys", "values", "strides")),
-        *((name, _INT64) for name in ("is_int8", "first_row", "kv_length", "first_skipped", "skipped_count")),
-        ("threads", _INT64),
+        *((name, _INT64) for name in ("is_int8", "first_row", "kv_length", "threads")),
     )
 
 
@@ -156,7 +155,7 @@ class NativeProgram:
             rows.data_ptr(), data_pointer(attention_input), out.data_ptr(), data_pointer(selected),
             ctypes.addressof(layers), len(layers), len(rows), min(depth.layers, len(self._layers)),
             *map(ctypes.addressof, tables), addresses.is_int8, location.first_new_row, location.kv_length,
-            location.skipped.start, len(location.skipped), torch.get_num_threads(),
+            torch.get_num_threads(),
         )  # fmt: skip
         self._kernel(self.address, ctypes.addressof(native_pass))
         return HiddenStates(out, selected)
