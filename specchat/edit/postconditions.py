@@ -60,7 +60,6 @@ RENAMING = re.compile(
     re.IGNORECASE,
 )
 LAYOUT = frozenset((",", ";", "(", ")", "\\"))
-INDENT = re.compile(r"[ \t]*")
 NO_OPERATION = frozenset(("pass", "..."))
 
 
