@@ -1,7 +1,8 @@
 """Record what each drafter would have proposed: `python -m tools.record_traces FOLDER`.
 
 The target answers a few questions of each kind by plain decoding, greedy and sampled. At every position of an answer
-each drafter proposes a tree, which is compared with the rest of the answer. The costs of this machine are recorded.
+each drafter proposes a tree, which is compared with the rest of the answer. The costs of this machine are recorded, as
+processor time: with OMP_NUM_THREADS=1 other load does not count.
 """
 
 from __future__ import annotations
@@ -10,15 +11,14 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
-from time import perf_counter
+from statistics import fmean, median
+from time import process_time
 
 from specchat.bench.builtin_prompts import BUILTIN_REQUESTS
 from specchat.chat.prompt import build_next_prompt
-from specchat.chooser.costs import CALIBRATION_ROWS, Costs
 from specchat.drafters.registry import build_drafter
-from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
@@ -28,6 +28,8 @@ from specchat.profile import load_profile
 from tools.replay_chooser import RecordedTree, Trace, write_traces
 
 SEED, MAX_DRAFT_TOKENS, DRAFT_TOKENS = 11, 16, 4
+MEASURED_ROWS, TIMED_PASSES = (1, 2, 4, 8, 16), 9
+TIMED_TOKENS = 60  # of the answer with which drafters are timed
 TEMPERATURES = (0.0, 0.8)
 DRAFTERS = ("suffix", "eagle3")
 
@@ -89,39 +91,57 @@ def recorded_tree(tree: DraftTree, following_tokens: list[int]) -> RecordedTree:
 
 
 def measure_costs(engine: Engine, name: str) -> dict[str, object]:
-    """The costs of this machine, as a table that `replay_chooser.read_tables` reads."""
-    target, costs = engine.models.target, Costs()
+    """The costs of this machine, as a table that `read_cost_tables` reads, in processor time."""
     prompt = build_next_prompt(engine.models.tokenizer, "", (), BUILTIN_REQUESTS["edit"][0]).token_ids
-    drafters = recorded_drafters(engine)
-    generation = Generation(target, tuple(drafters.values()))
+    generation = Generation(engine.models.target)
     generation.replace_tokens(list(prompt))
-    with target.pool.acquire_slot(generation.cache, generation.rows_needed(1)):
+    with engine.models.target.pool.acquire_slot(generation.cache, generation.rows_needed(max(MEASURED_ROWS))):
         for _progress in generation.prefill():
             pass
-        costs.calibrate(generation)
-        draft_costs = {each: _draft_cost(drafter, prompt) for each, drafter in drafters.items()}
+        rows = {str(width): round(_pass_seconds(generation, width), 7) for width in MEASURED_ROWS}
     generation.close()
-    rows = costs.pass_curves[bucket_of(len(prompt))].seconds_up_to(max(CALIBRATION_ROWS)) or []
-    return {
-        "name": name,
-        "rows": {str(width): round(rows[width], 7) for width in CALIBRATION_ROWS},
-        "drafters": draft_costs,
-    }
+    drafters = recorded_drafters(engine).items()
+    return {"name": name, "rows": rows, "drafters": {each: _draft_cost(engine, it, prompt) for each, it in drafters}}
 
 
-def _draft_cost(drafter: Drafter, prompt: list[int]) -> tuple[float, float]:
-    """Median seconds of a proposal, and of each further draft token."""
-    drafter.propose(DraftContext(prompt, Sampler(), MAX_DRAFT_TOKENS))
-    seconds = dict[int, float]()
-    for budget in (1, DRAFT_TOKENS):
-        measured = list[float]()
-        for _ in range(9):
-            started_at = perf_counter()
-            drafter.propose(DraftContext(prompt, Sampler(), budget))
-            measured.append(perf_counter() - started_at)
-        seconds[budget] = median(measured)
-    each = max((seconds[DRAFT_TOKENS] - seconds[1]) / (DRAFT_TOKENS - 1), 0.0)
-    return round(max(seconds[1] - each, 0.0), 7), round(each, 7)
+def _pass_seconds(generation: Generation, row_count: int) -> float:
+    """Median processor seconds of a pass over so many rows."""
+    seconds = list[float]()
+    for _ in range(TIMED_PASSES):
+        started_at = process_time()
+        generation.measure_pass(row_count, Sampler())
+        seconds.append(process_time() - started_at)
+    return median(seconds)
+
+
+class DraftTimer(Drafter):
+    """Plain decoding that times a proposal of every other size at each position."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter = drafter
+        self.seconds_by_size: dict[int, list[tuple[int, float]]] = {1: [], DRAFT_TOKENS: []}  # with the depth
+
+    def propose(self, context: DraftContext) -> DraftTree:
+        size = 1 if len(context.tokens) % 2 else DRAFT_TOKENS
+        started_at = process_time()
+        tree = self.drafter.propose(replace(context, max_draft_tokens=size))
+        self.seconds_by_size[size].append((max(tree.depths), process_time() - started_at))
+        return super().propose(context)
+
+
+def _draft_cost(engine: Engine, drafter: Drafter, prompt: list[int]) -> tuple[float, float]:
+    """Median seconds of a proposal, and of each level of its tree."""
+    timer = DraftTimer(drafter)
+    generation = Generation(engine.models.target, (drafter,))
+    generation.replace_tokens(list(prompt))
+    generation.generate(GenerationConfig(timer, Sampler(), MAX_DRAFT_TOKENS, TIMED_TOKENS))
+    generation.close()
+    (_, shallow), (depth, deep) = (
+        (fmean(levels for levels, _seconds in timed), median(seconds for _levels, seconds in timed))
+        for timed in timer.seconds_by_size.values()
+    )
+    each = max(deep - shallow, 0.0) / max(depth - 1, 1.0)
+    return round(max(shallow - each, 0.0), 7), round(each, 7)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -166,11 +166,17 @@ class Replayer:
     """
 
     def __init__(self, table: CostTable, budget: int = MAX_DRAFT_TOKENS, initial_costs: Costs | None = None) -> None:
-        self.table, self.budget, self.clock = table, budget, SimulatedClock()
+        self.budget, self.clock = budget, SimulatedClock()
         self.drafters = {name: RecordedDrafter(name, cost, self.clock) for name, cost in table.draft_costs.items()}
-        self.pass_seconds = table.pass_seconds()
+        self.change_machine(table)
         costs = initial_costs or Costs({1024: Curve(dict(table.pass_seconds_by_rows))})
         self.chooser = Chooser(self.drafters, costs, clock=self.clock)
+
+    def change_machine(self, table: CostTable) -> None:
+        """Let passes and drafts cost what this table says from now on."""
+        self.pass_seconds = table.pass_seconds()
+        for name, drafter in self.drafters.items():
+            drafter.cost = table.draft_costs[name]
 
     def replay(self, trace: Trace, drafter: Drafter | None = None, draft_tokens: int = 0) -> Iterator[ReplayedStep]:
         """Replay one answer. Without a drafter the chooser is used; `draft_tokens` 0 is the whole budget."""

@@ -143,7 +143,7 @@ def _order_text(order: tuple[str, ...]) -> str:
     if first == "plain":
         return "plain decoding comes first"
     second = f", then {others[0]}" if others and others[0] != "plain" else ""
-    return f"{first} is tried first{second}"
+    return f"{first} is assumed to draft best{second}"
 
 
 def _only_available(variants: tuple[str, ...], available: frozenset[str]) -> tuple[str, ...]:

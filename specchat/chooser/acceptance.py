@@ -5,7 +5,7 @@ the committed text, even if it was pruned or never verified. This file knows no 
 """
 
 from dataclasses import dataclass
-from math import log
+from math import log, sqrt
 from typing import NamedTuple
 
 from specchat.engine.tree import ROOT, DraftTree
@@ -16,8 +16,8 @@ SHIFT_AFTER_REJECTIONS = 8  # consecutive rejections at depth 1 that indicate a 
 SHIFT_DECAY = 0.25  # of old observations after such a change
 RELIABLE_ACCEPTANCE_RATE = 0.4  # a change is only assumed for drafters above this rate
 PRIOR_WEIGHT = 2.0  # observations that the prior at depth 1 counts for
-RANK_PRIOR_WEIGHT = 24.0  # observations that the ranks before it count for, in the prior of a rank
-MAX_RANK_RATIO = 0.95  # of the prior of a rank to the rank before it
+RANK_PRIOR_WEIGHT = 12.0  # observations that the ranks before it count for, in the prior of a rank
+MAX_RANK_RATIO = 0.9  # of the prior of a rank to the rank before it
 DEPTH_PRIOR_WEIGHT = 8.0  # observations that the rate of the previous depth counts for
 SIBLING_PRIOR_RATE = 0.15  # prior of a second-best draft token
 MAX_DEPTH = 8  # deeper draft tokens count as this deep
@@ -64,7 +64,6 @@ class AcceptanceStats:
         self.is_below_budget = False  # the last tree was smaller than requested
         self.consecutive_rejections = 0  # at depth 1
         self._rate_cache: dict[int, tuple[list[float], list[float]]] = {}
-        self._expected_nodes: list[ExpectedNode] | None = None
 
     def acceptance_rates(self, length_class: int) -> tuple[list[float], list[float]]:
         """The rates of first children and of their siblings at each depth, given that the parent was accepted.
@@ -115,34 +114,31 @@ class AcceptanceStats:
             self.rank_trials[rank] = DECAY * self.rank_trials[rank] + 1
             self.rank_accepted[rank] = DECAY * self.rank_accepted[rank] + (rank + 1 in accepted)
             self.rank_depths[rank] += (depth - self.rank_depths[rank]) / self.rank_trials[rank]
-        self._expected_nodes = None
 
     def add_proposal(self, tree: DraftTree, requested_tokens: int) -> None:
         self.is_below_budget = len(tree) - 1 < requested_tokens
-        self._expected_nodes = None
 
-    def expected_nodes(self, max_draft_tokens: int) -> list[ExpectedNode]:
+    def expected_nodes(self, max_draft_tokens: int, confidence: float = 0.0) -> list[ExpectedNode]:
         """The next tree, by rank: as far as trees have been, and twice as far if the last one used its whole budget.
 
-        The prior of each rank continues the ranks before it.
+        The first rank is a confidence bound: its mean and so many standard deviations. The prior of each other rank
+        continues the ranks before it.
         """
-        if self._expected_nodes is None:
-            self._expected_nodes = self._predict_nodes()
-        return self._expected_nodes[:max_draft_tokens]
-
-    def _predict_nodes(self) -> list[ExpectedNode]:
         nodes, known = list[ExpectedNode](), len(self.rank_trials)
         # depth grows as a power of the rank: 1 for a chain, less for a tree
         exponent = log(self.rank_depths[-1]) / log(known) if known > 1 else 1.0
-        for rank in range(known if self.is_below_budget else 2 * known + 2):
-            above = nodes[-1].probability if nodes else 1.0
-            ratio = above / nodes[-2].probability if len(nodes) > 1 else self.prior_rate if not nodes else above
-            prior = above * min(max(ratio, rank / (rank + 1)), MAX_RANK_RATIO)
+        above, ratio = 1.0, self.prior_rate
+        for rank in range(min(known if self.is_below_budget else 2 * known + 2, max_draft_tokens)):
+            prior = above * (min(max(ratio, rank / (rank + 1)), MAX_RANK_RATIO) if rank else ratio)
             trials, accepted = (self.rank_trials[rank], self.rank_accepted[rank]) if rank < known else (0.0, 0.0)
-            weight = RANK_PRIOR_WEIGHT if rank else PRIOR_WEIGHT
-            probability = (accepted + weight * prior) / (trials + weight)
+            weight = trials + (RANK_PRIOR_WEIGHT if rank else PRIOR_WEIGHT)
+            probability = (accepted + (weight - trials) * prior) / weight
+            if not rank:
+                bound = probability + confidence * sqrt(probability * (1 - probability) / weight)
+                probability = min(max(bound, 0.0), MAX_RANK_RATIO)
             depth = self.rank_depths[rank] if rank < known else (rank + 1) ** exponent
             nodes.append(ExpectedNode(probability, max(round(depth), 1)))
+            above, ratio = probability, probability / above if above else 0.0
         return nodes
 
     def node_probabilities(self, tree: DraftTree, length_class: int) -> list[float]:

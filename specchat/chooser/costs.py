@@ -9,10 +9,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 
-from specchat.chooser.curve import Curve, StoredCurve, proportional_curve, stored_points
-from specchat.chooser.drift import DriftDetector
+from specchat.chooser.curve import PROPORTIONAL, Curve, PassCurve, is_normal, stored_points
 from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import Sampler
@@ -22,6 +21,8 @@ CALIBRATION_ROWS = (1, 4, 16)  # numbers of rows that are measured before the fi
 MEASURED_PASSES = 3  # for each number of rows
 MAX_SECONDS_PER_WIDTH = 0.3  # a slow model runs one pass for each number of rows
 MAX_CALIBRATION_SECONDS = 2.0
+MIN_PROCESSOR_SHARE = 0.8  # of the time of a pass; with less, other programs use the processor
+MAX_CALIBRATIONS = 4  # of a process that finds the machine busy
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Costs:
     draft_curves: dict[str, dict[int, Curve]] = field(default_factory=dict[str, dict[int, Curve]])
     path: Path | None = None  # of the stored costs; None: not stored
     identity: Mapping[str, str] = field(default_factory=dict[str, str])  # of the models and the machine
+    busy_calibrations: int = 0  # that ran beside other load, and are repeated before the next answer
 
     def plain_seconds(self, text_length: int) -> float | None:
         """Seconds of a plain pass at this text length; None without a measurement in its bucket."""
@@ -57,46 +59,60 @@ class Costs:
         """Seconds of this drafter by depth of its tree, at the nearest measured length; None without any."""
         return nearest_curve(self.draft_curves.get(name, {}), bucket_of(text_length))
 
-    def is_plain_pass_confirmed(self, text_length: int) -> bool:
-        """Whether this process has measured a plain pass near this length, and it was as expected."""
+    def confirms_plain_pass(self, text_length: int, seconds: float) -> bool:
+        """Whether this process has measured a plain pass near this length, and this one is as expected."""
         curve = self._pass_curve(text_length)
-        return curve is not None and not curve.drift_detector.is_unconfirmed
+        plain = None if curve is None or curve.is_unconfirmed else curve.points.get(1)
+        return plain is not None and is_normal(seconds / plain)
+
+    def distrust_wide_passes(self, text_length: int) -> None:
+        """Measure passes over several rows near this length again."""
+        if isinstance(curve := self._pass_curve(text_length), PassCurve):
+            curve.distrust_slope()
 
     def is_unconfirmed(self, name: str, text_length: int) -> bool:
         """Whether the cost of this drafter comes from a file and no measurement of this process confirms it."""
         curve = self.draft_curve(name, text_length)
-        return curve is not None and curve.drift_detector.is_unconfirmed
+        return curve is not None and curve.is_unconfirmed
 
     def _pass_curve(self, text_length: int) -> Curve | None:
         """Seconds of a pass by rows, at the nearest measured length; None without any."""
         return nearest_curve(self.pass_curves, bucket_of(text_length))
 
-    def learn_pass(self, text_length: int, rows: int, seconds: float) -> None:
-        _curve_of_bucket(self.pass_curves, bucket_of(text_length), Curve()).learn(rows, seconds)
+    def learn_pass(self, text_length: int, rows: int, seconds: float) -> bool:
+        """Whether the plain pass has changed by a factor. Drafts follow such a change, and are measured again."""
+        curve = _curve_of_bucket(self.pass_curves, bucket_of(text_length), PassCurve())
+        plain_seconds = curve.points.get(1)
+        curve.learn(rows, seconds)
+        factor = curve.points[1] / plain_seconds if plain_seconds else 1.0
+        is_changed = not is_normal(factor)
+        if is_changed:
+            for draft_curve in (each for curves in self.draft_curves.values() for each in curves.values()):
+                draft_curve.scale(factor)
+                draft_curve.is_unconfirmed = True
+        return is_changed
 
     def learn_draft(self, name: str, text_length: int, depth: int, seconds: float) -> None:
-        _curve_of_bucket(self.draft_curves.setdefault(name, {}), bucket_of(text_length), proportional_curve()).learn(
-            depth, seconds
-        )
+        curves = self.draft_curves.setdefault(name, {})
+        _curve_of_bucket(curves, bucket_of(text_length), Curve(slope=PROPORTIONAL)).learn(depth, seconds)
 
     def calibrate(self, generation: Generation) -> None:
-        """Measure passes over a few numbers of rows without committing them, unless measurements exist."""
-        started_at = perf_counter()
-        if any(len(curve.points) > 1 for curve in self.pass_curves.values()):
+        """Measure passes over a few numbers of rows without committing them, unless measurements exist.
+
+        Measurements beside other load are only a first estimate; before the next answer they are repeated.
+        """
+        is_measured = any(len(curve.points) > 1 for curve in self.pass_curves.values())
+        if is_measured and not 0 < self.busy_calibrations < MAX_CALIBRATIONS:
             return
+        started_at, processor_started_at = perf_counter(), thread_time()
+        curve = _curve_of_bucket(self.pass_curves, bucket_of(len(generation.tokens)), PassCurve())
         for row_count in CALIBRATION_ROWS:
             if row_count <= generation.target.max_rows and perf_counter() - started_at < MAX_CALIBRATION_SECONDS / 2:
-                self._measure_pass(generation, row_count)
-
-    def _measure_pass(self, generation: Generation, row_count: int) -> None:
-        """Take the fastest of a few passes, because other load only adds time."""
-        total, fastest = 0.0, 0.0
-        for _ in range(MEASURED_PASSES):
-            seconds = generation.measure_pass(row_count, Sampler())
-            fastest = min(seconds, fastest or seconds)
-            if (total := total + seconds) > MAX_SECONDS_PER_WIDTH:
-                break
-        _curve_of_bucket(self.pass_curves, bucket_of(len(generation.tokens)), Curve()).set_point(row_count, fastest)
+                curve.set_point(row_count, _fastest_pass(generation, row_count))
+        share = (thread_time() - processor_started_at) / (perf_counter() - started_at)
+        self.busy_calibrations = self.busy_calibrations + 1 if share < MIN_PROCESSOR_SHARE else 0
+        if self.busy_calibrations and isinstance(curve, PassCurve):
+            curve.distrust_slope()
 
     def save(self) -> None:
         """Store the costs for the next start. If the disk refuses, the next start calibrates again."""
@@ -127,12 +143,23 @@ def load_costs(identity: Mapping[str, str], folder: Path | None = None) -> Costs
         drafts = {name: stored_points(curves) for name, curves in content["drafts"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return costs
-    costs.pass_curves = {bucket: StoredCurve(points) for bucket, points in passes.items()}
+    costs.pass_curves = {bucket: PassCurve(points, is_unconfirmed=True) for bucket, points in passes.items()}
     costs.draft_curves = {
-        name: {bucket: Curve(points, 1, DriftDetector()) for bucket, points in curves.items()}
+        name: {bucket: Curve(points, PROPORTIONAL, is_unconfirmed=True) for bucket, points in curves.items()}
         for name, curves in drafts.items()
     }
     return costs
+
+
+def _fastest_pass(generation: Generation, row_count: int) -> float:
+    """The fastest of a few passes, because other load only adds time."""
+    total, fastest = 0.0, 0.0
+    for _ in range(MEASURED_PASSES):
+        seconds = generation.measure_pass(row_count, Sampler())
+        fastest = min(seconds, fastest or seconds)
+        if (total := total + seconds) > MAX_SECONDS_PER_WIDTH:
+            break
+    return fastest
 
 
 def nearest_curve(curves: Mapping[int, Curve], bucket: int) -> Curve | None:

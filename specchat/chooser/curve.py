@@ -1,36 +1,45 @@
 """Cost curves: seconds of a pass by its rows, or of a draft by its depth.
 
-This file knows no model and no file (`costs.py`).
+A cost may be wrong by a factor: it comes from a file, or from a time when the machine had other load. Running means
+react slowly, so that a single stall does not change them. So two measurements in a row that differ from a curve by a
+factor scale it at once, similar to bandits with change detection (CUSUM-UCB, arXiv 1711.03539; M-UCB, 1802.03692). Two
+are enough here, because the next measurements correct a wrong change. This file knows no model and no file.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from specchat.chooser.drift import DRIFT_TEST_MEASUREMENTS, MAX_NORMAL_RATIO, DriftDetector, confirmed_detector
-
-ANCHORS = (1, 2, 4, 8, 16, 32, 64, 128)  # counts at which a curve has points
 LEARNING_RATE = 0.2
 MAX_CHANGE = 0.25  # largest relative change by one measurement, which may be a stall
 SHARED_CHANGE = 0.5  # share of a change that applies to all other counts: a slower machine slows all of them
+MAX_NORMAL_RATIO = 1.25  # measurements of the same cost mostly differ by less than this factor
 UNKNOWN_SLOPE = 0.1  # of a plain pass, for each additional row, while only plain passes are measured
-FIRST_TRIAL_ROWS = 4  # rows of the first pass with draft tokens, while the slope comes only from a file
+PROPORTIONAL = 1.0  # slope of a draft, while only one depth is measured
+FIRST_TRIAL_ROWS = 4  # rows of the first pass with draft tokens, while the slope is unconfirmed
 STORED_SLOPE_WEIGHT = 0.5  # weight of a stored slope; a pass over two rows has weight 1, one over five has 16
+SLOPE_MEASUREMENTS = 16  # first wide passes, which correct the whole slope
+
+
+def is_normal(ratio: float) -> bool:
+    """Whether a measurement by its expected value says nothing about a change."""
+    return 1 / MAX_NORMAL_RATIO <= ratio <= MAX_NORMAL_RATIO
 
 
 @dataclass
 class Curve:
     """Seconds by a count: linear between the measured points, and never decreasing.
 
-    With only one point, each additional count adds `slope` of it; a slope of 1 from count 1 is proportional.
+    Every measured count gets a point, since costs may be a staircase. With only one point, each additional count adds
+    `slope` of it.
     """
 
     points: dict[int, float] = field(default_factory=dict[int, float])
     slope: float = UNKNOWN_SLOPE
-    drift_detector: DriftDetector = field(default_factory=confirmed_detector)
+    is_unconfirmed: bool = False  # no measurement since the start, or since a change, agrees with it
+    _previous_ratio: float = 1.0  # last measurement by the expected value, if that was outside MAX_NORMAL_RATIO
     _interpolated: list[float] = field(default_factory=list[float], repr=False, compare=False)
 
     def seconds_up_to(self, max_count: int) -> list[float] | None:
@@ -55,11 +64,7 @@ class Curve:
 
     def copy(self) -> Curve:
         """A new curve with the same points; unconfirmed if this one is."""
-        return Curve(
-            dict(self.points),
-            self.slope,
-            DriftDetector() if self.drift_detector.is_unconfirmed else confirmed_detector(),
-        )
+        return Curve(dict(self.points), self.slope, self.is_unconfirmed)
 
     def set_point(self, count: int, seconds: float) -> None:
         self.points[count] = seconds
@@ -72,122 +77,158 @@ class Curve:
         seconds = self.seconds_up_to(count)
         return None if seconds is None else seconds[count]
 
+    def scale(self, factor: float) -> None:
+        """Change all costs by this factor."""
+        self.points = {point: old * factor for point, old in self.points.items()}
+        self._interpolated = []
+
     def learn(self, count: int, seconds: float) -> None:
         expected = self.seconds_at(count)
-        self._interpolated = []
-        if expected is None or expected <= 0:
-            self.points[count] = seconds
-            self.drift_detector.is_unconfirmed = False
-            return
-        if (factor := self.drift_detector.scale_factor(seconds, expected)) is not None:
-            self.points = {point: old * factor for point, old in self.points.items()}
-        elif not self.drift_detector.is_unconfirmed:
+        if not expected or (count > max(self.points) and not self.is_unconfirmed):
+            self.set_point(count, seconds)
+            self.is_unconfirmed = False
+        elif (factor := self._change_factor(seconds / expected)) is not None:
+            self.scale(factor)
+        elif not self.is_unconfirmed:
             self._adjust(count, seconds, expected)
 
-    def _adjust(self, count: int, seconds: float, expected: float) -> None:
-        """Move the neighbouring points towards the measurement by their nearness, and all others by half as much."""
-        change = LEARNING_RATE * max(-MAX_CHANGE, min(seconds / expected - 1, MAX_CHANGE))
-        below, above = _neighbouring_counts(count, self.points)
-        self._add_points((below, above))
-        nearness = {below: 1.0} if below == above else _interpolation_weights(below, count, above)
-        for point in self.points:
-            self.points[point] *= 1 + change * max(nearness.get(point, 0.0), SHARED_CHANGE)
-        self._keep_order(below, above)
+    def _change_factor(self, ratio: float) -> float | None:
+        """The smaller of two changes in a row to the same side; None for less.
 
-    def _keep_order(self, below: int, above: int) -> None:
-        """Make the curve increase again where its newest measurement, between these points, contradicts older ones.
+        A fall below an unconfirmed cost needs no second measurement: other load only adds time.
+        """
+        previous, self._previous_ratio = self._previous_ratio, 1.0
+        if is_normal(ratio):
+            self.is_unconfirmed = False
+            return None
+        if self.is_unconfirmed and ratio < 1:
+            previous = ratio
+        if (previous - 1) * (ratio - 1) <= 0:
+            self._previous_ratio = ratio
+            return None
+        self.is_unconfirmed = False
+        return min(ratio, previous) if ratio > 1 else max(ratio, previous)
+
+    def _adjust(self, count: int, seconds: float, expected: float, shared: float = SHARED_CHANGE) -> None:
+        """Move the point of this count towards the measurement, and all others by a share of that."""
+        change = LEARNING_RATE * max(-MAX_CHANGE, min(seconds / expected - 1, MAX_CHANGE))
+        self.points = {point: old * (1 + change * shared) for point, old in self.points.items()}
+        self.points[count] = expected * (1 + change)
+        self._keep_order(count)
+
+    def _keep_order(self, count: int) -> None:
+        """Make the curve increase again where its newest measurement contradicts older ones.
 
         Else a point that was measured beside other load would hide all cheaper points behind it, for ever.
         """
-        self.points[below] = lowest = min(self.points[below], self.points[above])
+        newest = self.points[count]
         for point, seconds in self.points.items():
-            if point < below:
-                self.points[point] = min(seconds, lowest)
-            elif point > above:
-                self.points[point] = max(seconds, self.points[above])
+            self.points[point] = min(seconds, newest) if point < count else max(seconds, newest)
         self._interpolated = []
 
-    def _add_points(self, counts: tuple[int, ...]) -> None:
-        """Add points at these counts without changing the curve."""
-        for count in counts:
-            self.points.setdefault(count, self.seconds_at(count) or 0.0)
-
     def _interpolate(self, sorted_points: list[tuple[int, float]], index: int, count: int) -> float:
-        if len(sorted_points) == 1:
-            at, seconds = sorted_points[0]
-            return max(seconds * (1 + self.slope * (count - at) / (at if self.slope == 1 else 1)), 0.0)
-        (low, less), (high, more) = (
-            sorted_points[index : index + 2] if index + 1 < len(sorted_points) else sorted_points[-2:]
-        )
+        low, less = sorted_points[index]
+        if index + 1 < len(sorted_points):
+            high, more = sorted_points[index + 1]
+        else:  # behind the last point: as steep as all points together
+            (first, least), (high, more) = sorted_points[0], sorted_points[-1]
+            if first == high:
+                return max(less * (1 + self.slope * (count - low)), 0.0)
+            less, low = (least, first) if more > least else (more, first)
         return max(less + max(more - less, 0.0) * (count - low) / (high - low), 0.0)
 
 
 @dataclass
-class StoredCurve(Curve):
-    """A curve of passes from an earlier process, until passes of this process confirm or correct it.
+class PassCurve(Curve):
+    """Seconds of passes: a plain pass scales all of them, and wider ones correct the slope through the plain pass.
 
-    A plain pass that takes longer than expected scales all counts. Wider passes correct the slope through the plain
-    pass: recursive least squares for one number, in which wide passes, which measure the slope best, count most.
+    The slope is learned by recursive least squares for one number, in which wide passes, which measure it best, count
+    most. It is unconfirmed again when plain passes take another time than when it was measured: else a curve that was
+    measured beside other load would prevent drafts for ever.
     """
 
-    drift_detector: DriftDetector = field(default_factory=DriftDetector)  # of the plain pass
-    slope_updates: int = 0  # passes of this process that have corrected the slope
+    wide_passes: int = 0  # passes over more than one row since the slope was unconfirmed
     _slope_weight: float = STORED_SLOPE_WEIGHT  # sum of the weights of all slope measurements
-    _stall_ratio: float = 0.0  # the last pass by its expected seconds, if it may have been a stall
+    _stall_ratio: float = 0.0  # the last wide pass by its expected seconds, if it may have been a stall
+    _plain_seconds: float = 0.0  # when the slope was measured
 
     def trusted_seconds_up_to(self, max_count: int) -> list[float] | None:
         """Allow a plain pass first, then a few draft tokens, then as many as the curve covers.
 
-        The few get the cost of an unknown machine if the stored cost is higher: otherwise a stored curve that is too
-        steep would prevent all drafting, and with it its own correction.
+        The few get the cost of an unknown machine if the curve is steeper: otherwise it would prevent all drafting, and
+        with it its own correction.
         """
-        if self.drift_detector.is_unconfirmed:
+        if self.is_unconfirmed:
             return self.seconds_up_to(min(max_count, 1))
-        seconds = self.seconds_up_to(max_count if self.slope_updates else min(max_count, FIRST_TRIAL_ROWS))
-        if self.slope_updates or seconds is None or len(seconds) < 2:
+        seconds = self.seconds_up_to(max_count if self.wide_passes else min(max_count, FIRST_TRIAL_ROWS))
+        if self.wide_passes or seconds is None or len(seconds) < 2:
             return seconds
         optimistic = (seconds[1] * (1 + UNKNOWN_SLOPE * (count - 1)) for count in range(1, len(seconds)))
         return [seconds[0], *map(min, seconds[1:], optimistic)]
 
     def copy(self) -> Curve:
-        """A new curve with the same points; a stored curve if no plain pass is measured yet."""
-        return StoredCurve(dict(self.points)) if self.drift_detector.is_unconfirmed else Curve(dict(self.points))
+        """A new curve with the same points, and as far confirmed as this one."""
+        return PassCurve(
+            dict(self.points), is_unconfirmed=self.is_unconfirmed,
+            wide_passes=0 if self.is_unconfirmed else self.wide_passes, _plain_seconds=self._plain_seconds,
+        )  # fmt: skip
 
     def set_point(self, count: int, seconds: float) -> None:
+        """Take a measured cost as it is."""
         super().set_point(count, seconds)
         if count == 1:
-            self.drift_detector = confirmed_detector()
+            self.is_unconfirmed = False
         else:
-            self.slope_updates = DRIFT_TEST_MEASUREMENTS
+            self.wide_passes, self._plain_seconds = SLOPE_MEASUREMENTS, self.points.get(1, 0.0)
+
+    def distrust_slope(self) -> None:
+        """Allow a few draft tokens at the cost of an unknown machine, and learn the slope again."""
+        self.wide_passes, self._slope_weight = 0, STORED_SLOPE_WEIGHT
 
     def learn(self, count: int, seconds: float) -> None:
         expected = self.seconds_at(count)
-        if count == 1 or not expected:
+        if not expected or 1 not in self.points:
             super().learn(count, seconds)
-        elif self.slope_updates >= DRIFT_TEST_MEASUREMENTS:
+        elif count == 1:
+            super().learn(count, seconds)
+            self._check_slope()
+        elif self.wide_passes >= SLOPE_MEASUREMENTS and not self._is_second_misfit(seconds / expected):
             self._adjust(count, seconds, expected)
         else:
             self._update_slope(count, seconds, expected)
+
+    def _adjust(self, count: int, seconds: float, expected: float, shared: float = SHARED_CHANGE) -> None:
+        super()._adjust(count, seconds, expected, 1.0 if count == 1 else shared)
+
+    def _check_slope(self) -> None:
+        plain = self.points[1]
+        if not is_normal(plain / (self._plain_seconds or plain)):
+            self._plain_seconds = plain
+            self.distrust_slope()
+
+    def _is_second_misfit(self, ratio: float) -> bool:
+        """Whether two wide passes in a row differ from the curve by a factor, so that the slope is learned again."""
+        previous = self._stall_ratio
+        self._stall_ratio = 0.0 if is_normal(ratio) else ratio
+        if not self._stall_ratio or not previous or (previous - 1) * (ratio - 1) < 0:
+            return False
+        self.distrust_slope()
+        return True
 
     def _update_slope(self, count: int, seconds: float, expected: float) -> None:
         """Correct the slope by this measurement. A pass that is much too slow, maybe by a stall, needs a second one."""
         ratio, previous = seconds / expected, self._stall_ratio
         self._stall_ratio = ratio if ratio > MAX_NORMAL_RATIO else 0.0
-        if self._stall_ratio and not previous:
+        if self._stall_ratio and previous <= MAX_NORMAL_RATIO:
             return
         excess = (min(ratio, previous) if self._stall_ratio else ratio) * expected - expected
-        self.slope_updates += 1
-        self._slope_weight += (count - 1) ** 2
-        below, above = _neighbouring_counts(count, self.points)
-        self._add_points((1, below, above))
+        self._slope_weight = (self._slope_weight if ratio > 1 / MAX_NORMAL_RATIO else 0.0) + (count - 1) ** 2
+        self.wide_passes += 1
+        self.points[count] = expected
         plain, slope = self.points[1], (count - 1) * excess / self._slope_weight
+        self._plain_seconds = plain
         self.points = {point: max(old + slope * (point - 1), plain) for point, old in self.points.items()}
-        self._keep_order(below, above)
-
-
-def proportional_curve() -> Curve:
-    """The initial curve of a drafter: cost in proportion to the depth of the tree."""
-    return Curve(slope=1, drift_detector=DriftDetector(is_new=True))
+        self._keep_order(count)
 
 
 def stored_points(stored_curves: Mapping[str, Any]) -> dict[int, dict[int, float]]:
@@ -199,16 +240,3 @@ def stored_points(stored_curves: Mapping[str, Any]) -> dict[int, dict[int, float
             raise ValueError(f"no seconds: {points}")
         curves[int(bucket)] = seconds
     return curves
-
-
-def _neighbouring_counts(count: int, points: Collection[int]) -> tuple[int, int]:
-    counts = sorted({*ANCHORS, *points})
-    index = bisect_left(counts, count)
-    if index == len(counts):
-        return counts[-1], counts[-1]
-    return (count, count) if counts[index] == count else (counts[max(index - 1, 0)], counts[index])
-
-
-def _interpolation_weights(below: int, count: int, above: int) -> dict[int, float]:
-    share = (count - below) / (above - below)
-    return {below: 1 - share, above: share}

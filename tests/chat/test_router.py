@@ -167,9 +167,9 @@ def test_the_temperature_of_the_request_counts_more_than_that_of_the_profile():
 def test_the_reason_is_a_sentence_about_the_request():
     edit = route(Request("Rename total to add", (FILE,)))
 
-    assert "an edit repeats most of its text, so lookup is tried first, then draft" == edit.reason
+    assert "an edit repeats most of its text, so lookup is assumed to draft best, then draft" == edit.reason
     assert (
-        "an edit repeats most of its text, so lookup is tried first"
+        "an edit repeats most of its text, so lookup is assumed to draft best"
         == route(Request("x", task="edit"), frozenset({"plain", "lookup"})).reason
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 from specchat.chooser.chooser import CandidateStats, Chooser, DeviceLoad
 from specchat.chooser.costs import Costs
-from specchat.chooser.curve import Curve, StoredCurve
+from specchat.chooser.curve import Curve, PassCurve
 from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
@@ -67,7 +67,10 @@ def test_without_costs_no_drafter_is_used():
 
 
 def test_a_stored_curve_is_confirmed_by_a_plain_pass_and_a_few_draft_tokens_first():
-    chooser, widths = Chooser({"counting": Counting()}, Costs({1024: StoredCurve({1: 1.0, 64: 1.0})})), list[int]()
+    chooser, widths = (
+        Chooser({"counting": Counting()}, Costs({1024: PassCurve({1: 1.0, 64: 1.0}, is_unconfirmed=True)})),
+        list[int](),
+    )
     for length in range(3, 7):
         tree = chooser.propose(context())
         chooser.observe(Outcome(tree, [0], [0] * len(tree), length - 1, verify_seconds=1.0))
@@ -203,7 +206,7 @@ def test_decisions_are_as_rare_while_the_speed_falls_after_good_drafts(monkeypat
 def test_of_fast_plain_passes_some_are_learned(monkeypatch, seconds, learned):
     costs, lengths = Costs({1024: Curve({1: seconds, 16: seconds})}), list[int]()
     chooser = Chooser({}, costs)
-    monkeypatch.setattr(costs, "learn_pass", lambda length, _rows, _seconds: lengths.append(length))
+    monkeypatch.setattr(costs, "learn_pass", lambda length, _rows, _seconds: lengths.append(length) or False)
 
     for length in range(3, 53):
         tree = chooser.propose(DraftContext([1] * length, Sampler(), 0))
@@ -213,7 +216,7 @@ def test_of_fast_plain_passes_some_are_learned(monkeypatch, seconds, learned):
 
 
 def test_a_stored_cost_is_confirmed_by_plain_passes_however_fast_they_are():
-    costs = Costs({1024: StoredCurve({1: 1e-4, 16: 1e-4})})
+    costs = Costs({1024: PassCurve({1: 1e-4, 16: 1e-4}, is_unconfirmed=True)})
     chooser = Chooser({"counting": Counting()}, costs)
     widths = list[int]()
     for length in range(3, 7):
@@ -284,7 +287,7 @@ def test_the_estimates_are_a_sentence():
     chooser = Chooser({"counting": Counting()}, FREE)
     chooser.propose(context())
 
-    assert chooser.describe_estimates().startswith("counting 5.1 tokens in ")
+    assert chooser.describe_estimates().startswith("counting 3.2 tokens in ")
     assert chooser.describe_estimates().endswith("no drafter 1 token in 1000.0 ms")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
+from time import perf_counter
+
 import pytest
 
 from specchat.chooser.costs import Costs, load_costs, nearest_curve
-from specchat.chooser.curve import Curve
+from specchat.chooser.curve import Curve, PassCurve
 from specchat.engine.cache import bucket_of
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import Sampler
@@ -38,7 +41,8 @@ def test_an_unmeasured_length_costs_as_much_as_its_neighbour():
     assert pass_seconds(costs, 20000, 1) == [pytest.approx(2.7), 3.0]
 
 
-def test_calibration_measures_three_row_counts_once_and_leaves_the_text_unchanged():
+def test_calibration_measures_three_row_counts_once_and_leaves_the_text_unchanged(monkeypatch):
+    monkeypatch.setattr("specchat.chooser.costs.thread_time", perf_counter)
     writing, costs = Generation(target()), Costs()
     writing.replace_tokens([5, 6, 7, 8])
     with writing.target.pool.acquire_slot(writing.cache, writing.rows_needed(4)):
@@ -51,6 +55,33 @@ def test_calibration_measures_three_row_counts_once_and_leaves_the_text_unchange
     assert sorted(points) == [1, 4, 16]
     assert costs.pass_curves[1024].points == points
     assert (writing.tokens, writing.cache.length) == ([5, 6, 7, 8], 3)
+
+
+def test_a_calibration_beside_other_load_is_a_guess_and_repeated(monkeypatch):
+    writing, costs, measured = Generation(target()), Costs(), list[int]()
+    writing.replace_tokens([5, 6, 7, 8])
+    monkeypatch.setattr(writing, "measure_pass", lambda rows, _sampler: measured.append(rows) or 0.2 * rows)
+    monkeypatch.setattr("specchat.chooser.costs.perf_counter", (0.1 * call for call in count()).__next__)
+    monkeypatch.setattr("specchat.chooser.costs.thread_time", iter([0.0, 0.1, 1.0, 1.4]).__next__)
+
+    costs.calibrate(writing)
+    guessed = costs.trusted_pass_seconds(4, 16)
+    costs.calibrate(writing)
+
+    assert len(guessed or ()) == 5
+    assert len(costs.trusted_pass_seconds(4, 16) or ()) == 17
+    assert sorted(set(measured)) == [1, 4, 16]
+
+
+def test_drafts_follow_a_change_of_the_plain_pass_and_are_measured_again():
+    costs = Costs({1024: PassCurve({1: 2.0, 4: 3.0})})
+    costs.learn_draft("draft", 100, 4, 1.0)
+
+    for _ in range(2):
+        costs.learn_pass(100, 1, 1.0)
+
+    assert costs.draft_curve("draft", 100).seconds_at(4) == pytest.approx(0.5, rel=0.1)
+    assert costs.is_unconfirmed("draft", 100)
 
 
 def test_the_rows_of_a_measured_pass_are_the_latest_tokens_of_the_text(monkeypatch):
@@ -77,7 +108,7 @@ def test_a_second_start_loads_the_costs_of_the_first(tmp_path):
     again = load_costs(IDENTITY, tmp_path)
 
     assert again.plain_seconds(100) == 0.5
-    assert again.draft_curves["draft"][1024].seconds_at(8) == pytest.approx(0.5)
+    assert again.draft_curves["draft"][1024].seconds_at(4) == 0.25
     assert not load_costs({**IDENTITY, "device": "there"}, tmp_path).pass_curves
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.chooser.curve import Curve, StoredCurve, proportional_curve
+from specchat.chooser.curve import Curve, PassCurve
 from tests.each_row import each_row
 
 
@@ -49,24 +49,44 @@ def test_a_slower_machine_slows_all_row_counts():
     assert curve.points[1] == pytest.approx(1.02)
 
 
-def test_the_first_measurement_may_be_too_slow():
-    curve = proportional_curve()
+def test_two_slow_drafts_in_a_row_scale_a_curve_and_one_does_not():
+    curve = Curve({1: 1.0, 4: 2.5}, slope=0.5)
     curve.learn(1, 8.0)
+    once = curve.seconds_at(4)
 
-    curve.learn(1, 1.0)
+    curve.learn(1, 6.0)
 
-    assert curve.seconds_at(2) == pytest.approx(2.0)
+    assert once == pytest.approx(2.5, rel=0.05)
+    assert curve.seconds_at(4) == pytest.approx(6.0 * 2.5, rel=0.1)
 
 
-def kept() -> StoredCurve:
+def test_every_measured_count_gets_a_point_as_costs_may_be_a_staircase():
+    """The graphs of a GPU: three and four rows cost the same, five as much as eight."""
+    curve = Curve({1: 1.0, 4: 1.2, 8: 2.0, 16: 3.0})
+    for _ in range(60):
+        for count, seconds in ((3, 1.2), (4, 1.2), (5, 2.0), (8, 2.0)):
+            curve.learn(count, seconds)
+
+    assert curve.seconds_up_to(8)[3:] == pytest.approx([1.2, 1.2, 2.0, 2.0, 2.0, 2.0], rel=0.05)
+
+
+def kept() -> PassCurve:
     """A steep curve of another day, whose plain pass was seen again."""
-    curve = StoredCurve({1: 1.0, 4: 1.6, 16: 4.0})
+    curve = PassCurve({1: 1.0, 4: 1.6, 16: 4.0}, is_unconfirmed=True)
     curve.learn(1, 1.0)
     return curve
 
 
+def calibrated(points: dict[int, float]) -> PassCurve:
+    """A curve that was measured in this process."""
+    curve = PassCurve()
+    for count, seconds in points.items():
+        curve.set_point(count, seconds)
+    return curve
+
+
 def test_a_stored_curve_is_trusted_only_as_far_as_it_is_confirmed():
-    curve, widths = StoredCurve({1: 1.0, 4: 1.6, 16: 4.0}), list[int]()
+    curve, widths = PassCurve({1: 1.0, 4: 1.6, 16: 4.0}, is_unconfirmed=True), list[int]()
     for count, seconds in ((1, 1.0), (3, 1.4), (16, 4.0)):
         widths.append(len(curve.trusted_seconds_up_to(20) or ()) - 1)
         curve.learn(count, seconds)
@@ -76,7 +96,7 @@ def test_a_stored_curve_is_trusted_only_as_far_as_it_is_confirmed():
 
 
 def test_the_first_draft_tokens_are_allowed_on_a_stored_curve_that_is_too_steep():
-    curve = StoredCurve({1: 1.0, 4: 4.0, 16: 16.0})
+    curve = PassCurve({1: 1.0, 4: 4.0, 16: 16.0}, is_unconfirmed=True)
     curve.learn(1, 1.0)
 
     assert curve.trusted_seconds_up_to(20) == pytest.approx([0.0, 1.0, 1.1, 1.2, 1.3])
@@ -103,7 +123,7 @@ def test_one_pass_that_is_much_too_slow_does_not_change_the_slope():
 
 
 def test_a_slower_plain_pass_scales_the_whole_stored_curve():
-    curve = StoredCurve({1: 1.0, 4: 1.6, 16: 4.0})
+    curve = PassCurve({1: 1.0, 4: 1.6, 16: 4.0}, is_unconfirmed=True)
 
     for _ in range(2):
         curve.learn(1, 3.0)
@@ -112,9 +132,9 @@ def test_a_slower_plain_pass_scales_the_whole_stored_curve():
     assert len(curve.trusted_seconds_up_to(20) or ()) == 5
 
 
-@each_row("curve_type", [Curve, StoredCurve])
+@each_row("curve_type", [Curve, PassCurve])
 def test_a_cheap_wide_pass_corrects_a_narrow_one_that_was_measured_beside_other_load(curve_type):
-    curve = curve_type({1: 1.0, 2: 3.0, 4: 1.5, 8: 2.0})
+    curve = curve_type({1: 1.0, 2: 3.0, 4: 1.5, 8: 2.0}, is_unconfirmed=True)
     curve.learn(1, 1.0)
 
     curve.learn(4, 1.5)
@@ -131,3 +151,38 @@ def test_a_dear_narrow_pass_corrects_the_wider_ones():
 
     assert curve.seconds_at(4) >= curve.seconds_at(2) >= 2.8
     assert curve.seconds_at(8) >= 4.0
+
+
+def test_all_costs_follow_the_plain_pass():
+    curve = calibrated({1: 3.0, 4: 6.0, 16: 30.0})
+
+    for _ in range(2):
+        curve.learn(1, 1.0)
+
+    assert curve.seconds_at(16) == pytest.approx(10.0)
+
+
+def test_after_a_change_of_the_plain_pass_wide_passes_are_measured_again():
+    """Beside other load, wide passes took relatively longer."""
+    curve = calibrated({1: 2.0, 4: 10.0, 16: 40.0})
+    before = len(curve.trusted_seconds_up_to(20))
+    for _ in range(2):
+        curve.learn(1, 1.0)
+
+    after = curve.trusted_seconds_up_to(20)
+    for _ in range(2):
+        curve.learn(4, 1.2)
+
+    assert before == 21
+    assert after == pytest.approx([0.0, 1.0, 1.1, 1.2, 1.3])
+    assert curve.seconds_at(16) < 3.0
+    assert len(curve.trusted_seconds_up_to(20)) == 21
+
+
+def test_two_wide_passes_that_do_not_fit_correct_the_whole_slope():
+    curve = calibrated({1: 1.0, 4: 5.0, 16: 20.0})
+
+    for _ in range(2):
+        curve.learn(4, 1.5)
+
+    assert curve.seconds_at(16) < 5.0

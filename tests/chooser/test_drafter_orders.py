@@ -62,7 +62,7 @@ def test_an_order_names_what_auto_tries_first_and_what_rarely():
 
     assert ("mtp", "plain", "suffix", "draft") == route.drafter_order
     assert ("mtp", "draft", "suffix", "plain") == choose_route(Request("Why?"), Profile(), at_hand).drafter_order
-    assert "mtp is tried first" in route.reason
+    assert "mtp is assumed to draft best" in route.reason
 
 
 @each_row(
