@@ -1,18 +1,20 @@
 """Real edits by a scripted model that is always right: is its text taken, in every style in which models answer?
 
 The new version of each file is the answer, once in each style: bare, in a fence, with talk before or after it, in one
-of two blocks, as a unified diff, and as search/replace blocks; and once without the last of its statements that was
-not to change. An edit is *taken* when `specchat edit` would have a new text, *right* when it is the new version, and
-*written by -y* when it needs no review.
+of two blocks, as a unified diff, and as search/replace blocks; and once each by a lazy model, by one that loses a
+statement or a call, and by one that changes a number, where nothing was to change. An edit is *taken* when `specchat
+edit` would have a new text, and *right* when it is the new version; `-y` writes what needs no review.
 
     python -m tools.answer_styles --prompts commit_edits.jsonl --prompts editeval.jsonl
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from threading import Event as Flag
 
@@ -26,11 +28,12 @@ from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
-from specchat.syntax.statements import statements
+from specchat.syntax.statements import Statement, statements
 from tools.replay_edits import EditCase, read_edit_cases
 
 WINDOW_TOKENS = 10**6
 DELTA_CHARACTERS = 40
+NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
 def fenced(text: str, language: str = "python") -> str:
@@ -110,14 +113,69 @@ def fenced_diff(name: str, old: str, new: str) -> str:
     return f"The changes:\n\n{diff}\n\nApply them with `git apply`."
 
 
+def kept_statements(old: str, new: str) -> list[Statement]:
+    """The statements of a new text on lines that it shares with the old one, in an order that no text decides."""
+    lines, changes = split_lines(new), diff_lines(split_lines(new), split_lines(old))
+    touched = {line for change in changes for line in range(change.first, change.end + 2)}
+    found = [
+        each
+        for each in statements(new, "python")
+        if each.text.strip() and touched.isdisjoint(range(each.line, each.last_line + 1)) and lines
+    ]
+    return sorted(found, key=lambda each: sha256(f"{new}{each.line}{each.kind}".encode()).digest())
+
+
+def without_lines(text: str, statement: Statement) -> str:
+    lines = text.split("\n")
+    return "\n".join([*lines[: statement.line - 1], *lines[statement.last_line :]])
+
+
 def without_a_statement(_name: str, old: str, new: str) -> str:
-    """The new text without the last statement at the top level that the old one has, too."""
-    known, lines = {each.words for each in statements(old, "python")}, new.split("\n")
-    for each in reversed(statements(new, "python")):
-        if each.owner < 0 and not each.is_import and each.words in known:
-            end = each.line + each.text.count("\n")
-            return "\n".join([*lines[: each.line - 1], *lines[end:]])
+    """The new text without a statement at the top level, or of a class, that was not to change."""
+    found = [each for each in kept_statements(old, new) if not (each.is_inner or each.is_import)]
+    return next((text for each in found if is_python(text := without_lines(new, each))), "")
+
+
+def without_a_call(_name: str, old: str, new: str) -> str:
+    """The new text without a call, alone in its line in a function, that was not to change."""
+    found = [each for each in kept_statements(old, new) if each.is_inner and each.kind == "call"]
+    return next((text for each in found if is_python(text := without_lines(new, each))), "")
+
+
+def with_another_constant(_name: str, old: str, new: str) -> str:
+    """The new text with another number in a statement that was not to change."""
+    for each in kept_statements(old, new):
+        lines = new.split("\n")
+        line = lines[each.line - 1]
+        if each.line == each.last_line and (number := NUMBER.search(line)) and not each.is_import:
+            lines[each.line - 1] = f"{line[: number.start()]}{int(number[0]) + 1}{line[number.end() :]}"
+            return "\n".join(lines)
     return ""
+
+
+def lazy(_name: str, old: str, new: str) -> str:
+    """The new text up to its last change, and a promise."""
+    changes, lines = diff_lines(split_lines(new), split_lines(old)), split_lines(new)
+    end = changes[-1].end if changes else len(lines)
+    return "".join(lines[:end]) + "# ... rest of the code unchanged ...\n" if end + 3 < len(lines) else ""
+
+
+def is_same(text: str, wanted: str) -> bool:
+    """Whether a text is the new version but for blanks at line ends and blank lines, which stay those of the file."""
+    lines, wanted_lines = ([line.split() for line in each.split("\n") if line.strip()] for each in (text, wanted))
+    return lines == wanted_lines and (not is_python(wanted) or _tree(text) == _tree(wanted))
+
+
+def _tree(text: str) -> str:
+    return ast.dump(ast.parse(re.sub(r"[ \t]+$|^[ \t]*\n", "", text, flags=re.MULTILINE)))
+
+
+def is_python(text: str) -> bool:
+    try:
+        compile(text, "text", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 # Each makes the answer from the name of the file, the old and the new text.
@@ -132,7 +190,10 @@ STYLES: Mapping[str, Callable[[str, str, str], str]] = {
     "unified diff": unified_diff,
     "unified diff in a fence": fenced_diff,
     "search/replace": search_blocks,
+    "lazy": lazy,
     "a statement lost": without_a_statement,
+    "a call lost": without_a_call,
+    "a constant changed": with_another_constant,
 }
 
 
@@ -158,9 +219,11 @@ class PerfectModel:
 class StyleCounts:
     """The results of one style; `problems` has the reason of each edit that was not taken."""
 
+    asked: int = 0
     taken: int = 0
     right: int = 0
     unreviewed: int = 0
+    wrong: int = 0
     answers: int = 0
     problems: list[str] = field(default_factory=list[str])
 
@@ -169,7 +232,10 @@ def measure_style(style: str, cases: Sequence[EditCase]) -> StyleCounts:
     counts = StyleCounts()
     for case in cases:
         assert case.after is not None
-        model = PerfectModel(STYLES[style](case.path, case.before, case.after))
+        if not (answer := STYLES[style](case.path, case.before, case.after)):
+            continue
+        counts.asked += 1
+        model = PerfectModel(answer)
         job = EditJob(make_source(case.before.encode(), case.path), case.instruction, WINDOW_TOKENS)
         try:
             result = result_of(run_edit(job, EditRun(model)))
@@ -178,8 +244,13 @@ def measure_style(style: str, cases: Sequence[EditCase]) -> StyleCounts:
             counts.problems.append(f"{case.path}: {case.instruction.splitlines()[0]}: {error}")
         else:
             counts.taken += 1
-            counts.unreviewed += result.warnings.worst_problem is None
-            counts.right += text.rstrip("\n") == case.after.rstrip("\n")
+            is_right, is_written = is_same(text, case.after), not result.warnings.worst_problem
+            counts.right += is_right
+            counts.unreviewed += is_written and is_right
+            counts.wrong += is_written and not is_right
+            if not (is_right and is_written):
+                why = result.warnings.summary or ("put back" if result.warnings.put_back else "not seen")
+                counts.problems.append(f"{case.path}: {case.instruction.splitlines()[0]}: {why}")
         counts.answers += len(model.requests)
     return counts
 
@@ -187,18 +258,22 @@ def measure_style(style: str, cases: Sequence[EditCase]) -> StyleCounts:
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.option("--prompts", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True, multiple=True)
 @click.option("--problems", "shows_problems", is_flag=True, help="name each edit that was not taken, and why")
-def main(prompts: Sequence[Path], shows_problems: bool) -> None:
+@click.option("--style", "styles", type=click.Choice([*STYLES]), multiple=True, help="all by default")
+def main(prompts: Sequence[Path], shows_problems: bool, styles: Sequence[str]) -> None:
     """Print a table with a row for each style."""
     cases = [case for path in prompts for case in read_edit_cases(path) if case.after not in (None, case.before)]
     rows = list[list[str]]()
-    for style in STYLES:
+    for style in styles or STYLES:
         counts = measure_style(style, cases)
-        total = len(cases)
-        shares = [f"{count} of {total}" for count in (counts.taken, counts.right, counts.unreviewed)]
-        rows.append([style, *shares, f"{counts.answers / total:.2f}"])
+        refused = counts.asked - counts.unreviewed - counts.wrong
+        shares = [str(each) for each in (counts.asked, counts.taken, counts.right)]
+        results = [str(each) for each in (counts.unreviewed, refused, counts.wrong)]
+        rows.append([style, *shares, *results, f"{counts.answers / max(1, counts.asked):.2f}"])
         for problem in counts.problems if shows_problems else ():
             click.echo(f"{style}: {problem}", err=True)
-    click.echo(markdown_table(["style", "taken", "right", "written by -y", "answers per edit"], rows))
+    click.echo(
+        markdown_table(["style", "asked", "taken", "right", "-y right", "-y refused", "-y wrong", "answers"], rows)
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from specchat.edit.answer_check import EditWarnings
+    from specchat.edit.contract import EditWarnings
     from specchat.edit.source_text import Source
 
 
@@ -75,9 +75,7 @@ class EditConsent:
     way_out: str = "--allow-shrink accepts it"
 
     def must_ask(self, source: Source, warnings: EditWarnings) -> bool:
-        from specchat.edit.answer_check import (
-            check_unreviewed,
-        )  # imports the grammars; not every consent is about an edit
+        from specchat.edit.contract import check_unreviewed  # imports the grammars; not every consent is about an edit
 
         if not self.can_ask:
             check_unreviewed(source, warnings, self.way_out, allows_shrink=self.allows_loss)

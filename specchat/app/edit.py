@@ -31,8 +31,8 @@ from specchat.app.edit_events import (
 from specchat.app.edit_session import EditSession
 from specchat.app.edited_files import EditedFile
 from specchat.chat.events import Event, Notice, Routed, TextDelta
-from specchat.edit.answer_check import find_warnings
 from specchat.edit.check_commands import run_checks, split_check_command
+from specchat.edit.contract import find_warnings
 from specchat.edit.edit_intent import is_question
 from specchat.edit.edit_plan import EditPlan, Region
 from specchat.edit.edit_task import (

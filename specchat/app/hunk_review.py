@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from specchat.app.consent import Answer, Decision
 from specchat.app.edit_events import Proposed
-from specchat.edit.answer_check import EditWarnings
+from specchat.edit.contract import EditWarnings
 from specchat.edit.hunks import Change, Hunk, apply_hunks, diff_hunks, hunk_lines, split_lines
 from specchat.edit.source_text import Source
 from specchat.errors import BrokenEditError, DeclinedError, SpecchatError
@@ -188,11 +188,10 @@ def decide_hunks(proposed: Proposed, ui: ReviewUI) -> Decision:
 
 
 def _ordered_hunks(source: Source, text: str, edit_warnings: EditWarnings) -> list[Hunk]:
-    """Hunks that lose a comment first, then the others in file order."""
-    lost = [line for comment in edit_warnings.lost_comments for line in comment.splitlines() if line.strip()]
+    """Hunks with changes that nothing asks for first, then the others in file order."""
+    deviating = [each.line - 1 for each in edit_warnings.deviations]
 
-    def loses(hunk: Hunk) -> bool:
-        removed = "".join(line for change in hunk.changes for line in change.old)
-        return any(line in removed for line in lost)
+    def deviates(hunk: Hunk) -> bool:
+        return any(change.first <= line < change.end for change in hunk.changes for line in deviating)
 
-    return sorted(diff_hunks(source.text, text), key=lambda hunk: not loses(hunk))
+    return sorted(diff_hunks(source.text, text), key=lambda hunk: not deviates(hunk))

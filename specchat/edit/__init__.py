@@ -9,8 +9,11 @@ answer_watch.py                   ends an answer that cannot become the file
 answer_blocks.py                  the part of an answer that is the new text, and the talk around it
 answer_patches.py                 an answer that is a diff or search/replace blocks, applied exactly or refused
 excerpt.py                        an answer with some functions only: they take the place of the old ones
-answer_check.py                   refusals, omissions, prose, loops, lost functions and comments
-lost_statements.py                statements that the new text has no more; removal_request.py: those that may go
+answer_check.py                   refusals, omissions, prose, loops, an answer that is a part of the file
+contract.py                       a new text changes what was asked for: the rest is put back, or a reason to refuse
+asked_changes.py                  what an instruction asks for, by its words
+statement_pairs.py                which statement of the new text each old one became
+postconditions.py                 what stays equal when one kind of change is asked for; tabs and blanks
 syntax_check.py                   whether the new text still parses, and defines what it uses
 refactoring/                      edits that a syntax tree does without a model
 check_commands.py                 --check, in a copy of the project

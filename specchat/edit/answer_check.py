@@ -2,21 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from difflib import SequenceMatcher, get_close_matches
+from difflib import SequenceMatcher
 from enum import StrEnum
-from textwrap import dedent
 
 from specchat.edit.answer_blocks import FENCE_LINE, ChosenText
+from specchat.edit.asked_changes import DEFINITION_ADDITION, DEFINITION_REMOVAL, NAMING, OTHER_WORDS
 from specchat.edit.excerpt import lines_outside_definitions, replace_definitions
-from specchat.edit.lost_statements import describe_loss, lost_statements
-from specchat.edit.removal_request import ADDITION
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import PARSERS, global_names, newly_undefined_names, parses
-from specchat.errors import DeclinedError, NoChangeError, NoUsableEditError
-from specchat.syntax import PLAIN_TEXT, comments, definitions, syntax_diagnostics
-from specchat.syntax.statements import Statement
+from specchat.errors import NoChangeError, NoUsableEditError
+from specchat.syntax import PLAIN_TEXT, definitions, syntax_diagnostics
 
 REFUSAL = re.compile(r"\A\s*(I'm sorry|I am sorry|Sorry,|I cannot|I can't|I can’t|As an AI|I'm unable)", re.IGNORECASE)
 PREAMBLE = re.compile(
@@ -39,34 +34,11 @@ UNCHANGED = re.compile(
 ELLIPSIS = re.compile(r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…)\s*(\*/|-->)?\s*$", re.MULTILINE)
 ANY_WORD = re.compile(r"\w+")
 WORD = re.compile(r"[^\W\d_]\w{2,}")
-DEFINITION_REMOVAL = re.compile(
-    r"\b(?:remov|delet|drop|inlin|merg|combin|simplif)\w*\b.*\b(function|method|class|code|definition|helper|test)",
-    re.IGNORECASE,
-)
-# "remove the comments", "without docstrings", "translate the comments": these may be others than before
-COMMENT_CHANGE = re.compile(
-    r"\b(?:(?:remov|delet|drop|strip|translat|rewrit|rephras|reword|replac|convert|shorten|simplif|summari[sz])\w*"
-    r"|without|no)\b.*\b(?:comment|docstring|documentation)",
-    re.IGNORECASE,
-)
-# what the instruction may want to have other names, or to be something else
-NAMING = re.compile(
-    r"\b(?:renam|nam|call|snake|camel|pascal|convert|replac|rewrit|translat|turn|generator|operator|class|object)\w*"
-    r"|case\b",
-    re.IGNORECASE,
-)
-DEFINITION_ADDITION = re.compile(r"\b(?:add|insert|write|create|new)\b", re.IGNORECASE)
-# the new text may have few of the old words
-OTHER_WORDS = re.compile(
-    r"\b(?:translat|rewrit|rephras|paraphras|reword|summari[sz]|convert|generat|replac|port)\w*|\b(?:write|turn)\b",
-    re.IGNORECASE,
-)
 PROSE_LANGUAGES = (PLAIN_TEXT, "markdown", "html")
 LENIENT_LANGUAGES = ("bash", "yaml")  # in which a sentence has no syntax error
 MIN_WORDS = 8  # with fewer words the comparison means nothing
 MIN_KNOWN_WORD_FRACTION = 0.2  # of the old words: a rewritten file keeps more of them, prose about it fewer
 MIN_KEPT_WORD_FRACTION = 0.4  # in order, of the shorter of two texts: a new version keeps more, talk about it less
-MIN_KEPT_CODE_FRACTION = 0.2  # of a text that is code: real edits of single functions keep more
 MAX_ADDED_WORDS = 4  # to a text that has too few words to compare, or as many as it has
 MAX_LOST_LINE_FRACTION = 0.4
 EXCERPT_CHARS = 80
@@ -84,10 +56,7 @@ class AnswerProblem(StrEnum):
     EXCERPT = "only a part of the text"
     PATCH = "changes that do not apply"
     MUCH_SHORTER = "much shorter"
-    LOST_DEFINITIONS = "lost definitions"
-    LOST_STATEMENTS = "lost statements"
-    LOST_COMMENTS = "lost comments"
-    NOTHING_ADDED = "nothing added"
+    DEVIATION = "changes that nothing asks for"
 
 
 # a second attempt may succeed
@@ -102,45 +71,6 @@ class UnusableAnswerError(NoUsableEditError):
     def __init__(self, problem: AnswerProblem, message: str, *, was_ended: bool = False) -> None:
         super().__init__(message)
         self.problem, self.was_ended = problem, was_ended
-
-
-@dataclass(frozen=True)
-class EditWarnings:
-    """What the user should check before accepting: what is missing, and whether the text is much shorter."""
-
-    lost_comments: tuple[str, ...] = ()
-    is_much_shorter: bool = False
-    lost_definitions: tuple[str, ...] = ()
-    is_unlike: bool = False
-    adds_nothing: bool = False  # though the instruction asks for it
-    lost_statements: tuple[Statement, ...] = ()
-
-    @property
-    def worst_problem(self) -> AnswerProblem | None:
-        return next((problem for problem, _text in self._found()), None)
-
-    @property
-    def summary(self) -> str:
-        return "; ".join(text for _problem, text in self._found())
-
-    def _found(self) -> Iterator[tuple[AnswerProblem, str]]:
-        """What there is to check, the worst first."""
-        if self.is_unlike:
-            yield AnswerProblem.UNLIKE, "almost nothing of the old text is left"
-        if self.is_much_shorter:
-            yield AnswerProblem.MUCH_SHORTER, f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"
-        if self.lost_definitions:
-            yield (
-                AnswerProblem.LOST_DEFINITIONS,
-                f"definitions lost: {', '.join(self.lost_definitions)}"[:EXCERPT_CHARS],
-            )
-        if self.adds_nothing:
-            yield AnswerProblem.NOTHING_ADDED, "lines were removed, and nothing was added"
-        if self.lost_statements:
-            yield AnswerProblem.LOST_STATEMENTS, describe_loss(self.lost_statements)
-        if self.lost_comments:
-            first = self.lost_comments[0].partition("\n")[0][:EXCERPT_CHARS]
-            yield AnswerProblem.LOST_COMMENTS, f"comments lost: {len(self.lost_comments)} ({first})"
 
 
 def check_chosen_text(
@@ -158,7 +88,7 @@ def check_chosen_text(
         raise UnusableAnswerError(AnswerProblem.PATCH, message)
     text, problem = chosen.text, find_problem(source, chosen.text)
     is_removal = bool(DEFINITION_REMOVAL.search(instruction))
-    is_excerpt_meant = is_excerpt_meant and (is_removal or not _is_much_shorter(source.text, text))
+    is_excerpt_meant = is_excerpt_meant and (is_removal or not is_much_shorter(source.text, text))
     if not (problem or chosen.is_patched):
         is_excerpt = not is_excerpt_meant and _is_excerpt(source, chosen, instruction)
         is_piece = (is_excerpt or _lacks_used_names(source, text)) and _is_elsewhere(source.text, text)
@@ -183,8 +113,8 @@ def _find_talk(source: Source, text: str, instruction: str) -> AnswerProblem | N
         return None
     if _no_longer_parses(source.text, text) or _has_new_fence(source, text):
         return AnswerProblem.PROSE
-    is_unlike = not OTHER_WORDS.search(instruction) and _is_unlike(source.text, text, MIN_KEPT_WORD_FRACTION)
-    return AnswerProblem.PROSE if is_unlike else None
+    is_other = not OTHER_WORDS.search(instruction) and _is_unlike(source.text, text)
+    return AnswerProblem.PROSE if is_other else None
 
 
 def _is_excerpt(source: Source, chosen: ChosenText, instruction: str) -> bool:
@@ -192,9 +122,9 @@ def _is_excerpt(source: Source, chosen: ChosenText, instruction: str) -> bool:
 
     A function may become much shorter: then only the lines outside of functions and classes count.
     """
-    if chosen.talk and _is_much_shorter(source.text, chosen.text):
+    if chosen.talk and is_much_shorter(source.text, chosen.text):
         outside = [lines_outside_definitions(text, source.language) for text in (source.text, chosen.text)]
-        if _lost_definitions(source, chosen.text) or _is_much_shorter(*outside):
+        if _lost_definitions(source, chosen.text) or is_much_shorter(*outside):
             return True
     return bool(missing_definitions(source, chosen.text, instruction))
 
@@ -229,7 +159,7 @@ def _lacks_used_names(source: Source, text: str) -> bool:
 def _is_elsewhere(old: str, text: str) -> bool:
     """Whether an excerpt is a piece of the file, and not the file without some of its definitions."""
     first, old_first = ((each.strip().partition("\n")[0]).strip() for each in (text, old))
-    return first != old_first or _is_much_shorter(old, text)
+    return first != old_first or is_much_shorter(old, text)
 
 
 def _lost_definitions(source: Source, text: str, *, is_reversed: bool = False) -> set[str]:
@@ -244,13 +174,13 @@ def _no_longer_parses(old: str, new: str) -> bool:
     return is_long and any(parses(old, language) and not parses(new, language) for language in PARSERS)
 
 
-def _is_unlike(old: str, new: str, min_kept_fraction: float) -> bool:
+def _is_unlike(old: str, new: str) -> bool:
     """Whether a text is no new version of another: few of its words stand there in this order, or too many are new."""
     old_words, new_words = (ANY_WORD.findall(text) for text in (old, new))
     if len(old_words) < MIN_WORDS:
         return (Counter(new_words) - Counter(old_words)).total() > max(MAX_ADDED_WORDS, len(old_words))
     blocks = SequenceMatcher(None, old_words, new_words, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in blocks) < min_kept_fraction * max(1, min(len(old_words), len(new_words)))
+    return sum(block.size for block in blocks) < MIN_KEPT_WORD_FRACTION * max(1, min(len(old_words), len(new_words)))
 
 
 def find_problem(source: Source, text: str) -> AnswerProblem | None:
@@ -275,70 +205,7 @@ def find_omission(source: Source, text: str) -> str:
     return ""
 
 
-def find_warnings(
-    source: Source, text: str, instruction: str = "", lines: tuple[int, int] | None = None
-) -> EditWarnings:
-    """What is lost, unless the instruction asks for it. `lines`: the first and last one that may change.
-
-    A reworded comment does not count as lost, nor does one whose code is gone.
-    """
-    missing = tuple(sorted(missing_definitions(source, text, instruction)))
-    return EditWarnings(
-        () if COMMENT_CHANGE.search(instruction) else _lost_comments(source, text),
-        is_much_shorter=not COMMENT_CHANGE.search(instruction) and _is_much_shorter(source.text, text),
-        lost_definitions=missing,
-        is_unlike=not OTHER_WORDS.search(instruction) and _is_unlike(source.text, text, MIN_KEPT_CODE_FRACTION),
-        adds_nothing=bool(ADDITION.search(instruction)) and _only_removes(source.text, text),
-        lost_statements=tuple(
-            each for each in _lost_statements(source, text, instruction, lines) if each.name not in missing
-        ),
-    )
-
-
-def check_unreviewed(
-    source: Source, warnings: EditWarnings, way_out: str = "--allow-shrink accepts it", *, allows_shrink: bool = False
-) -> None:
-    """UnusableAnswerError for a text that a person should see before it is used. `way_out`: what lets it pass."""
-    problem = warnings.worst_problem
-    if problem and not allows_shrink:
-        error = UnusableAnswerError(problem, f"{source.name}: {warnings.summary}; {way_out}")
-        if warnings.lost_definitions or warnings.lost_statements:
-            error.exit_code = DeclinedError.exit_code  # a sound answer, which removes what it was not asked to
-        raise error
-
-
-def _lost_comments(source: Source, text: str) -> tuple[str, ...]:
-    old_comments, new_comments = (comments(each, source.language) for each in (source.text, text))
-    old, new = Counter(each.text for each in old_comments), Counter(each.text for each in new_comments)
-    added = [comment for comment in new if comment not in old]
-    with_code = {each.text for each in old_comments if each.code in text}
-    fewer = [comment for comment in old if new[comment] < old[comment] and comment in with_code]
-    return tuple(comment for comment in fewer if not get_close_matches(comment, added, 1, cutoff=0.5))
-
-
-def _lost_statements(source: Source, text: str, instruction: str, lines: tuple[int, int] | None) -> list[Statement]:
-    """Those of the file, and those of the chosen lines if these are statements, by their lines in the file."""
-    language = source.language
-    lost = lost_statements(source.text, text, language, instruction)
-    if lost or lines is None:
-        return lost
-    old, new = source.text.split("\n"), text.split("\n")
-    last = min(lines[1], len(old))
-    chosen = dedent("\n".join(old[lines[0] - 1 : last]))
-    if syntax_diagnostics(chosen, language):
-        return []
-    rewritten = dedent("\n".join(new[lines[0] - 1 : len(new) - (len(old) - last)]))
-    found = lost_statements(chosen, rewritten, language, instruction)
-    return [replace(each, line=each.line + lines[0] - 1) for each in found]
-
-
-def _only_removes(old: str, new: str) -> bool:
-    """Whether every line of the new text is one of the old text, and the new one has fewer."""
-    before, after = (Counter(line.strip() for line in text.split("\n") if line.strip()) for text in (old, new))
-    return not after - before and bool(before - after)
-
-
-def _is_much_shorter(old: str, new: str) -> bool:
+def is_much_shorter(old: str, new: str) -> bool:
     before, after = (sum(bool(line.strip()) for line in text.split("\n")) for text in (old, new))
     return after < (1 - MAX_LOST_LINE_FRACTION) * before
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from specchat.edit.answer_check import DEFINITION_ADDITION
+from specchat.edit.asked_changes import DEFINITION_ADDITION
 from specchat.edit.source_text import Source
 from specchat.errors import ContextError, InputError, UsageError
 from specchat.syntax import Definition, definitions, enclosing_definition

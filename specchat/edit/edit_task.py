@@ -19,13 +19,12 @@ from specchat.edit.answer_blocks import choose_text
 from specchat.edit.answer_check import (
     RETRYABLE_PROBLEMS,
     AnswerProblem,
-    EditWarnings,
     UnusableAnswerError,
     check_chosen_text,
-    find_warnings,
 )
 from specchat.edit.answer_watch import AnswerWatch
 from specchat.edit.check_commands import FailedCheckError
+from specchat.edit.contract import EditWarnings, describe, keep_contract
 from specchat.edit.edit_intent import is_question
 from specchat.edit.edit_plan import (
     EditPlan,
@@ -200,8 +199,13 @@ class _Edit:
             raise NoChangeError(f"{job.source.name}: the model changed nothing")
         if text != self.checked_text:
             self._check_whole(text)
-        lines = (job.region.first, job.region.last) if job.region else None
-        return EditResult(text, way, find_warnings(job.source, text, job.instruction, lines), tuple(self.failures))
+        kept = keep_contract(job.source, text, job.instruction, self._passes)
+        if kept.warnings.put_back:
+            yield Notice(f"{job.source.name}: put back: {describe(kept.warnings.put_back)}")
+        if kept.text == job.source.text:
+            raise NoChangeError(f"{job.source.name}: the model changed blanks only, which nothing asks for")
+        self.edit_run.candidate = kept.text
+        return EditResult(kept.text, way, kept.warnings, tuple(self.failures))
 
     def _rewrite_region(
         self, way: EditPlan, text: str, region: Region, *, is_last: bool
@@ -222,6 +226,13 @@ class _Edit:
         check_names(job.source, text, ignored=region_source(job.source, job.region).text if job.region else "")
         job.check(text)
         self.checked_text = text
+
+    def _passes(self, text: str) -> bool:
+        try:
+            self._check_whole(text)
+        except BrokenEditError:
+            return False
+        return True
 
     def _ask(
         self, way: EditPlan, text: Source, to_whole_text: Callable[[str], str], check: Callable[[str], None]

@@ -94,6 +94,8 @@ def make_source(raw: bytes, name: str) -> Source:
     text, codec = decode_bytes(raw, name)
     if text.encode(codec) != raw:  # UTF-16 in the byte order of another machine
         raise InputError(f"{name}: {codec} in this byte order can be read, and not written; convert it to UTF-8 first")
+    if "\r" in text and "\n" not in text:  # as old Macs wrote
+        return Source(name, raw, text.replace("\r", "\n"), "\r", codec)
     newline = CRLF if 2 * text.count(CRLF) > text.count("\n") else "\n"
     return Source(name, raw, text.replace(CRLF, "\n"), newline, codec)
 

@@ -74,10 +74,14 @@ def _diagnostic(node: Node) -> SyntaxDiagnostic:
 
 @dataclass(frozen=True)
 class Comment:
-    """A comment or docstring, stripped, and the beginning of the code that it is about; "" for the whole text."""
+    """A comment or docstring, stripped, and the beginning of the code that it is about; "" for the whole text.
+
+    The line where it begins counts from 1.
+    """
 
     text: str
     code: str
+    line: int
 
 
 def comments(text: str, language: str) -> list[Comment]:
@@ -85,13 +89,21 @@ def comments(text: str, language: str) -> list[Comment]:
     root = syntax_tree(text, language)
     if root is None:
         return []
-    nodes = find_nodes(root, language, (*COMMENT_TYPES, "string") if language == "python" else COMMENT_TYPES)
     lines = text.encode().split(b"\n")
     return [
-        Comment(node_text(node).strip(), _code_of_docstring(node) if node.type == "string" else _code_of(node, lines))
-        for node in nodes
-        if node.type != "string" or _is_docstring(node)
+        Comment(
+            node_text(node).strip(),
+            _code_of_docstring(node) if node.type == "string" else _code_of(node, lines),
+            node.start_point.row + 1,
+        )
+        for node in comment_nodes(root, language)
     ]
+
+
+def comment_nodes(root: Node, language: str) -> list[Node]:
+    """The nodes of all comments and docstrings in the order of the text."""
+    nodes = find_nodes(root, language, (*COMMENT_TYPES, "string") if language == "python" else COMMENT_TYPES)
+    return [node for node in nodes if node.type != "string" or _is_docstring(node)]
 
 
 def _code_of(comment: Node, lines: Sequence[bytes]) -> str:

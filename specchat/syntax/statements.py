@@ -1,18 +1,21 @@
-"""The statements of a source file, and those that are members of another one: a class, a namespace, a table, a guard.
-
-A function is one statement; what it does inside is not looked at.
+"""The statements of a source file, those that are members of another one (a class, a namespace, a table, a guard), and
+those in the bodies of functions and loops.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from tree_sitter import Node
 
-from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text, syntax_tree
+from specchat.syntax.parse import COMMENT_TYPES, comment_nodes, find_nodes, node_text, syntax_tree
 
 WORD = re.compile(r"\w+")
+# strings, numbers, words, operators, and other signs one by one
+TOKEN = re.compile(
+    r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\\n])*`|\d(?:[\w.]*\w)?|\w+|[<>=!+*/%&|^~?:-]+|[^\w\s]"
+)
 # Nodes that only hold others: their children count as children of the parent
 HOLDERS = frozenset((
     "document", "stream", "block_node", "block_mapping", "block_sequence", "object", "array", "inline_table", "section",
@@ -31,6 +34,7 @@ CONTAINERS = frozenset((
     "enum_specifier", "namespace_definition", "linkage_specification", "type_spec", "rule_set", "media_statement",
     "supports_statement", "pair", "block_mapping_pair",
 ))  # fmt: skip
+CLASSES = frozenset(each for each in CONTAINERS if each.startswith(("class", "struct", "trait", "interface", "enum")))
 PYTHON_CONTAINERS = frozenset(("if_statement", "try_statement", "with_statement"))
 # Statements whose members are their children
 DIRECT_CONTAINERS = frozenset((
@@ -46,9 +50,16 @@ FUNCTIONS = frozenset((
     "function_definition", "function_declaration", "function_item", "method_definition", "method_declaration",
     "generator_function_declaration", "constructor_declaration",
 ))  # fmt: skip
+CALLS = frozenset(("command", "method_invocation", "macro_invocation"))
 NO_STATEMENTS = frozenset((
     *COMMENT_TYPES, "pass_statement", "empty_statement", "start_tag", "end_tag", "bare_key", "dotted_key", "quoted_key",
     "package_clause", "package_declaration", "access_specifier", "hash_bang_line", "ERROR", "doctype",
+))  # fmt: skip
+# Nodes whose children are the statements of a body
+BODIES = frozenset((
+    "block", "statement_block", "compound_statement", "statement_list", "do_group", "switch_body", "switch_block",
+    "match_block", "constructor_body", "class_body", "declaration_list", "case_statement", "switch_case", "case_item",
+    "switch_default", "switch_block_statement_group", "expression_case", "type_case", "default_case", "else_clause",
 ))  # fmt: skip
 MAX_DEPTH = 40
 NAME_FIELDS = ("name", "key", "left", "condition", "declarator")
@@ -56,9 +67,11 @@ NAME_FIELDS = ("name", "key", "left", "condition", "declarator")
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement or member. `words` leaves out comments; `name` is "" for one that defines nothing.
+    """A statement or member. `words` leaves out comments and docstrings; `name` is "" for one that defines nothing.
 
-    `owner` is the number of the statement that it is a member of, -1 at the top level. Lines count from 1.
+    `tokens` are those of the statement alone, without those of the statements below it. `owner` is the number of the
+    statement that it belongs to, -1 at the top level; `is_inner`: it stands in the body of a function or of a loop.
+    Lines count from 1, `last_line` included.
     """
 
     kind: str
@@ -67,10 +80,22 @@ class Statement:
     words: tuple[str, ...]
     line: int
     owner: int = -1
+    tokens: tuple[str, ...] = ()
+    last_line: int = 0
+    is_inner: bool = False
 
     @property
     def is_import(self) -> bool:
         return self.kind in IMPORTS
+
+    @property
+    def is_call(self) -> bool:
+        return "call" in self.kind or self.kind in CALLS
+
+    @property
+    def is_definition(self) -> bool:
+        """Whether this is a function or a class."""
+        return self.is_function or self.kind in CLASSES
 
     @property
     def is_function(self) -> bool:
@@ -83,11 +108,11 @@ def statements(text: str, language: str) -> list[Statement]:
     if root is None:
         return []
     code = bytearray(text.encode())
-    for comment in find_nodes(root, language, COMMENT_TYPES):
+    for comment in (*comment_nodes(root, language), *find_nodes(root, language, ("pass_statement",))):
         code[comment.start_byte : comment.end_byte] = b" " * (comment.end_byte - comment.start_byte)
-    found = list[Statement]()
-    _collect(root, -1, bytes(code), language, found)
-    return found
+    reading = _Reading(bytes(code), language)
+    reading.collect(root, -1)
+    return reading.found
 
 
 def code_words(side: Iterable[Statement]) -> Counter[str]:
@@ -101,23 +126,67 @@ def code_words(side: Iterable[Statement]) -> Counter[str]:
     return +words
 
 
-def _collect(node: Node, owner: int, code: bytes, language: str, found: list[Statement], depth: int = 0) -> None:
-    """Add the members of a node. What is nested more deeply than people write is not looked at."""
-    for outer, inner in _members(node, is_direct=owner < 0 or node.type in DIRECT_CONTAINERS):
-        if outer.start_byte == outer.end_byte or _is_docstring(inner):
+@dataclass
+class _Reading:
+    """The statements found so far in a text without its comments."""
+
+    code: bytes
+    language: str
+    found: list[Statement] = field(default_factory=list[Statement])
+
+    def collect(self, node: Node, owner: int, depth: int = 0) -> None:
+        """Add the members of a node. What is nested more deeply than people write is not looked at."""
+        for outer, inner in _members(node, is_direct=owner < 0 or node.type in DIRECT_CONTAINERS):
+            self._add(outer, inner, owner, depth)
+
+    def _add(self, outer: Node, inner: Node, owner: int, depth: int, *, is_inner: bool = False) -> None:
+        words = tuple(WORD.findall(self._code(outer)))
+        if not words or _is_docstring(inner):
+            return
+        number, last = len(self.found), outer.end_point.row + bool(outer.end_point.column)
+        statement = Statement(
+            inner.type, _name(inner), node_text(outer), words, outer.start_point.row + 1, owner, (), last, is_inner
+        )
+        self.found.append(statement)
+        markers = _markers(outer, inner)
+        for marker in markers:
+            text, line = node_text(marker), marker.start_point.row + 1
+            words, last = tuple(WORD.findall(text)), marker.end_point.row + 1
+            self.found.append(Statement(marker.type, "", text, words, line, number, _tokens(text), last, is_inner))
+        below = list[Node]()
+        if depth < MAX_DEPTH and not is_inner and _has_members(inner, self.language):
+            self.collect(inner, number, depth + 1)
+            below = [each for each, _inner in _members(inner, is_direct=inner.type in DIRECT_CONTAINERS)]
+        elif depth < MAX_DEPTH:
+            below = list(_body_statements(inner))
+            for each in below:
+                self._add(each, _unwrapped(each), number, depth + 1, is_inner=True)
+        self.found[number] = replace(statement, tokens=_tokens(self._code(outer, [*markers, *below])))
+
+    def _code(self, node: Node, without: Iterable[Node] = ()) -> str:
+        parts, done = list[bytes](), node.start_byte
+        for each in without:
+            parts.append(self.code[done : each.start_byte])
+            done = max(done, each.end_byte)
+        return b" ".join([*parts, self.code[done : node.end_byte]]).decode(errors="replace")
+
+
+def _tokens(text: str) -> tuple[str, ...]:
+    return tuple(TOKEN.findall(text))
+
+
+def _body_statements(node: Node) -> Iterator[Node]:
+    """The outermost statements in the bodies below a node."""
+    stack = [(child, node.type) for child in reversed(node.named_children)]
+    while stack:
+        child, parent = stack.pop()
+        if child.type in NO_STATEMENTS:
             continue
-        words = tuple(WORD.findall(code[outer.start_byte : outer.end_byte].decode(errors="replace")))
-        if not words:
-            continue
-        number = len(found)
-        found.append(Statement(inner.type, _name(inner), node_text(outer), words, outer.start_point.row + 1, owner))
-        for marker in _markers(outer, inner):
-            text = node_text(marker)
-            found.append(
-                Statement(marker.type, "", text, tuple(WORD.findall(text)), marker.start_point.row + 1, number)
-            )
-        if _has_members(inner, language) and depth < MAX_DEPTH:
-            _collect(inner, number, code, language, found, depth + 1)
+        is_command = child.type == "command" and parent.endswith("_statement")
+        if child.type not in BODIES and (parent in BODIES or is_command or child.type.endswith("_statement")):
+            yield child
+        else:
+            stack.extend((each, child.type) for each in reversed(child.named_children))
 
 
 def _members(node: Node, *, is_direct: bool, depth: int = 0) -> Iterator[tuple[Node, Node]]:
@@ -174,8 +243,8 @@ def _name(node: Node) -> str:
         return ""
     if node.type in ("impl_item", "rule_set", "media_statement"):
         return " ".join(node_text(node).partition("{")[0].split())
-    for field in NAME_FIELDS:
-        named = node.child_by_field_name(field)
+    for label in NAME_FIELDS:
+        named = node.child_by_field_name(label)
         while named is not None and (
             inner := named.child_by_field_name("declarator") or named.child_by_field_name("name")
         ):

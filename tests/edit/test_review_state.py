@@ -107,7 +107,7 @@ def test_hunks_that_lose_a_comment_come_first(file, monkeypatch):
 
     said = say(monkeypatch, answers(NEW), str(file), "rename", on_terminal=True, stdin=b"q\n")
 
-    assert "comments lost: 1 (# the end)" in said.ran.err
+    assert "`# the end` would be lost" in said.ran.err
     assert b"hunk 1/3" in said.ran.out.split(b"-# the end")[0]
     assert b"hunk 2/3" not in said.ran.out
 

@@ -18,7 +18,7 @@ def edited(raw: bytes, answer: str, name: str = "a.txt") -> bytes:
     return source.encode(new_text(source, answer))
 
 
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("end", ["", "\n"])
 @pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
 def test_newlines_the_final_newline_and_the_mark_are_kept(newline, end, bom):

@@ -1,4 +1,4 @@
-"""What an instruction asks to remove, or to replace by something else. Knows no model and no file."""
+"""What an instruction asks for, by its words: what to add, to remove, to put in another form. Knows no file."""
 
 from __future__ import annotations
 
@@ -25,6 +25,45 @@ ADDITION = re.compile(
     r"|(?:write|create|implement|define)\s+(?:a|an|another|one more)\s+new\b)",
     re.IGNORECASE,
 )
+ONLY_REMOVAL = re.compile(r"\A\W*(?:please\s+)?(?:remove|delete|drop)\b", re.IGNORECASE)
+# "set the timeout to 30"
+SETTING = re.compile(
+    r"\A\W*(?:please\s+)?(?:set|change|increase|decrease|raise|lower|bump|reduce|update)\b.*\bto\s+[`'\"]?(?:['\"\d-]|true\b"
+    r"|false\b|none\b|null\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+DEFINITION_REMOVAL = re.compile(
+    r"\b(?:remov|delet|drop|inlin|merg|combin|simplif)\w*\b.*\b(function|method|class|code|definition|helper|test)",
+    re.IGNORECASE,
+)
+# "remove the comments", "without docstrings", "translate the comments": these may be others than before
+COMMENT_CHANGE = re.compile(
+    r"\b(?:(?:remov|delet|drop|strip|translat|rewrit|rephras|reword|replac|convert|shorten|simplif|summari[sz])\w*"
+    r"|without|no)\b.*\b(?:comment|docstring|documentation)",
+    re.IGNORECASE,
+)
+# what the instruction may want to have other names, or to be something else
+NAMING = re.compile(
+    r"\b(?:renam|nam|call|snake|camel|pascal|convert|replac|rewrit|translat|turn|generator|operator|class|object)\w*"
+    r"|case\b",
+    re.IGNORECASE,
+)
+DEFINITION_ADDITION = re.compile(r"\b(?:add|insert|write|create|new)\b", re.IGNORECASE)
+# the new text may have few of the old words
+OTHER_WORDS = re.compile(
+    r"\b(?:translat|rewrit|rephras|paraphras|reword|summari[sz]|convert|generat|replac|port)\w*|\b(?:write|turn)\b",
+    re.IGNORECASE,
+)
+# "turn the loop into a function": what is missing then may stand somewhere else, in another form
+OTHER_FORM = re.compile(
+    r"\b(?:convert|turn|wrap|rewrit|refactor|restructur|extract|split|merg|combin|inlin|simplif|mov|port|replac|reorgani"
+    r"|moderni|group|unif|dedupl|translat)\w*\b",
+    re.IGNORECASE,
+)
+TRANSFORMATION = re.compile(rf"{OTHER_FORM.pattern}|\b(?:shorten|mak|use|using|optimi|clean|chang)\w*\b", re.IGNORECASE)
+# what a data class, a named tuple or a record has by itself
+GENERATED_METHODS = frozenset(("__init__", "__repr__", "__eq__", "__hash__", "equals", "hashCode", "toString"))
+GENERATING = re.compile(r"\bdata ?class|\bnamed ?tuple|\brecord\b|\battrs\b", re.IGNORECASE)
 # in these the verb may stand at the end: the whole instruction says what goes
 OTHER_LANGUAGES = re.compile(
     r"\b(?:entfern|lösch|streich|ersetz|supprim|enlev|retir|remplac|elimin|quit|borr|reemplaz)\w*", re.IGNORECASE
@@ -32,6 +71,16 @@ OTHER_LANGUAGES = re.compile(
 # "remove the check in load" is not about load
 END_OF_OBJECT = re.compile(
     r"[;.!?](?:\s|\Z)|\b(?:in|from|inside|within|by|with|so that|but|then|using|to|into)\b", re.IGNORECASE
+)
+WORD = re.compile(r"\w+")
+SUBWORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
+EVERYDAY_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "a an the of to in on at by for from with and or not no is are be it its this that into as if then else when"
+        " all every each any add remove delete change set make use fix update rename return new old file code line"
+        " function method class value name variable argument parameter def self import print test please should so do",
+    )
 )
 TERM = re.compile(r"`([^`]+)`|\"([^\"]+)\"|(\w+(?:\.\w+)+)|(\w+)")
 CODE_LIKE = re.compile(r"_|[a-z][A-Z]|\d|\.")
@@ -85,15 +134,8 @@ KINDS: Mapping[str, Callable[[Statement], bool]] = {
     "table": lambda each: "table" in each.kind, "rule": lambda each: each.kind == "rule_set",
     "link": lambda each: "http" in each.text or "](" in each.text,
 }  # fmt: skip
-MASS_NOUNS = (
-    "print",
-    r"log(?:s|ging|ger)?\b",
-    "output",
-    "debug",
-    "guard",
-    "main",
-    "script",
-)  # which may be about several
+# which may be about several
+MASS_NOUNS = ("print", r"log(?:s|ging|ger)?\b", "output", "debug", "guard", "main", "script")
 
 
 @dataclass(frozen=True)
@@ -104,6 +146,7 @@ class RemovalRequest:
     terms: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     old: tuple[Statement, ...] = ()
+    is_precise: bool = False  # it begins with the verb, and names what goes: all else stays
 
     @classmethod
     def parse(cls, instruction: str, old: Sequence[Statement]) -> RemovalRequest:
@@ -113,9 +156,10 @@ class RemovalRequest:
         words = [term for found in TERM.findall(text) if (term := next(filter(None, found), ""))]
         names, known = {each.name for each in old}, {word for each in old for word in each.words}
         terms = [word for word in words if word in names or (CODE_LIKE.search(word) and _is_known(word, known))]
-        terms = terms or [word for word in words if word in known and word not in KINDS and len(word) > 2]
+        is_precise = bool(terms and ONLY_REMOVAL.match(instruction))
+        terms = terms or [word for word in words if word in known and not _is_kind(word) and len(word) > 2]
         kinds = [kind for kind in KINDS if re.search(rf"\b{kind}", text, re.IGNORECASE)]
-        return cls(text, tuple(terms), tuple(kinds), tuple(old))
+        return cls(text, tuple(terms), tuple(kinds), tuple(old), is_precise)
 
     def covered(self, gone: Iterable[Statement]) -> list[Statement]:
         """Those of the statements that are gone as this asks for."""
@@ -153,6 +197,10 @@ class RemovalRequest:
         return bool(statement.name) and code_words(self.old)[statement.name] <= own
 
 
+def _is_kind(word: str) -> bool:
+    return any(re.fullmatch(rf"{kind}s?", word, re.IGNORECASE) for kind in KINDS)
+
+
 def _objects(instruction: str) -> list[str]:
     """What follows each verb of a removal, up to what says where, or by what."""
     objects, instruction = list[str](), KEEPING.sub("", instruction)
@@ -172,3 +220,14 @@ def _mentions(statement: Statement, term: str) -> bool:
     if statement.name:
         return term in (statement.name, *statement.name.split("."))
     return re.search(rf"(?<!\w){re.escape(term)}(?!\w)", statement.text) is not None
+
+
+def content_words(instruction: str) -> set[str]:
+    """The words of an instruction that may be about something in a text."""
+    words = (word for word in WORD.findall(instruction) if word.lower().removesuffix("s") not in EVERYDAY_WORDS)
+    return {part for word in words for part in subwords(word)}
+
+
+def subwords(name: str) -> set[str]:
+    """The words of a name in lower case, without the s of a plural: MAX_RETRIES is "max", "retrie"."""
+    return {part.lower().removesuffix("s") for part in SUBWORD.findall(name) if len(part) > 1}

@@ -1,0 +1,478 @@
+"""The contract of an edit: a new text changes what the instruction asks for, and nothing else.
+
+Old and new text are compared as statements. What is gone or changed is a deviation, unless the instruction asks for it
+or it follows from what the instruction asks for:
+
+    gone      it names the statement, or its kind, as something to remove, or asks for another form of it
+    changed   it names the statement or its new value; it concerns the function; the change uses a new name
+
+A deviation whose lines can be put back is put back, byte for byte; each other one has to be seen by a person. It is the
+same for a text by a model and for one by the syntax tree. Knows no model and no file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import takewhile
+
+from specchat.edit.answer_check import (
+    MAX_LOST_LINE_FRACTION,
+    PROSE_LANGUAGES,
+    AnswerProblem,
+    UnusableAnswerError,
+    is_much_shorter,
+)
+from specchat.edit.asked_changes import (
+    ADDITION,
+    COMMENT_CHANGE,
+    GENERATED_METHODS,
+    GENERATING,
+    NAMING,
+    OTHER_FORM,
+    REMOVAL,
+    SETTING,
+    TRANSFORMATION,
+    WORD,
+    RemovalRequest,
+    content_words,
+    subwords,
+)
+from specchat.edit.edit_plan import Region, named_regions
+from specchat.edit.hunks import Change, apply_changes, diff_lines, split_lines
+from specchat.edit.postconditions import broken_lines, keep_blanks, postcondition_of, put_back_lines
+from specchat.edit.source_text import Source
+from specchat.edit.statement_pairs import PROSE_KINDS, StatementPairs
+from specchat.errors import DeclinedError
+from specchat.syntax.parse import Comment, comments
+from specchat.syntax.statements import Statement, code_words, statements
+
+IMPORT_WORDS = frozenset(
+    ("import", "from", "as", "use", "static", "include", "type", "pub", "extern", "crate", "h", "js")
+)
+BARE_IMPORT = re.compile(r"import\s*[\"']")  # of JavaScript
+IDENTIFIER = re.compile(r"[\w.-]+")  # the name of an `if` is its condition
+NAME = re.compile(r"[^\W\d]\w*\Z")
+PARAMETER = re.compile(r"[(,] (?:[*]+ )?(\w+)(?= [:=,)])")
+CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null", "nil", "yes", "no", "on", "off"))
+SIGNS = frozenset(("", ",", ";", "(", ")", "[", "]", "{", "}", ":", ".", "->", "=>", "=", "::"))
+MAX_COMPARED = 6000  # statements; a longer file is data that a machine wrote
+MAX_SHOWN = 60
+MIN_SIZE = 5  # statements of a function that may have lost most of them
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A line of the old text that would be lost or become `new`, or a new one, although nothing asks for that."""
+
+    line: int
+    old: str
+    new: str = ""
+    share: str = ""  # "most of"
+
+    def __str__(self) -> str:
+        end = "be added" if not self.old else f"become `{self.new}`" if self.new else "be lost"
+        return f"line {self.line}: {self.share}`{self.old or self.new}` would {end}, nothing asked for that"
+
+    @classmethod
+    def of(cls, old: Statement, new: Statement | None = None) -> Deviation:
+        """A statement that is gone, or the first lines that differ in two versions of one."""
+        lines, new_lines = (each.text.strip().split("\n") if each else [] for each in (old, new))
+        place = next(
+            (place for place, (one, other) in enumerate(zip(lines, new_lines, strict=False)) if one != other), 0
+        )
+        return cls(old.line + place, _shown(lines[place]), _shown(new_lines[place]) if new_lines else "")
+
+
+def _shown(line: str) -> str:
+    line = line.strip().rstrip(" {:")
+    return line if len(line) <= MAX_SHOWN else f"{line[:MAX_SHOWN]}…"
+
+
+@dataclass(frozen=True)
+class EditWarnings:
+    """What a person should check before accepting: unasked changes, or that a text without a grammar lost most lines.
+
+    `put_back` was found, too, and is not in the text any more.
+    """
+
+    deviations: tuple[Deviation, ...] = ()
+    put_back: tuple[Deviation, ...] = ()
+    is_much_shorter: bool = False
+
+    @property
+    def worst_problem(self) -> AnswerProblem | None:
+        if self.is_much_shorter:
+            return AnswerProblem.MUCH_SHORTER
+        return AnswerProblem.DEVIATION if self.deviations else None
+
+    @property
+    def summary(self) -> str:
+        if self.is_much_shorter:
+            return f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"
+        return describe(self.deviations) if self.deviations else ""
+
+
+@dataclass(frozen=True)
+class KeptEdit:
+    """A new text that keeps the contract as far as lines can be put back, and what is left to check."""
+
+    text: str
+    warnings: EditWarnings
+
+
+def describe(deviations: Sequence[Deviation]) -> str:
+    """The first one, and how many there are."""
+    more = f", and {len(deviations) - 1} more" if len(deviations) > 1 else ""
+    return f"{deviations[0]}{more}"
+
+
+def keep_contract(
+    source: Source, text: str, instruction: str, is_valid: Callable[[str], bool] = lambda _text: True
+) -> KeptEdit:
+    """The new text, with what nothing asks for put back where that leaves a valid text."""
+    blanks = keep_blanks(source.text, text, instruction, is_prose=source.language in PROSE_LANGUAGES)
+    text = blanks if blanks != text and is_valid(blanks) else text
+    comparison = Comparison(source, text, instruction)
+    found = comparison.warnings
+    restored = comparison.put_back() if found.deviations else text
+    if restored in (text, source.text) or not is_valid(restored):
+        return KeptEdit(text, found)
+    left = Comparison(source, restored, instruction).warnings
+    lines = {each.line for each in left.deviations}
+    fixed = tuple(each for each in found.deviations if each.line not in lines)
+    return KeptEdit(restored, replace(left, put_back=fixed)) if fixed else KeptEdit(text, found)
+
+
+def find_warnings(source: Source, text: str, instruction: str = "") -> EditWarnings:
+    """What a person should check; nothing is put back."""
+    return Comparison(source, text, instruction).warnings
+
+
+def check_unreviewed(
+    source: Source, warnings: EditWarnings, way_out: str = "--allow-shrink accepts it", *, allows_shrink: bool = False
+) -> None:
+    """UnusableAnswerError for a text that a person should see before it is used. `way_out`: what lets it pass."""
+    problem = warnings.worst_problem
+    if problem and not allows_shrink:
+        error = UnusableAnswerError(problem, f"{source.name}: {warnings.summary}; {way_out}")
+        if warnings.deviations:
+            error.exit_code = DeclinedError.exit_code  # a sound answer, which does what it was not asked to
+        raise error
+
+
+class Comparison:
+    """Old and new text as statements, and what an instruction asks for."""
+
+    def __init__(self, source: Source, text: str, instruction: str) -> None:
+        self.source, self.text, self.instruction = source, text, instruction
+        old, new = statements(source.text, source.language), statements(text, source.language)
+        self._is_known = bool(old) and len(old) + len(new) <= MAX_COMPARED
+        self._old, self._new = (old, new) if self._is_known else ([], [])
+        is_addition = bool(ADDITION.search(instruction))
+        self._removal = RemovalRequest.parse(instruction, self._old)
+        self._is_precise = is_addition or bool(SETTING.match(instruction)) or self._removal.is_precise
+        self._pairs = StatementPairs.of(self._old, self._new, is_addition=is_addition)
+        self._words = content_words(instruction)
+        self._gone = set(self._pairs.gone)
+        self._changed = {
+            old for old, new in self._pairs.became.items() if self._old[old].tokens != self._new[new].tokens
+        }
+        self._wrong_changed = {old for old in self._changed if not self._may_become(old, self._pairs.became[old])}
+        if not (self._is_precise or self._gone or self._pairs.added) and self._changed == self._wrong_changed:
+            pairs = ((self._old[old], self._new[self._pairs.became[old]]) for old in self._changed)
+            if all(is_flip(*pair) for pair in pairs):
+                self._wrong_changed = set()  # nothing else is changed, so this must be what was asked for
+        self._lost = self._find_lost()
+        is_free = TRANSFORMATION.search(instruction) or REMOVAL.search(instruction)
+        changed = (old for old, new in self._pairs.became.items() if new in self._pairs.changed and not is_free)
+        self._gutted = [self._old[old] for old in changed if self._old[old].is_function and self._is_gutted(old)]
+        self._postcondition = postcondition_of(instruction) if old else None
+        self._broken = list(
+            broken_lines(self._postcondition, source.text, text, source.language) if self._postcondition else ()
+        )
+
+    @property
+    def warnings(self) -> EditWarnings:
+        """What a person should check."""
+        if self._broken:
+            return EditWarnings(tuple(Deviation(*each) for each in self._broken))
+        if self._is_known:
+            return EditWarnings(tuple(self._deviations()))
+        is_shorter = is_much_shorter(self.source.text, self.text)
+        return EditWarnings(is_much_shorter=is_shorter and not COMMENT_CHANGE.search(self.instruction))
+
+    def put_back(self) -> str:
+        """The new text with the old lines wherever lines hold what nothing asks for, and nothing that is asked for."""
+        if self._broken and self._postcondition:
+            return put_back_lines(self._postcondition, self.source.text, self.text, self.source.language)
+        return self._put_back_statements() if self._is_targeted else self.text
+
+    def _deviations(self) -> list[Deviation]:
+        """What is gone or changed although nothing asks for it, by line."""
+        comments_lost = [Deviation.of(each) for each in self._lost_comments]
+        if self._postcondition:  # which is kept, so the code is the same
+            return comments_lost
+        changed = [Deviation.of(self._old[old], self._new[self._pairs.became[old]]) for old in self._wrong_changed]
+        lost = [Deviation.of(each) for each in self._lost.values()]
+        lost += [replace(Deviation.of(each), share="most of ") for each in self._gutted]
+        return sorted([*changed, *lost, *comments_lost], key=lambda each: each.line)
+
+    @property
+    def _is_targeted(self) -> bool:
+        """Whether the words tell what may change: without that, what is missing may be what was asked for."""
+        is_other_form = REMOVAL.search(self.instruction) or OTHER_FORM.search(self.instruction)
+        return self._is_precise or (bool(self._regions) and not is_other_form)
+
+    def _put_back_statements(self) -> str:
+        wrong_old = self._lines_of(self._old, {*self._lost, *self._wrong_changed})
+        for comment in self._lost_comments:
+            wrong_old.update(range(comment.line, comment.last_line + 1))
+        wrong_new = self._lines_of(self._new, {self._pairs.became[old] for old in self._wrong_changed})
+        asked_old = self._lines_of(self._old, (self._changed | self._gone) - self._wrong_changed - self._all_lost)
+        asked_new = self._lines_of(
+            self._new, {*self._pairs.added, *(self._pairs.became[old] for old in self._changed - self._wrong_changed)}
+        )
+        lines, kept, shift = split_lines(self.source.text), list[Change](), 0
+        for change in _single_changes(diff_lines(lines, split_lines(self.text))):
+            first = change.first + shift
+            shift += len(change.new) - len(change.old)
+            old, new = range(change.first + 1, change.end + 1), range(first + 1, first + len(change.new) + 1)
+            is_wrong = wrong_old.intersection(old) or wrong_new.intersection(new)
+            if not is_wrong or asked_old.intersection(old) or asked_new.intersection(new):
+                kept.append(change)
+        return "".join(apply_changes(lines, kept))
+
+    def _lines_of(self, side: Sequence[Statement], indexes: Iterable[int]) -> set[int]:
+        """The lines of these statements without those of the statements below them."""
+        below: dict[int, set[int]] = {}
+        for each in side:
+            below.setdefault(each.owner, set()).update(range(each.line, each.last_line + 1))
+        return {
+            line
+            for index in indexes
+            for line in range(side[index].line, side[index].last_line + 1)
+            if line not in below.get(index, ()) or line == side[index].line
+        }
+
+    # what is gone
+
+    def _is_gutted(self, old_index: int) -> bool:
+        """Whether a function that stays has lost most of its statements."""
+        before, after = (self._size(self._old, old_index), self._size(self._new, self._pairs.became[old_index]))
+        return before >= MIN_SIZE and after < (1 - MAX_LOST_LINE_FRACTION) * before
+
+    def _size(self, side: Sequence[Statement], index: int) -> int:
+        lines = range(side[index].line, side[index].last_line + 1)
+        return sum(each.is_inner and each.line in lines for each in side)
+
+    def _find_lost(self) -> dict[int, Statement]:
+        """The outermost statements that are gone and that nothing asks to remove."""
+        gone = set(self._gone)
+        if TRANSFORMATION.search(self.instruction):
+            gone = {index for index in gone if not self._pairs.is_absorbed(index)}
+        if GENERATING.search(self.instruction):
+            gone = {index for index in gone if self._old[index].name not in GENERATED_METHODS}
+        parts = {index: self._lost_part(index) for index in gone if self._old[index].owner not in gone}
+        lost = {index: each for index, each in parts.items() if each.words and not self._may_go(each)}
+        asked = self._removal.covered(lost.values())
+        return {index: each for index, each in lost.items() if each not in asked}
+
+    @cached_property
+    def _all_lost(self) -> set[int]:
+        """The lost statements with all that are below them."""
+        lost = set(self._lost)
+        for index in sorted(self._gone):
+            if self._old[index].owner in lost:
+                lost.add(index)
+        return lost
+
+    def _may_go(self, statement: Statement) -> bool:
+        """Whether a statement may go unasked: one in the body of a function that the instruction may concern."""
+        if not statement.is_inner or self._is_precise or self._is_outside(statement):
+            return False
+        return bool(self._regions) or not statement.is_call
+
+    def _is_outside(self, statement: Statement) -> bool:
+        """Whether an instruction names functions or classes, and this statement is in none of them."""
+        above = 1 if statement.kind == "attribute_item" else 0  # of Rust
+        return bool(self._regions) and not any(
+            region.first - above <= statement.line and statement.last_line <= region.last for region in self._regions
+        )
+
+    @cached_property
+    def _regions(self) -> tuple[Region, ...]:
+        return named_regions(self.source, self.instruction)
+
+    def _lost_part(self, index: int) -> Statement:
+        """The statement; of an import the names that are no longer imported though the code that uses them is there."""
+        statement = self._old[index]
+        if not statement.is_import:
+            return statement
+        imported = {word for each in self._new if each.is_import for word in each.words}
+        missing = _bound_words(statement) - imported
+        before, after = set(code_words(self._old)), set(code_words(self._new))
+        is_needless = bool(missing & before) and not missing & after
+        return replace(statement, words=() if is_needless else tuple(missing))
+
+    @cached_property
+    def _lost_comments(self) -> list[Statement]:
+        """Comments and docstrings whose code is still there; a reworded one is not lost."""
+        if COMMENT_CHANGE.search(self.instruction):
+            return []
+        old, new = (comments(each, self.source.language) for each in (self.source.text, self.text))
+        before, after = Counter(each.text for each in old), Counter(each.text for each in new)
+        added = [each for each in new if each.text not in before]
+        texts, codes = [each.text for each in added], {each.code for each in added}
+        fewer = {each.text: each for each in old if after[each.text] < before[each.text] and self._has_code_of(each)}
+        lost = [
+            each
+            for each in fewer.values()
+            if each.code not in codes and not get_close_matches(each.text, texts, 1, cutoff=0.5)
+        ]
+        return [
+            Statement("comment", "", each.text, (), each.line, last_line=each.line + each.text.count("\n"))
+            for each in lost
+        ]
+
+    def _has_code_of(self, comment: Comment) -> bool:
+        """Whether what a comment is about is still there, as it was or in a new version."""
+        first = comment.line + comment.text.count("\n") + 1
+        following = next((index for index, each in enumerate(self._old) if each.line >= first), None)
+        return comment.code in self.text or (following in self._changed and comment.code in self._old[following].text)
+
+    # what is changed
+
+    def _may_become(self, old_index: int, new_index: int) -> bool:
+        old, new = self._old[old_index], self._new[new_index]
+        if old.kind in PROSE_KINDS:
+            return True
+        if is_flip(old, new):
+            is_free = self._may_go(old) and (bool(self._regions) or not is_number_changed(old, new))
+            return is_free or self._names(old, new) or self._has_value(old, new)
+        if self._adds_unused_parameter(old, new):
+            return False
+        is_elsewhere = self._is_outside(old) or (not self._regions and self._calls_another(old, new))
+        if is_elsewhere:
+            return self._follows(old, new) or self._is_mentioned(old)
+        is_renamed = old.name != new.name and old.is_definition and not old.is_inner
+        words = WORD.findall(self.instruction)
+        return not is_renamed or old.name in words or new.name in words or bool(NAMING.search(self.instruction))
+
+    def _adds_unused_parameter(self, old: Statement, new: Statement) -> bool:
+        before, after = _parameters(old), _parameters(new)
+        added = set(after) - {*before, *WORD.findall(self.instruction)}
+        return len(after) > len(before) and bool(added & _unused_words(new))
+
+    def _calls_another(self, old: Statement, new: Statement) -> bool:
+        """Whether a statement that is a call in a function became the call of something else."""
+        is_same = _called(old) == _called(new) or bool(TRANSFORMATION.search(self.instruction))
+        return old.is_inner and old.is_call and not is_same
+
+    def _follows(self, old: Statement, new: Statement) -> bool:
+        """Whether a change uses what is new in the functions that the instruction names, or is about one of them."""
+        return bool(self._region_names & {*new.tokens} or self._asked_words & (set(old.words) ^ set(new.words)))
+
+    def _is_mentioned(self, statement: Statement) -> bool:
+        """Whether the instruction has a word of any name in a statement, beside the functions that it is about."""
+        words = self._words - {part for name in self._region_names for part in subwords(name)}
+        return bool(words & {part for token in statement.tokens if NAME.match(token) for part in subwords(token)})
+
+    @cached_property
+    def _region_names(self) -> set[str]:
+        return {region.name.rpartition(".")[2] for region in self._regions}
+
+    @cached_property
+    def _asked_words(self) -> set[str]:
+        """The words that come or go where the instruction says, and those of what is new."""
+        words = {word for index in self._pairs.added for word in self._new[index].words}
+        for old in self._changed if self._regions else ():
+            if not self._is_outside(self._old[old]):
+                words |= set(self._old[old].words) ^ set(self._new[self._pairs.became[old]].words)
+        return words
+
+    def _names(self, old: Statement, new: Statement) -> bool:
+        """Whether the instruction has a word of the name of a statement, or of the name before a changed value."""
+        names, value_names = (
+            [old.name] if IDENTIFIER.fullmatch(old.name) else [],
+            Counter(_value_names(old)) - Counter(_value_names(new)),
+        )
+        return bool(
+            self._words & {part for name in (*names, *(name for name, _ in value_names)) for part in subwords(name)}
+        )
+
+    def _has_value(self, old: Statement, new: Statement) -> bool:
+        """Whether the instruction has a value that is new in a statement."""
+        added = {token.strip("\"'`").lower() for token in set(new.tokens) - set(old.tokens)}
+        return any(value and value in self.instruction.lower() for value in added)
+
+
+def is_flip(old: Statement, new: Statement) -> bool:
+    """Whether two versions of a statement have the same names, and other values or operators."""
+    names, values = zip(*(_names_and_values(each) for each in (old, new)), strict=True)
+    return names[0] == names[1] and bool(values[0] - values[1])
+
+
+def is_number_changed(old: Statement, new: Statement) -> bool:
+    """Whether one number became another one."""
+    before, after = (Counter(token for token in each.tokens if token[0].isdigit()) for each in (old, new))
+    return bool(before - after) and bool(after - before)
+
+
+def _parameters(statement: Statement) -> list[str]:
+    """The names of the parameters of a function in Python."""
+    return PARAMETER.findall(" ".join(statement.tokens)) if statement.kind == "function_definition" else []
+
+
+def _unused_words(statement: Statement) -> set[str]:
+    return {word for word, count in Counter(statement.words).items() if count == 1}
+
+
+def _called(statement: Statement) -> tuple[str, ...]:
+    """The tokens before the arguments of a call."""
+    return tuple(takewhile(lambda token: token not in ("(", "!"), statement.tokens))
+
+
+def _value_names(statement: Statement) -> Iterator[tuple[str, str]]:
+    """Each value of a statement with the last name before it: of `get(url, timeout=3)` it is timeout, 3."""
+    name = ""
+    for token in statement.tokens:
+        if NAME.match(token) and token not in CONSTANTS:
+            name = token
+        elif token not in SIGNS:
+            yield name, token
+
+
+def _names_and_values(statement: Statement) -> tuple[list[str], Counter[str]]:
+    names = [token for token in statement.tokens if NAME.match(token) and token not in CONSTANTS]
+    rest = (token.strip("\"'`") for token in statement.tokens if not NAME.match(token) or token in CONSTANTS)
+    return names, Counter(each for each in rest if each not in SIGNS)
+
+
+def _single_changes(changes: Iterable[Change]) -> Iterator[Change]:
+    """Changes of as many lines as before, line by line, so that each can be put back alone."""
+    for change in changes:
+        if len(change.old) != len(change.new):
+            yield change
+            continue
+        for offset, (old, new) in enumerate(zip(change.old, change.new, strict=True)):
+            yield Change(change.first + offset, (old,), (new,))
+
+
+def _bound_words(statement: Statement) -> set[str]:
+    """The names that an import defines: all after `import` in Python, before `from` in JavaScript, else the last.
+
+    All words of one that defines none, and is there for what it does.
+    """
+    words = list(statement.words)
+    if statement.kind == "preproc_include" or BARE_IMPORT.match(statement.text):
+        return set(words) - IMPORT_WORDS
+    if statement.kind == "import_from_statement" and "import" in words:
+        return set(words[words.index("import") + 1 :]) - IMPORT_WORDS
+    if "from" in words[1:]:
+        return set(words[: words.index("from", 1)]) - IMPORT_WORDS
+    return set(words[-1:])

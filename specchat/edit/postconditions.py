@@ -1,0 +1,254 @@
+"""What must stay equal when an instruction asks for one kind of change only, of a model and of the syntax tree.
+
+    comments, docstrings   the code
+    type hints             the code without annotations, and more imports
+    format                 the words and signs, whatever lines they stand on
+    renaming               everything but the name
+    anything else          the blanks and tabs of the lines that stay
+
+Texts are compared line by line without what may change. Lines that differ all the same get their old text back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import partial
+from itertools import zip_longest
+from math import gcd
+
+from tree_sitter import Node
+
+from specchat.edit.hunks import split_lines
+from specchat.syntax.parse import comment_nodes, find_nodes, syntax_tree
+from specchat.syntax.statements import TOKEN
+
+ONLY = (
+    r"\A\W*(?:please\s+)?(?:{verbs})\s+(?:(?!and\b|or\b|then\b)[\w'’`\"-]+\s+){{0,4}}?(?:{things})\b"
+    r"(?!.*\b(?:and|then)\b)"
+)
+COMMENTS = re.compile(
+    ONLY.format(
+        verbs="add|insert|write|put|remove|delete|strip|drop|translate|improve|update|correct|fix",
+        things="comments?|doc-?strings?|doc comments?|javadoc|jsdoc|documentation comments?",
+    ),
+    re.IGNORECASE | re.DOTALL,
+)
+TYPE_HINTS = re.compile(
+    ONLY.format(
+        verbs="add|insert|write|complete|remove|delete|strip|drop",
+        things="type (?:hint|annotation)s?|types(?= to| for| in|$)",
+    )
+    + r"|\A\W*annotate\b(?!.*\b(?:and|then)\b).*\btypes?\b",
+    re.IGNORECASE | re.DOTALL,
+)
+FORMAT = re.compile(
+    r"\b(?:re-?format|re-?indent|indent\w*|format (?:the|this|it)|pep ?-?8|black|prettier|gofmt|rustfmt"
+    r"|lint\w*|ruff|flake8|white-?space|trailing|newlines?|(?:blank|empty|long) lines?|tabs?|spaces|align|wrap"
+    r"|line (?:ends?|length))\b",
+    re.IGNORECASE,
+)
+ONLY_FORMAT = re.compile(
+    r"\A\W*(?:please\s+)?(?:re-?format|re-?indent|format)\b(?!.*\b(?:and|then|to|as|for|string|output|date)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+RENAMING = re.compile(
+    r"\A\W*(?:please\s+)?rename\s+(?:[a-z]+\s+){0,3}?[`'\"]?(?P<old>\w+)[`'\"]?(?:\(\))?\s+(?:to|into|as)\s+"
+    r"[`'\"]?(?P<new>\w+)[`'\"]?\W*\Z",
+    re.IGNORECASE,
+)
+LAYOUT = frozenset((",", ";", "(", ")", "\\"))
+NO_OPERATION = frozenset(("pass", "..."))
+
+
+@dataclass(frozen=True)
+class Postcondition:
+    """`normal` is what counts in each line, "" for a line that does not; `allows` says which other lines may differ."""
+
+    normal: Callable[[str, str], list[str]]
+    allows: Callable[[Sequence[str], Sequence[str]], bool] = lambda old, new: _joined(old) == _joined(new)
+
+
+def postcondition_of(instruction: str) -> Postcondition | None:
+    """What must stay equal, if an instruction asks for one kind of change and nothing else."""
+    if renaming := RENAMING.match(instruction):
+        return Postcondition(partial(_without_name, renaming["old"], renaming["new"]))
+    if TYPE_HINTS.match(instruction):
+        return Postcondition(_code_without_types, _adds_imports)
+    if COMMENTS.match(instruction):
+        return Postcondition(_code)
+    return Postcondition(_code, _is_reformatted) if ONLY_FORMAT.match(instruction) else None
+
+
+def broken_lines(condition: Postcondition, old: str, new: str, language: str) -> Iterator[tuple[int, str, str]]:
+    """Where the new text breaks a postcondition: the line, from 1, the old text and the new one."""
+    lines, new_lines = old.split("\n"), new.split("\n")
+    for first, end, new_first, new_end in _breaks(condition, old, new, language):
+        yield first + 1, _first_line(lines[first:end]), _first_line(new_lines[new_first:new_end])
+
+
+def _first_line(lines: Sequence[str]) -> str:
+    return next((line.strip() for line in lines if line.strip()), "")
+
+
+def put_back_lines(condition: Postcondition, old: str, new: str, language: str) -> str:
+    """The new text with the old lines wherever it breaks a postcondition; comment lines between them stay."""
+    old_lines, lines = old.split("\n"), new.split("\n")
+    counting = condition.normal(new, language)
+    for first, end, new_first, new_end in reversed(list(_breaks(condition, old, new, language))):
+        if new_first == new_end:
+            place = _place_of_gone(counting, new_first)
+            lines[place:place] = old_lines[first:end]
+            continue
+        kept = [line for line, counts in zip(lines[new_first:new_end], counting[new_first:new_end], strict=True)
+                if not counts and line not in old_lines[first:end]]  # fmt: skip
+        lines[new_first:new_end] = [*kept, *old_lines[first:end]]
+    return "\n".join(lines)
+
+
+def _place_of_gone(counting: Sequence[str], following: int) -> int:
+    """Where lines were that stood before this one: right after the line before, or after its docstring."""
+    before = next((number for number in range(following - 1, -1, -1) if counting[number]), -1)
+    return following if before < 0 or counting[before].endswith(":") else before + 1
+
+
+def _breaks(condition: Postcondition, old: str, new: str, language: str) -> Iterator[tuple[int, int, int, int]]:
+    """Lines of the old and the new text, from 0, that differ and may not: first, end, first, end."""
+    sides = [condition.normal(text, language) for text in (old, new)]
+    places = [[number for number, line in enumerate(side) if line] for side in sides]
+    before, after = ([side[place] for place in found] for side, found in zip(sides, places, strict=True))
+    for kind, first, end, new_first, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind != "equal" and not condition.allows(before[first:end], after[new_first:new_end]):
+            yield *_span(places[0], first, end), *_span(places[1], new_first, new_end)
+
+
+def _span(places: Sequence[int], first: int, end: int) -> tuple[int, int]:
+    """The lines from the first to the last of these; without any, the place before the next one."""
+    if first < end:
+        return places[first], places[end - 1] + 1
+    place = places[first] if first < len(places) else places[-1] + 1 if places else 0
+    return place, place
+
+
+def _without_name(old: str, new: str, text: str, _language: str) -> list[str]:
+    """The tokens of each line with one name for both; `{old: new}` is what becomes of `{old}` in JavaScript."""
+    same = re.sub(rf"\b{re.escape(new)}\b", old, text)
+    return _tokens(re.sub(rf"\b({re.escape(old)}): \1\b", r"\1", same).split("\n"))
+
+
+def _tokens(lines: Sequence[str]) -> list[str]:
+    return [" ".join(TOKEN.findall(line)) for line in lines]
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return " ".join(line for line in lines if line not in NO_OPERATION)
+
+
+def _code(text: str, language: str) -> list[str]:
+    """The tokens of each line without comments and docstrings."""
+    root = syntax_tree(text, language)
+    return _tokens(_blank(text, comment_nodes(root, language) if root else []))
+
+
+def _code_without_types(text: str, language: str) -> list[str]:
+    root = syntax_tree(text, language)
+    if root is None:
+        return _tokens(text.split("\n"))
+    types = find_nodes(root, language, ("type", "type_annotation") if language == "python" else ("type_annotation",))
+    signs = [each.prev_sibling for each in types if each.prev_sibling and each.prev_sibling.type in (":", "->")]
+    bare = [each.parent for each in types if _is_bare(each.parent)]
+    return _tokens(_blank(text, [*comment_nodes(root, language), *types, *signs, *(each for each in bare if each)]))
+
+
+def _is_bare(node: Node | None) -> bool:
+    """Whether this is an annotation without a value: `x: int`."""
+    return node is not None and node.type == "assignment" and node.child_by_field_name("right") is None
+
+
+def _blank(text: str, nodes: Sequence[Node]) -> list[str]:
+    """The lines of a text with blanks in the place of these nodes."""
+    code = bytearray(text.encode())
+    for node in nodes:
+        part = code[node.start_byte : node.end_byte]
+        code[node.start_byte : node.end_byte] = bytes(each if each == ord("\n") else ord(" ") for each in part)
+    return code.decode(errors="replace").split("\n")
+
+
+def _adds_imports(old: Sequence[str], new: Sequence[str]) -> bool:
+    rest = [line for line in new if line in old or not line.startswith(("import ", "from "))]
+    return _is_reformatted(old, rest)
+
+
+def _is_reformatted(old: Sequence[str], new: Sequence[str]) -> bool:
+    before, after = (
+        [token.replace('"', "'") for token in _joined(lines).split(" ") if token not in LAYOUT] for lines in (old, new)
+    )
+    return before == after
+
+
+def keep_blanks(old: str, new: str, instruction: str, *, is_prose: bool = False) -> str:
+    """The new text with the tabs, trailing blanks and blank lines of the old one at the lines that stay.
+
+    In prose a blank line between two others is a change.
+    """
+    if FORMAT.search(instruction):
+        return new
+    lines, new_lines = split_lines(old), split_lines(new)
+    units, result, done = (_indent_unit(lines), _indent_unit(new_lines)), list[str](), 0
+    pairs = list(_same_lines(lines, new_lines))
+    for (place, new_place), following in zip_longest(pairs, pairs[1:]):
+        result += [_indented(line, units) for line in new_lines[done:new_place]]
+        is_level = _level(lines[place], units[0]) == _level(new_lines[new_place], units[1])
+        result.append(lines[place] if is_level else _indented(new_lines[new_place], units))
+        done = new_place + 1
+        blank, new_blank = (_blank_after(side, each) for side, each in ((lines, place), (new_lines, new_place)))
+        if not is_prose and following == (place + blank + 1, new_place + new_blank + 1):
+            result += lines[place + 1 : place + blank + 1]
+            done += new_blank
+    return "".join([*result, *(_indented(line, units) for line in new_lines[done:])])
+
+
+def _same_lines(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The lines that differ by blanks at most, by their places in both texts."""
+    sides = [
+        [(number, "".join(line.split())) for number, line in enumerate(side) if line.strip()] for side in (old, new)
+    ]
+    keys = [[key for _number, key in side] for side in sides]
+    for block in SequenceMatcher(None, *keys, autojunk=False).get_matching_blocks():
+        for offset in range(block.size):
+            yield sides[0][block.a + offset][0], sides[1][block.b + offset][0]
+
+
+def _blank_after(lines: Sequence[str], place: int) -> int:
+    count = 0
+    while place + count + 1 < len(lines) and not lines[place + count + 1].strip():
+        count += 1
+    return count
+
+
+def _indent_unit(lines: Sequence[str]) -> str:
+    """One level of indentation: a tab, or some blanks."""
+    indents = [indent for line in lines if line.strip() and (indent := line[: len(line) - len(line.lstrip(" \t"))])]
+    tabs = sum(indent[0] == "\t" for indent in indents)
+    if 2 * tabs > len(indents):
+        return "\t"
+    width = gcd(*(len(indent) for indent in indents if "\t" not in indent))
+    return " " * width
+
+
+def _level(line: str, unit: str) -> float:
+    indent = line[: len(line) - len(line.lstrip(" \t"))]
+    if unit == "\t":
+        return indent.count("\t") + indent.count(" ") / 100
+    return len(indent.expandtabs(len(unit) or 1)) / (len(unit) or 1)
+
+
+def _indented(line: str, units: tuple[str, str]) -> str:
+    """A new line with the tabs or blanks of the old text."""
+    unit, new_unit = units
+    if not line.strip() or (unit == "\t") == (new_unit == "\t") or not unit or not new_unit:
+        return line
+    level = _level(line, new_unit)
+    return unit * round(level) + line.lstrip(" \t") if level == round(level) else line
