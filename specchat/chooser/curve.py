@@ -127,15 +127,16 @@ class Curve:
         self._interpolated = []
 
     def _interpolate(self, sorted_points: list[tuple[int, float]], index: int, count: int) -> float:
-        low, less = sorted_points[index]
+        (first, least), (low, less) = sorted_points[0], sorted_points[index]
+        share = least * min(count / first, 1.0)  # fewer rows cost at least their share, which is more than nothing
         if index + 1 < len(sorted_points):
             high, more = sorted_points[index + 1]
         else:  # behind the last point: as steep as all points together
-            (first, least), (high, more) = sorted_points[0], sorted_points[-1]
+            high, more = sorted_points[-1]
             if first == high:
-                return max(less * (1 + self.slope * (count - low)), 0.0)
+                return max(less * (1 + self.slope * (count - low)), share)
             less, low = (least, first) if more > least else (more, first)
-        return max(less + max(more - less, 0.0) * (count - low) / (high - low), 0.0)
+        return max(less + max(more - less, 0.0) * (count - low) / (high - low), share)
 
 
 @dataclass

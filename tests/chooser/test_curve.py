@@ -186,3 +186,13 @@ def test_two_wide_passes_that_do_not_fit_correct_the_whole_slope():
         curve.learn(4, 1.5)
 
     assert curve.seconds_at(16) < 5.0
+
+
+@each_row("points", [{13: 0.013}, {13: 0.013, 20: 0.08}, {2: 0.01, 3: 0.05}])
+def test_a_plain_pass_takes_time_also_where_only_wide_passes_were_measured(points):
+    """As when a grammar forces all tokens of an answer."""
+    curve = PassCurve()
+    for count, seconds in points.items():
+        curve.learn(count, seconds)
+
+    assert (curve.seconds_at(1) or 0.0) >= min(points.values()) / min(points)
