@@ -97,9 +97,9 @@ def test_quitting_is_a_no(run_on_screen):
         workers.append(driver.app.session_worker)
 
     run_on_screen(scenario)
-    workers[0]._thread.join(10)
+    workers[0].join(10)
 
-    assert not workers[0]._thread.is_alive()
+    assert not workers[0].is_alive()
     assert "chat" == workers[0]._chat.conversation.profile
 
 
