@@ -6,8 +6,8 @@ or it follows from what the instruction asks for:
     gone      it names the statement, or its kind, as something to remove, or asks for another form of it
     changed   it names the statement or its new value; it concerns the function; the change uses a new name
 
-A deviation whose lines can be put back is put back, byte for byte; each other one has to be seen by a person. It is the
-same for a text by a model and for one by the syntax tree. Knows no model and no file.
+A deviation whose lines can be put back is put back, byte for byte; each other one has to be seen by a person. It is
+checked on what a model wrote; tests hold the operations of the syntax tree to it. Knows no model and no file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What must stay equal when an instruction asks for one kind of change only, of a model and of the syntax tree.
+"""What must stay equal when an instruction asks for one kind of change only.
 
     comments, docstrings   the code
     type hints             the code without annotations, and more imports
