@@ -173,7 +173,7 @@ def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, kin
 
 
 @pytest.mark.usefixtures("native_library")
-@pytest.mark.parametrize("sampler", ["greedy", "T1"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "mtp"])
 def test_the_kernel_finds_the_children_of_the_algorithm_and_their_probabilities(kind, sampler):
     found = []
