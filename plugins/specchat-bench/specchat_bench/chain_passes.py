@@ -5,7 +5,7 @@ Knows neither what the seconds are compared with nor how they are shown.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -68,3 +68,19 @@ def chain_pass_seconds(target: Model, cache: KVCache, tokens: Sequence[int]) -> 
     target.forward(tree, cache)
     synchronize(device)
     return perf_counter() - started_at
+
+
+def start_timer(device: torch.device) -> Callable[[], Callable[[], float]]:
+    """Start an event timer of the GPU. Its result stops it, and returns a function for the seconds.
+
+    Nothing waits until the seconds are asked for, which needs `synchronize` before.
+    """
+    events = torch.get_device_module(device).Event
+    started, ended = events(enable_timing=True), events(enable_timing=True)
+    started.record()
+
+    def stop() -> Callable[[], float]:
+        ended.record()
+        return lambda: started.elapsed_time(ended) / 1000
+
+    return stop

@@ -15,9 +15,10 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from specchat.devices import last_cache_bytes, start_timer, synchronize
+from specchat.devices import synchronize
 from specchat.forward.cuda.cuda_graphs import CudaGraphCapture
 from specchat.forward.fused_ops import AttentionDimensions
+from specchat_bench.chain_passes import start_timer
 from specchat_bench.gpu.report import Line, ranges
 
 Call = Callable[[], object]
@@ -98,7 +99,10 @@ class GpuBench:
     @cached_property
     def cache_bytes(self) -> int:
         """Of the last cache before the memory."""
-        return last_cache_bytes(self.device) or DEFAULT_CACHE_BYTES if self.has_clock else 0
+        if not self.has_clock:
+            return 0
+        properties = torch.cuda.get_device_properties(self.device)
+        return getattr(properties, "L2_cache_size", 0) or DEFAULT_CACHE_BYTES  # 0 where torch does not say
 
     def copies(self, read_bytes: int) -> int:
         """How many buffers take turns, so that each is read from the memory and not from a cache."""

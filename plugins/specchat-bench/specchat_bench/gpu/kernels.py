@@ -32,7 +32,7 @@ from specchat_bench.gpu.gpu_bench import WEIGHT_STD, GpuBench, alike
 from specchat_bench.gpu.report import Line, attempt, ranges
 
 W4A16 = "W4A16"  # beside the formats of `--weights`: 4 bits as in AWQ and GPTQ checkpoints
-FORMATS = ("float", "nf4", "nf4-double", "int8", "fp8", W4A16)
+FORMATS = ("float", "nf4", "nf4-double", "int8", "fp8")
 GROUP_SIZE = 128  # of published AWQ and GPTQ checkpoints
 SPARE_ROWS = 64
 REFERENCE_OUTPUTS = 2048  # of a product that are compared with float64, evenly spaced

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.devices import FLOAT_FORMAT, gpu_memory, return_cached_memory
+from specchat.devices import FLOAT_FORMAT, gpu_memory
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
@@ -139,7 +139,7 @@ def pass_lines(bench: GpuBench) -> Iterator[Line]:
         for context in sizes.pass_contexts if loaded else ():
             yield attempt(f"{name}, context {context}", partial(_pass_line, loaded[0], sizes, context, bench.has_clock))
         loaded.clear()
-        _free(bench)
+        _free()
 
 
 def _load(bench: GpuBench, sizes: BenchSizes, weights: str, loaded: list[LlamaModel]) -> Line:
@@ -181,7 +181,7 @@ def eagle_lines(bench: GpuBench) -> Iterator[Line]:
     yield attempt(
         "EAGLE-3, tree of 5 levels of 4", partial(_eagle_line, bench, replace(bench.sizes, layers=FEW_LAYERS))
     )
-    _free(bench)
+    _free()
 
 
 def _eagle_line(bench: GpuBench, sizes: BenchSizes) -> Line:
@@ -207,6 +207,6 @@ def _eagle_line(bench: GpuBench, sizes: BenchSizes) -> Line:
     }  # fmt: skip
 
 
-def _free(bench: GpuBench) -> None:
+def _free() -> None:
     gc.collect()
-    return_cached_memory(bench.device)
+    torch.cuda.empty_cache()
