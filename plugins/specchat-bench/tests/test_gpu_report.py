@@ -26,7 +26,7 @@ class Blocked:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocked())
 import specchat.cli.main, specchat.cli.doctor, specchat.cli.verify
-import specchat_bench.gpu.sections, specchat.checks.lossless_check, specchat.checks.verify_prompts
+import specchat_bench.gpu.sections, specchat.checks.lossless_check, specchat.checks.tokenized_prompts
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 load_engine(Profile().override({{"models.target": "embedded", "models.device": "cpu"}}))
