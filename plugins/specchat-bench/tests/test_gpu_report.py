@@ -46,7 +46,7 @@ def test_a_section_that_fails_does_not_stop_the_others():
         )
     )  # fmt: skip
 
-    assert [each.error for each in results] == ["RuntimeError: CUDA error: an illegal memory access", "", ""]
+    assert [each.error for each in results] == ["RuntimeError: CUDA error: an illegal memory access more", "", ""]
     assert [each.has_errors for each in results] == [True, True, False]
     assert [line.split(" s: ")[1] for line in progress] == [
         "first",
