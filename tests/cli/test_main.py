@@ -370,6 +370,8 @@ def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
         ["fleet"],
         ["fleet", "join", "x", "--save", "y"],
         ["mcp", "git"],
+        ["acp"],
+        ["editors", "install", "vim"],
     ],
 )
 def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, monkeypatch, words):
@@ -379,7 +381,7 @@ def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, 
     assert 2 == run(words)
     output = capsys.readouterr()
     assert "" == output.out
-    line = f"pip install ./plugins/specchat-{next(each for each in OWN_PLUGINS if each in words)}'"
+    line = f"pip install {next(line for name, line in OWN_PLUGINS.items() if name in words)}'"
     assert [line in each for each in output.err.splitlines()] == [True]
     rediscover()
 
