@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from threading import Event as Flag
 
 import pytest
 
 from specchat.edit.contract import find_warnings
-from specchat.edit.edit_turn import ignore_event
 from specchat.edit.refactoring.operations import AddParameter, Remove, Rename, SetValue, SortImports
 from specchat.edit.source_text import make_source
-from specchat.profile.settings import read_settings
 from specchat.syntax.languages import LANGUAGES
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
@@ -348,19 +345,6 @@ def test_every_front_end_without_a_review_refuses_it_and_says_why(tmp_path, monk
         if REASON not in said or file.read_text() != RUN or code not in (None, ran.code):
             wrong.append(f"{name}: exit code {ran.code}, {said}")
     assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.usefixtures("runtime")
-def test_a_code_action_refuses_it_because_an_editor_applies_it_at_once():
-    from specchat.errors import SpecchatError
-    from specchat.lsp.code_actions import EditRequest
-    from specchat.lsp.rewrite_edits import compute_rewrite
-    from specchat.lsp.text_documents import Document
-
-    request = EditRequest("file:///a.py", 1, 1, 2, INSTRUCTION)
-
-    with pytest.raises(SpecchatError, match=r"run\(start\)"):
-        compute_rewrite(Document("file:///a.py", RUN, 1), request, read_settings, Flag(), ignore_event)
 
 
 def test_data_that_is_nested_without_end_is_no_trouble():
