@@ -207,6 +207,43 @@ LOST = [
     ("html", HTML, "fix the heading", HTML.replace("<p>Welcome</p>", ""), "line 1: `<p>Welcome</p>`"),
     ("markdown", MARKDOWN, "fix the spelling", MARKDOWN.partition("\n## Licence")[0], "line 10: `## Licence`"),
 ]  # fmt: skip
+COUNTS = """\
+import json
+from read import load
+
+
+def load_all(paths):
+    limit = 10
+    found = [load(path) for path in paths]
+    log(found)
+    return found[:limit]
+
+
+def show(paths):
+    log(paths)
+    print("limit", len(paths) > 1)
+
+
+def run(paths):
+    log(paths)
+    show(load_all(paths))
+"""
+VAGUE = [  # words that name another place, or none: a value, a copy of a call, a whole text put into itself
+    ("limit = 10", "limit = 11", "fix load_all", "line 6: `limit = 10` would become"),
+    ("limit = 10", "limit = 11", "support an empty list, see #1", "line 6: `limit = 10` would become"),
+    ("> 1)", "> 2)", "handle an empty list in version 1.2", "line 14: `print("),
+    ("> 1)", "< 1)", "make show faster", "line 14: `print("),
+    ("    log(found)\n", "", "load_all: fix the order", "line 8: `log(found)` would be lost"),
+    ("    log(paths)\n    print", "    print", "add a function `clear`", "line 13: `log(paths)` would be lost"),
+    ("    log(found)\n", "", "cover the use-case of an empty list", "line 8: `log(found)` would be lost"),
+]
+ADDED = "\n\ndef clear(paths):\n    log(paths)\n"
+NAMED = [
+    ("limit = 10", "limit = 20", "load at most 20 files"),
+    ("limit = 10", "limit = 20", "increase the limit"),
+    ('"limit"', '"size"', 'show "size" instead'),
+    ("    log(paths)\n    print", "    print", "show: no longer call `log`"),
+]
 OTHER = [  # what a small model did to the bodies of real functions
     (
         "python",
@@ -285,6 +322,16 @@ def test_what_is_lost_without_being_asked_for_is_named_with_its_line():
         said = found(language, before, after, instruction)
         if not any(expected in each for each in said):
             wrong.append(f"{language}, {instruction!r}: {said} instead of {expected}")
+    for old, new, instruction, expected in VAGUE:
+        said = found("python", COUNTS, COUNTS.replace(old, new, 1) + ADDED, instruction)
+        if not any(expected in each for each in said):
+            wrong.append(f"{instruction!r}: {said} instead of {expected}")
+    for old, new, instruction in NAMED:
+        if said := found("python", COUNTS, COUNTS.replace(old, new, 1), instruction):
+            wrong.append(f"{instruction!r}: {said}, though it is asked for")
+    twice = COUNTS.replace("    return found[:limit]\n", f"    return found[:limit]\n\n{COUNTS}")
+    if not any("`import json` would be added" in each for each in found("python", COUNTS, twice, "fix load_all")):
+        wrong.append("the text in itself")
     for language, before, instruction, after in KEPT:
         if said := found(language, before, after, instruction):
             wrong.append(f"{language}, {instruction!r}: {said}, though it is asked for")
