@@ -20,7 +20,6 @@ from threading import Event as Flag
 
 import click
 
-from specchat.bench.columns import markdown_table
 from specchat.chat.events import Event, Finished, Routed, TextDelta, Totals
 from specchat.chat.request import Request
 from specchat.edit.edit_task import EditJob, run_edit
@@ -29,6 +28,7 @@ from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
 from specchat.syntax.statements import Statement, statements
+from specchat_bench.columns import markdown_table
 from tools.replay_edits import EditCase, read_edit_cases
 
 WINDOW_TOKENS = 10**6

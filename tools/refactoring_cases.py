@@ -19,7 +19,6 @@ from typing import Any
 
 import click
 
-from specchat.bench.columns import markdown_table
 from specchat.edit.refactoring.find_refactoring import make_refactoring
 from specchat.edit.refactoring.operations import (
     AddParameter,
@@ -36,6 +35,7 @@ from specchat.edit.refactoring.python_rename import rename_in_python
 from specchat.edit.refactoring.splices import RefusedError, splice_text, whole_area
 from specchat.edit.source_text import make_source
 from specchat.syntax.languages import LANGUAGES
+from specchat_bench.columns import markdown_table
 
 CASES = Path(__file__).parents[1] / "tests" / "edit" / "refactoring" / "cases.toml"
 Texts = dict[str, str]

@@ -70,9 +70,6 @@ COMMANDS = {
     "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),
     "stats": LazyCommand("specchat.cli.stats:stats", "Show what each drafter brought in your conversations."),
     "verify": LazyCommand("specchat.cli.verify:verify", "Check that drafting does not change the text here."),
-    "bench": LazyCommand(
-        "specchat.cli.bench:bench", "Measure the drafters, against plain decoding or against other engines."
-    ),
     "completion": LazyCommand(
         "specchat.cli.completion:completion",
         "Complete commands, profiles, conversations and models in bash, zsh, fish.",

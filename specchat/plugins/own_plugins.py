@@ -2,7 +2,7 @@
 
 from specchat.errors import UsageError
 
-OWN_PLUGINS = {name: f"./plugins/specchat-{name}" for name in ("train", "fleet", "peers", "mcp", "web")}
+OWN_PLUGINS = {name: f"./plugins/specchat-{name}" for name in ("train", "fleet", "bench", "mcp", "web")}
 
 
 def missing_plugin(what: str, plugin: str) -> UsageError:

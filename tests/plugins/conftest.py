@@ -34,7 +34,7 @@ def wrong_imports(package: Path) -> list[str]:
     """What a package of a plugin takes from specchat and may not: private names, and front ends."""
     nodes = [
         node
-        for path in package.glob("*.py")
+        for path in package.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("specchat.")
     ]
