@@ -20,6 +20,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from itertools import takewhile
 
+from specchat.edit.added_things import missing_addition
 from specchat.edit.answer_check import (
     MAX_LOST_LINE_FRACTION,
     PROSE_LANGUAGES,
@@ -107,17 +108,22 @@ class EditWarnings:
     deviations: tuple[Deviation, ...] = ()
     put_back: tuple[Deviation, ...] = ()
     is_much_shorter: bool = False
+    missing: str = ""  # what was to be added
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
         if self.is_much_shorter:
             return AnswerProblem.MUCH_SHORTER
+        if self.missing:
+            return AnswerProblem.MISSING
         return AnswerProblem.DEVIATION if self.deviations else None
 
     @property
     def summary(self) -> str:
         if self.is_much_shorter:
             return f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"
+        if self.missing:
+            return f"nothing in the new lines is {self.missing}, which was to be added"
         return describe(self.deviations) if self.deviations else ""
 
 
@@ -164,7 +170,7 @@ def check_unreviewed(
     problem = warnings.worst_problem
     if problem and not allows_shrink:
         error = UnusableAnswerError(problem, f"{source.name}: {warnings.summary}; {way_out}")
-        if warnings.deviations:
+        if problem != AnswerProblem.MUCH_SHORTER:
             error.exit_code = DeclinedError.exit_code  # a sound answer, which does what it was not asked to
         raise error
 
@@ -203,7 +209,8 @@ class Comparison:
         if self._broken:
             return EditWarnings(tuple(Deviation(*each) for each in self._broken))
         if self._is_known:
-            return EditWarnings(tuple(self._deviations()))
+            missing = missing_addition(self.source, self.text, self.instruction)
+            return EditWarnings(tuple(self._deviations()), missing=missing)
         is_shorter = is_much_shorter(self.source.text, self.text)
         return EditWarnings(is_much_shorter=is_shorter and not COMMENT_CHANGE.search(self.instruction))
 
@@ -325,11 +332,9 @@ class Comparison:
     def _doubled(self) -> list[Statement]:
         """What is added outside of functions although it is there already: a text that was put into itself."""
         added = set(self._pairs.added)
-        there = {
-            (each.words, each.owner) for index, each in enumerate(self._new) if not each.is_part and index not in added
-        }
+        there = {each.words for index, each in enumerate(self._new) if not each.is_part and index not in added}
         new = (self._new[index] for index in sorted(added))
-        return [each for each in new if len(each.words) > 1 and (each.words, each.owner) in there]
+        return [each for each in new if not each.is_inner and len(each.words) > 1 and each.words in there]
 
     @cached_property
     def _lost_comments(self) -> list[Statement]:

@@ -422,3 +422,38 @@ def test_a_call_in_a_function_is_not_lost_unasked():
 
     assert "line 3: `log(a, b)`" in find_warnings(source, new, "swap the operands").summary
     assert not find_warnings(source, new, "remove the call of log").deviations
+
+
+LOAD = """\
+def load(path, mode="r"):
+    with open(path, "r") as file:
+        return file.read()
+
+
+def show(path):
+    print(load(path))
+"""
+MISSING = [
+    ("add logging to load", '"r")', '"rb")', "logging"),
+    ("add a docstring to load and read bytes", '"r")', '"rb")', "docstring"),
+    ("add a comment above load", "def show", "# shows it\ndef show", ""),
+    ("add a parameter timeout to load", 'mode="r")', 'mode="r", limit=1)', "`timeout`"),
+    ("add an import of json", '"r")', '"rt")', "import"),
+    ("add type hints to load", "file", "source", ""),  # a postcondition of its own
+    ("add error handling to load", "file.read()", "file.read().strip()", "error handling"),
+    ("add a test for show", "def show(path)", "def show(paths)", "test"),
+    ("add a method `clear`", "def show", "def clean():\n    pass\n\n\ndef show", "`clear`"),
+    ("add a retry_count constant", "def load", "RETRIES = 3\n\n\ndef load", "`retry_count`"),
+    ("add a log level parameter to load", 'mode="r")', 'mode="r", level=1)', ""),
+    ("add logging to load", "    with", "    logging.info(path)\n    with", ""),
+]
+
+
+def test_what_was_to_be_added_has_to_be_there():
+    wrong = list[str]()
+    for instruction, old, new, missing in MISSING:
+        assert old in LOAD
+        found = find_warnings(make_source(LOAD.encode(), "a.py"), LOAD.replace(old, new), instruction)
+        if found.missing != missing:
+            wrong.append(f"{instruction}: {found.missing!r} instead of {missing!r}")
+    assert not wrong, "\n".join(wrong)
