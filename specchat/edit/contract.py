@@ -114,17 +114,17 @@ class EditWarnings:
     def worst_problem(self) -> AnswerProblem | None:
         if self.is_much_shorter:
             return AnswerProblem.MUCH_SHORTER
-        if self.missing:
-            return AnswerProblem.MISSING
-        return AnswerProblem.DEVIATION if self.deviations else None
+        if self.deviations:
+            return AnswerProblem.DEVIATION
+        return AnswerProblem.MISSING if self.missing else None
 
     @property
     def summary(self) -> str:
         if self.is_much_shorter:
             return f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"
-        if self.missing:
-            return f"nothing in the new lines is {self.missing}, which was to be added"
-        return describe(self.deviations) if self.deviations else ""
+        if self.deviations:
+            return describe(self.deviations)
+        return f"nothing in the new lines is {self.missing}, which was to be added" if self.missing else ""
 
 
 @dataclass(frozen=True)

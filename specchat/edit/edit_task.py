@@ -169,7 +169,7 @@ class _Edit:
         raise self.failures[0]
 
     def _refactor(self, refactoring: Refactoring) -> Generator[Event, None, EditResult]:
-        source, text = self.job.source, refactoring.apply(self.job.source.text)
+        source, text = self.job.source, refactoring.text
         way = EditPlan(refactoring=refactoring.describe())
         if text == source.text:
             raise NoChangeError(f"{source.name}: nothing to change ({way.refactoring})")

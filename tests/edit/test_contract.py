@@ -9,7 +9,6 @@ import pytest
 
 from specchat.edit.contract import find_warnings
 from specchat.edit.edit_turn import ignore_event
-from specchat.edit.refactoring.operations import AddParameter, Remove, Rename, SetValue, SortImports
 from specchat.edit.source_text import make_source
 from specchat.profile.settings import read_settings
 from specchat.syntax.languages import LANGUAGES
@@ -338,12 +337,6 @@ def test_what_is_lost_without_being_asked_for_is_named_with_its_line():
     assert not wrong, "\n".join(wrong)
 
 
-INSTRUCTIONS: dict[type, str] = {
-    Rename: "rename {old} to {new}", Remove: "remove the {what}", SortImports: "sort the imports",
-    SetValue: "set {name} to {value}", AddParameter: "add a parameter {name} to {function}",
-}  # fmt: skip
-
-
 def found(language: str, before: str, after: str, instruction: str) -> list[str]:
     """What is said about a new text."""
     source = make_source(before.encode(), f"a{LANGUAGES[language].suffixes[0] if language else '.txt'}")
@@ -362,7 +355,7 @@ def test_no_model_writes_what_nothing_asked_for_and_a_right_answer_is_taken():
 def test_what_the_syntax_tree_does_keeps_the_contract():
     wrong = list[str]()
     for case in read_cases():
-        words = INSTRUCTIONS[type(case.operation)].format_map(vars(case.operation))
+        words = str(case.operation)
         for name, before in case.files.items() if case.after else ():
             warnings = find_warnings(make_source(before.encode(), name), (case.after or {})[name], words)
             wrong += [f"{words}: {warnings.summary}\n{before}"] if warnings.worst_problem else []
