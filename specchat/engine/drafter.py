@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from specchat.engine.cache import KVCache
-from specchat.engine.sampling import Sampler, SeenTokens
+from specchat.engine.penalties import SeenTokens
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 
 
