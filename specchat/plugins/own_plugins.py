@@ -2,8 +2,10 @@
 
 from specchat.errors import UsageError
 
-OWN_PLUGINS = {name: f"./plugins/specchat-{name}" for name in ("train", "fleet", "bench", "mcp", "web")}
-OWN_PLUGINS |= dict.fromkeys(("acp", "lsp", "editors"), "./plugins/specchat-editors")
+OWN_PLUGINS = {
+    **{name: f"./plugins/specchat-{name}" for name in ("train", "fleet", "bench", "mcp", "web")},
+    **dict.fromkeys(("acp", "lsp", "editors"), "./plugins/specchat-editors"),
+}
 
 
 def missing_plugin(what: str, command: str) -> UsageError:
