@@ -1,7 +1,8 @@
 """`specchat script --edit`: edits files for a program, reported as updates of the Agent Client Protocol.
 
 A question is an edit when it is `/edit FILE[:FIRST-LAST] INSTRUCTION`, or an unambiguous instruction. The diff comes
-first, then one write, which `specchat undo` takes back. The user cannot be asked: what loses lines or comments is refused.
+first, then one write, which `specchat undo` takes back. The user cannot be asked: what
+loses lines or comments is refused.
 """
 
 import re
