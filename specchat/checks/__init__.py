@@ -1,7 +1,7 @@
 """Does it work here: decoding that is lossless, a machine in order, a head that fits. Nothing is timed.
 
 lossless_check                  `specchat verify`: equal text, equal distributions
-verify_prompts, verify_report   what it decodes, and its report as text
+verify_report                   its report as text
 builtin_prompts, prompt_files, tokenized_prompts      what is asked, also by plugins/specchat-bench
 loaded_engine                   the engine of such a command, in its process
 health_checks                   the checks of `specchat doctor`

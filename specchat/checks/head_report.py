@@ -12,9 +12,7 @@ from specchat.hub.architecture import HEAD
 from specchat.hub.catalog import find_entry
 from specchat.hub.find_models import find_head, find_model
 from specchat.hub.local_models import LocatedModel, locate_model
-from specchat.hub.memory_plan import kv_bytes_per_token, weight_bytes
 from specchat.hub.pairing import pair_member, pair_warnings
-from specchat.hub.recommend import format_gib
 from specchat.weights.gguf.gguf_file import is_gguf
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
@@ -65,9 +63,9 @@ def _find_model_or_draft(source: str, target: str | None) -> LocatedModel | None
 def _model_lines(located: LocatedModel, target: str | None) -> Lines:
     architecture = located.architecture
     yield "is", f"a {architecture.family} model of {architecture.layers} layers, {located.evidence}"
-    size, row_kib = format_gib(weight_bytes(architecture, "bf16")), kv_bytes_per_token(architecture) / 1024
-    yield "has", f"{architecture.parameters / 1e6:.4g} M parameters, {size} in bf16"
-    yield "KV cache", f"{row_kib:.3g} KiB per token, context window {architecture.max_position_embeddings}"
+    window = architecture.max_position_embeddings
+    yield "has", f"{architecture.parameters / 1e6:.4g} M parameters, context window {window}"
+    yield "memory", f"'specchat vram {located.name}' shows what it takes, and whether that fits here"
     if entry := find_entry(located.name):
         yield "licence", entry.licence
         if entry.not_recommended:

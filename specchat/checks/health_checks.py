@@ -31,7 +31,7 @@ from specchat.hub.machine import (
     probed_gpus,
 )
 from specchat.hub.memory_plan import GIB
-from specchat.hub.recommend import format_gib
+from specchat.hub.recommend import TOO_LARGE, format_gib
 from specchat.paths import cache_folder, configuration_folder, hub_cache_folder
 from specchat.profile import Profile, load_profile
 from specchat.profile.project_file import find_project_file
@@ -255,7 +255,7 @@ def _profiles(context: CheckContext) -> Iterator[Finding]:
 
 
 def _models(context: CheckContext) -> Iterator[Finding]:
-    from specchat.loading.load_plan import ComputeFeatures, describe_memory, plan_load
+    from specchat.loading.load_plan import ComputeFeatures, plan_load
 
     models = context.profile.models
     if models.is_on_server:
@@ -270,10 +270,8 @@ def _models(context: CheckContext) -> Iterator[Finding]:
     for line in plan.lines():
         status = WARN if line.is_left_out else OK if line.is_local else FAIL
         yield Finding(status, f"model: {line.role}", line.text)
-    if (memory := plan.memory()) is not None:
-        device = context.machine.cpu if plan.target.options.device == "cpu" else context.machine.best_device
-        message = f"{describe_memory(memory)}; {format_gib(device.free_bytes)} free on {device.name}"
-        yield Finding(OK if memory.total_bytes <= device.free_bytes else FAIL, "memory needed", message)
+    if fit := plan.fit(context.machine):
+        yield Finding(FAIL if fit.label == TOO_LARGE else OK, "memory needed", fit.describe())
 
 
 def _catalog(_context: CheckContext) -> Iterator[Finding]:

@@ -82,14 +82,14 @@ def verify(
     profile = resolve_profile(options)
     variants = parse_names("variant", names, [name for name in DRAFTERS if name != "plain"])
     from specchat.checks.lossless_check import VerifySettings, empty_report, verify_lossless
-    from specchat.checks.verify_prompts import requests_of, stored_prompts, tokenized_prompts
+    from specchat.checks.tokenized_prompts import fitting_prompts, requests_of, stored_prompts
     from specchat.checks.verify_report import as_text
 
     engine, progress = load_engine_here(profile), WorkProgress()
     prompts = (
         list(stored_prompts(session_id, engine))
         if session_id
-        else tokenized_prompts(requests_of(prompts_path), engine, count, limit)
+        else fitting_prompts(engine, requests_of(prompts_path), count, limit)
     )
     report = empty_report(engine)
     try:

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from specchat.checks import lossless_check, verify_prompts
+from specchat.checks import lossless_check, tokenized_prompts
 from specchat.checks.lossless_check import VerifyReport, VerifySettings, chi_square_p_value, verify_lossless
 from specchat.engine import sampling
 from specchat.engine.cache import KVCache
@@ -189,7 +189,7 @@ def run_verify(*arguments: str) -> int:
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
-    monkeypatch.setattr(verify_prompts, "history_path", lambda: tmp_path / "history.db")
+    monkeypatch.setattr(tokenized_prompts, "history_path", lambda: tmp_path / "history.db")
 
 
 def test_the_command_says_so_and_leaves_with_zero(capsys):

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.engine.sampling import DeviceNoise
+from specchat.engine.tree import DraftTree
 from specchat.forward.attention import AttentionMask, attention
 from specchat.forward.batch import CacheRows, ancestor_masks
 from specchat.forward.cuda.cuda_graphs import MAX_VOCABULARY, noise_kind
@@ -178,7 +179,7 @@ def _attention(context: int, bench: GpuBench) -> KernelCheck:
     places = bench.copies(context * row_bytes)
     kv_length = max(sizes.contexts) + SPARE_ROWS  # as in the arena of long texts: partial results for all splits
     kv = bench.noise(2, 1, sizes.kv_heads, places * place_rows, sizes.head_size)
-    queries, mask = bench.noise(most, sizes.heads, sizes.head_size), binary_tree(most).to(bench.device)
+    queries, mask = bench.noise(most, sizes.heads, sizes.head_size), binary_tree(most).attention_mask().to(bench.device)
     ancestors, zero = ancestor_masks(mask), torch.zeros((), dtype=torch.long, device=bench.device)
     first_rows = [zero + place * place_rows for place in range(places)]
     tree = CacheRows(lambda _layer: (kv[0], kv[1]), zero, zero + context, ancestors, kv_length)
@@ -206,12 +207,11 @@ def _attention(context: int, bench: GpuBench) -> KernelCheck:
     )
 
 
-def binary_tree(count: int) -> Tensor:
-    """Which nodes each node sees: itself, and the path to the root. bool [N, N]"""
-    mask = torch.eye(count, dtype=torch.bool)
+def binary_tree(count: int) -> DraftTree:
+    tree = DraftTree(0)
     for node in range(1, count):
-        mask[node] |= mask[(node - 1) // 2]
-    return mask
+        tree.add(node, (node - 1) // 2)
+    return tree
 
 
 def _product(weights: str, shape: tuple[int, int], bench: GpuBench) -> KernelCheck:

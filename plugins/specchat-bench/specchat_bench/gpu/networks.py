@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -38,14 +37,13 @@ from specchat.weights.llama_families import network_config
 from specchat.weights.llama_manifest import read_dimensions, required_tensors
 from specchat.weights.llama_weights import network_weights
 from specchat.weights.tensor_files import TensorFiles, TensorLocation, WeightLoader
-from specchat_bench.chain_passes import ROOT_TOKEN, chain_pass_seconds, random_context
+from specchat_bench.chain_passes import ROOT_TOKEN, random_context
 from specchat_bench.gpu.gpu_bench import WEIGHT_STD, BenchSizes, GpuBench, alike
 from specchat_bench.gpu.kernels import W4A16, random_int4, required_int4_matmul
 from specchat_bench.gpu.report import Line, attempt
 
 SOURCE = Path("noise")
 WEIGHTS = ("float", "nf4", "int8", "fp8", W4A16)
-ROUNDS, WARM_ROUNDS = 5, 2
 FEW_LAYERS = 4  # where the whole network does not fit beside what is quantized, and for the target of a head
 PROMPT_TOKENS, BUDGET = 200, 16
 DRAFT_VOCABULARY = 32000
@@ -137,7 +135,7 @@ def pass_lines(bench: GpuBench) -> Iterator[Line]:
         name = f"{sizes.layers} layers, {weights}"
         yield attempt(f"{name}, loaded", partial(_load, bench, sizes, weights, loaded))
         for context in sizes.pass_contexts if loaded else ():
-            yield attempt(f"{name}, context {context}", partial(_pass_line, loaded[0], sizes, context, bench.has_clock))
+            yield attempt(f"{name}, context {context}", partial(_pass_line, loaded[0], bench, context))
         loaded.clear()
         _free()
 
@@ -162,17 +160,16 @@ def graph_count(model: object) -> int:
     return len(graphs) if graphs is not None and not graphs.is_disabled else 0
 
 
-def _pass_line(model: LlamaModel, sizes: BenchSizes, context: int, has_clock: bool) -> Line:
+def _pass_line(model: LlamaModel, bench: GpuBench, context: int) -> Line:
     """Milliseconds of the host from a call to its end; what it waits for is in the graph of the next larger width."""
     milliseconds, bits = dict[str, float | None](), list[tuple[int, Tensor]]()
     with random_context(model, context) as generation:
-        for count in sizes.pass_rows:
-            tokens, cache = range(ROOT_TOKEN, ROOT_TOKEN + count), generation.cache
-            seconds = [chain_pass_seconds(model, cache, tokens) for _ in range(WARM_ROUNDS + ROUNDS)]
-            milliseconds[f"ms {count}"] = 1000 * median(seconds[WARM_ROUNDS:]) if has_clock else None
-            tree = DraftTree(tokens[0])
-            tree.add_chain(list(tokens[1:]))
-            bits.append((count, model.forward(tree, cache).logits[0].clone()))
+        for count in bench.sizes.pass_rows:
+            tree = DraftTree(ROOT_TOKEN)
+            tree.add_chain(list(range(ROOT_TOKEN + 1, ROOT_TOKEN + count)))
+            run = partial(model.forward, tree, generation.cache)
+            milliseconds[f"ms {count}"] = 1000 * bench.host_seconds(run) if bench.has_clock else None
+            bits.append((count, run().logits[0].clone()))
     return {**milliseconds, "batches alike": alike(bits)}
 
 

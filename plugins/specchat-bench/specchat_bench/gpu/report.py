@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from time import perf_counter
 
+from specchat.plugins.extension import error_text
 from specchat_bench.columns import markdown_table
 
 Cell = str | int | float | bool | None
@@ -57,7 +58,7 @@ def run_sections(
                 lines.append(line)
                 progress(f"{seconds_so_far():.0f} s: {section.name}: {line.get(NAME)}")
         except Exception as raised:  # noqa: BLE001 - drivers, compilers of kernels and libraries raise anything
-            error = message_of(raised)
+            error = error_text(raised)
         yield SectionResult(section.name, section.explanation, perf_counter() - started_at, tuple(lines), error)
 
 
@@ -68,17 +69,8 @@ def attempt(name: str, *parts: Callable[[], Line]) -> Line:
         try:
             line |= part()
         except Exception as raised:  # noqa: BLE001 - as above
-            line.setdefault(ERROR, message_of(raised))
+            line.setdefault(ERROR, error_text(raised))
     return line
-
-
-def message_of(error: Exception) -> str:
-    """Its kind and its first line.
-
-    >>> message_of(ValueError("no such row\\nat all"))
-    'ValueError: no such row'
-    """
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
 
 
 def as_json(results: Iterable[SectionResult]) -> str:

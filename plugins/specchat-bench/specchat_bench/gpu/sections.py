@@ -125,12 +125,12 @@ def verify_lines(bench: GpuBench) -> Iterator[Line]:
     """`specchat verify` in short: the embedded model with every drafter that it can run, greedy and at 0.8."""
     from specchat.checks.builtin_prompts import BUILTIN_REQUESTS
     from specchat.checks.lossless_check import VerifySettings, verify_lossless
-    from specchat.checks.verify_prompts import tokenized_prompts
+    from specchat.checks.tokenized_prompts import fitting_prompts
     from specchat.loading.load_engine import load_engine
     from specchat.profile import DRAFTERS, Profile
 
     engine = load_engine(Profile().override({"models.target": "embedded", "models.device": str(bench.device)}))
-    prompts = tokenized_prompts(iter(BUILTIN_REQUESTS["chat"]), engine, 2, 32)
+    prompts = fitting_prompts(engine, iter(BUILTIN_REQUESTS["chat"]), 2, 32)
     variants = [name for name in DRAFTERS if name != "plain"]
     report = verify_lossless(engine, VerifySettings(prompts, variants, max_tokens=32, draws=0))
     engine.close()
