@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter, thread_time
 
 from specchat.chooser.curve import PROPORTIONAL, Curve, PassCurve, is_normal, stored_points
-from specchat.engine.cache import bucket_of
+from specchat.engine.cache_sizes import bucket_of
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import Sampler
 from specchat.paths import cache_folder, write_atomically
