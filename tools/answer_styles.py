@@ -161,8 +161,9 @@ def lazy(_name: str, old: str, new: str) -> str:
 
 
 def is_same(text: str, wanted: str) -> bool:
-    """Whether a text is the new version but for blanks at line ends and blank lines, which stay those of the file."""
-    lines, wanted_lines = ([line.split() for line in each.split("\n") if line.strip()] for each in (text, wanted))
+    """Whether a text is the new version but for blanks in lines and blank lines, which stay those of the file."""
+    sides = (text.split("\n"), wanted.split("\n"))
+    lines, wanted_lines = ([bare for line in side if (bare := "".join(line.split()))] for side in sides)
     return lines == wanted_lines and (not is_python(wanted) or _tree(text) == _tree(wanted))
 
 
@@ -194,6 +195,7 @@ STYLES: Mapping[str, Callable[[str, str, str], str]] = {
     "a statement lost": without_a_statement,
     "a call lost": without_a_call,
     "a constant changed": with_another_constant,
+    "nothing but a constant changed": lambda name, old, _new: with_another_constant(name, old, old),
 }
 
 

@@ -536,7 +536,7 @@ def measure(texts: Sequence[tuple[str, str]], seed: int, report: Callable[[str],
                 found, problem = [], f"refused: {refused}"
             if found:
                 tally.taken += 1
-                problem = case.problem(found[0].apply(case.text))
+                problem = case.problem(found[0].text)
                 tally.right += not problem
                 problem = problem and f"WRONG: {problem}"
             key = f"{case.kind} {problem[:5]}"

@@ -119,7 +119,7 @@ def by_us(case: Case, folder: Path) -> Texts | None:
         return {name: steps[names[name]].apply(text) for name, text in case.files.items()}
     name, text = next(iter(case.files.items()))
     try:
-        return {name: make_refactoring(make_source(text.encode(), names[name]), [case.operation]).apply(text)}
+        return {name: make_refactoring(make_source(text.encode(), names[name]), [case.operation]).text}
     except RefusedError:
         return None
 

@@ -53,9 +53,6 @@ COMMANDS = {
     "script": LazyCommand(
         "specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."
     ),
-    "acp": LazyCommand("specchat.cli.acp:acp", "Serve an editor: Agent Client Protocol over stdin and stdout."),
-    "lsp": LazyCommand("specchat.cli.lsp:lsp", "Serve an editor: completions and edits (Language Server Protocol)."),
-    "editors": LazyCommand("specchat.cli.editors:editors", "Install the plugins for Vim, Neovim, Emacs and VS Code."),
     "serve": LazyCommand("specchat.cli.serve:serve", "Serve programs that use the API of OpenAI, Anthropic or Ollama."),
     "host": LazyCommand("specchat.cli.host:host", "Show, start or stop the engine process."),
     "config": LazyCommand("specchat.cli.config:config", "Show the settings and where they come from; trust a project."),

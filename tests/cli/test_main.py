@@ -370,6 +370,8 @@ def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
         ["fleet"],
         ["fleet", "join", "x", "--save", "y"],
         ["mcp", "git"],
+        ["acp"],
+        ["editors", "install", "vim"],
         ["bench", "drafters", "prompts.jsonl"],
         ["doctor", "--gpu"],
     ],
@@ -381,8 +383,8 @@ def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, 
     assert 2 == run(words)
     output = capsys.readouterr()
     assert "" == output.out
-    plugin = next((each for each in OWN_PLUGINS if each in words), "bench")
-    line = f"pip install ./plugins/specchat-{plugin}'"
+    install_line = next((line for name, line in OWN_PLUGINS.items() if name in words), OWN_PLUGINS["bench"])
+    line = f"pip install {install_line}'"
     assert [line in each for each in output.err.splitlines()] == [True]
     rediscover()
 
