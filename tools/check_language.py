@@ -25,7 +25,7 @@ FOLDERS = (
     "plugins/specchat-train/specchat_train",
     "plugins/specchat-fleet/specchat_fleet",
     "plugins/specchat-mcp/specchat_mcp",
-    "plugins/specchat-peers/specchat_peers",
+    "plugins/specchat-bench/specchat_bench",
     "plugins/specchat-web/specchat_web",
 )
 

@@ -21,9 +21,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from specchat.bench.chain_passes import ROOT_TOKEN, MedianRange, chain_pass_seconds, random_context
-from specchat.bench.columns import markdown_table
-from specchat.devices import CUDA, FLOAT_FORMAT, kind_of, start_timer, synchronize
+from specchat.devices import CUDA, FLOAT_FORMAT, kind_of, synchronize
 from specchat.engine.cache import KVCache
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
@@ -35,6 +33,8 @@ from specchat.hub.config_architecture import active_parameters, architecture_fro
 from specchat.hub.find_models import find_model
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from specchat_bench.chain_passes import ROOT_TOKEN, MedianRange, chain_pass_seconds, random_context, start_timer
+from specchat_bench.columns import markdown_table
 
 ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 STEPS_PER_ROUND = 8  # engine steps in a round
