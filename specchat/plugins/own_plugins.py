@@ -2,9 +2,12 @@
 
 from specchat.errors import UsageError
 
-OWN_PLUGINS = {name: f"./plugins/specchat-{name}" for name in ("train", "fleet", "peers", "mcp", "web")}
+OWN_PLUGINS = {name: f"./plugins/specchat-{name}" for name in ("train", "fleet", "hybrids", "peers", "mcp", "web")}
 
 
 def missing_plugin(what: str, plugin: str) -> UsageError:
-    line = f"pip install {OWN_PLUGINS[plugin]}"
-    return UsageError(f"{what} is a plugin; in a clone of specchat, '{line}' installs it")
+    return UsageError(f"{what} is a plugin; {install_line(plugin)} installs it")
+
+
+def install_line(plugin: str) -> str:
+    return f"in a clone of specchat, 'pip install {OWN_PLUGINS[plugin]}'"

@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 from specchat.devices import CPU, CUDA, DeviceKind
 from specchat.errors import ModelError
 from specchat.forward import cache_states
-from specchat.forward.transformers import recurrent
 from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OUTPUT
 from specchat.hub.config_architecture import architecture_from_config, dimensions_from_config
 from specchat.hub.memory_plan import (
@@ -181,7 +180,10 @@ def test_a_plan_counts_the_checkpoints_of_recurrent_states_up_to_a_limit():
     assert 8 * state == checkpoints(2048 + 200, CPU)
     assert MAX_CHECKPOINT_BYTES == checkpoints(2**30, CPU)
     assert 0 == checkpoints(2048, CUDA)  # they are in main memory
-    assert (CHECKPOINT_TOKENS, MAX_CHECKPOINT_BYTES) == (cache_states.CHECKPOINT_TOKENS, recurrent.MAX_CHECKPOINT_BYTES)
+    assert (CHECKPOINT_TOKENS, MAX_CHECKPOINT_BYTES) == (
+        cache_states.CHECKPOINT_TOKENS,
+        cache_states.MAX_CHECKPOINT_BYTES,
+    )
 
 
 def test_a_recurrent_state_has_the_size_of_that_in_transformers():
