@@ -84,8 +84,8 @@ def pytest_collection() -> Iterator[None]:
     """Freeze all modules and cases."""
     gc.disable()
     yield
-    gc.enable()
     freeze_objects()
+    gc.enable()  # not earlier: it would look through all of them once
 
 
 def pytest_runtest_teardown() -> None:

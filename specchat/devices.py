@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,19 +146,9 @@ def multiprocessors(device: torch.device) -> int:
     return _module(kind_of(device)).get_device_properties(device).multi_processor_count
 
 
-def last_cache_bytes(device: torch.device) -> int:
-    """Of the last cache of a GPU before its memory; 0 where torch does not say."""
-    return int(getattr(_module(kind_of(device)).get_device_properties(device), "L2_cache_size", 0))
-
-
 def compute_capability(device: torch.device) -> tuple[int, int]:
     """Of a GPU that torch calls "cuda"."""
     return _module(kind_of(device)).get_device_capability(device)
-
-
-def return_cached_memory(device: torch.device) -> None:
-    """Give the GPU back what torch keeps for later."""
-    _module(kind_of(device)).empty_cache()
 
 
 def select(device: str) -> None:
@@ -173,22 +163,6 @@ def synchronize(device: torch.device) -> None:
         _module(kind).synchronize()
     elif kind.is_gpu:
         _module(kind).synchronize(device)
-
-
-def start_timer(device: torch.device) -> Callable[[], Callable[[], float]]:
-    """Start an event timer of the GPU. Its result stops it, and returns a function for the seconds.
-
-    Nothing waits until the seconds are asked for, which needs `synchronize` before.
-    """
-    events = _module(kind_of(device)).Event
-    started, ended = events(enable_timing=True), events(enable_timing=True)
-    started.record()
-
-    def stop() -> Callable[[], float]:
-        ended.record()
-        return lambda: started.elapsed_time(ended) / 1000
-
-    return stop
 
 
 def prepare(device: torch.device) -> None:

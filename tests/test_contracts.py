@@ -15,9 +15,7 @@ LINT = (
     "sys.exit(lint_imports(limit_to_contracts=('front-ends',), no_cache=True, no_logo=True))"
 )
 PLANTED = {
-    "acp/agent.py": "specchat.context.retrieve",
     "cli/chat.py": "specchat.edit.undo_store",
-    "lsp/server.py": "specchat.chat.session",
     "repl/loop.py": "specchat.hub.catalog",
     "serve/server.py": "specchat.text.tokenizer",
     "tui/app.py": "specchat.history.history_writer",

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from specchat import devices
-from specchat.bench import health_checks
-from specchat.bench.health_checks import OK, WARN, CheckContext, Finding
+from specchat.checks import health_checks
+from specchat.checks.health_checks import OK, WARN, CheckContext, Finding
 from specchat.devices import CPU, CUDA, KINDS, MPS, XPU, DeviceMemory, check_available, gpu_memory, kind_of
 from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.drafters.eagle.head import EagleHead

@@ -10,5 +10,11 @@ edits         measure_edits, measure_refactorings, replay_edits (move_method), a
 pictures      draw_concepts, draw_packages, draw_screens (screen_walk, screen_driver, terminal_picture)
 the project   check_language, try_wheel, fault_runs; instrument runs a command of this folder
 
+They measure with the plugin specchat-bench, which lies beside them and need not be installed.
 Tests: `pytest tools/tests`.
 """
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "plugins" / "specchat-bench"))

@@ -20,7 +20,6 @@ from threading import Event as Flag
 
 import click
 
-from specchat.bench.columns import markdown_table
 from specchat.chat.events import Event, Finished, Routed, TextDelta, Totals
 from specchat.chat.request import Request
 from specchat.edit.edit_task import EditJob, run_edit
@@ -29,6 +28,7 @@ from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
 from specchat.syntax.statements import Statement, statements
+from specchat_bench.columns import markdown_table
 from tools.replay_edits import EditCase, read_edit_cases
 
 WINDOW_TOKENS = 10**6
@@ -161,8 +161,9 @@ def lazy(_name: str, old: str, new: str) -> str:
 
 
 def is_same(text: str, wanted: str) -> bool:
-    """Whether a text is the new version but for blanks at line ends and blank lines, which stay those of the file."""
-    lines, wanted_lines = ([line.split() for line in each.split("\n") if line.strip()] for each in (text, wanted))
+    """Whether a text is the new version but for blanks in lines and blank lines, which stay those of the file."""
+    sides = (text.split("\n"), wanted.split("\n"))
+    lines, wanted_lines = ([bare for line in side if (bare := "".join(line.split()))] for side in sides)
     return lines == wanted_lines and (not is_python(wanted) or _tree(text) == _tree(wanted))
 
 
@@ -194,6 +195,7 @@ STYLES: Mapping[str, Callable[[str, str, str], str]] = {
     "a statement lost": without_a_statement,
     "a call lost": without_a_call,
     "a constant changed": with_another_constant,
+    "nothing but a constant changed": lambda name, old, _new: with_another_constant(name, old, old),
 }
 
 

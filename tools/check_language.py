@@ -26,7 +26,7 @@ FOLDERS = (
     "plugins/specchat-fleet/specchat_fleet",
     "plugins/specchat-hybrids/specchat_hybrids",
     "plugins/specchat-mcp/specchat_mcp",
-    "plugins/specchat-peers/specchat_peers",
+    "plugins/specchat-bench/specchat_bench",
     "plugins/specchat-web/specchat_web",
 )
 

@@ -5,7 +5,7 @@ python -m tools.completion_latency --lines 6 FILE...
 In each file it types lines, starting in the middle: after each word it requests a completion of at most 30 tokens from
 the engine process, with the time limit of the language server. A request is warm when only what was typed since the
 last one is new; the first requests in a file process the text before the cursor and are counted separately. A
-completion may end before its limit of tokens, at the end of its block.
+completion may end before its limit of tokens, at the end of its block. It needs the plugin specchat-editors.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from statistics import quantiles
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import InputError
 from specchat.host.client import CompletionResult, Conversation, SessionRequest
-from specchat.lsp.inline_completion import ENGINE_TIMEOUT_SECONDS
 from specchat.profile.settings import read_settings
+from specchat_editors.lsp.inline_completion import ENGINE_TIMEOUT_SECONDS
 
 WORD_END = re.compile(r"\w+|[^\w\s]")
 MAX_PREFIX_CHARACTERS, MAX_SUFFIX_CHARACTERS = 6_000, 4_000

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import click
 
-from specchat.bench.columns import markdown_table
 from specchat.edit.contract import check_unreviewed
 from specchat.edit.edit_task import EditJob, EditResult, run_edit
 from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
+from specchat_bench.columns import markdown_table
 from tools.answer_styles import PerfectModel, fenced
 
 WINDOW_TOKENS = 10**5

@@ -22,8 +22,6 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from specchat.bench.chain_passes import random_context
-from specchat.bench.columns import markdown_table
 from specchat.engine.cache import KVCache
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
@@ -32,6 +30,8 @@ from specchat.hub.find_models import find_model
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_bench.chain_passes import random_context
+from specchat_bench.columns import markdown_table
 from tools.random_models import FIRST_NUMBER, random_model_folder
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32)

@@ -53,7 +53,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/tree" && mkdir -p "$here/report"
 export PYTHONPATH=$here/tree:$here/packages SPECCHAT_HOME=$(mktemp -d) HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
 for sections in device,floors,kernels,products,sampler passes,eagle verify catalog; do
-  python3 -m specchat doctor --gpu --sections $sections --report "$here/report/$sections.json" \\
+  python3 -m specchat bench gpu --sections $sections --report "$here/report/$sections.json" \\
     2>&1 | tee "$here/report/$sections.txt"
 done
 python3 -m tools.passes --model-shape 0.5b --dtypes bfloat16 --contexts 128,4096 2>&1 | tee "$here/report/passes.txt"
@@ -75,6 +75,7 @@ def first_hour(folder: Path, python_version: str, cuda: str) -> None:
     _copy_tree(folder / "tree")
     with TemporaryDirectory() as wheels:
         _download(Path(wheels), python_version)
+        _build(Path(wheels), ROOT / "plugins" / "specchat-bench")
         for wheel in sorted(Path(wheels).glob("*.whl")):
             _unpack(wheel, folder / "packages", cuda)
     (folder / "run.sh").write_text(SCRIPT, encoding="utf-8")
@@ -101,6 +102,13 @@ def _download(wheels: Path, python_version: str) -> None:
     ran = subprocess.run([*command, *version, *platforms, "-d", str(wheels), *PACKAGES], check=False)
     if ran.returncode:
         raise InputError("pip could not download these packages for that machine; see its message above")
+
+
+def _build(wheels: Path, plugin: Path) -> None:
+    """A plugin as a wheel, so that specchat finds it there."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(wheels), str(plugin)]
+    if subprocess.run(command, check=False).returncode:
+        raise InputError(f"pip could not build {plugin.name}; see its message above")
 
 
 def _unpack(wheel: Path, target: Path, cuda: str) -> None:

@@ -25,20 +25,22 @@ from typing import Any
 
 import click
 
-from specchat.bench.columns import markdown_table
-from specchat.bench.latency import TimedAnswer, time_answer
-from specchat.bench.loaded_engine import load_engine_here
-from specchat.bench.measure import requests_by_kind
 from specchat.chat.events import MAX_SHOWN_ERROR, Event, Speedup, StepDone
 from specchat.chat.request import Request
 from specchat.chat.session import Session
-from specchat.cli.bench import INTERRUPTED_EXIT_CODE, PROMPTS, check_output_paths, parse_names
+from specchat.checks.loaded_engine import load_engine_here
 from specchat.cli.completion import complete_drafters
+from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.verify import PROMPTS, parse_names
 from specchat.errors import InputError, SpecchatError
 from specchat.loading.load_engine import Engine
 from specchat.profile import all_drafters
+from specchat_bench.columns import markdown_table
+from specchat_bench.drafters_command import check_output_paths
+from specchat_bench.latency import TimedAnswer, time_answer
+from specchat_bench.measure import requests_by_kind
 from tools import burner
 from tools.instrument import run_instrument
 
@@ -254,7 +256,7 @@ def load(
     """Compare the shown speedup with the truth while other programs start and stop.
 
     Processes that load the machine run during parts of each answer. Plain decoding of the same answer, before and after
-    it and with the same changes of load at the same tokens, is the truth. PROMPTS are as for `specchat bench`.
+    it and with the same changes of load at the same tokens, is the truth. PROMPTS are as for `specchat bench drafters`.
     """
     [drafter] = parse_names("drafter", drafter, all_drafters())
     check_output_paths(json_file, None)

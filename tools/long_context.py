@@ -19,11 +19,11 @@ from time import process_time
 
 import torch
 
-from specchat.bench.chain_passes import MedianRange, random_context
-from specchat.bench.columns import markdown_table
 from specchat.engine.cache import KVCache
 from specchat.forward.llama.llama import LlamaModel
 from specchat.profile import load_profile
+from specchat_bench.chain_passes import MedianRange, random_context
+from specchat_bench.columns import markdown_table
 from tools.pass_costs import load_models, pass_seconds
 from tools.random_models import random_model_folder
 

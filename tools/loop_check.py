@@ -19,13 +19,13 @@ from typing import Any
 
 import click
 
-from specchat.bench.loaded_engine import load_engine_here
-from specchat.bench.lossless_check import SAMPLING_TEMPERATURE, SEED
 from specchat.chat.events import Failed, TextDelta
 from specchat.chat.request import Request
 from specchat.chat.tools import NO_TOOL, SOME_TOOL, Tool, ToolCall, ToolResult
-from specchat.cli.bench import ALL, parse_names
+from specchat.checks.loaded_engine import load_engine_here
+from specchat.checks.lossless_check import SAMPLING_TEMPERATURE, SEED
 from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.verify import ALL, parse_names
 from specchat.errors import NotLosslessError, error_with_exit_code
 from specchat.loading.load_engine import Engine
 from specchat.profile import DRAFTERS

@@ -17,28 +17,30 @@ from typing import Any
 
 import click
 
-from specchat.bench.columns import as_table, group_samples
-from specchat.bench.combinations import PLAIN, Combination, Grid, Sample
-from specchat.bench.latency import TimedAnswer, time_answer
-from specchat.bench.loaded_engine import load_engine_here
-from specchat.bench.measure import (
+from specchat.chat.request import Request
+from specchat.chat.router import TOOL_CALL, TOOL_RESULT
+from specchat.chat.session import Session
+from specchat.chat.tools import NO_TOOL, SOME_TOOL
+from specchat.checks.loaded_engine import load_engine_here
+from specchat.cli.completion import complete_drafters
+from specchat.cli.main import INTERRUPTED_EXIT_CODE
+from specchat.cli.notes import print_note
+from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.verify import ALL, parse_names
+from specchat.errors import InputError
+from specchat.loading.load_engine import Engine
+from specchat.profile import all_drafters
+from specchat_bench.columns import as_table, group_samples
+from specchat_bench.combinations import PLAIN, Combination, Grid, Sample
+from specchat_bench.drafters_command import TEMPERATURES
+from specchat_bench.latency import TimedAnswer, time_answer
+from specchat_bench.measure import (
     collect_until_interrupt,
     measure_with_plain,
     session_for,
     set_thread_count,
     split_by_availability,
 )
-from specchat.chat.request import Request
-from specchat.chat.router import TOOL_CALL, TOOL_RESULT
-from specchat.chat.session import Session
-from specchat.chat.tools import NO_TOOL, SOME_TOOL
-from specchat.cli.bench import ALL, INTERRUPTED_EXIT_CODE, TEMPERATURES, parse_names
-from specchat.cli.completion import complete_drafters
-from specchat.cli.notes import print_note
-from specchat.cli.options import profile_options, resolve_profile
-from specchat.errors import InputError
-from specchat.loading.load_engine import Engine
-from specchat.profile import all_drafters
 from tools.instrument import run_instrument
 from tools.loop_check import FILES, TOOLS, AgentLoop, make_loops, results_for
 

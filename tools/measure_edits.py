@@ -38,12 +38,12 @@ from typing import Any, Self
 import click
 from textual.widgets import Static
 
-from specchat.bench.columns import markdown_table
 from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.approval import Approval
 from specchat.tui.picker import GRACE_SECONDS
+from specchat_bench.columns import markdown_table
 from tools.measure_refactorings import MAKERS, read_texts
 
 COMMAND = (sys.executable, "-m", "specchat")

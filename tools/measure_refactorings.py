@@ -31,9 +31,9 @@ from types import CodeType
 import click
 from ruff import find_ruff_bin
 
-from specchat.bench.columns import markdown_table
 from specchat.edit.refactoring import RefusedError, plan_refactorings
 from specchat.edit.source_text import make_source
+from specchat_bench.columns import markdown_table
 
 MAX_CHARACTERS = 60_000
 MAX_SHOWN = 5  # refusals and wrong edits of each kind
@@ -536,7 +536,7 @@ def measure(texts: Sequence[tuple[str, str]], seed: int, report: Callable[[str],
                 found, problem = [], f"refused: {refused}"
             if found:
                 tally.taken += 1
-                problem = case.problem(found[0].apply(case.text))
+                problem = case.problem(found[0].text)
                 tally.right += not problem
                 problem = problem and f"WRONG: {problem}"
             key = f"{case.kind} {problem[:5]}"

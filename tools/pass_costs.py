@@ -21,13 +21,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from specchat.bench.chain_passes import ROOT_TOKEN, MedianRange, chain_pass_seconds, random_context
-from specchat.bench.columns import markdown_table
-from specchat.devices import CUDA, FLOAT_FORMAT, kind_of, start_timer, synchronize
+from specchat.devices import CUDA, FLOAT_FORMAT, kind_of, synchronize
 from specchat.engine.cache import KVCache
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model, ModelOutput, SampledOutput, SamplingModel
+from specchat.engine.penalties import SeenTokens
 from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.hub.architecture import EMBEDDING
@@ -35,6 +34,8 @@ from specchat.hub.config_architecture import active_parameters, architecture_fro
 from specchat.hub.find_models import find_model
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from specchat_bench.chain_passes import ROOT_TOKEN, MedianRange, chain_pass_seconds, random_context, start_timer
+from specchat_bench.columns import markdown_table
 
 ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 STEPS_PER_ROUND = 8  # engine steps in a round
@@ -78,13 +79,13 @@ class TimedModel:
             return self.model.forward(tree, cache)
 
     def forward_and_sample(
-        self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows
+        self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows, seen: SeenTokens | None = None
     ) -> SampledOutput | None:
         """As the model; with a CUDA graph, sampling is a part of the pass."""
         if not isinstance(self.model, SamplingModel):
             return None
         with self._timed():
-            return self.model.forward_and_sample(tree, cache, sampler, rows)
+            return self.model.forward_and_sample(tree, cache, sampler, rows, seen)
 
     @contextmanager
     def _timed(self) -> Generator[None]:

@@ -1,6 +1,6 @@
 """A bench as a PNG or SVG plot: speedup by budget, a line for each drafter, the prediction dashed beside it.
 
-    specchat bench edits.jsonl --budgets 4,8,16 --json bench.json
+    specchat bench drafters edits.jsonl --budgets 4,8,16 --json bench.json
     python -m tools.plot_bench bench.json bench.svg
 
 Needs `pip install 'specchat[pictures]'`.
@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
-from specchat.bench.combinations import PLAIN
 from specchat.errors import UsageError
+from specchat_bench.combinations import PLAIN
 from tools.instrument import run_instrument
 
 SUFFIXES = (".png", ".svg")
@@ -30,7 +30,7 @@ Row = Mapping[str, Any]  # one of the file
 @click.argument("bench", type=click.Path(path_type=Path, exists=True))
 @click.argument("picture", type=click.Path(path_type=Path))
 def plot(bench: Path, picture: Path) -> None:
-    """Draw what `specchat bench --json BENCH` wrote."""
+    """Draw what `specchat bench drafters --json BENCH` wrote."""
     if picture.suffix not in SUFFIXES:
         raise UsageError(f"{picture}: a plot file ends in {' or '.join(SUFFIXES)}")
     document = json.loads(bench.read_text(encoding="utf-8"))

@@ -1,7 +1,5 @@
 """Our engine beside transformers and llama.cpp on random weights of a shape; the prompts are edits of counted numbers.
 
-Needs the plugin: pip install ./plugins/specchat-peers
-
 python -m tools.random_peers 0.5b --dtype bfloat16 --count 3 --limit 60 --threads 1
 """
 
@@ -10,12 +8,12 @@ from typing import Any
 
 import click
 
-from specchat.bench.loaded_engine import load_engine_here
-from specchat.bench.measure import set_thread_count
+from specchat.checks.loaded_engine import load_engine_here
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
-from specchat_peers.compared_engines import PeerBench, as_table
-from specchat_peers.llama_cpp import MISSING_MESSAGE, find_library_folder
+from specchat_bench.compared_engines import PeerBench, as_table
+from specchat_bench.llama_cpp import MISSING_MESSAGE, find_library_folder
+from specchat_bench.measure import set_thread_count
 from tools.instrument import run_instrument
 from tools.random_models import RANDOM_WEIGHTS_WARNING, counting_edit_prompts, random_model_folder
 

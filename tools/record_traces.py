@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import fmean, median
 from time import process_time
 
-from specchat.bench.builtin_prompts import BUILTIN_REQUESTS
 from specchat.chat.prompt import build_next_prompt
+from specchat.checks.builtin_prompts import BUILTIN_REQUESTS
 from specchat.drafters.registry import build_drafter
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter

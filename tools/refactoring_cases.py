@@ -19,7 +19,6 @@ from typing import Any
 
 import click
 
-from specchat.bench.columns import markdown_table
 from specchat.edit.refactoring.find_refactoring import make_refactoring
 from specchat.edit.refactoring.operations import (
     AddParameter,
@@ -36,6 +35,7 @@ from specchat.edit.refactoring.python_rename import rename_in_python
 from specchat.edit.refactoring.splices import RefusedError, splice_text, whole_area
 from specchat.edit.source_text import make_source
 from specchat.syntax.languages import LANGUAGES
+from specchat_bench.columns import markdown_table
 
 CASES = Path(__file__).parents[1] / "tests" / "edit" / "refactoring" / "cases.toml"
 Texts = dict[str, str]
@@ -119,7 +119,7 @@ def by_us(case: Case, folder: Path) -> Texts | None:
         return {name: steps[names[name]].apply(text) for name, text in case.files.items()}
     name, text = next(iter(case.files.items()))
     try:
-        return {name: make_refactoring(make_source(text.encode(), names[name]), [case.operation]).apply(text)}
+        return {name: make_refactoring(make_source(text.encode(), names[name]), [case.operation]).text}
     except RefusedError:
         return None
 

@@ -14,11 +14,19 @@ from typing import Any
 
 import click
 
-from specchat.bench.columns import as_table, group_samples
-from specchat.bench.combinations import Combination, Grid
-from specchat.bench.latency import TimedAnswer
-from specchat.bench.loaded_engine import load_engine_here
-from specchat.bench.measure import (
+from specchat.chat.request import SCHEMA, AnswerFormat, Request
+from specchat.checks.loaded_engine import load_engine_here
+from specchat.cli.completion import complete_drafters
+from specchat.cli.main import INTERRUPTED_EXIT_CODE
+from specchat.cli.notes import print_note
+from specchat.cli.options import profile_options, resolve_profile
+from specchat.cli.verify import ALL, parse_names
+from specchat.profile import all_drafters
+from specchat_bench.columns import as_table, group_samples
+from specchat_bench.combinations import Combination, Grid
+from specchat_bench.drafters_command import TEMPERATURES
+from specchat_bench.latency import TimedAnswer
+from specchat_bench.measure import (
     MeasureRequest,
     collect_until_interrupt,
     engine_measurer,
@@ -26,13 +34,7 @@ from specchat.bench.measure import (
     set_thread_count,
     split_by_availability,
 )
-from specchat.bench.sample_store import SampleStore
-from specchat.chat.request import SCHEMA, AnswerFormat, Request
-from specchat.cli.bench import ALL, INTERRUPTED_EXIT_CODE, TEMPERATURES, parse_names
-from specchat.cli.completion import complete_drafters
-from specchat.cli.notes import print_note
-from specchat.cli.options import profile_options, resolve_profile
-from specchat.profile import all_drafters
+from specchat_bench.sample_store import SampleStore
 from tools.instrument import run_instrument
 
 COLUMNS = (

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specchat.bench.chain_passes import MedianRange, random_context
-from specchat.bench.columns import markdown_table
 from specchat.forward.batch import BatchLimits
 from specchat.hub.find_models import find_model
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
+from specchat_bench.chain_passes import MedianRange, random_context
+from specchat_bench.columns import markdown_table
 from tools.pass_costs import MeasuredModel, Progress, pass_seconds
 
 COMPARED_ROWS = (1, 4, 8, 16)

@@ -33,7 +33,6 @@ REQUIRED = (  # one file of each kind that no import would miss before it is nee
     "specchat/forward/native/native_linear.cpp", "specchat/forward/native/native_lanes.h", "specchat/hub/catalog.toml",
     "specchat/starter_heads/eagle3/model.safetensors", "specchat/embedded/target/model.safetensors",
     "specchat/profiles/chat.toml", "specchat/tui/screen.tcss", "specchat/py.typed",
-    "specchat/editor_plugins/vim/plugin/specchat.vim", "specchat/editor_plugins/vscode/dist/extension.js",
 )  # fmt: skip
 INSTALL_SECONDS, COMMAND_SECONDS = 1800, 300
 KERNELS_VARIABLE = "SPECCHAT_BUILD_KERNELS"

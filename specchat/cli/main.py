@@ -53,14 +53,11 @@ COMMANDS = {
     "script": LazyCommand(
         "specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."
     ),
-    "acp": LazyCommand("specchat.cli.acp:acp", "Serve an editor: Agent Client Protocol over stdin and stdout."),
-    "lsp": LazyCommand("specchat.cli.lsp:lsp", "Serve an editor: completions and edits (Language Server Protocol)."),
-    "editors": LazyCommand("specchat.cli.editors:editors", "Install the plugins for Vim, Neovim, Emacs and VS Code."),
     "serve": LazyCommand("specchat.cli.serve:serve", "Serve programs that use the API of OpenAI, Anthropic or Ollama."),
     "host": LazyCommand("specchat.cli.host:host", "Show, start or stop the engine process."),
     "config": LazyCommand("specchat.cli.config:config", "Show the settings and where they come from; trust a project."),
     "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and inspect models and heads."),
-    "vram": LazyCommand("specchat.cli.vram:vram", "Show the memory that a model takes, before it is loaded."),
+    "vram": LazyCommand("specchat.cli.vram:vram", "Show the memory that a model takes, and whether it fits."),
     "doctor": LazyCommand("specchat.cli.doctor:doctor", "Check that everything works here."),
     "setup": LazyCommand(
         "specchat.cli.setup:setup", "Find the best models for this machine, in at most five answers, and chat."
@@ -70,9 +67,6 @@ COMMANDS = {
     "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),
     "stats": LazyCommand("specchat.cli.stats:stats", "Show what each drafter brought in your conversations."),
     "verify": LazyCommand("specchat.cli.verify:verify", "Check that drafting does not change the text here."),
-    "bench": LazyCommand(
-        "specchat.cli.bench:bench", "Measure the drafters, against plain decoding or against other engines."
-    ),
     "completion": LazyCommand(
         "specchat.cli.completion:completion",
         "Complete commands, profiles, conversations and models in bash, zsh, fish.",

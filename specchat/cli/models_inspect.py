@@ -17,7 +17,7 @@ def inspect(head: str, target: str | None, test: bool) -> None:
     """
     if test and not target:
         raise UsageError("--test compares a head with a target: add --target")
-    from specchat.bench.head_report import report_lines
+    from specchat.checks.head_report import report_lines
 
     last_label = ""
     for label, line in report_lines(head, target, is_tested=test):

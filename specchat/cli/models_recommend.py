@@ -77,7 +77,7 @@ def _lines(device: Device, pairs: list[ModelPair]) -> Iterator[str]:
     best, *others = pairs[: 1 + ALTERNATIVE_COUNT]
     yield describe_device(device)
     if not device.is_gpu:
-        yield "without a GPU expect small models and few tokens per second; 'specchat bench' measures the drafters"
+        yield "without a GPU expect small models and few tokens per second; 'specchat bench drafters' measures them"
     for label, pair in (("best", best), *(("or", other) for other in others)):
         yield f"{label:<5}{describe_pair(pair)}"
     yield ""

@@ -165,12 +165,13 @@ def _or_print_plan(command: CommandFunction) -> CommandFunction:
     return cast("CommandFunction", run)
 
 
-def load_plan_text(profile: Profile) -> str:
-    """The load plan of a profile on this machine, without torch and without a download."""
-    from specchat.hub.machine import detect_machine
+def load_plan_text(profile: Profile, gpu_gib: float | None = None) -> str:
+    """The load plan of a profile on this machine, or with a GPU of this size; without torch and without a download."""
+    from specchat.hub.machine import detect_machine, machine_with_gpu
     from specchat.loading.load_plan import ComputeFeatures, plan_load
 
-    return plan_load(profile, ComputeFeatures.of_machine(detect_machine())).text()
+    machine = machine_with_gpu(gpu_gib) if gpu_gib else detect_machine()
+    return plan_load(profile, ComputeFeatures.of_machine(machine)).text(machine)
 
 
 @dataclass(frozen=True)

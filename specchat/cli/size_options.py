@@ -1,8 +1,6 @@
-"""Options for token counts and GPU sizes, and the labels for what fits."""
+"""Options for token counts and GPU sizes."""
 
 import click
-
-from specchat.hub.recommend import TIGHT_MEMORY_SHARE
 
 MAX_GPU_GB = 10_000
 
@@ -33,10 +31,3 @@ class Gigabytes(click.ParamType):
         if not 0.5 <= size <= MAX_GPU_GB:
             self.fail(f"{value!r} is no GPU memory; give GB, such as 24", param, ctx)
         return size
-
-
-def fit_label(needed_bytes: float, available_bytes: float) -> str:
-    """Whether the bytes fit: "fits", "tight" or "no"."""
-    if needed_bytes > available_bytes:
-        return "no"
-    return "tight" if needed_bytes > TIGHT_MEMORY_SHARE * available_bytes else "fits"

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from specchat.bench.loaded_engine import load_engine_here
-from specchat.cli.bench import PROMPTS, parse_names
+from specchat.checks.loaded_engine import load_engine_here
 from specchat.cli.completion import complete_drafters, complete_models, complete_sessions
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.work_progress import WorkProgress
-from specchat.errors import NotLosslessError, UsageError
+from specchat.errors import InputError, NotLosslessError, UsageError
 from specchat.profile import DRAFTERS
+from specchat.profile.validation import did_you_mean
+
+ALL = "all"
+
+
+class PromptsPath(click.Path):
+    """A path that must exist; it is read only after the models are loaded."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path. InputError when it does not exist."""
+        path = Path(value)
+        if not path.exists():
+            raise InputError(f"{path}: no such file or folder")
+        return path
+
+
+PROMPTS = PromptsPath()
 
 
 @click.command()
@@ -28,11 +45,11 @@ from specchat.profile import DRAFTERS
     help="Replay this conversation: its id or the beginning of it.",
     shell_complete=complete_sessions,
 )
-@click.option("--prompts", "prompts_path", type=PROMPTS, help="Prompts as JSON lines, as for 'specchat bench'.")
+@click.option("--prompts", "prompts_path", type=PROMPTS, help="A file of JSON lines, or a folder of such files.")
 @click.option(
     "--variants",
     "names",
-    default="all",
+    default=ALL,
     show_default=True,
     help="Drafters, separated by commas.",
     shell_complete=complete_drafters,
@@ -64,15 +81,15 @@ def verify(
     options["target"] = model or options["target"]
     profile = resolve_profile(options)
     variants = parse_names("variant", names, [name for name in DRAFTERS if name != "plain"])
-    from specchat.bench.lossless_check import VerifySettings, empty_report, verify_lossless
-    from specchat.bench.verify_prompts import requests_of, stored_prompts, tokenized_prompts
-    from specchat.bench.verify_report import as_text
+    from specchat.checks.lossless_check import VerifySettings, empty_report, verify_lossless
+    from specchat.checks.tokenized_prompts import fitting_prompts, requests_of, stored_prompts
+    from specchat.checks.verify_report import as_text
 
     engine, progress = load_engine_here(profile), WorkProgress()
     prompts = (
         list(stored_prompts(session_id, engine))
         if session_id
-        else tokenized_prompts(requests_of(prompts_path), engine, count, limit)
+        else fitting_prompts(engine, requests_of(prompts_path), count, limit)
     )
     report = empty_report(engine)
     try:
@@ -84,3 +101,12 @@ def verify(
     if not report.is_lossless:
         raise NotLosslessError("decoding is not lossless here: drafting changed the text; please report this")
     return 0 if report.is_complete else INTERRUPTED_EXIT_CODE
+
+
+def parse_names(what: str, text: str, known: Collection[str]) -> tuple[str, ...]:
+    """Known names separated by commas, or `all`. UsageError for an unknown one."""
+    names = tuple(known) if text == ALL else tuple(word.strip() for word in text.split(","))
+    for name in names:
+        if name not in known:
+            raise UsageError(f"unknown {what} {name!r};{did_you_mean(name, known)} known are {', '.join(known)}")
+    return names

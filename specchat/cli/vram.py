@@ -8,19 +8,20 @@ import click
 
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.options import load_plan_text
-from specchat.cli.size_options import Gigabytes, TokenCount, fit_label
+from specchat.cli.size_options import Gigabytes, TokenCount
 from specchat.errors import UsageError
 from specchat.hub.architecture import HEAD
 from specchat.hub.catalog import catalog, find_entry, head_architecture
 from specchat.hub.local_models import LocatedModel, locate_model
+from specchat.hub.machine import Device, detect_machine, simulated_gpu
 from specchat.hub.memory_notes import memory_notes
-from specchat.hub.memory_plan import GIB, MemoryPlan, QuantizedModel, listed_formats, plan_memory, usable_gpu_bytes
-from specchat.hub.recommend import drafter_quant_format, format_gib
+from specchat.hub.memory_plan import GIB, MemoryPlan, QuantizedModel, listed_formats, plan_memory
+from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, drafter_quant_format, fit_label, format_gib
 from specchat.profile import load_profile
 
 MIN_GIB = 1.5  # smaller tables are in MiB
 EXTRA_CONTEXTS = (4096, 16384)  # columns beside the requested one
-FIT_COLOURS = {"fits": "green", "tight": "yellow", "no": "red"}
+FIT_COLOURS = {FITS: "green", TIGHT: "yellow", TOO_LARGE: "red"}
 
 
 @click.command()
@@ -38,7 +39,9 @@ FIT_COLOURS = {"fits": "green", "tight": "yellow", "no": "red"}
 )
 @click.option("--draft", help="A draft model.", shell_complete=complete_models)
 @click.option("--head", help="A head: a folder, a hub id, or eagle3 or dflash for one of the catalog.")
-@click.option("--gpu-memory", type=Gigabytes(), help="Mark what fits a GPU of this many GB that also drives a screen.")
+@click.option(
+    "--gpu-memory", type=Gigabytes(), help="For a GPU of this many GB that also drives a screen, not for this machine."
+)
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object, in bytes.")
 def vram(
     model: str | None,
@@ -50,15 +53,15 @@ def vram(
     *,
     is_json: bool,
 ) -> None:
-    """Show the memory that a model takes: weights, drafter, KV cache and workspace.
+    """Show the memory that a model takes, and whether it fits here: weights, drafter, KV cache and workspace.
 
     MODEL is a folder, a GGUF file, a config.json, a name of the catalog, or a hub id in the cache. Nothing is loaded or
-    downloaded. Without MODEL, print what a profile loads, and the memory that this takes.
+    downloaded. Without MODEL, print what a profile loads, and whether that fits.
     """
     if model is None:
-        if draft or head or gpu_memory or is_json:
-            raise UsageError("--draft, --head, --gpu-memory and --json need a MODEL")
-        click.echo(load_plan_text(load_profile(profile)))
+        if draft or head or is_json:
+            raise UsageError("--draft, --head and --json need a MODEL")
+        click.echo(load_plan_text(load_profile(profile), gpu_memory))
         return
     if draft and head:
         raise UsageError("--draft and --head cannot be combined")
@@ -66,15 +69,16 @@ def vram(
     drafter = locate_model(draft) if draft else _locate_head(head, target) if head else None
     contexts = sorted({*(each for each in EXTRA_CONTEXTS if each < context), context})
     formats = listed_formats(target.architecture)
-    table = {each: [_memory_need(target, drafter, each, tokens) for tokens in contexts] for each in formats}
-    available_bytes = usable_gpu_bytes(gpu_memory) if gpu_memory else None
+    device = simulated_gpu(gpu_memory) if gpu_memory else detect_machine().best_device
+    table = {each: [_memory_need(target, drafter, each, tokens, device) for tokens in contexts] for each in formats}
     if is_json:
-        click.echo(json.dumps(_as_json(target, drafter, contexts, table, available_bytes), indent=1))
+        click.echo(json.dumps(_as_json(target, drafter, contexts, table, device), indent=1))
         return
     click.echo(f"{target.name}: {_parameter_text(target)}, {target.evidence}")
     if drafter:
         click.echo(f"with {drafter.name}: {_parameter_text(drafter)}, {drafter.evidence}")
-    click.echo("\n".join(_lines(contexts, table, available_bytes)))
+    click.echo(f"on {device.name}, {format_gib(device.free_bytes)} free")
+    click.echo("\n".join(_lines(contexts, table, device)))
     click.echo("\n".join(f"- {note}" for note in memory_notes(target.architecture, context)))
 
 
@@ -97,25 +101,21 @@ def _parameter_text(located: LocatedModel) -> str:
     return f"{text} parameters" + (f", {format_gib(stored)} on disk" if stored is not None else "")
 
 
-def _lines(contexts: Sequence[int], table: dict[str, list[MemoryPlan]], available_bytes: int | None) -> Iterator[str]:
-    label_width = 6 * (available_bytes is not None)
+def _lines(contexts: Sequence[int], table: dict[str, list[MemoryPlan]], device: Device) -> Iterator[str]:
     names = [f"{context // 1024}k" if context % 1024 == 0 else str(context) for context in contexts]
-    heads = "".join(f"{name:>{9 + label_width}}" for name in names)
+    heads = "".join(f"{name:>15}" for name in names)
     unit, name = (GIB, "GiB") if max(each.total_bytes for each in table["bf16"]) >= GIB * MIN_GIB else (2**20, "MiB")
     yield f"{name:<12}{'weights':>9}{'drafter':>9}{'workspace':>11}{heads}"
     for quant_format, needs in table.items():
         first = needs[0]
-        cells = "".join(_total_cell(each.total_bytes, available_bytes, unit) for each in needs)
+        cells = "".join(_total_cell(each.total_bytes, device, unit) for each in needs)
         sizes = f"{first.weight_bytes / unit:>9.1f}{first.drafter_bytes / unit:>9.1f}"
         yield f"{quant_format:<12}{sizes}{first.workspace_bytes / unit:>11.1f}{cells}".rstrip()
 
 
-def _total_cell(total: int, available_bytes: int | None, unit: int) -> str:
-    text = f"{total / unit:>9.1f}"
-    if available_bytes is None:
-        return text
-    label = fit_label(total, available_bytes)
-    return f"{text} {click.style(label, fg=FIT_COLOURS[label])}{' ' * (5 - len(label))}"
+def _total_cell(total: int, device: Device, unit: int) -> str:
+    label = fit_label(total, device.free_bytes)
+    return f"{total / unit:>9.1f} {click.style(label, fg=FIT_COLOURS[label])}{' ' * (5 - len(label))}"
 
 
 def _as_json(
@@ -123,7 +123,7 @@ def _as_json(
     drafter: LocatedModel | None,
     contexts: Sequence[int],
     table: dict[str, list[MemoryPlan]],
-    available_bytes: int | None,
+    device: Device,
 ) -> dict[str, object]:
     return {
         "model": target.name,
@@ -131,10 +131,11 @@ def _as_json(
         "parameters": target.architecture.parameters,
         "evidence": target.evidence,
         "stored_bytes": target.architecture.stored_bytes,
-        "available_bytes": available_bytes,
+        "device": device.name,
+        "available_bytes": device.free_bytes,
         "memory": [
             {"quant_format": quant_format, "context": context, **asdict(each), "total": each.total_bytes}
-            | ({"fit": fit_label(each.total_bytes, available_bytes)} if available_bytes is not None else {})
+            | {"fit": fit_label(each.total_bytes, device.free_bytes)}
             for quant_format, needs in table.items()
             for context, each in zip(contexts, needs, strict=True)
         ],
@@ -142,10 +143,12 @@ def _as_json(
     }
 
 
-def _memory_need(target: LocatedModel, drafter: LocatedModel | None, quant_format: str, tokens: int) -> MemoryPlan:
+def _memory_need(
+    target: LocatedModel, drafter: LocatedModel | None, quant_format: str, tokens: int, device: Device
+) -> MemoryPlan:
     quantized, drafter_model = QuantizedModel(target.architecture, quant_format), None
     if drafter:
         is_head = drafter.architecture.family == HEAD
-        drafter_format = "bf16" if is_head else drafter_quant_format(quant_format)
+        drafter_format = "bf16" if is_head else drafter_quant_format(quant_format, kind=device.kind)
         drafter_model = QuantizedModel(drafter.architecture, drafter_format)
-    return plan_memory(quantized, drafter_model, tokens, uses_sliding_windows=False)
+    return plan_memory(quantized, drafter_model, tokens, kind=device.kind, uses_sliding_windows=False)

@@ -90,7 +90,7 @@ class DraftModelDrafter(Drafter):
         for index in range(chain_length):
             logits = self.model.prefill(unread, self.cache).logits
             if context.seen_tokens is not None:  # on the target's device
-                logits = logits.to(context.seen_tokens.mask.device)
+                logits = logits.to(context.seen_tokens.counts.device)
             rows = LogitRows([len(context.tokens) - 1 + index], [tree.path_tokens(leaf)])
             if context.sampler.wants_draft_samples:
                 leaf = tree.add_sample(context.sampler.sample_draft(logits, rows, context.seen_tokens), leaf, self.name)

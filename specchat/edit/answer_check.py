@@ -57,6 +57,7 @@ class AnswerProblem(StrEnum):
     PATCH = "changes that do not apply"
     MUCH_SHORTER = "much shorter"
     DEVIATION = "changes that nothing asks for"
+    MISSING = "what was asked for is missing"
 
 
 # a second attempt may succeed

@@ -32,6 +32,10 @@ SETTING = re.compile(
     r"|false\b|none\b|null\b)",
     re.IGNORECASE | re.DOTALL,
 )
+SET_VERBS = (
+    r"\b(?:set|change|increase|decrease|raise|lower|bump|reduce|update|make|use|reset|double|halve)\s+"
+    r"(?:(?:the|value|default|of)\s+)*`?"
+)
 DEFINITION_REMOVAL = re.compile(
     r"\b(?:remov|delet|drop|inlin|merg|combin|simplif)\w*\b.*\b(function|method|class|code|definition|helper|test)",
     re.IGNORECASE,
@@ -60,7 +64,9 @@ OTHER_FORM = re.compile(
     r"|moderni|group|unif|dedupl|translat)\w*\b",
     re.IGNORECASE,
 )
-TRANSFORMATION = re.compile(rf"{OTHER_FORM.pattern}|\b(?:shorten|mak|use|using|optimi|clean|chang)\w*\b", re.IGNORECASE)
+TRANSFORMATION = re.compile(
+    rf"{OTHER_FORM.pattern}|\b(?:shorten|mak|use|using|optimi|clean|chang)\w*\b(?!-)", re.IGNORECASE
+)
 # what a data class, a named tuple or a record has by itself
 GENERATED_METHODS = frozenset(("__init__", "__repr__", "__eq__", "__hash__", "equals", "hashCode", "toString"))
 GENERATING = re.compile(r"\bdata ?class|\bnamed ?tuple|\brecord\b|\battrs\b", re.IGNORECASE)
@@ -73,6 +79,7 @@ END_OF_OBJECT = re.compile(
     r"[;.!?](?:\s|\Z)|\b(?:in|from|inside|within|by|with|so that|but|then|using|to|into)\b", re.IGNORECASE
 )
 WORD = re.compile(r"\w+")
+TOPIC = re.compile(r"\A\s*[\w/.-]+\s?:\s")  # "parser: handle an empty text" is not about the name `parser`
 SUBWORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 EVERYDAY_WORDS = frozenset(
     re.findall(
@@ -132,6 +139,7 @@ KINDS: Mapping[str, Callable[[Statement], bool]] = {
     "section": lambda each: "heading" in each.kind or each.kind in ("paragraph", "list_item"),
     "paragraph": lambda each: each.kind == "paragraph", "list": lambda each: each.kind == "list_item",
     "table": lambda each: "table" in each.kind, "rule": lambda each: each.kind == "rule_set",
+    "line": lambda each: "\n" not in each.text.strip(),
     "link": lambda each: "http" in each.text or "](" in each.text,
 }  # fmt: skip
 # which may be about several
@@ -224,8 +232,8 @@ def _mentions(statement: Statement, term: str) -> bool:
 
 def content_words(instruction: str) -> set[str]:
     """The words of an instruction that may be about something in a text."""
-    words = (word for word in WORD.findall(instruction) if word.lower().removesuffix("s") not in EVERYDAY_WORDS)
-    return {part for word in words for part in subwords(word)}
+    words = WORD.findall(TOPIC.sub("", instruction))
+    return {part for word in words if word.lower().removesuffix("s") not in EVERYDAY_WORDS for part in subwords(word)}
 
 
 def subwords(name: str) -> set[str]:

@@ -20,6 +20,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from itertools import takewhile
 
+from specchat.edit.added_things import missing_addition
 from specchat.edit.answer_check import (
     MAX_LOST_LINE_FRACTION,
     PROSE_LANGUAGES,
@@ -29,13 +30,16 @@ from specchat.edit.answer_check import (
 )
 from specchat.edit.asked_changes import (
     ADDITION,
+    CODE_LIKE,
     COMMENT_CHANGE,
     GENERATED_METHODS,
     GENERATING,
     NAMING,
     OTHER_FORM,
     REMOVAL,
+    SET_VERBS,
     SETTING,
+    TOPIC,
     TRANSFORMATION,
     WORD,
     RemovalRequest,
@@ -60,6 +64,7 @@ NAME = re.compile(r"[^\W\d]\w*\Z")
 PARAMETER = re.compile(r"[(,] (?:[*]+ )?(\w+)(?= [:=,)])")
 CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null", "nil", "yes", "no", "on", "off"))
 SIGNS = frozenset(("", ",", ";", "(", ")", "[", "]", "{", "}", ":", ".", "->", "=>", "=", "::"))
+NUMBER_BEFORE = r"(?:\b(?:to|by|with|as|of|is|be|return\w*|than|at|from|for|allow|on|least|most|use|port)|=)\s*[`'\"]?"
 MAX_COMPARED = 6000  # statements; a longer file is data that a machine wrote
 MAX_SHOWN = 60
 MIN_SIZE = 5  # statements of a function that may have lost most of them
@@ -103,18 +108,23 @@ class EditWarnings:
     deviations: tuple[Deviation, ...] = ()
     put_back: tuple[Deviation, ...] = ()
     is_much_shorter: bool = False
+    missing: str = ""  # what was to be added
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
         if self.is_much_shorter:
             return AnswerProblem.MUCH_SHORTER
-        return AnswerProblem.DEVIATION if self.deviations else None
+        if self.deviations:
+            return AnswerProblem.DEVIATION
+        return AnswerProblem.MISSING if self.missing else None
 
     @property
     def summary(self) -> str:
         if self.is_much_shorter:
             return f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"
-        return describe(self.deviations) if self.deviations else ""
+        if self.deviations:
+            return describe(self.deviations)
+        return f"nothing in the new lines is {self.missing}, which was to be added" if self.missing else ""
 
 
 @dataclass(frozen=True)
@@ -160,7 +170,7 @@ def check_unreviewed(
     problem = warnings.worst_problem
     if problem and not allows_shrink:
         error = UnusableAnswerError(problem, f"{source.name}: {warnings.summary}; {way_out}")
-        if warnings.deviations:
+        if problem != AnswerProblem.MUCH_SHORTER:
             error.exit_code = DeclinedError.exit_code  # a sound answer, which does what it was not asked to
         raise error
 
@@ -176,17 +186,14 @@ class Comparison:
         is_addition = bool(ADDITION.search(instruction))
         self._removal = RemovalRequest.parse(instruction, self._old)
         self._is_precise = is_addition or bool(SETTING.match(instruction)) or self._removal.is_precise
-        self._pairs = StatementPairs.of(self._old, self._new, is_addition=is_addition)
+        self._may_move = bool(TRANSFORMATION.search(instruction)) and not self._is_precise
+        self._pairs = StatementPairs.of(self._old, self._new, is_addition=is_addition, may_move=self._may_move)
         self._words = content_words(instruction)
         self._gone = set(self._pairs.gone)
         self._changed = {
             old for old, new in self._pairs.became.items() if self._old[old].tokens != self._new[new].tokens
         }
         self._wrong_changed = {old for old in self._changed if not self._may_become(old, self._pairs.became[old])}
-        if not (self._is_precise or self._gone or self._pairs.added) and self._changed == self._wrong_changed:
-            pairs = ((self._old[old], self._new[self._pairs.became[old]]) for old in self._changed)
-            if all(is_flip(*pair) for pair in pairs):
-                self._wrong_changed = set()  # nothing else is changed, so this must be what was asked for
         self._lost = self._find_lost()
         is_free = TRANSFORMATION.search(instruction) or REMOVAL.search(instruction)
         changed = (old for old, new in self._pairs.became.items() if new in self._pairs.changed and not is_free)
@@ -202,7 +209,8 @@ class Comparison:
         if self._broken:
             return EditWarnings(tuple(Deviation(*each) for each in self._broken))
         if self._is_known:
-            return EditWarnings(tuple(self._deviations()))
+            missing = missing_addition(self.source, self.text, self.instruction)
+            return EditWarnings(tuple(self._deviations()), missing=missing)
         is_shorter = is_much_shorter(self.source.text, self.text)
         return EditWarnings(is_much_shorter=is_shorter and not COMMENT_CHANGE.search(self.instruction))
 
@@ -220,6 +228,7 @@ class Comparison:
         changed = [Deviation.of(self._old[old], self._new[self._pairs.became[old]]) for old in self._wrong_changed]
         lost = [Deviation.of(each) for each in self._lost.values()]
         lost += [replace(Deviation.of(each), share="most of ") for each in self._gutted]
+        lost += [Deviation(each.line, "", _shown(each.text.strip().split("\n")[0])) for each in self._doubled]
         return sorted([*changed, *lost, *comments_lost], key=lambda each: each.line)
 
     @property
@@ -273,14 +282,14 @@ class Comparison:
     def _find_lost(self) -> dict[int, Statement]:
         """The outermost statements that are gone and that nothing asks to remove."""
         gone = set(self._gone)
-        if TRANSFORMATION.search(self.instruction):
+        if self._may_move:
             gone = {index for index in gone if not self._pairs.is_absorbed(index)}
         if GENERATING.search(self.instruction):
             gone = {index for index in gone if self._old[index].name not in GENERATED_METHODS}
         parts = {index: self._lost_part(index) for index in gone if self._old[index].owner not in gone}
-        lost = {index: each for index, each in parts.items() if each.words and not self._may_go(each)}
-        asked = self._removal.covered(lost.values())
-        return {index: each for index, each in lost.items() if each not in asked}
+        missing = {index: each for index, each in parts.items() if each.words}
+        asked = self._removal.covered(missing.values())
+        return {index: each for index, each in missing.items() if not self._may_go(each) and each not in asked}
 
     @cached_property
     def _all_lost(self) -> set[int]:
@@ -295,7 +304,7 @@ class Comparison:
         """Whether a statement may go unasked: one in the body of a function that the instruction may concern."""
         if not statement.is_inner or self._is_precise or self._is_outside(statement):
             return False
-        return bool(self._regions) or not statement.is_call
+        return not statement.is_call
 
     def _is_outside(self, statement: Statement) -> bool:
         """Whether an instruction names functions or classes, and this statement is in none of them."""
@@ -318,6 +327,14 @@ class Comparison:
         before, after = set(code_words(self._old)), set(code_words(self._new))
         is_needless = bool(missing & before) and not missing & after
         return replace(statement, words=() if is_needless else tuple(missing))
+
+    @property
+    def _doubled(self) -> list[Statement]:
+        """What is added outside of functions although it is there already: a text that was put into itself."""
+        added = set(self._pairs.added)
+        there = {each.words for index, each in enumerate(self._new) if not each.is_part and index not in added}
+        new = (self._new[index] for index in sorted(added))
+        return [each for each in new if not each.is_inner and len(each.words) > 1 and each.words in there]
 
     @cached_property
     def _lost_comments(self) -> list[Statement]:
@@ -352,7 +369,8 @@ class Comparison:
         if old.kind in PROSE_KINDS:
             return True
         if is_flip(old, new):
-            is_free = self._may_go(old) and (bool(self._regions) or not is_number_changed(old, new))
+            is_meant = bool(self._regions) and not self._is_outside(old)
+            is_free = is_meant and self._may_move and is_reworded(old, new)
             return is_free or self._names(old, new) or self._has_value(old, new)
         if self._adds_unused_parameter(old, new):
             return False
@@ -397,18 +415,36 @@ class Comparison:
 
     def _names(self, old: Statement, new: Statement) -> bool:
         """Whether the instruction has a word of the name of a statement, or of the name before a changed value."""
-        names, value_names = (
-            [old.name] if IDENTIFIER.fullmatch(old.name) else [],
-            Counter(_value_names(old)) - Counter(_value_names(new)),
-        )
-        return bool(
-            self._words & {part for name in (*names, *(name for name, _ in value_names)) for part in subwords(name)}
-        )
+        if self._removal.is_precise:
+            return False
+        values = list((Counter(_value_names(old)) - Counter(_value_names(new))).elements())
+        names = [old.name] if IDENTIFIER.fullmatch(old.name) else []
+        names += [name for name, _value in values]
+        if is_reworded(old, new):
+            names += [word for _name, value in values if value[0] in "\"'`" for word in WORD.findall(value)]
+        if set(names) & self._code_names:
+            return True
+        named = [parts for each in names if (parts := subwords(each)) and parts <= self._plain_words]
+        is_alone = len(self._changed) == 1 and not (self._gone or self._pairs.added) and is_reworded(old, new)
+        is_set = IDENTIFIER.fullmatch(old.name) and re.search(SET_VERBS + re.escape(old.name) + r"\b", self.instruction)
+        return bool(is_set or (is_alone and named)) or any(len(parts) > 1 for parts in named)
+
+    @cached_property
+    def _code_names(self) -> set[str]:
+        """The words of an instruction that must be names of code."""
+        words = set(WORD.findall(TOPIC.sub("", self.instruction))) - self._region_names
+        return {word for word in words if CODE_LIKE.search(word) or re.search(rf"([`'\"]){word}\1", self.instruction)}
+
+    @cached_property
+    def _plain_words(self) -> set[str]:
+        """The words of an instruction that are no names of code."""
+        words = re.findall(r"(?<![\w.`])[A-Za-z][a-z]*(?![\w`(]|\.\w)", self.instruction)
+        return {part for word in words for part in content_words(word)} - self._region_names
 
     def _has_value(self, old: Statement, new: Statement) -> bool:
         """Whether the instruction has a value that is new in a statement."""
-        added = {token.strip("\"'`").lower() for token in set(new.tokens) - set(old.tokens)}
-        return any(value and value in self.instruction.lower() for value in added)
+        added = {token.strip("\"'`") for token in set(new.tokens) - set(old.tokens)}
+        return any(value and _names_value(self.instruction, value) for value in added)
 
 
 def is_flip(old: Statement, new: Statement) -> bool:
@@ -417,10 +453,18 @@ def is_flip(old: Statement, new: Statement) -> bool:
     return names[0] == names[1] and bool(values[0] - values[1])
 
 
-def is_number_changed(old: Statement, new: Statement) -> bool:
-    """Whether one number became another one."""
-    before, after = (Counter(token for token in each.tokens if token[0].isdigit()) for each in (old, new))
-    return bool(before - after) and bool(after - before)
+def is_reworded(old: Statement, new: Statement) -> bool:
+    """Whether strings in two versions of a statement differ by more than numbers, and nothing else but names does."""
+    others = [Counter(each for each in side.tokens if not re.match(r"[\"'`\w]", each)) for side in (old, new)]
+    numbers = [Counter(each for each in side.tokens if each[0].isdigit()) for side in (old, new)]
+    texts = [[re.sub(r"\d+", "0", each) for each in side.tokens] for side in (old, new)]
+    return texts[0] != texts[1] and numbers[0] == numbers[1] and set(others[0] - others[1]) <= SIGNS
+
+
+def _names_value(instruction: str, value: str) -> bool:
+    """Whether an instruction has a value: a number after a word such as "to", as in "bump it to 3"."""
+    before = NUMBER_BEFORE if value.isdigit() else r"(?<![\w.-])"
+    return bool(re.search(rf"{before}{re.escape(value)}(?!\w)", instruction, re.IGNORECASE))
 
 
 def _parameters(statement: Statement) -> list[str]:

@@ -37,7 +37,7 @@ from specchat.edit.edit_plan import (
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, Watch, run_turn
 from specchat.edit.refactoring import Refactoring, RefusedError, find_missing_name, plan_refactorings
 from specchat.edit.source_text import Source
-from specchat.edit.syntax_check import check_names, check_parses, check_syntax
+from specchat.edit.syntax_check import check_names, check_parses, check_syntax, check_uses
 from specchat.errors import BrokenEditError, ContextError, DeclinedError, NoChangeError, SpecchatError, UsageError
 
 ANSWER_MARGIN_TOKENS = 512
@@ -169,7 +169,7 @@ class _Edit:
         raise self.failures[0]
 
     def _refactor(self, refactoring: Refactoring) -> Generator[Event, None, EditResult]:
-        source, text = self.job.source, refactoring.apply(self.job.source.text)
+        source, text = self.job.source, refactoring.text
         way = EditPlan(refactoring=refactoring.describe())
         if text == source.text:
             raise NoChangeError(f"{source.name}: nothing to change ({way.refactoring})")
@@ -205,6 +205,7 @@ class _Edit:
         if kept.text == job.source.text:
             raise NoChangeError(f"{job.source.name}: the model changed blanks only, which nothing asks for")
         self.edit_run.candidate = kept.text
+        check_uses(job.source, kept.text)
         return EditResult(kept.text, way, kept.warnings, tuple(self.failures))
 
     def _rewrite_region(

@@ -26,7 +26,7 @@ from specchat.syntax.parse import comment_nodes, find_nodes, syntax_tree
 from specchat.syntax.statements import TOKEN
 
 ONLY = (
-    r"\A\W*(?:please\s+)?(?:{verbs})\s+(?:(?!and\b|or\b|then\b)[\w'’`\"-]+\s+){{0,4}}?(?:{things})\b"
+    r"\A\W*(?:please\s+)?(?:{verbs})(?:ed|ped|d|s|ing)?\s+(?:(?!and\b|or\b|then\b)[\w'’`\"-]+\s+){{0,6}}?(?:{things})\b"
     r"(?!.*\b(?:and|then)\b)"
 )
 COMMENTS = re.compile(
@@ -99,7 +99,7 @@ def put_back_lines(condition: Postcondition, old: str, new: str, language: str) 
     counting = condition.normal(new, language)
     for first, end, new_first, new_end in reversed(list(_breaks(condition, old, new, language))):
         if new_first == new_end:
-            place = _place_of_gone(counting, new_first)
+            place = _place_of_gone(counting, new_first, (old_lines[:first], old_lines[end:]), lines)
             lines[place:place] = old_lines[first:end]
             continue
         kept = [line for line, counts in zip(lines[new_first:new_end], counting[new_first:new_end], strict=True)
@@ -108,10 +108,25 @@ def put_back_lines(condition: Postcondition, old: str, new: str, language: str) 
     return "\n".join(lines)
 
 
-def _place_of_gone(counting: Sequence[str], following: int) -> int:
-    """Where lines were that stood before this one: right after the line before, or after its docstring."""
+def _place_of_gone(
+    counting: Sequence[str], following: int, around: tuple[Sequence[str], Sequence[str]], lines: Sequence[str]
+) -> int:
+    """Where lines were that stood before this one: below a docstring of the line before, or where most around fits."""
     before = next((number for number in range(following - 1, -1, -1) if counting[number]), -1)
-    return following if before < 0 or counting[before].endswith(":") else before + 1
+    if before >= 0 and counting[before].endswith(":"):
+        return following
+
+    def likeness(place: int) -> int:
+        above, below = around
+        return _common(above[::-1], lines[:place][::-1]) + _common(below, lines[place:])
+
+    return max(range(before + 1, following + 1), key=likeness)
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines are equal at the beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((number for number, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))
 
 
 def _breaks(condition: Postcondition, old: str, new: str, language: str) -> Iterator[tuple[int, int, int, int]]:

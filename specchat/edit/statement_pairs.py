@@ -6,7 +6,7 @@ What became of nothing is gone. It decides nothing about what may be gone. Knows
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -28,22 +28,27 @@ class StatementPairs:
 
     old: Sequence[Statement]
     new: Sequence[Statement]
+    may_move: bool  # into something new
     became: dict[int, int] = field(default_factory=dict[int, int])  # changed or not
     changed: set[int] = field(default_factory=set[int])  # of the new ones, those that are no copies
 
     @classmethod
-    def of(cls, old: Sequence[Statement], new: Sequence[Statement], *, is_addition: bool) -> StatementPairs:
+    def of(
+        cls, old: Sequence[Statement], new: Sequence[Statement], *, is_addition: bool, may_move: bool
+    ) -> StatementPairs:
         """The pairs; what is added replaces nothing, so a changed version keeps all words then."""
-        pairs = cls(old, new)
+        pairs = cls(old, new, may_move)
         pairs._pair_equal()
         pairs._pair_named()
+        if not may_move:
+            pairs._drop_strayed()
         pairs._pair_in_place(is_addition=is_addition)
         return pairs
 
     @property
     def gone(self) -> list[int]:
         """The old statements that became nothing, and that stand in nothing new."""
-        return [index for index in self._free_old if not self._is_inside_new(index)]
+        return [index for index in self._free_old if not (self.may_move and self._is_inside_new(index))]
 
     @property
     def added(self) -> list[int]:
@@ -81,6 +86,14 @@ class StatementPairs:
         for index in self._free_old:
             if places.get(old[index]):
                 self._pair_same(index, places[old[index]].pop())
+
+    def _drop_strayed(self) -> None:
+        """A part of a statement is gone if what stays of it stands in another one."""
+        for index, new in list(self.became.items()):
+            owner = self.became.get(self.old[index].owner)
+            if self.old[index].is_part and owner is not None and owner not in _owners(self.new, new):
+                del self.became[index]
+                self.changed.discard(new)
 
     def _pair_same(self, old: int, new: int) -> None:
         self._pair(old, new, is_changed=self.old[old].tokens != self.new[new].tokens)
@@ -132,13 +145,15 @@ def _phrase(statement: Statement) -> str:
     return f" {'  '.join(statement.words)} "
 
 
+def _owners(side: Sequence[Statement], index: int) -> Iterator[int]:
+    """The statements around one, the innermost first."""
+    while (index := side[index].owner) >= 0:
+        yield index
+
+
 def _path(side: Sequence[Statement], index: int, is_wanted: bool) -> str:
     """The names of the owners of a statement, outer last."""
-    names, owner = list[str](), side[index].owner
-    while is_wanted and owner >= 0:
-        names.append(side[owner].name)
-        owner = side[owner].owner
-    return ".".join(names)
+    return ".".join(side[owner].name for owner in _owners(side, index)) if is_wanted else ""
 
 
 def _names(statement: Statement) -> Counter[str]:
@@ -157,4 +172,6 @@ def _is_version(old: Statement, new: Statement, likeness: float) -> bool:
         return False  # the names that it binds count
     if old.kind == new.kind and old.kind in (*PROSE_KINDS, *SCALAR_KINDS):
         return True
+    if old.name.startswith("__") and old.name != new.name:
+        return False
     return likeness >= (MIN_SAME_KIND if old.kind == new.kind else MIN_OTHER_KIND)

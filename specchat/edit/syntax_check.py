@@ -15,6 +15,7 @@ from itertools import zip_longest
 from pathlib import PurePath
 from symtable import SymbolTable
 
+from specchat.edit.python_calls import broken_uses
 from specchat.edit.source_text import Source
 from specchat.errors import BrokenEditError, PluginError
 from specchat.plugins.discovery import find_extensions, print_warning
@@ -42,6 +43,14 @@ def check_names(source: Source, text: str, ignored: str = "") -> None:
         return
     if names := set(newly_undefined_names(source.text, text)) - set(WORD.findall(ignored)):
         raise BrokenEditError(f"{source.name}: the new text uses {', '.join(sorted(names))}, which nothing defines")
+
+
+def check_uses(source: Source, text: str) -> None:
+    """BrokenEditError for a call or an attribute of Python that cannot work, and that the old text did not have."""
+    if source.language != "python":
+        return
+    for line, problem in broken_uses(source.text, text):
+        raise BrokenEditError(f"{source.name}: line {line} of the new text cannot work: {problem}")
 
 
 def check_parses(source: Source, text: str) -> None:

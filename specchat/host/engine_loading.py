@@ -8,7 +8,8 @@ models in turns.
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Condition
 from threading import Event as Flag
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 MAX_LOADING_TIMES = 16  # that are remembered
+SHORT_SECONDS = 0.01  # a plan that needs no file is asked for again and again, and is not remembered
 PRELOAD_IDLE_SECONDS = 60.0  # an engine is not closed for a session without a question before it was idle for so long
 
 
@@ -67,7 +69,7 @@ class ModelLoading:
         self._is_unload_requested = self._has_forgotten_texts = False
 
     def loading_seconds_since(self, moment: float) -> float:
-        """For how long models loaded since then, on the clock of `perf_counter`."""
+        """For how long models loaded since then, their memory planned too, on the clock of `perf_counter`."""
         return sum(max(ended_at - max(started_at, moment), 0.0) for started_at, ended_at in self._loading_times)
 
     @property
@@ -135,7 +137,8 @@ class ModelLoading:
 
     def find_room(self, profile: Profile, busy: Sequence[LoadedEngine], min_idle_seconds: float = 0.0) -> Room | None:
         """Plan the memory for an engine; None when this fails, which fails the turns that need it."""
-        return self._attempt(profile, lambda: self.engines.room_for(profile, busy, min_idle_seconds))
+        with self._timed():
+            return self._attempt(profile, lambda: self.engines.room_for(profile, busy, min_idle_seconds))
 
     def load(self, profile: Profile, to_close: Sequence[LoadedEngine]) -> LoadedEngine | None:
         for each in to_close:
@@ -143,12 +146,19 @@ class ModelLoading:
             self.engines.close(each)
         self.state = "loading"
         self.busy.begin("the engine process loads a model")
-        started_at = time.perf_counter()
-        loaded = self._attempt(profile, lambda: self.engines.load(profile, self._report, self.stop_requested))
-        self._loading_times.append((started_at, time.perf_counter()))
+        with self._timed():
+            loaded = self._attempt(profile, lambda: self.engines.load(profile, self._report, self.stop_requested))
         self.state = "ready" if len(self.engines) else "unloaded"
         self.engines.refresh_memory(max_age_seconds=0.0)
         return loaded
+
+    @contextmanager
+    def _timed(self) -> Generator[None]:
+        started_at = time.perf_counter()
+        yield
+        ended_at = time.perf_counter()
+        if ended_at - started_at >= SHORT_SECONDS:
+            self._loading_times.append((started_at, ended_at))
 
     def _attempt(self, profile: Profile, work: Callable[[], Result]) -> Result | None:
         """The result; None when this fails, which fails the turns that need this profile."""

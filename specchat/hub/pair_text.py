@@ -42,7 +42,7 @@ def pull_command(pair: ModelPair) -> str:
 def describe_speed(pair: ModelPair) -> str:
     """Tokens per second without and with the drafter, as estimates."""
     if (seconds := pair.plain_seconds) is None:
-        return f"speed: nothing is known of {pair.device.name}; 'specchat bench' measures it"
+        return f"speed: nothing is known of {pair.device.name}; 'specchat bench drafters' measures it"
     slow = ", slower than reading speed" * (1 / seconds < READING_TOKENS_PER_SECOND)
     plain = f"about {_rounded(1 / seconds)} tokens/s (estimated from {pair.bandwidth}{slow})"
     if not pair.drafter.kind:

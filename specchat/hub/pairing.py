@@ -67,7 +67,7 @@ def pair_warnings(draft: PairMember, target: PairMember, *, kind: DeviceKind = C
         yield (
             f"{draft.name} has {draft.layers} layers and {target.name} {target.layers}, and it runs without CUDA "
             f"graphs: a draft token costs at least {draft.layers / target.layers:.0%} of a pass of the target, "
-            "whatever the size of the layers; measure with 'specchat bench'"
+            "whatever the size of the layers; measure with 'specchat bench drafters'"
         )
 
 

@@ -56,6 +56,7 @@ ROW_COST = 0.1  # of a plain pass, for each draft token that it verifies, as the
 DEFAULT_CONTEXT_TOKENS = 8192  # exactly one bucket of the KV cache
 SHORT_CONTEXT_TOKENS = 4096
 TIGHT_MEMORY_SHARE = 0.94
+FITS, TIGHT, TOO_LARGE = "fits", "tight", "no"
 BASE_DATE = date(2025, 1, 1)
 DAYS_OF_YEAR = 365.25
 
@@ -120,7 +121,7 @@ class ModelPair:
 
     @property
     def is_memory_tight(self) -> bool:
-        return self.memory_plan.total_bytes > TIGHT_MEMORY_SHARE * self.memory_budget
+        return fit_label(self.memory_plan.total_bytes, self.memory_budget) == TIGHT
 
     @property
     def plain_seconds(self) -> float | None:
@@ -204,6 +205,13 @@ def drafter_quant_format(quant_format: str, *, kind: DeviceKind = CUDA) -> str:
 def format_gib(count: float) -> str:
     """Format bytes in binary units: "8.5 GiB", "45 MiB"."""
     return f"{count / GIB:.1f} GiB" if count >= GIB / 10 else f"{count / 2**20:.0f} MiB"
+
+
+def fit_label(needed_bytes: float, available_bytes: float) -> str:
+    """Whether the bytes fit: FITS, TIGHT or TOO_LARGE."""
+    if needed_bytes > available_bytes:
+        return TOO_LARGE
+    return TIGHT if needed_bytes > TIGHT_MEMORY_SHARE * available_bytes else FITS
 
 
 def _memory_budget(device: Device) -> float:

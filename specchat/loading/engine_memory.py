@@ -29,9 +29,7 @@ def planned_bytes(profile: Profile) -> tuple[str, int | None]:
     memory = plan.memory()
     if memory is None or not all(each.is_local for each in (plan.target, *([plan.draft] if plan.draft else []))):
         return device, None
-    heads = [head.path for head in plan.heads if head.path is not None]
-    files = [file for path in heads for file in ([path] if path.is_file() else path.glob("*.safetensors"))]
-    return device, memory.total_bytes + sum(file.stat().st_size for file in files)
+    return device, memory.total_bytes
 
 
 def free_bytes(device: str) -> int:

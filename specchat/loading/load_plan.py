@@ -1,6 +1,7 @@
 """The plan of loading a profile: every model, head, device, dtype and weight format, resolved before loading.
 
-`load_engine` loads exactly this plan; `--dry-run`, `specchat doctor` and `specchat vram` print it. Imports no torch.
+`load_engine` loads exactly this plan; `--dry-run`, `specchat doctor` and `specchat vram` print it, and whether it fits.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from specchat.devices import CPU, FLOAT_FORMAT, GGUF_FORMAT, INT8_KV, kind_of, r
 from specchat.errors import ModelError
 from specchat.hub.architecture import Architecture
 from specchat.hub.find_models import find_head, find_local_head, find_local_model
-from specchat.hub.machine import Machine
+from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
-from specchat.hub.recommend import format_gib
+from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, fit_label, format_gib
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.loading.drafter_fit import drafters_that_fit, embedded_draft_mismatch, head_mismatch
 from specchat.profile import BUILTIN_BACKEND, Models, Profile
@@ -93,6 +94,11 @@ class HeadPlan:
     source: str
     path: Path | None  # folder or file; None: not on this disk
 
+    @property
+    def stored_bytes(self) -> int:
+        files = [] if self.path is None else [self.path] if self.path.is_file() else self.path.glob("*.safetensors")
+        return sum(file.stat().st_size for file in files)
+
     def describe(self) -> str:
         return _location(self.source, self.path)
 
@@ -120,6 +126,27 @@ class PlanLine:
 
 
 @dataclass(frozen=True)
+class MemoryFit:
+    """The memory that models take, and the device that is to hold them."""
+
+    memory: MemoryPlan
+    device: Device
+
+    @property
+    def label(self) -> str:
+        return fit_label(self.memory.total_bytes, self.device.free_bytes)
+
+    def describe(self) -> str:
+        memory, words = self.memory, {FITS: "fits", TIGHT: "fits tightly", TOO_LARGE: "does not fit"}
+        return (
+            f"{format_gib(memory.total_bytes)}: weights {format_gib(memory.weight_bytes)}, drafter "
+            f"{format_gib(memory.drafter_bytes)}, KV cache {format_gib(memory.kv_cache_bytes)}, workspace "
+            f"{format_gib(memory.workspace_bytes)}; {words[self.label]}, {format_gib(self.device.free_bytes)} are free "
+            f"on {self.device.name}"
+        )
+
+
+@dataclass(frozen=True)
 class LoadPlan:
     target: ModelPlan
     draft: ModelPlan | None
@@ -144,7 +171,7 @@ class LoadPlan:
             yield PlanLine("corpus", str(self.reference_corpus), self.reference_corpus.exists())
 
     def memory(self) -> MemoryPlan | None:
-        """The memory of target and draft model with a full context; None if the target is not on this disk."""
+        """The memory of all models with a full context; None if the target is not on this disk."""
         target, draft = self.target.architecture(), None
         if target is None:
             return None
@@ -155,13 +182,20 @@ class LoadPlan:
         has_int8_kv = self.target.options.kv_cache == INT8_KV
         quantized = QuantizedModel(target, self.target.memory_format, embeddings_on_cpu=on_cpu, has_int8_kv=has_int8_kv)
         tokens = min(self.context_tokens, target.max_position_embeddings or self.context_tokens)
-        return plan_memory(quantized, draft, tokens, kind=kind, uses_sliding_windows=False)
+        memory = plan_memory(quantized, draft, tokens, kind=kind, uses_sliding_windows=False)
+        return replace(memory, drafter_bytes=memory.drafter_bytes + sum(head.stored_bytes for head in self.heads))
 
-    def text(self) -> str:
+    def fit(self, machine: Machine) -> MemoryFit | None:
+        """The memory beside what is free for it on this machine; None if the target is not on this disk."""
+        device = machine.cpu if self.target.options.device == CPU.name else machine.best_device
+        memory = self.memory()
+        return MemoryFit(memory, device) if memory else None
+
+    def text(self, machine: Machine) -> str:
         rows = [f"{line.role:<8}{line.text}" for line in self.lines()]
         rows.append(f"{'context':<8}{self.context_tokens} tokens")
-        if (memory := self.memory()) is not None:
-            rows.append(f"{'memory':<8}{describe_memory(memory)}")
+        if fit := self.fit(machine):
+            rows.append(f"{'memory':<8}{fit.describe()}")
         return "\n".join(rows)
 
 
@@ -235,14 +269,6 @@ def reference_corpus_path(profile: Profile) -> Path | None:
     if source == "embedded":
         return EMBEDDED / "reference.jsonl" if profile.models.target == "embedded" else None
     return Path(source).expanduser() if source else None
-
-
-def describe_memory(memory: MemoryPlan) -> str:
-    return (
-        f"{format_gib(memory.total_bytes)}: weights {format_gib(memory.weight_bytes)}, drafter "
-        f"{format_gib(memory.drafter_bytes)}, KV cache {format_gib(memory.kv_cache_bytes)}, workspace "
-        f"{format_gib(memory.workspace_bytes)}"
-    )
 
 
 def _target_options(profile: Profile, folder: Path | None, features: ComputeFeatures) -> LoadOptions:

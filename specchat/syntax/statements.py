@@ -93,6 +93,11 @@ class Statement:
         return "call" in self.kind or self.kind in CALLS
 
     @property
+    def is_part(self) -> bool:
+        """Whether this belongs to the statement above it: a line of a body, a decorator."""
+        return self.is_inner or self.kind in MARKERS
+
+    @property
     def is_definition(self) -> bool:
         """Whether this is a function or a class."""
         return self.is_function or self.kind in CLASSES

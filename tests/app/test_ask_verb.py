@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 
 import pytest
@@ -17,7 +16,6 @@ from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
 from specchat.host.client import Conversation, SessionRequest
 from specchat.tui.session_worker import SessionWorker
 from specchat.tui.worker_messages import MessageQueue
-from tests.acp.conftest import Served
 from tests.front import command, events_of
 
 Ask = Callable[[pytest.MonkeyPatch, Sequence[str]], str]  # the names in, what the user saw out
@@ -82,16 +80,6 @@ def by_screen(_patch: pytest.MonkeyPatch, names: Sequence[str]) -> str:
     return " ".join(str(getattr(each, "text", getattr(each, "message", ""))) for each in messages.take_all())
 
 
-def by_editor(_patch: pytest.MonkeyPatch, names: Sequence[str]) -> str:
-    served = Served()
-    try:
-        served.editor.initialize()
-        served.editor.ask(served.editor.new(Path.cwd()), mentioned(names))
-        return served.editor.said()
-    finally:
-        served.end()
-
-
 WAYS: dict[str, Ask] = {
     "ask -f": by_command("ask", has_options=True),
     "ask @": by_command("ask"),
@@ -101,7 +89,6 @@ WAYS: dict[str, Ask] = {
     "--input jsonl": by_json_lines,
     "line mode": by_line_mode,
     "screen": by_screen,
-    "editor": by_editor,
 }
 
 
@@ -114,14 +101,20 @@ def folder(tmp_path, monkeypatch, runtime):
     return tmp_path
 
 
-def test_every_front_end_reads_the_same_files_and_refuses_the_same(folder, monkeypatch):
+def faults_of(ways: Mapping[str, Ask], patch: pytest.MonkeyPatch) -> list[str]:
+    """The files that front ends read otherwise, or refuse in other words; plugins ask about theirs, too."""
     wrong = list[str]()
-    for way, ask in WAYS.items():
-        said = ask(monkeypatch, list(GOOD))
+    for way, ask in ways.items():
+        said = ask(patch, list(GOOD))
         wrong += [f"{way} {name}: {shown!r} is missing" for name, (_, shown) in GOOD.items() if shown not in said]
         for name, (_, shown) in BAD.items():
-            said = ask(monkeypatch, [name])
+            said = ask(patch, [name])
             wrong += [f"{way} {name}: {said[:200]!r}, not {shown!r}"] if shown not in said.lower() else []
+    return wrong
+
+
+def test_every_front_end_reads_the_same_files_and_refuses_the_same(folder, monkeypatch):
+    wrong = faults_of(WAYS, monkeypatch)
 
     assert not wrong, "\n".join(wrong)
 

@@ -57,7 +57,7 @@ def run(order, script, consent, *decisions):
 
 
 def order(*paths, **how):
-    return EditOrder("begin with three", tuple(map(DiskFile, paths)), next_steps=NEXT, **how)
+    return EditOrder("begin with 3", tuple(map(DiskFile, paths)), next_steps=NEXT, **how)
 
 
 def kinds(seen):
@@ -130,7 +130,7 @@ def test_always_ends_the_questions_and_not_those_about_a_loss(files):
 
 def test_a_text_without_a_file_is_given_back_and_nothing_is_written():
     text = HeldText(make_source(OLD.encode(), "stdin.py"))
-    seen, error, _ = run(EditOrder("begin with three", (text,), writes=False), answers(NEW), EditConsent(can_ask=False))
+    seen, error, _ = run(EditOrder("begin with 3", (text,), writes=False), answers(NEW), EditConsent(can_ask=False))
 
     assert (["Rewriting", "AcceptedEdit"], None, NEW) == (kinds(seen), error, seen[-1].text)
     assert [] == user_undo_store().edits()

@@ -6,6 +6,7 @@ from time import perf_counter
 
 import pytest
 
+from specchat.chooser.acceptance import CountsKey
 from specchat.chooser.chooser import CandidateStats, Chooser, DeviceLoad
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve, PassCurve
@@ -37,7 +38,7 @@ def test_draft_tokens_that_were_not_reached_are_not_counted():
     record = CandidateStats(0.5)
     player = Replayer(CostTable("free", {1: 1.0, 16: 1.0}, {"suffix": (0.0, 0.0)}))
     trace = Trace("chat", 0.0, {"suffix": (RecordedTree((0, 1, 2), (1,)),) + (RecordedTree(),) * 9})
-    player.chooser.state.candidates["suffix", "", False] = record
+    player.chooser.state.candidates[CountsKey("suffix", "", False), True] = record
 
     list(player.replay(trace))
 

@@ -9,8 +9,8 @@ from datetime import date
 
 import pytest
 
-from specchat.bench import health_checks
-from specchat.bench.health_checks import FAIL, OK, WARN, catalog_age
+from specchat.checks import health_checks
+from specchat.checks.health_checks import FAIL, OK, WARN, catalog_age
 from specchat.cli.doctor import BROKEN_EXIT_CODE
 from specchat.forward.native.native_build import COMPILERS
 from specchat.host.client import Conversation, HostConnection

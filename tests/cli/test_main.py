@@ -355,7 +355,7 @@ def test_without_a_command_it_talks_as_the_terminal_allows(arguments, is_termina
     assert with_default_command(arguments, is_terminal)[0] == command
 
 
-@each_row("word, meant", [("modls", "'models'"), ("benhc", "'bench'"), ("sesions", "'sessions'")])
+@each_row("word, meant", [("modls", "'models'"), ("docotr", "'doctor'"), ("sesions", "'sessions'")])
 def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
     assert run([word]) == 2
     assert f"No such command {word!r}. Did you mean {meant}" in capsys.readouterr().err
@@ -370,6 +370,10 @@ def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
         ["fleet"],
         ["fleet", "join", "x", "--save", "y"],
         ["mcp", "git"],
+        ["acp"],
+        ["editors", "install", "vim"],
+        ["bench", "drafters", "prompts.jsonl"],
+        ["doctor", "--gpu"],
     ],
 )
 def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, monkeypatch, words):
@@ -379,7 +383,8 @@ def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, 
     assert 2 == run(words)
     output = capsys.readouterr()
     assert "" == output.out
-    line = f"pip install ./plugins/specchat-{next(each for each in OWN_PLUGINS if each in words)}'"
+    install_line = next((line for name, line in OWN_PLUGINS.items() if name in words), OWN_PLUGINS["bench"])
+    line = f"pip install {install_line}'"
     assert [line in each for each in output.err.splitlines()] == [True]
     rediscover()
 

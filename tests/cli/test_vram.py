@@ -7,6 +7,9 @@ import shutil
 
 import pytest
 
+from specchat.devices import CPU
+from specchat.hub import machine
+from specchat.hub.memory_plan import GIB
 from specchat.weights.load_options import EMBEDDED
 from tests.each_row import each_row
 from tests.front import command
@@ -126,10 +129,28 @@ def test_without_a_model_the_plan_of_a_profile_is_printed(monkeypatch):
     planned, dry_run = command(monkeypatch, "vram"), command(monkeypatch, "ask", "--dry-run")
 
     assert (0, 0) == (planned.code, dry_run.code)
-    assert planned.out == dry_run.out
+    assert planned.out.splitlines()[:-1] == dry_run.out.splitlines()[:-1]  # the last line has the free memory
     assert [line.split()[0] for line in planned.out.decode().splitlines()] == [
         "target", "draft", "head", "head", "head", "head", "corpus", "context", "memory",
     ]  # fmt: skip
+
+
+def test_a_profile_is_planned_for_a_gpu_that_is_not_here(monkeypatch, tmp_path):
+    ran = command(monkeypatch, "vram", "--gpu-memory", "8")
+
+    assert 0 == ran.code
+    target, *_others, memory = ran.out.decode().splitlines()
+    assert target.endswith("on cuda")
+    assert memory.endswith("; fits, 7.3 GiB are free on a GPU with 8 GB")
+
+
+def test_a_model_is_marked_for_this_machine(monkeypatch):
+    monkeypatch.setattr(machine, "main_memory", lambda: machine.Device(CPU, "a CPU", 8 * GIB, 16 * GIB))
+    monkeypatch.setattr(machine, "detect_gpus", lambda: ())
+    lines = command(monkeypatch, "vram", "Qwen3-8B", "--ctx", "8k").out.decode().splitlines()
+
+    assert "on a CPU, 8.0 GiB free" == lines[1]
+    assert lines[3].endswith(" no") and lines[6].endswith(" fits")
 
 
 def test_options_of_a_model_need_a_model(monkeypatch):

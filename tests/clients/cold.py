@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 
 from tests.clients.snippets import ROOT
+from tests.clients.world import EDITORS
+from tests.plugins.conftest import write_metadata
 
 TIMES = 10
 ACP, LSP = {"protocolVersion": 1}, {"processId": None, "rootUri": None, "capabilities": {}}
@@ -32,7 +34,9 @@ def waited(command: str) -> Waited:
     message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
     line = f"{message}\n" if command == "acp" else f"Content-Length: {len(message)}\r\n\r\n{message}"
     with tempfile.TemporaryDirectory(prefix="cold-") as folder:
-        environment = {"PATH": os.defpath, "PYTHONPATH": str(ROOT), "SPECCHAT_RUNTIME": folder}
+        write_metadata(EDITORS, Path(folder))
+        path = os.pathsep.join(map(str, (ROOT, EDITORS, folder)))
+        environment = {"PATH": os.defpath, "PYTHONPATH": path, "SPECCHAT_RUNTIME": folder}
         begun = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-m", "specchat", command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE

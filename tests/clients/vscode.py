@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from specchat.editors.vscode_extension import pack_extension
+from specchat_editors.install.vscode_extension import pack_extension
 from tests.clients.browser import Page, browsing, find_browser
 from tests.clients.world import AREA, PATIENCE_SECONDS, NotAvailable, Step, World, until
 

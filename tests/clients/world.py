@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.clients.snippets import ROOT
+from tests.plugins.conftest import write_metadata
 
 AREA = '''def area(width, height):
     """Return the area of a rectangle."""
@@ -25,6 +26,7 @@ AREA = '''def area(width, height):
 '''
 RENAME = "Rename `width` to `breadth`."
 PATIENCE_SECONDS = 60.0
+EDITORS = ROOT / "plugins" / "specchat-editors"
 LOOK_SECONDS = 0.1
 TYPING_SECONDS = 0.05
 
@@ -108,10 +110,13 @@ class World:
 def new_world(packages: Path) -> Iterator[World]:
     """A temporary environment; stops everything that was started in it."""
     folder = Path(tempfile.mkdtemp(prefix="clients-"))
-    for name in ("bin", "home", "project", "run"):
+    for name in ("bin", "home", "project", "run", "site"):
         (folder / name).mkdir(mode=0o700)
     program = folder / "bin" / "specchat"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m specchat "$@"\n')
+    write_metadata(EDITORS, folder / "site")
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{ROOT}:{EDITORS}:{folder / "site"}" exec "{sys.executable}" -m specchat "$@"\n'
+    )
     program.chmod(0o700)
     environment = {
         **{name: os.environ[name] for name in ("LANG", "OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ},

@@ -303,4 +303,4 @@ def test_an_edit_that_only_removes_lines_adds_nothing(instruction, is_refused):
 
     assert (AnswerProblem.DEVIATION if is_refused else None) == warnings.worst_problem
     is_beside = find_warnings(source, source.text + "print(count(4))\n", instruction).worst_problem is not None
-    assert is_beside == ("docstring" in instruction)
+    assert is_beside == is_refused  # it is neither a docstring nor a check

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from threading import Event as Flag
 
 import pytest
 
 from specchat.edit.contract import find_warnings
-from specchat.edit.edit_turn import ignore_event
-from specchat.edit.refactoring.operations import AddParameter, Remove, Rename, SetValue, SortImports
 from specchat.edit.source_text import make_source
-from specchat.profile.settings import read_settings
 from specchat.syntax.languages import LANGUAGES
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
@@ -207,6 +203,43 @@ LOST = [
     ("html", HTML, "fix the heading", HTML.replace("<p>Welcome</p>", ""), "line 1: `<p>Welcome</p>`"),
     ("markdown", MARKDOWN, "fix the spelling", MARKDOWN.partition("\n## Licence")[0], "line 10: `## Licence`"),
 ]  # fmt: skip
+COUNTS = """\
+import json
+from read import load
+
+
+def load_all(paths):
+    limit = 10
+    found = [load(path) for path in paths]
+    log(found)
+    return found[:limit]
+
+
+def show(paths):
+    log(paths)
+    print("limit", len(paths) > 1)
+
+
+def run(paths):
+    log(paths)
+    show(load_all(paths))
+"""
+VAGUE = [  # words that name another place, or none: a value, a copy of a call, a whole text put into itself
+    ("limit = 10", "limit = 11", "fix load_all", "line 6: `limit = 10` would become"),
+    ("limit = 10", "limit = 11", "support an empty list, see #1", "line 6: `limit = 10` would become"),
+    ("> 1)", "> 2)", "handle an empty list in version 1.2", "line 14: `print("),
+    ("> 1)", "< 1)", "make show faster", "line 14: `print("),
+    ("    log(found)\n", "", "load_all: fix the order", "line 8: `log(found)` would be lost"),
+    ("    log(paths)\n    print", "    print", "add a function `clear`", "line 13: `log(paths)` would be lost"),
+    ("    log(found)\n", "", "cover the use-case of an empty list", "line 8: `log(found)` would be lost"),
+]
+ADDED = "\n\ndef clear(paths):\n    log(paths)\n"
+NAMED = [
+    ("limit = 10", "limit = 20", "load at most 20 files"),
+    ("limit = 10", "limit = 20", "increase the limit"),
+    ('"limit"', '"size"', 'show "size" instead'),
+    ("    log(paths)\n    print", "    print", "show: no longer call `log`"),
+]
 OTHER = [  # what a small model did to the bodies of real functions
     (
         "python",
@@ -285,16 +318,20 @@ def test_what_is_lost_without_being_asked_for_is_named_with_its_line():
         said = found(language, before, after, instruction)
         if not any(expected in each for each in said):
             wrong.append(f"{language}, {instruction!r}: {said} instead of {expected}")
+    for old, new, instruction, expected in VAGUE:
+        said = found("python", COUNTS, COUNTS.replace(old, new, 1) + ADDED, instruction)
+        if not any(expected in each for each in said):
+            wrong.append(f"{instruction!r}: {said} instead of {expected}")
+    for old, new, instruction in NAMED:
+        if said := found("python", COUNTS, COUNTS.replace(old, new, 1), instruction):
+            wrong.append(f"{instruction!r}: {said}, though it is asked for")
+    twice = COUNTS.replace("    return found[:limit]\n", f"    return found[:limit]\n\n{COUNTS}")
+    if not any("`import json` would be added" in each for each in found("python", COUNTS, twice, "fix load_all")):
+        wrong.append("the text in itself")
     for language, before, instruction, after in KEPT:
         if said := found(language, before, after, instruction):
             wrong.append(f"{language}, {instruction!r}: {said}, though it is asked for")
     assert not wrong, "\n".join(wrong)
-
-
-INSTRUCTIONS: dict[type, str] = {
-    Rename: "rename {old} to {new}", Remove: "remove the {what}", SortImports: "sort the imports",
-    SetValue: "set {name} to {value}", AddParameter: "add a parameter {name} to {function}",
-}  # fmt: skip
 
 
 def found(language: str, before: str, after: str, instruction: str) -> list[str]:
@@ -315,7 +352,7 @@ def test_no_model_writes_what_nothing_asked_for_and_a_right_answer_is_taken():
 def test_what_the_syntax_tree_does_keeps_the_contract():
     wrong = list[str]()
     for case in read_cases():
-        words = INSTRUCTIONS[type(case.operation)].format_map(vars(case.operation))
+        words = str(case.operation)
         for name, before in case.files.items() if case.after else ():
             warnings = find_warnings(make_source(before.encode(), name), (case.after or {})[name], words)
             wrong += [f"{words}: {warnings.summary}\n{before}"] if warnings.worst_problem else []
@@ -350,19 +387,6 @@ def test_every_front_end_without_a_review_refuses_it_and_says_why(tmp_path, monk
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.usefixtures("runtime")
-def test_a_code_action_refuses_it_because_an_editor_applies_it_at_once():
-    from specchat.errors import SpecchatError
-    from specchat.lsp.code_actions import EditRequest
-    from specchat.lsp.rewrite_edits import compute_rewrite
-    from specchat.lsp.text_documents import Document
-
-    request = EditRequest("file:///a.py", 1, 1, 2, INSTRUCTION)
-
-    with pytest.raises(SpecchatError, match=r"run\(start\)"):
-        compute_rewrite(Document("file:///a.py", RUN, 1), request, read_settings, Flag(), ignore_event)
-
-
 def test_data_that_is_nested_without_end_is_no_trouble():
     for one, other in (('{"a":', "}"), ("[", "]")):
         deep = one * 5000 + "1" + other * 5000
@@ -375,3 +399,38 @@ def test_a_call_in_a_function_is_not_lost_unasked():
 
     assert "line 3: `log(a, b)`" in find_warnings(source, new, "swap the operands").summary
     assert not find_warnings(source, new, "remove the call of log").deviations
+
+
+LOAD = """\
+def load(path, mode="r"):
+    with open(path, "r") as file:
+        return file.read()
+
+
+def show(path):
+    print(load(path))
+"""
+MISSING = [
+    ("add logging to load", '"r")', '"rb")', "logging"),
+    ("add a docstring to load and read bytes", '"r")', '"rb")', "docstring"),
+    ("add a comment above load", "def show", "# shows it\ndef show", ""),
+    ("add a parameter timeout to load", 'mode="r")', 'mode="r", limit=1)', "`timeout`"),
+    ("add an import of json", '"r")', '"rt")', "import"),
+    ("add type hints to load", "file", "source", ""),  # a postcondition of its own
+    ("add error handling to load", "file.read()", "file.read().strip()", "error handling"),
+    ("add a test for show", "def show(path)", "def show(paths)", "test"),
+    ("add a method `clear`", "def show", "def clean():\n    pass\n\n\ndef show", "`clear`"),
+    ("add a retry_count constant", "def load", "RETRIES = 3\n\n\ndef load", "`retry_count`"),
+    ("add a log level parameter to load", 'mode="r")', 'mode="r", level=1)', ""),
+    ("add logging to load", "    with", "    logging.info(path)\n    with", ""),
+]
+
+
+def test_what_was_to_be_added_has_to_be_there():
+    wrong = list[str]()
+    for instruction, old, new, missing in MISSING:
+        assert old in LOAD
+        found = find_warnings(make_source(LOAD.encode(), "a.py"), LOAD.replace(old, new), instruction)
+        if found.missing != missing:
+            wrong.append(f"{instruction}: {found.missing!r} instead of {missing!r}")
+    assert not wrong, "\n".join(wrong)

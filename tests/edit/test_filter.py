@@ -111,7 +111,7 @@ def test_a_question_is_answered_on_stderr_and_the_text_comes_back(monkeypatch):
     ("new", "instruction", "code"),
     [
         (DOCUMENTED.decode().replace("    # both are numbers\n", ""), "make add faster", 8),
-        (WITHOUT_DOCSTRING.replace("a / 2", "a // 2"), "use integer division in half, without docstrings", 0),
+        (WITHOUT_DOCSTRING.replace("a / 2", "a // 2"), "use // in half, without docstrings", 0),
         (WITHOUT_DOCSTRING, "delete the docstring of add, nothing else", 0),
         (DOCUMENTED.decode().replace("# both are numbers", "# zwei Zahlen"), "translate the comments to German", 0),
     ],
@@ -125,14 +125,16 @@ def test_a_docstring_or_comment_goes_only_when_the_instruction_says_so(monkeypat
 def test_a_docstring_of_another_function_is_put_back(monkeypatch):
     new = WITHOUT_DOCSTRING.replace("a / 2", "a // 2")
 
-    said = say(monkeypatch, answers(new), "-", "use integer division in half", stdin=DOCUMENTED)
+    said = say(monkeypatch, answers(new), "-", "use // in half", stdin=DOCUMENTED)
 
     assert (0, DOCUMENTED.replace(b"a / 2", b"a // 2")) == (said.ran.code, said.ran.out)
 
 
 @pytest.mark.parametrize("fence", ["{}", "```python\n{}\n```", "```\n{}\n```\n"])
 def test_a_good_answer_keeps_the_format_of_the_text(monkeypatch, fence):
-    said = say(monkeypatch, answers(fence.format("x = 3\n\ty = 4")), "-", "--lang", "py", "set both", stdin=TEXT)
+    said = say(
+        monkeypatch, answers(fence.format("x = 3\n\ty = 4")), "-", "--lang", "py", "set x to 3 and y to 4", stdin=TEXT
+    )
 
     assert (0, b"\tx = 3\r\n\ty = 4", "") == (said.ran.code, said.ran.out, said.ran.err)
 

@@ -84,7 +84,7 @@ def feed_process(
 ) -> Survived:
     """Send generated messages to a program's standard input, then a valid one; `expected` is in its answer."""
     dice = random.Random(seed)
-    command = [sys.executable, "-m", "tests.acp.agent_process", *arguments]  # specchat, with the fake host
+    command = [sys.executable, "-m", "tests.host.served", *arguments]  # specchat, with the fake host
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ.copy()
     ) as process:
@@ -130,7 +130,7 @@ def feed(protocol: str, count: int, seed: int) -> Survived:
 @contextlib.contextmanager
 def http_server() -> Iterator[int]:
     """The port of `specchat serve` with the fake host."""
-    command = [sys.executable, "-m", "tests.acp.agent_process", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "tests.host.served", "serve", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
         address = next(line for line in process.stderr if "http://" in line)

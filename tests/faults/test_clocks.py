@@ -23,7 +23,7 @@ YEARS = 365 * 24 * 3600.0
 PACKAGE = Path(specchat.__file__).parent
 WALL_CLOCKS = {"time", "time_ns", "now", "utcnow", "today"}  # of `time` and `datetime`
 DATES = {  # where the wall clock dates something that is stored or shown
-    "bench/health_checks.py", "history/history_writer.py", "host/open_sessions.py", "host/protocol.py",
+    "checks/health_checks.py", "history/history_writer.py", "host/open_sessions.py", "host/protocol.py",
     "text/chat_template.py", "serve/ollama_api.py", "serve/openai_chat.py", "serve/openai_completions.py",
     "serve/openai_responses.py", "serve/server.py",
 }  # fmt: skip

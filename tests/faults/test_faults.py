@@ -34,7 +34,7 @@ def test_cancelled_answers_leave_nothing_and_the_next_one_is_that_of_a_fresh_ses
     assert found.is_clean(), found
 
 
-@pytest.mark.parametrize("protocol", ["jsonl", "lsp", "acp"])
+@pytest.mark.parametrize("protocol", ["jsonl"])
 def test_generated_input_ends_nothing(runtime, protocol):
     survived = generated.feed(protocol, 200, SEED)
 

@@ -19,7 +19,7 @@ from tests.host.fork_server import forked_host
 @pytest.fixture
 def engine(runtime, monkeypatch):
     """A conversation with a fake engine that is loaded."""
-    monkeypatch.setattr(spawn, "HOST_COMMAND", forked_host("tests.lsp.fake_host"))
+    monkeypatch.setattr(spawn, "HOST_COMMAND", forked_host("tests.host.completion_host"))
     monkeypatch.setattr(host_connection, "configuration_hash", lambda: "fake")
     conversation = Conversation(SessionRequest(kind="completion"))
     while conversation.complete(FimRequest("x")).finish_reason == "model_loading":

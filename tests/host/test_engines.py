@@ -16,6 +16,7 @@ from specchat.errors import ModelError
 from specchat.host import engine_loading, turn_admission
 from specchat.host.engine_interface import EngineMemory
 from specchat.host.engine_loader import EngineLoader
+from specchat.host.loaded_engines import Room
 from specchat.host.queue import TurnQueue
 from specchat.host.queued_work import QueuedCompletion, TurnEvent
 from tests.host.test_queue import ask
@@ -300,3 +301,20 @@ def test_a_model_whose_memory_cannot_be_planned_fails_its_own_question(machine):
     assert [each.event.message for each in machine.events if each.turn_id == failed] == ["config.json is damaged"]
     machine.answer("a 1")
     assert machine.loaded == ["a 1"]
+
+
+def test_planning_the_memory_of_models_is_a_part_of_loading_them(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(engine_loading.time, "perf_counter", lambda: clock[0])
+    machine = Machine(8)
+    models = machine.queue.models
+    models.load("first 3", ())
+
+    def slow_plan(profile: str) -> EngineMemory:
+        clock[0] += 3
+        return EngineMemory("cpu", size_of(profile))
+
+    machine.memory_of = slow_plan
+    assert models.find_room("second 3", ()) == Room([])
+    assert models.loading_seconds_since(99) == 6, "for the second one, and for the first, which was planned only now"
+    assert models.loading_seconds_since(104) == 2

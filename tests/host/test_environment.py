@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specchat.bench import health_checks
+from specchat.checks import health_checks
 from specchat.host.client import connect
 from specchat.host.environment import differing_variables, host_environment, variable_digests
 from tests.each_row import each_row

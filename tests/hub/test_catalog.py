@@ -273,7 +273,8 @@ def test_every_speed_says_what_it_follows_from():
 
     assert "about 39 tokens/s (estimated from 936 GB/s (RTX 3090)), about 56 with drafts" == describe_speed(gpu)
     assert "(estimated from 1008 GB/s (RTX 4090))" in describe_speed(named)
-    assert "speed: nothing is known of NVIDIA Unknown 1; 'specchat bench' measures it" == describe_speed(unknown)
+    nothing = "speed: nothing is known of NVIDIA Unknown 1"
+    assert f"{nothing}; 'specchat bench drafters' measures it" == describe_speed(unknown)
     assert "more where text repeats" in describe_speed(cpu)
 
 

@@ -23,6 +23,7 @@ from tests.tiny import speaking
 
 OLD_CPU, NEW_CPU, GPU = ComputeFeatures("cpu", False), ComputeFeatures("cpu", True), ComputeFeatures("cuda", True)
 FAST_BLOCKS = ComputeFeatures("cpu", has_cpu_bf16=True, has_fast_gguf_blocks=True)
+MACHINE = Machine((Device(CPU, "a CPU", 2**40, 2**40),))
 LLAMA = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 
 
@@ -68,7 +69,7 @@ def test_a_missing_hub_model_is_planned_without_a_download(monkeypatch, tmp_path
     assert plan.target.folder is None
     assert plan.memory() is None
     assert [line.role for line in plan.lines() if not line.is_local] == ["target", "head"]
-    assert "specchat models pull no/such" in plan.text()
+    assert "specchat models pull no/such" in plan.text(MACHINE)
 
 
 def test_a_missing_folder_and_a_server_profile_are_errors():
@@ -83,15 +84,30 @@ def test_the_plan_counts_a_kv_cache_in_8_bits():
     floats, int8 = (plan_load(profile.override({"models.kv_cache": each}), OLD_CPU) for each in ("float", "int8"))
     architecture = floats.target.architecture()
 
-    assert "int8 KV cache" in int8.text()
+    assert "int8 KV cache" in int8.text(MACHINE)
     assert "KV cache" not in floats.target.describe()
     assert int8.memory().kv_cache_bytes * 4 == floats.memory().kv_cache_bytes * (1 + 4 / architecture.head_size)
 
 
 def test_the_text_of_a_plan_has_a_line_for_each_model_and_the_memory():
-    rows = [row.split()[0] for row in plan_load(Profile(), OLD_CPU).text().splitlines()]
+    rows = [row.split()[0] for row in plan_load(Profile(), OLD_CPU).text(MACHINE).splitlines()]
 
     assert rows == ["target", "draft", *["head"] * len(EMBEDDED_HEADS), "corpus", "context", "memory"]
+
+
+def test_the_memory_of_a_plan_counts_its_heads():
+    with_heads, alone = (
+        plan_load(Profile().override({"models.heads": heads}), OLD_CPU) for heads in (("embedded",), ())
+    )
+
+    heads = sum(file.stat().st_size for head in with_heads.heads for file in head.path.glob("*.safetensors"))
+    assert heads > 0
+    assert with_heads.memory().drafter_bytes == alone.memory().drafter_bytes + heads
+
+
+@each_row("free, words", [(2**40, "; fits, "), (1, "; does not fit, 0 MiB are free on a CPU")])
+def test_the_text_of_a_plan_says_whether_it_fits(free, words):
+    assert words in plan_load(Profile(), OLD_CPU).text(Machine((Device(CPU, "a CPU", free, 2**40),)))
 
 
 def test_a_draft_and_heads_of_another_target_are_left_out_with_a_line_each():
@@ -101,7 +117,7 @@ def test_a_draft_and_heads_of_another_target_are_left_out_with_a_line_each():
 
     assert (None, ()) == (plan.draft, plan.heads)
     assert [("draft", True), ("head", True)] == [(line.role, line.is_left_out) for line in plan.lines()][1:]
-    assert all(line.text in plan.text() for line in plan.lines())
+    assert all(line.text in plan.text(MACHINE) for line in plan.lines())
     assert all("specchat models recommend" in notice for notice in plan.notices)
 
 
@@ -147,8 +163,8 @@ def test_a_gguf_file_is_planned_before_and_after_its_preparation(tmp_path, monke
     prepared_gguf(path)
     after = plan_load(profile, OLD_CPU)
 
-    assert f"target  {path} (GGUF): float32 on cpu" in before.text()
-    assert before.text() == after.text()
+    assert f"target  {path} (GGUF): float32 on cpu" in before.text(MACHINE)
+    assert before.text(MACHINE) == after.text(MACHINE)
     assert before.memory() == after.memory()
     assert all(line.is_local for line in before.lines())
 
@@ -156,7 +172,9 @@ def test_a_gguf_file_is_planned_before_and_after_its_preparation(tmp_path, monke
 def test_planning_imports_no_torch():
     code = (
         "import sys; from specchat.loading.load_plan import *; from specchat.profile import Profile;"
-        "print(plan_load(Profile(), ComputeFeatures('cpu', False)).text()); assert 'torch' not in sys.modules"
+        "from specchat.hub.machine import detect_machine;"
+        "print(plan_load(Profile(), ComputeFeatures('cpu', False)).text(detect_machine()));"
+        "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 

@@ -27,14 +27,14 @@ def rediscover() -> None:
         remembered.cache_clear()
 
 
-FRONT_ENDS = ("tui", "repl", "serve", "editors")
+FRONT_ENDS = ("tui", "repl", "serve")
 
 
 def wrong_imports(package: Path) -> list[str]:
     """What a package of a plugin takes from specchat and may not: private names, and front ends."""
     nodes = [
         node
-        for path in package.glob("*.py")
+        for path in package.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("specchat.")
     ]
@@ -43,9 +43,8 @@ def wrong_imports(package: Path) -> list[str]:
     return [line for line, names in words.items() if names[1] in FRONT_ENDS or any(each[0] == "_" for each in names)]
 
 
-@contextmanager
-def installed_plugin(source: Path, folder: Path) -> Iterator[None]:
-    """A plugin of this repository as an installation leaves it: its metadata on the import path."""
+def write_metadata(source: Path, folder: Path) -> None:
+    """What an installation of a plugin of this repository writes, so that specchat finds it; not its package."""
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
     [(name, module)] = project["entry-points"]["specchat"].items()
     metadata = folder / f"{module}-{project['version']}.dist-info"
@@ -54,6 +53,12 @@ def installed_plugin(source: Path, folder: Path) -> Iterator[None]:
         f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
     )
     (metadata / "entry_points.txt").write_text(f"[specchat]\n{name} = {module}\n")
+
+
+@contextmanager
+def installed_plugin(source: Path, folder: Path) -> Iterator[None]:
+    """A plugin of this repository as an installation leaves it: its metadata on the import path."""
+    write_metadata(source, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         patch.delenv(discovery.PLUGINS_VARIABLE, raising=False)

@@ -8,8 +8,6 @@ from threading import enumerate as enumerate_threads
 
 import pytest
 
-from specchat.bench.combinations import Combination
-from specchat.bench.measure import engine_measurer
 from specchat.chat.events import Finished, Notice
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
@@ -143,15 +141,6 @@ def test_the_thread_of_a_plugin_ends_with_the_session(drafting):
 
     thread.join(10)
     assert not thread.is_alive()
-
-
-def test_a_plugin_is_measured_with_a_limited_width(drafting):
-    heard = []
-    drafting.knowing = lambda _parts: Listening(heard)
-    combination = Combination("chat", 0.0, "knowing", width=1)
-    engine_measurer(load_engine(TINY))(REQUEST, combination)
-
-    assert {"observe", "propose"} <= set(heard)
 
 
 class Listening(Drafter):

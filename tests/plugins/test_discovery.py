@@ -1,5 +1,8 @@
 """Finding plugins: their extensions, their faults, and the cost without plugins."""
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from specchat.cli.main import run
@@ -130,3 +133,11 @@ def test_without_a_plugin_discovery_imports_nothing():
 
 def test_the_version_is_printed_without_plugin_discovery():
     assert "pluggy" not in modules_after("from specchat.cli.main import run; run(['--version'])")
+
+
+def test_an_installation_leaves_no_metadata_in_a_clone_where_tests_would_find_it():
+    projects = Path(__file__).parents[2].glob("plugins/specchat-*/pyproject.toml")
+    backends = {path.parent.name: tomllib.loads(path.read_text())["build-system"]["build-backend"] for path in projects}
+
+    assert len(backends) >= 6
+    assert {name: each for name, each in backends.items() if each != "hatchling.build"} == {}

@@ -10,7 +10,7 @@ import pytest
 from specchat.app.chat_state import ChatState
 from specchat.app.command_registry import prompt_commands, run_line
 from specchat.app.tool_sources import SourceRequest, ToolSources
-from specchat.bench.health_checks import WARN, CheckContext, run_checks
+from specchat.checks.health_checks import WARN, CheckContext, run_checks
 from specchat.errors import UsageError
 from specchat.profile import Profile
 from specchat.profile.keys import McpServer

@@ -17,7 +17,7 @@ from tests.each_row import each_row
 from tests.front import command
 from tests.processes import modules_after
 
-SPECCHAT = (sys.executable, "-m", "tests.acp.agent_process")  # with the fake host
+SPECCHAT = (sys.executable, "-m", "tests.host.served")  # with the fake host
 PATIENCE_SECONDS = 20
 
 

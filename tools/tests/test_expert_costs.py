@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bench.counting import config_file
+from tests.counting import config_file
 from tools.expert_costs import main
 
 

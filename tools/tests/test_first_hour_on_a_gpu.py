@@ -30,7 +30,7 @@ def test_one_library_of_bitsandbytes_is_kept(tmp_path):
 
 
 def test_the_script_runs_every_section():
-    from specchat.bench.gpu.sections import MEASURES
+    from specchat_bench.gpu.sections import MEASURES
 
     line = next(line for line in SCRIPT.splitlines() if line.startswith("for sections in"))
     named = line.removeprefix("for sections in ").removesuffix("; do").replace(" ", ",").split(",")

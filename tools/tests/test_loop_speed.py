@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.bench.combinations import Grid
 from specchat.chat.tools import NO_TOOL
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from specchat_bench.combinations import Grid
 from tests.tiny import speaking
 from tools import loop_speed
 from tools.instrument import run_instrument

@@ -2,10 +2,10 @@
 
 import pytest
 
-from specchat.bench.chain_passes import MedianRange, random_context
 from specchat.engine.tree import DraftTree
 from specchat.profile import Profile
-from tests.bench.counting import counting
+from specchat_bench.chain_passes import MedianRange, random_context
+from tests.counting import counting
 from tools.pass_costs import (
     ROW_COUNTS,
     STEPS_PER_ROUND,

@@ -1,6 +1,6 @@
 """`python -m tools.passes`, as it is asked for."""
 
-from tests.bench.counting import config_file
+from tests.counting import config_file
 from tests.each_row import each_row
 from tools.instrument import run_instrument
 from tools.passes import passes

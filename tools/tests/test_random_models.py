@@ -11,7 +11,7 @@ from specchat.engine.sampling import Sampler
 from specchat.errors import InputError
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
-from tests.bench.counting import CONFIG, counting
+from tests.counting import CONFIG, counting
 from tests.each_row import each_row
 from tests.tiny import answer
 from tools.random_models import FIRST_NUMBER, counting_edit_prompts, random_model_folder

@@ -1,7 +1,7 @@
 """`python -m tools.random_peers`, as it is asked for."""
 
-from specchat_peers.llama_cpp import LIBRARY_VARIABLE
-from tests.bench.counting import config_file
+from specchat_bench.llama_cpp import LIBRARY_VARIABLE
+from tests.counting import config_file
 from tests.each_row import each_row
 from tools.instrument import run_instrument
 from tools.random_peers import peers
@@ -10,7 +10,7 @@ from tools.random_peers import peers
 def test_edits_of_a_shape_are_compared(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path))
     monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
-    monkeypatch.setattr("specchat_peers.llama_cpp.find_library", lambda _name: None)
+    monkeypatch.setattr("specchat_bench.llama_cpp.find_library", lambda _name: None)
     words = [str(config_file(tmp_path)), "--count", "1", "--limit", "60", "--filter", "suffix /"]
 
     assert 0 == run_instrument(peers, words)

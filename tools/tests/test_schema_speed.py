@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from specchat.bench.columns import as_table, group_samples
-from specchat.bench.combinations import Grid
-from specchat.bench.measure import engine_measurer, run_combinations
-from specchat.bench.sample_store import SampleStore
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from specchat_bench.columns import as_table, group_samples
+from specchat_bench.combinations import Grid
+from specchat_bench.measure import engine_measurer, run_combinations
+from specchat_bench.sample_store import SampleStore
 from tests.tiny import speaking
 from tools import schema_speed
 from tools.schema_speed import COLUMNS, counting_documents

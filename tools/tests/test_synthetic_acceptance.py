@@ -2,11 +2,11 @@
 
 import pytest
 
-from specchat.bench.chain_passes import MedianRange
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.profile import Profile
-from tests.bench.counting import counting
+from specchat_bench.chain_passes import MedianRange
+from tests.counting import counting
 from tools.pass_costs import load_models
 from tools.synthetic_acceptance import OracleDrafter, OracleRow, as_table, measure_synthetic_acceptance
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from started_servers import DEMO
 
-from tests.acp.conftest import editor, folder, runtime, stranger  # noqa: F401 (fixtures)
-from tests.acp.test_agent_mode import chosen, script
-from tests.acp.test_file_edit import QUESTION, asked_of, deciding
+from acp_tests.conftest import editor, folder, runtime, stranger  # noqa: F401 (fixtures)
+from acp_tests.test_agent_mode import chosen, script
+from acp_tests.test_file_edit import QUESTION, asked_of, deciding
 
 
 def with_servers(editor, folder, *servers: dict[str, object], mode: str = "agent") -> str:  # noqa: F811

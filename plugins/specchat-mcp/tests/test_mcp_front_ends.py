@@ -10,8 +10,8 @@ from started_servers import sources_of
 
 from specchat.app import tool_sources
 from specchat.app.tool_sources import OfferedName, ToolSources, front_end_sources
-from specchat.bench.health_checks import OK, WARN, CheckContext, run_checks
 from specchat.chat.events import Finished, Totals
+from specchat.checks.health_checks import OK, WARN, CheckContext, run_checks
 from specchat.cli import session_options
 from specchat.cli.ask import ask
 from specchat.cli.options import profile_options

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.bench.prompt_files import read_prompts
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
+from specchat.checks.prompt_files import read_prompts
 from specchat.context.file_listing import list_folder
 from specchat.errors import InputError, UsageError
 from specchat.history.history_reader import HistoryReader

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 
+from specchat.edit.contract import find_warnings
 from specchat.edit.refactoring.identifier_rename import rename_identifier
 from specchat.edit.refactoring.operations import (
     AddParameter,
@@ -49,13 +51,17 @@ class Refactoring:
 
     source: Source
     steps: tuple[Step, ...]
+    operations: tuple[Operation, ...]
 
-    def apply(self, text: str) -> str:
-        """The new text; `text` is that of the source."""
-        assert text == self.source.text
-        for step in self.steps:
-            text = step.apply(text)
-        return text
+    @property
+    def text(self) -> str:
+        """The new text."""
+        return self.texts[-1]
+
+    @property
+    def texts(self) -> list[str]:
+        """The text before the first operation, and after each one."""
+        return list(accumulate(self.steps, lambda text, step: step.apply(text), initial=self.source.text))
 
     def describe(self) -> str:
         """What is done, as one line: "rename function `add` to `plus`: 4 places"."""
@@ -79,7 +85,7 @@ def plan_refactorings(
                 return [make_refactoring(sources[0], operations, lines)]
             case (Rename() as rename,) if all(each.language == PYTHON for each in sources):
                 steps = rename_in_python({each.name: each.text for each in sources}, rename)
-                return [_checked(Refactoring(each, (steps[each.name],))) for each in sources]
+                return [_checked(Refactoring(each, (steps[each.name],), (rename,))) for each in sources]
             case _:
                 return []
     except UnknownLanguageError:
@@ -108,14 +114,18 @@ def make_refactoring(
         new_text = step.apply(text)
         lines = lines and (lines[0], lines[1] + new_text.count("\n") - text.count("\n"))
         text = new_text
-    return _checked(Refactoring(source, tuple(steps)))
+    return _checked(Refactoring(source, tuple(steps), tuple(operations)))
 
 
 def _checked(refactoring: Refactoring) -> Refactoring:
-    text = refactoring.apply(refactoring.source.text)
+    """RefusedError for a text that no longer parses, or that breaks the contract which a model has to keep, too."""
+    source, texts = refactoring.source, refactoring.texts
+    for operation, (before, after) in zip(refactoring.operations, pairwise(texts), strict=True):
+        if (found := find_warnings(replace(source, text=before), after, str(operation))).worst_problem:
+            raise RefusedError(found.summary)
     try:
-        if text != refactoring.source.text:
-            check_syntax(refactoring.source, text)
+        if refactoring.text != source.text:
+            check_syntax(source, refactoring.text)
     except BrokenEditError as broken:
         raise RefusedError(str(broken)) from broken
     return refactoring

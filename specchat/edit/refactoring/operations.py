@@ -1,4 +1,4 @@
-"""The operations that a syntax tree can do without a model, as values."""
+"""The operations that a syntax tree can do without a model, as values; as text they are what a user would say."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,6 +36,9 @@ class Rename:
     kind: NameKind = NameKind.ANY
     scope: str = ""
 
+    def __str__(self) -> str:
+        return f"rename {self.old} to {self.new}"
+
 
 @dataclass(frozen=True)
 class Remove:
@@ -45,10 +48,14 @@ class Remove:
     scope: str = ""
     is_single: bool = False
 
+    def __str__(self) -> str:
+        return f"remove the {self.what}"
+
 
 @dataclass(frozen=True)
 class SortImports:
-    pass
+    def __str__(self) -> str:
+        return "sort the imports"
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,9 @@ class SetValue:
     scope: str = ""
     old_value: str = ""
 
+    def __str__(self) -> str:
+        return f"set {self.name} to {self.value}"
+
 
 @dataclass(frozen=True)
 class AddParameter:
@@ -70,6 +80,9 @@ class AddParameter:
     name: str
     default: str
     annotation: str = ""
+
+    def __str__(self) -> str:
+        return f"add a parameter {self.name} to {self.function}"
 
 
 Operation = Rename | Remove | SortImports | SetValue | AddParameter

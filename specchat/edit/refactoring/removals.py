@@ -1,7 +1,6 @@
 """Removes statements, comments and docstrings so that the text stays valid: an emptied Python block gets `pass`.
 
-What is alone on its lines goes with the lines. After the removal the text has to consist of the same tokens as before,
-without the removed ones, or the removal is refused.
+What is alone on its lines goes with the lines.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from specchat.edit.refactoring.splices import (
     UnknownLanguageError,
     count_of,
     line_area,
-    splice_text,
     whole_area,
 )
 from specchat.syntax.definitions import definitions
@@ -65,7 +63,6 @@ DIRECTIVE = re.compile(
 )
 SCRIPT_METADATA = re.compile(r"^# /// \w+$(?:\n#(?: .*)?$)*?\n# ///$", re.MULTILINE)
 CODING = re.compile(r"#.*?coding[:=]")  # counts in the first two lines
-PLACEHOLDER_TOKENS = frozenset(("", ";", "pass", "{", "}"))  # what stands for an emptied block, and separators
 
 
 def remove_things(text: str, language: str, remove: Remove, area: Area | None = None) -> Step:
@@ -77,7 +74,6 @@ def remove_things(text: str, language: str, remove: Remove, area: Area | None = 
     if remove.is_single and removal.count != 1:
         raise RefusedError(f"there are {count_of(removal.count, NOUNS[remove.what])}")
     splices = tuple(removal.splices)
-    _check_tokens(root, text, splices, language)
     left = f"; {removal.left}" if removal.left else ""
     return Step(f"remove {count_of(removal.count, NOUNS[remove.what])}{left}", splices)
 
@@ -350,32 +346,6 @@ def line_end(raw: bytes, position: int) -> int:
     """The position of the newline, or the end of the text."""
     found = raw.find(b"\n", position)
     return len(raw) if found < 0 else found
-
-
-def _check_tokens(root: Node, text: str, splices: Sequence[Splice], language: str) -> None:
-    """RefusedError unless the new text has the tokens of the old one that were not removed, and no others."""
-    new_root = parsed(splice_text(text, splices), language)
-    removed = sorted((each.start, each.end) for each in splices)
-    if _tokens(root, removed) != _tokens(new_root, []):
-        raise RefusedError("more than was asked for would change")
-
-
-def _tokens(root: Node, removed: Sequence[tuple[int, int]]) -> list[str]:
-    """The leaves of a tree in the order of the text, without comments and without the removed ranges."""
-    found: list[str] = []
-    stack, ranges = [root], list(reversed(removed))
-    while stack:
-        node = stack.pop()
-        if node.type in COMMENT_TYPES:
-            continue
-        if node.children:
-            stack.extend(reversed(node.children))
-            continue
-        while ranges and ranges[-1][1] <= node.start_byte:
-            ranges.pop()
-        if not (ranges and ranges[-1][0] <= node.start_byte and node.end_byte <= ranges[-1][1]):
-            found.append(node_text(node))
-    return [each for each in found if each not in PLACEHOLDER_TOKENS]
 
 
 REMOVALS: Mapping[Removable, Callable[[bytes, Node, str, Area], Removal]] = {

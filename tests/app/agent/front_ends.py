@@ -23,15 +23,12 @@ from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 from specchat.tui import picker
 from specchat.tui.approval import Approval
-from tests.acp.conftest import Served
 from tests.front import Ran as RanCommand
 from tests.front import command
 from tests.tui.conftest import running_screen
 
 Task = dict[str, Any]
 DONE = "done"
-PERMISSION = "session/request_permission"
-OPTIONS = {"y": "allow", "a": "allow-always", "n": "reject", "s": "stop"}  # of an editor
 
 
 @dataclass(frozen=True)
@@ -131,28 +128,10 @@ def rules_of(task: Task) -> list[str]:
     return [f"{each['tool']}:{each['arguments'].get('path') or each['arguments']['command']}" for each in acting]
 
 
-def run_in_editor(task: Task, world: World) -> Ran:
-    """The Agent Client Protocol, with requests for permission."""
-    served, answers = Served(), list(task["answers"])
-    try:
-        editor = served.editor
-        editor.initialize()
-        editor.answers[PERMISSION] = lambda _params: {
-            "outcome": {"outcome": "selected", "optionId": OPTIONS[answers.pop(0)]}
-        }
-        session = editor.new(world.project)
-        editor.request("session/set_mode", {"sessionId": session, "modeId": "agent"})
-        editor.ask(session, script_of(task))
-        asked = [each for each in editor.asked if each["method"] == PERMISSION]
-        return Ran(editor.said(), len(asked), editor.said("agent_thought_chunk"))
-    finally:
-        served.end()
-
-
-FRONT_ENDS: dict[str, Callable[[Task, World], Ran]] = {
+Run = Callable[[Task, World], Ran]
+FRONT_ENDS: dict[str, Run] = {
     "screen": run_on_screen,
     "lines": run_line_by_line,
-    "editor": run_in_editor,
     "script": run_script,
     "ask": run_ask,
 }

@@ -11,7 +11,7 @@ from tests.edit.scripted import say
 
 def rename(files: dict[str, str], instruction: str = "rename old to new") -> dict[str, str]:
     found = plan_refactorings([make_source(text.encode(), name) for name, text in files.items()], instruction)
-    return {each.source.name: each.apply(each.source.text) for each in found}
+    return {each.source.name: each.text for each in found}
 
 
 def test_only_renamings_are_done_jointly():

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from specchat.edit.source_text import make_source
 from tests.edit.scripted import answers, say
 from tests.front import command
 
@@ -139,3 +140,15 @@ def test_names_in_other_languages_are_renamed_where_no_other_file_has_them(tmp_p
 
     assert (0, text.replace("twice", "double_of")) == (alone.ran.code, (tmp_path / "a.c").read_text())
     assert [(8, []), (8, [])] == [(each.ran.code, each.asked) for each in (shared, header)]
+
+
+def test_what_the_tree_makes_is_held_to_the_contract_as_an_answer_is(monkeypatch):
+    from specchat.edit.refactoring import RefusedError, find_refactoring
+    from specchat.edit.refactoring.splices import Splice, Step
+
+    text = "import os\n\nprint(1)\nos.sync()\n"
+    broken = lambda *_arguments: Step("remove prints", (Splice(11, len(text), ""),))
+    monkeypatch.setattr(find_refactoring, "remove_things", broken)
+
+    with pytest.raises(RefusedError, match=r"line 4: `os.sync\(\)` would be lost"):
+        find_refactoring.plan_refactorings([make_source(text.encode(), "a.py")], "remove the prints")

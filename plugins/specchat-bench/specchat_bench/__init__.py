@@ -1,0 +1,25 @@
+"""A plugin that adds `specchat bench`: what drafting, other engines and a GPU bring, measured here and now.
+
+Ratios of what ran side by side in one run, never absolute times of one run and another.
+
+command                                the group, and what it has
+drafters_command                       `bench drafters`: every combination beside plain decoding, sample by sample
+measure, combinations, sample_store    its loop; values; what is kept on disk
+columns, bench_output                  samples become rows; its table and files
+latency, predicted_speedup             the times of one answer; the speedup that the papers' formula predicts
+peers_command                          `bench peers`: against transformers and llama.cpp, on the same weights
+compared_engines                       ours, theirs, theirs, ours on each prompt; transformers and its own drafts
+llama_cpp, llama_gguf                  llama.cpp by its library; our weights as it reads them
+gguf_peers, gguf_peers_table           `--gguf`: one file in both; the table
+chain_passes                           seconds of passes, also for tools/
+gpu/                                   `bench gpu`, `specchat doctor --gpu`: what a GPU computes, exactly and how fast
+
+Every process of specchat imports this file, so it only declares the extension.
+"""
+
+from specchat.plugins.hooks import Extension, hookimpl
+
+
+@hookimpl
+def register_commands() -> list[Extension]:
+    return [Extension("bench", "Measure the drafters, other engines, or a GPU.", "specchat_bench.command:bench")]

@@ -1,0 +1,46 @@
+"""Our kernels in the report of `specchat bench gpu`, by Triton's interpreter on the simulated GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton has no release for this platform")
+
+from specchat.forward.cuda import triton_rows
+from specchat.forward.linear.int4_linear import int4_matmul
+from specchat_bench.gpu.gpu_bench import GpuBench
+from specchat_bench.gpu.kernels import check_lines, own_kernels
+from tests.fake_gpu import FakeGpu, fake_gpu
+from tests.triton_interpreter import IS_INTERPRETED, interpreted_kernels
+
+pytestmark = [pytest.mark.full, pytest.mark.skipif(not IS_INTERPRETED, reason="a real GPU is here")]
+
+
+@pytest.fixture(autouse=True)
+def gpu() -> Iterator[FakeGpu]:
+    int4_matmul.cache_clear()
+    with fake_gpu(has_triton=True) as fake, interpreted_kernels():
+        yield fake
+    int4_matmul.cache_clear()
+
+
+def test_every_kernel_has_a_small_error_and_the_bits_of_a_row_alone():
+    bench = GpuBench.of(torch.device("cuda"))
+    lines = list(check_lines(own_kernels(bench), bench))
+
+    assert [line for line in lines if "error message" in line] == []
+    assert len(lines) == 8 and all(line["error"] < 0.005 for line in lines)  # type: ignore[operator]
+    assert {line["own bits in batches of"] for line in lines} == {"all"}
+
+
+def test_a_kernel_that_mixes_rows_is_found(monkeypatch):
+    right = triton_rows.activate_and_mul
+    monkeypatch.setattr(triton_rows, "activate_and_mul", lambda rows, *activation: right(rows, *activation) + len(rows))
+    bench = GpuBench.of(torch.device("cuda"))
+    (line,) = check_lines([each for each in own_kernels(bench) if "SwiGLU" in each[0]], bench)
+
+    assert line["own bits in batches of"] == "1" and line["batches alike"] == "1 / 5"
+    assert line["error"] > 0.5  # type: ignore[operator]
