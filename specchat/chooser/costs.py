@@ -96,7 +96,8 @@ class Costs:
         Measurements beside other load are only a first estimate; before the next answer they are repeated.
         """
         is_measured = any(len(curve.points) > 1 for curve in self.pass_curves.values())
-        if is_measured and not 0 < self.busy_calibrations < MAX_CALIBRATIONS:
+        is_done = is_measured and not 0 < self.busy_calibrations < MAX_CALIBRATIONS
+        if is_done or generation.target.max_rows == 1:  # nothing is drafted there
             return
         started_at, processor_started_at = perf_counter(), thread_time()
         curve = _curve_of_bucket(self.pass_curves, bucket_of(len(generation.tokens)), PassCurve())

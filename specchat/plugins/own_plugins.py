@@ -13,5 +13,8 @@ OWN_PLUGINS = {  # by command
 
 def missing_plugin(what: str, command: str) -> UsageError:
     """The error about a command, or another thing of its plugin, that is not installed."""
-    line = f"pip install {OWN_PLUGINS[command]}"
-    return UsageError(f"{what} is a plugin; in a clone of specchat, '{line}' installs it")
+    return UsageError(f"{what} is a plugin; {install_line(OWN_PLUGINS[command].rpartition('-')[2])} installs it")
+
+
+def install_line(plugin: str) -> str:
+    return f"in a clone of specchat, 'pip install ./plugins/specchat-{plugin}'"
