@@ -2,9 +2,12 @@
 
 from specchat.errors import UsageError
 
-OWN_PLUGINS = {
-    **{name: f"./plugins/specchat-{name}" for name in ("train", "fleet", "bench", "mcp", "web")},
-    **dict.fromkeys(("acp", "lsp", "editors"), "./plugins/specchat-editors"),
+COMMANDS_OF_PLUGINS = {
+    "train": ("train",), "fleet": ("fleet",), "bench": ("bench",), "mcp": ("mcp",), "web": ("web",),
+    "editors": ("acp", "lsp", "editors"),
+}  # fmt: skip
+OWN_PLUGINS = {  # by command
+    command: f"./plugins/specchat-{plugin}" for plugin, commands in COMMANDS_OF_PLUGINS.items() for command in commands
 }
 
 

@@ -112,7 +112,7 @@ def test_stats_and_why_have_numbers(chat):
     assert "this conversation has no answer yet" == do(chat, "/why")
     do(chat, "hello")
 
-    assert "first assumed: because it is a fake" in do(chat, "/why")
+    assert "assumed from the kind of request, not measured: because it is a fake" in do(chat, "/why")
     assert "tokens/s" in do(chat, "/stats")
 
 

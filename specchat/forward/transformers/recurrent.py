@@ -27,19 +27,11 @@ import torch
 from torch import Tensor, nn
 
 from specchat.engine.cache import KVCache, KVLayout
+from specchat.engine.cache_sizes import CHECKPOINT_TOKENS, MAX_CHECKPOINT_BYTES
 from specchat.engine.model import ModelOutput
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cache_states import (
-    CHECKPOINT_TOKENS,
-    MAX_CHECKPOINT_BYTES,
-    MIN_TURN_TOKENS,
-    Checkpoints,
-    Snapshot,
-    cache_bytes,
-    copy_state,
-    keep_within,
-)
+from specchat.forward.cache_states import MIN_TURN_TOKENS, Checkpoints, Snapshot, cache_bytes, copy_state, keep_within
 from specchat.forward.transformers.row_steps import RecordedRows, SteppedNetwork
 from specchat.forward.transformers.transformers_model import TransformersModel
 
