@@ -1,12 +1,16 @@
 """Our own plugins, which are not part of the wheel: what each brings, and what to do where one is missing."""
 
+from collections.abc import Mapping
+
 from specchat.errors import UsageError
 
 COMMANDS_OF_PLUGINS = {
     "train": ("train",), "fleet": ("fleet",), "bench": ("bench",), "mcp": ("mcp",), "web": ("web",),
     "editors": ("acp", "lsp", "editors"),
 }  # fmt: skip
-PLUGIN_BY_VARIANT = dict.fromkeys(("recycling", "lookahead", "hydra", "peagle", "dflash2", "dspark"), "heads")
+PLUGIN_BY_VARIANT: Mapping[str, str] = dict.fromkeys(
+    ("recycling", "lookahead", "hydra", "peagle", "dflash2", "dspark"), "heads"
+)
 OWN_PLUGINS = {  # by command
     command: f"./plugins/specchat-{plugin}" for plugin, commands in COMMANDS_OF_PLUGINS.items() for command in commands
 }
