@@ -38,18 +38,21 @@ def cover_of(*axes: list[Any], rounds: int = 0) -> list[tuple[Any, ...]]:
 
 
 def matrix(*axes: list[Any], seldom: Collection[Any] = (), rounds: int = 0, step: int = 1) -> list[Any]:
-    """Test parameters: the cover of all but `seldom` values always, all other combinations marked `full`.
+    """Test parameters: the cover of all but `seldom` values always, the other combinations marked `full`.
 
-    With a `step`, every step-th of the others only. It has no common divisor with the length of an axis, so that every
-    pair of values remains.
+    Of three and more axes, every second combination (as the black fields of a chessboard): with each choice of all
+    values but one, so that every fault which does not need all of them is met. With a `step`, every step-th instead. It
+    has no common divisor with the length of an axis, so that every pair of values remains.
     """
     if any(gcd(step, len(axis)) > 1 for axis in axes):
         raise ValueError(f"a step of {step} leaves pairs out: an axis has a length with a common divisor")
     cover = set(cover_of(*([value for value in axis if value not in seldom] for axis in axes), rounds=rounds))
+    is_halved = len(axes) > 2 and step == 1
+    indices = product(*(range(len(axis)) for axis in axes))
     return [
         pytest.param(*row, marks=() if row in cover else pytest.mark.full, id="-".join(map(str, row)))
-        for number, row in enumerate(product(*axes))
-        if row in cover or number % step == 0
+        for number, (row, at) in enumerate(zip(product(*axes), indices, strict=True))
+        if row in cover or not (sum(at) % 2 if is_halved else number % step)
     ]
 
 

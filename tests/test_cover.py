@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import product
 from types import SimpleNamespace
 
-from tests.cover import rest_of_cover
+from tests.cover import matrix, rest_of_cover
 
 
 @dataclass(frozen=True)
@@ -29,3 +29,17 @@ def test_every_value_stays_in_the_cases_that_are_kept():
     assert 8 == len(kept)
     assert set(range(6)) == {case.drafter for case in kept}
     assert set(range(3)) == {case.sampler for case in kept}
+
+
+def test_a_matrix_has_half_of_the_combinations_and_each_choice_of_all_values_but_one():
+    axes = ["abc", "de", "fghi"]
+    rows = {param.values for param in matrix(*map(list, axes))}
+
+    assert len(rows) < 0.8 * 3 * 2 * 4  # half of them, and the cover
+    for left_out in range(3):
+        others = [axis for index, axis in enumerate(axes) if index != left_out]
+        assert set(product(*others)) == {row[:left_out] + row[left_out + 1 :] for row in rows}
+
+
+def test_a_matrix_of_two_axes_is_whole():
+    assert set(product("abc", "de")) == {param.values for param in matrix(list("abc"), list("de"))}

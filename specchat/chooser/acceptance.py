@@ -168,6 +168,13 @@ class AcceptanceStats:
                 self.earlier, self.is_disproved = None, True
 
     @property
+    def basis(self) -> str:
+        """Where expectations come from, for people; "" for own drafts."""
+        if self.uses_earlier:
+            return " (also from earlier conversations)"
+        return "" if self.own_drafts else " (not measured yet)"
+
+    @property
     def uses_earlier(self) -> bool:
         return self.earlier is not None and self.own_drafts >= MIN_OWN_DRAFTS
 

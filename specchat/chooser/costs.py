@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 
 from specchat.chooser.curve import PROPORTIONAL, Curve, PassCurve, is_normal
-from specchat.engine.cache import bucket_of
+from specchat.engine.cache_sizes import bucket_of
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import Sampler
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specchat.drafters.retokenize import RetokenizedDraftModel
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import LogitRows

@@ -6,6 +6,7 @@ decode.py          the loop of one sequence: draft, verify, accept, commit
 grammar.py         masks for constrained output, one for each node of a tree
 model.py           the interface of a target or draft model: prefill and forward
 cache.py           the KV cache, and the pool that allocates it
+cache_sizes.py     how many rows a text takes there; without torch
 prefix_cache.py    the texts in memory, found by their tokens, of all conversations
 int8_rows.py       rows of a KV cache in 8 bits
 kv_arena.py        rows of all caches of a model at one address, for CUDA graphs

@@ -12,7 +12,8 @@ from itertools import cycle, islice
 from torch import Tensor
 
 from specchat.engine.accept import accept
-from specchat.engine.cache import SCRATCH_ROWS, KVCache, Stacks
+from specchat.engine.cache import KVCache, Stacks
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.grammar import Grammar, advance_all, constrain_tree

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-CHECKPOINT_TOKENS = 256  # at most so many are read again: a second of prefill, for a state that is as large as
-# the keys and values of about a thousand tokens
-MAX_CHECKPOINT_BYTES = 2**29  # of all texts of a model
+from specchat.engine.cache_sizes import CHECKPOINT_TOKENS
+
 MIN_TURN_TOKENS = 32  # a turn that is shorter is read again rather than stored
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from specchat.chooser.costs import Costs, nearest_curve
 from specchat.chooser.curve import Curve, PassCurve
-from specchat.engine.cache import bucket_of
+from specchat.engine.cache_sizes import bucket_of
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import Sampler
 from tests.tiny import target

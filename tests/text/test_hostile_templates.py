@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from specchat.text.chat_template import ChatTemplate
 
 MEMORY_BYTES = 2**30
@@ -129,7 +131,8 @@ HOSTILE = {
 PROGRAM = """
 import json, resource, sys
 from specchat.text.chat_template import ChatTemplate, TemplateError
-import jinja2.sandbox, specchat.text.chat_template
+import jinja2.sandbox, specchat.text.chat_template, specchat.text.template_budget
+specchat.text.template_budget.BUDGET //= %d
 resource.setrlimit(resource.RLIMIT_AS, (%d, resource.RLIM_INFINITY))
 for name, source in json.load(sys.stdin).items():
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
@@ -195,8 +198,10 @@ def _unlimited(function, *arguments, **options):
         return function(*arguments, **options)
 
 
-def test_a_hostile_template_is_refused_in_one_sentence():
-    program = PROGRAM % (MEMORY_BYTES, SECONDS)
+@pytest.mark.parametrize("fraction", [8, pytest.param(1, marks=pytest.mark.full)])
+def test_a_hostile_template_is_refused_in_one_sentence(fraction):
+    """With the whole budget, the slowest take a second or two each, and none takes more memory than there is."""
+    program = PROGRAM % (fraction, MEMORY_BYTES, SECONDS)
     ran = subprocess.run(
         [sys.executable, "-c", program],
         input=json.dumps(HOSTILE),

@@ -85,14 +85,11 @@ class NamesRemoved(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-RENAMINGS = [Rename(old, FRESH, kind) for old in ("a", "b", "c") for kind in KINDS]
-
-
 @settings(max_examples=30)
-@given(PROGRAMS)
-def test_a_renaming_there_and_back_gives_the_same_bytes_and_the_same_tree(program):
+@given(PROGRAMS, st.sampled_from(["a", "b", "c"]))
+def test_a_renaming_there_and_back_gives_the_same_bytes_and_the_same_tree(program, old):
     assume(compiles(program))
-    for rename in RENAMINGS:
+    for rename in (Rename(old, FRESH, kind) for kind in KINDS):
         try:
             new = renamed(program, rename)
             again = renamed(new, Rename(FRESH, rename.old))
