@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from specchat.chat.request import Request
 from specchat.chat.request_kinds import first_matching_rule
 from specchat.errors import ProfileError
+from specchat.plugins.own_plugins import missing_variant
 from specchat.profile import Profile, RouteRule, all_drafters
 
 PINNED = "pinned"  # the reason of a route whose drafter the user named
@@ -110,7 +111,8 @@ def check_available(variant: str, available: frozenset[str]) -> None:
     """Raise ProfileError unless this variant is known and can run; the message names what it needs."""
     drafters = all_drafters()
     if variant not in drafters:
-        raise ProfileError(f"unknown variant {variant!r}; known are {', '.join(drafters)}")
+        unknown = f"unknown variant {variant!r}; known are {', '.join(drafters)}"
+        raise ProfileError(missing_variant(variant) or unknown)
     if variant in available:
         return
     raise ProfileError(f"variant {variant!r} {_fault_text(variant, available)}")

@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
+from specchat.plugins.own_plugins import missing_variant
 from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, all_drafters
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
@@ -79,7 +80,12 @@ class VariantParam(click.ParamType):
         return f"[{'|'.join(all_drafters())}]"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return value if value in DRAFTER_NAMES else click.Choice(tuple(all_drafters())).convert(value, param, ctx)
+        if value in DRAFTER_NAMES:
+            return value
+        known = tuple(all_drafters())
+        if value not in known and (fault := missing_variant(value)):
+            self.fail(fault, param, ctx)
+        return click.Choice(known).convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(name) for name in all_drafters() if name.startswith(incomplete)]

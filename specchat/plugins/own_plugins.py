@@ -1,4 +1,6 @@
-"""Our own plugins, which are not part of the wheel: their commands, and what to do where one is missing."""
+"""Our own plugins, which are not part of the wheel: what each brings, and what to do where one is missing."""
+
+from collections.abc import Mapping
 
 from specchat.errors import UsageError
 
@@ -6,6 +8,9 @@ COMMANDS_OF_PLUGINS = {
     "train": ("train",), "fleet": ("fleet",), "bench": ("bench",), "mcp": ("mcp",), "web": ("web",),
     "editors": ("acp", "lsp", "editors"),
 }  # fmt: skip
+PLUGIN_BY_VARIANT: Mapping[str, str] = dict.fromkeys(
+    ("recycling", "lookahead", "hydra", "peagle", "dflash2", "dspark"), "heads"
+)
 OWN_PLUGINS = {  # by command
     command: f"./plugins/specchat-{plugin}" for plugin, commands in COMMANDS_OF_PLUGINS.items() for command in commands
 }
@@ -14,6 +19,12 @@ OWN_PLUGINS = {  # by command
 def missing_plugin(what: str, command: str) -> UsageError:
     """The error about a command, or another thing of its plugin, that is not installed."""
     return UsageError(f"{what} is a plugin; {install_line(OWN_PLUGINS[command].rpartition('-')[2])} installs it")
+
+
+def missing_variant(name: str) -> str:
+    """What to do where a variant of one of our plugins is not installed; "" for any other name."""
+    plugin = PLUGIN_BY_VARIANT.get(name)
+    return f"variant {name!r} is of a plugin; {install_line(plugin)} installs it" if plugin else ""
 
 
 def install_line(plugin: str) -> str:

@@ -15,6 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from specchat.errors import ProfileError
+from specchat.plugins.own_plugins import missing_variant
 
 Value = TypeVar("Value")
 KeyPath = tuple[str | int, ...]  # ("sampling", "top_p"), or ("routes", 2, "kind")
@@ -96,6 +97,8 @@ def check_values(table: Any, name: str) -> None:
 def _check_value(value: Any, info: KeyInfo, path: tuple[str, str]) -> None:
     name, low, above, high = ".".join(path), info.minimum, info.exclusive_minimum, info.maximum
     if info.choices and value not in info.choices and value not in info.all_choices:
+        if info.plugin_choices is not tuple and (fault := missing_variant(value)):
+            raise InvalidValueError(f"{name}: {fault}", path)
         hint, choices = did_you_mean(value, info.all_choices), ", ".join(info.all_choices)
         raise InvalidValueError(f"{name} cannot be {value!r};{hint} known are {choices}", path)
     if above is not None and high is not None and not above < value <= high:
