@@ -54,7 +54,8 @@ def test_a_profile_sets_the_weight_formats_of_target_and_draft():
 
 
 def test_costs_are_stored_by_weight_format():
-    paths = [engine(weights=weights).models.costs.path for weights in ("float", "int8", "nf4")]
+    files = [engine(weights=weights).models.learned_file for weights in ("float", "int8", "nf4")]
+    paths = [file.path for file in files if file is not None]
 
     assert len(set(paths)) == 3
 

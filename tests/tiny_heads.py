@@ -24,7 +24,7 @@ from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.medusa import Medusa, MedusaHead
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.decode import Generation
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model

@@ -1,6 +1,6 @@
 """The long form of tests/faults, as a table: `python -m tools.fault_runs [--seed N] [RUN=COUNT ...]`.
 
-Runs: cancels, turns, kills, lines for host, acp, lsp, jsonl and http, and load, whose count is its seconds. Each prints
+Runs: cancels, turns, kills, lines for host, acp, lsp and http, and load, whose count is its seconds. Each prints
 its row when it has ended, and the exit code is 1 when a fault was found. The same seed makes the same input; moments of
 kills depend on the machine. acp and lsp need the plugin specchat-editors.
 """
@@ -32,7 +32,7 @@ from tests.host.test_kills import kill_after
 from tests.host.test_wire import generated_line
 
 COUNTS = {
-    "cancels": 500, "turns": 2000, "kills": 200, "host": 10_000, "jsonl": 10_000, "acp": 10_000, "lsp": 10_000,
+    "cancels": 500, "turns": 2000, "kills": 200, "host": 10_000, "acp": 10_000, "lsp": 10_000,
     "http": 1000, "load": 600,
 }  # fmt: skip
 SETTLED_TURNS = 100
@@ -154,7 +154,7 @@ def run_load_of_clients(seconds: int, seed: int) -> Row:
 
 RUNS: dict[str, Callable[[int, int], Row]] = {
     "cancels": run_cancels, "turns": run_turns, "kills": run_kills, "host": run_host_lines,
-    **{protocol: run_process_lines(protocol) for protocol in ("jsonl", "acp", "lsp")}, "http": run_http,
+    **{protocol: run_process_lines(protocol) for protocol in ("acp", "lsp")}, "http": run_http,
     "load": run_load_of_clients,
 }  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Tries every text family of transformers in the engine with tiny random networks; makes a table of docs/models.md.
 
+    pip install ./plugins/specchat-hybrids         the table is that with the plugin
     python -m tools.model_zoo                      all families, some minutes
     python -m tools.model_zoo gpt2 bamba qwen3_5_text
     python -m tools.model_zoo --write docs/models.md

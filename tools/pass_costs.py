@@ -26,6 +26,7 @@ from specchat.engine.cache import KVCache
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model, ModelOutput, SampledOutput, SamplingModel
+from specchat.engine.penalties import SeenTokens
 from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.hub.architecture import EMBEDDING
@@ -78,13 +79,13 @@ class TimedModel:
             return self.model.forward(tree, cache)
 
     def forward_and_sample(
-        self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows
+        self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows, seen: SeenTokens | None = None
     ) -> SampledOutput | None:
         """As the model; with a CUDA graph, sampling is a part of the pass."""
         if not isinstance(self.model, SamplingModel):
             return None
         with self._timed():
-            return self.model.forward_and_sample(tree, cache, sampler, rows)
+            return self.model.forward_and_sample(tree, cache, sampler, rows, seen)
 
     @contextmanager
     def _timed(self) -> Generator[None]:

@@ -1,5 +1,7 @@
 """What networks with recurrent layers cost: a pass by its rows, and going back in a text.
 
+Needs the plugin: pip install ./plugins/specchat-hybrids
+
     python -m tools.recurrent_costs passes --shape qwen3_5 --rounds 7
     python -m tools.recurrent_costs going-back
 
@@ -30,9 +32,8 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.transformers.decoding_probe import build_model, find_form
-from specchat.forward.transformers.recurrent import RecurrentModel
 from specchat.weights.llama_weights import is_llama_like, load_llama
+from specchat_hybrids.chains import OwnCacheChains
 from tools.zoo_networks import tiny_network
 
 VOCABULARY = 32768
@@ -110,8 +111,8 @@ def pass_rows(shape: str, dtype: torch.dtype, rounds: int) -> Iterator[str]:
     """A table: milliseconds of a step over one row, and the other steps relative to it."""
     network = random_network(shape, dtype)
     models: dict[str, Model] = {
-        "chunks and replay": RecurrentModel(network, steps_rows=False),
-        "stepped": RecurrentModel(network),
+        "chunks and replay": OwnCacheChains(network, steps_rows=False),
+        "stepped": OwnCacheChains(network),
     }
     if is_llama_like(network.config.to_dict()):
         models["own passes"] = own_passes(network)
@@ -146,7 +147,7 @@ def answer(model: Model, generation: Generation) -> list[int]:
 
 def going_back_row(family: str) -> str:
     network = tiny_network(family)
-    model = build_model(network, find_form(network, BatchLimits()), None, BatchLimits())
+    model = OwnCacheChains(network)
     draw = random.Random(1)
     text = [draw.randrange(1, model.vocab_size) for _ in range(TEXT_TOKENS)]
     generation, fresh = Generation(model), Generation(model)

@@ -2,11 +2,14 @@
 
 A trace holds what each drafter proposed at every position of an answer, and which draft tokens were accepted. The text
 is the same for every drafter, so a trace is valid for every choice. Loads no model.
+
+`python -m tools.replay_chooser FOLDER` prints what the first answer of a process gains from what is stored of others.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +19,10 @@ from typing import Any
 from specchat.chooser.chooser import Chooser
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve
+from specchat.chooser.learned_file import MAX_EARLIER_DRAFTS
+from specchat.chooser.state import ChooserState
 from specchat.engine.accept import accept
-from specchat.engine.drafter import DraftContext, Drafter, Outcome
+from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 
@@ -268,3 +273,61 @@ def relative_cost_table(
         name, {count: pass_seconds * share for count, share in rows.items()},
         {"suffix": (pass_seconds * lookup, 0.0), "eagle3": (0.0, pass_seconds * draft)},
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FirstAnswers:
+    """The first answers of processes, relative to plain decoding: without stored acceptance, and with it."""
+
+    table: str
+    kind: str
+    temperature: float
+    fresh: float
+    learned: float
+
+
+def first_answers(tables: Sequence[CostTable], traces: Sequence[Trace]) -> Iterator[FirstAnswers]:
+    """Each answer is the first of a process; the other ones of its kind were those of an earlier process."""
+    groups = dict.fromkeys((trace.kind, trace.temperature) for trace in traces)
+    for table in tables:
+        for kind, temperature in groups:
+            group = [trace for trace in traces if (trace.kind, trace.temperature) == (kind, temperature)]
+            fresh, learned = list[ReplayedStep](), list[ReplayedStep]()
+            for trace in group:
+                earlier, first, later = Replayer(table), Replayer(table), Replayer(table)
+                _answer(earlier, [other for other in group if other is not trace])
+                counts = earlier.chooser.state.learned_counts()
+                later.chooser.state = ChooserState(
+                    {
+                        key: each.scaled(min(MAX_EARLIER_DRAFTS / each.trials[0], 1.0)) for key, each in counts.items()
+                    }
+                )  # fmt: skip
+                fresh += _answer(first, [trace])
+                learned += _answer(later, [trace])
+            plain = table.pass_seconds_by_rows[1]
+            yield FirstAnswers(
+                table.name, kind, temperature, plain / seconds_per_token(fresh), plain / seconds_per_token(learned)
+            )
+
+
+def _answer(player: Replayer, traces: Sequence[Trace]) -> list[ReplayedStep]:
+    steps = list[ReplayedStep]()
+    for trace in traces:
+        copies = trace.kind in ("edit", "files")
+        order = ("suffix", "eagle3", "plain") if copies else ("eagle3", "suffix", "plain")
+        player.chooser.start_answer(AnswerTask(trace.kind, order, is_private=False))
+        steps += player.replay(trace)
+    return steps
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    tables = [*read_cost_tables(folder / "costs-cpu.json"), gpu_like_costs("flat", 0.01, draft=0.15)]
+    tables += [cpu_like_costs("steep", 0.1, draft=0.15), cpu_like_costs("steep-slow-draft", 0.1, draft=0.6)]
+    print("| costs | kind | T | first answer / plain | with stored acceptance |\n|---|---|---|---|---|")
+    for row in first_answers(tables, read_traces(folder)):
+        print(f"| {row.table} | {row.kind} | {row.temperature:g} | {row.fresh:.3f} | {row.learned:.3f} |")
+
+
+if __name__ == "__main__":
+    main()

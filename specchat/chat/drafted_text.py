@@ -11,6 +11,7 @@ from specchat.chat.plain_baseline import PlainBaseline
 from specchat.chat.reference_corpus import ReferenceCorpus
 from specchat.chooser.chooser import Chooser, ChooserState, DeviceLoad
 from specchat.chooser.costs import Costs
+from specchat.chooser.learned_file import LearnedFile
 from specchat.engine.decode import Generation
 from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.model import Model
@@ -29,6 +30,12 @@ class LoadedModels:
     chooser_state: ChooserState
     reference_corpus: ReferenceCorpus | None = None
     notices: tuple[str, ...] = ()  # about the loaded models, for the first answer of each conversation
+    learned_file: LearnedFile | None = None
+
+    def save_learned(self) -> None:
+        """Store what answers have taught about this machine, for the next start."""
+        if self.learned_file is not None:
+            self.learned_file.save(self.costs, self.chooser_state)
 
 
 class DraftedText:

@@ -8,16 +8,16 @@ from specchat.engine.stats import NO_DRAFTER, StepCounts
 
 
 def describe_drafters(steps: Iterable[StepCounts]) -> str:
-    """What each drafter did, the one of most steps first, and steps without draft tokens last.
+    """What each drafter did, in the order of their first steps: what was tried first stands first.
 
-    "suffix 13 of 16 steps, acceptance 76 % (42 of 55), 9.1 ms/token; no drafter 3 steps, 12.5 ms/token"
+    "no drafter 3 of 16 steps, 12.5 ms/token; suffix 13 steps, acceptance 76 % (42 of 55), 9.1 ms/token"
     """
     by_drafter = defaultdict[str, list[StepCounts]](list)
     for step in steps:
         by_drafter[step.drafter].append(step)
     total = sum(map(len, by_drafter.values()))
-    ordered = sorted(by_drafter.items(), key=lambda item: (item[0] == NO_DRAFTER, -len(item[1])))
-    return "; ".join(_describe(name, done, total if not number else 0) for number, (name, done) in enumerate(ordered))
+    described = enumerate(by_drafter.items())
+    return "; ".join(_describe(name, done, total if not number else 0) for number, (name, done) in described)
 
 
 def _describe(name: str, steps: Sequence[StepCounts], total: int) -> str:

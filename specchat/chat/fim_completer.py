@@ -73,11 +73,11 @@ class FimCompleter:
                     yield Finished(reason, Totals(), self.explanation)
                     return
             if self.drafter is self.chooser:
-                self.chooser.start_answer(AnswerTask(TASK_KIND, DRAFTER_ORDER))
+                self.chooser.start_answer(AnswerTask(TASK_KIND, DRAFTER_ORDER, is_private=False))
                 models.costs.calibrate(self.generation)
             account.on_prefilled()
             reason = yield from self._decode(prompt, request, limit, account, deadline)
-            models.costs.save()
+            models.save_learned()
             yield Finished(reason, account.totals(), self.explanation)
 
     def _build_prompt(self, request: FimRequest, max_tokens: int) -> ContinuationPrompt:

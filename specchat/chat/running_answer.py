@@ -41,7 +41,7 @@ from specchat.chat.request import Request
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.chooser.acceptance import PLAIN
-from specchat.engine.cache import bucket_of
+from specchat.engine.cache_sizes import bucket_of
 from specchat.engine.decode import GenerationConfig, Step, common_prefix_length
 from specchat.engine.drafter import AnswerTask
 from specchat.engine.sampling import Sampler
@@ -180,7 +180,7 @@ class RunningAnswer:
                     self.models.costs.calibrate(self._drafted.generation)
                 reason = yield from self._decode(route, limit, opens_thought=prompt.opens_thought)
                 self._probe_passes()
-            self.models.costs.save()
+            self.models.save_learned()
         finally:
             self._answered = replace(
                 turn, answer=self.parts.text, thinking=self.parts.thinking,
@@ -302,7 +302,8 @@ class RunningAnswer:
         tokenizer, file = self.models.tokenizer, file_to_rewrite(self.request, self.turns)
         original = tokenizer.control_tokens.escape(as_answer_text(file)) if file else ""
         tokens = tokenizer.encode_continuation(original)
-        return AnswerTask(route.kind, route.drafter_order, tokens, answer_start)
+        is_private = self.question.owner.is_private
+        return AnswerTask(route.kind, route.drafter_order, tokens, answer_start, is_private=is_private)
 
     def _compare_with_plain(self, step: Step, token_count: int) -> PlainEstimate:
         """The time of plain decoding for the tokens of a step; 0 when unknown."""

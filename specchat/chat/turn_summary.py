@@ -41,7 +41,11 @@ def explanation(routed: Routed, totals: Totals | None) -> str:
         )
     if totals is not None and totals.estimates:
         lines.append(f"expected for the next steps: {totals.estimates}")
-    lines.append("chosen by name" if routed.reason == PINNED else f"first assumed: {routed.reason}")
+    lines.append(
+        "chosen by name"
+        if routed.reason == PINNED
+        else f"assumed from the kind of request, not measured: {routed.reason}"
+    )
     return "\n".join(lines)
 
 
@@ -138,9 +142,8 @@ def acceptance_text(totals: Totals) -> str:
 
 
 def _steps_by_drafter(totals: Totals) -> list[str]:
-    """The steps of each drafter, of all steps: "suffix 13, eagle3 1 of 15 steps"."""
-    ordered = sorted(totals.steps_by_drafter.items(), key=lambda item: -item[1])
-    counts = ", ".join(f"{name} {count}" for name, count in ordered)
+    """The steps of each drafter in the order of their first ones, of all steps: "eagle3 1, suffix 13 of 15 steps"."""
+    counts = ", ".join(f"{name} {count}" for name, count in totals.steps_by_drafter.items())
     return [f"{counts} of {totals.steps} step{'' if totals.steps == 1 else 's'}"] if counts else []
 
 

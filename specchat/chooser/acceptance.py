@@ -4,7 +4,10 @@ The text is the same with any drafter. Therefore a draft token need not be verif
 the committed text, even if it was pruned or never verified. This file knows no time and no choice (`chooser.py`).
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from math import log, sqrt
 from typing import NamedTuple
 
@@ -21,6 +24,11 @@ MAX_RANK_RATIO = 0.9  # of the prior of a rank to the rank before it
 DEPTH_PRIOR_WEIGHT = 8.0  # observations that the rate of the previous depth counts for
 SIBLING_PRIOR_RATE = 0.15  # prior of a second-best draft token
 MAX_DEPTH = 8  # deeper draft tokens count as this deep
+MIN_OWN_DRAFTS = 2  # that are compared before earlier counts are used
+DISPROVED_LOG_RATIO = 1.5  # of own drafts, with their own rate and with the earlier one
+EARLIER_RATE_BOUNDS = (0.05, 0.95)  # earlier counts are never sure of a draft token
+MIN_EARLIER_DRAFTS = 0.1  # with fewer left, earlier counts are dropped
+EARLIER_FADING = 0.98  # of earlier counts with each step: own ones are to replace them
 CHAIN_LENGTH_BOUNDS = (4, 6, 10)  # trees are counted in classes by the length of their first chain
 
 
@@ -47,20 +55,51 @@ class ExpectedNode(NamedTuple):
     depth: int  # of the deepest node so far
 
 
+class CountsKey(NamedTuple):
+    """What is counted together."""
+
+    drafter: str
+    task_kind: str
+    is_stochastic: bool
+
+
+@dataclass
+class RankCounts:
+    """How often the node at each place of a tree was compared and accepted, and the mean depth of the tree up to it."""
+
+    trials: list[float] = field(default_factory=list[float])
+    accepted: list[float] = field(default_factory=list[float])
+    depths: list[float] = field(default_factory=list[float])  # of the deepest node
+
+    def scaled(self, factor: float) -> RankCounts:
+        return RankCounts([factor * n for n in self.trials], [factor * n for n in self.accepted], self.depths)
+
+    def __add__(self, other: RankCounts) -> RankCounts:
+        """The sum; the depths are those of this one, as far as it goes."""
+        trials, accepted = zip_longest(self.trials, other.trials), zip_longest(self.accepted, other.accepted)
+        return RankCounts(
+            [(one or 0.0) + (two or 0.0) for one, two in trials],
+            [(one or 0.0) + (two or 0.0) for one, two in accepted],
+            [*self.depths, *other.depths[len(self.depths) :]],
+        )
+
+
 class AcceptanceStats:
     """Accepted and compared draft tokens of one drafter for one kind of task.
 
     They are counted twice: given that the parent was accepted, by length class and depth, to judge a tree that is known
     (`node_probabilities`); and by rank, the place in the tree, to expect the next tree (`expected_nodes`). Drafters
     that compute return the most probable nodes first, so the first n ranks are their tree for a budget of n.
+
+    `earlier` are the ranks of other processes. They count after a few own drafts, until these contradict them.
     """
 
-    def __init__(self, prior_rate: float) -> None:
-        self.prior_rate = prior_rate
+    def __init__(self, prior_rate: float, earlier: RankCounts | None = None) -> None:
+        self.prior_rate, self.earlier = prior_rate, earlier
+        self.own_drafts, self.is_disproved = 0, False
         self.trials = [[0.0] * (2 * MAX_DEPTH) for _ in range(len(CHAIN_LENGTH_BOUNDS) + 1)]
         self.accepted = [[0.0] * (2 * MAX_DEPTH) for _ in range(len(CHAIN_LENGTH_BOUNDS) + 1)]
-        self.rank_trials, self.rank_accepted = list[float](), list[float]()
-        self.rank_depths = list[float]()  # mean depth of the deepest node up to this rank
+        self.ranks = RankCounts()
         self.is_below_budget = False  # the last tree was smaller than requested
         self.consecutive_rejections = 0  # at depth 1
         self._rate_cache: dict[int, tuple[list[float], list[float]]] = {}
@@ -93,8 +132,7 @@ class AcceptanceStats:
             ):
                 self.trials[length_class] = [SHIFT_DECAY * count for count in self.trials[length_class]]
                 self.accepted[length_class] = [SHIFT_DECAY * count for count in self.accepted[length_class]]
-                self.rank_trials = [SHIFT_DECAY * count for count in self.rank_trials]
-                self.rank_accepted = [SHIFT_DECAY * count for count in self.rank_accepted]
+                self.ranks, self.earlier, self.is_disproved = self.ranks.scaled(SHIFT_DECAY), None, True
         self.trials[length_class][slot] = DECAY * self.trials[length_class][slot] + 1
         self.accepted[length_class][slot] = DECAY * self.accepted[length_class][slot] + is_accepted
         self._rate_cache.pop(length_class, None)
@@ -105,15 +143,46 @@ class AcceptanceStats:
         while node != ROOT:
             accepted.add(node)
             node = tree.parents[node]
+        trials, counts, depths = self.ranks.trials, self.ranks.accepted, self.ranks.depths
         for rank in range(len(tree) - 1):
             depth = max(depth, tree.depths[rank + 1])
-            if rank == len(self.rank_trials):
-                self.rank_trials.append(0.0)
-                self.rank_accepted.append(0.0)
-                self.rank_depths.append(float(depth))
-            self.rank_trials[rank] = DECAY * self.rank_trials[rank] + 1
-            self.rank_accepted[rank] = DECAY * self.rank_accepted[rank] + (rank + 1 in accepted)
-            self.rank_depths[rank] += (depth - self.rank_depths[rank]) / self.rank_trials[rank]
+            if rank == len(trials):
+                trials.append(0.0)
+                counts.append(0.0)
+                depths.append(float(depth))
+            trials[rank] = DECAY * trials[rank] + 1
+            counts[rank] = DECAY * counts[rank] + (rank + 1 in accepted)
+            depths[rank] += (depth - depths[rank]) / trials[rank]
+        self._check_earlier()
+
+    def _check_earlier(self) -> None:
+        """Drop earlier counts when own drafts are much less likely with them: a likelihood ratio of first tokens."""
+        self.own_drafts += 1
+        if self.earlier is not None:
+            (low, high), own = EARLIER_RATE_BOUNDS, self.ranks.accepted[0] / self.ranks.trials[0]
+            rate = min(max(self.earlier.accepted[0] / self.earlier.trials[0], low), high)
+            log_ratio = sum(
+                share * log(share / other) for share, other in ((own, rate), (1 - own, 1 - rate)) if share > 0
+            )
+            if self.ranks.trials[0] * log_ratio > DISPROVED_LOG_RATIO:
+                self.earlier, self.is_disproved = None, True
+
+    @property
+    def basis(self) -> str:
+        """Where expectations come from, for people; "" for own drafts."""
+        if self.uses_earlier:
+            return " (also from earlier conversations)"
+        return "" if self.own_drafts else " (not measured yet)"
+
+    @property
+    def uses_earlier(self) -> bool:
+        return self.earlier is not None and self.own_drafts >= MIN_OWN_DRAFTS
+
+    def fade(self, share: float, earlier_share: float) -> None:
+        """Reduce the counts, so that the confidence bound of a drafter that is not used widens."""
+        self.ranks = self.ranks.scaled(share)
+        if self.earlier is not None:
+            self.earlier = self.earlier.scaled(earlier_share) if self.earlier.trials[0] > MIN_EARLIER_DRAFTS else None
 
     def add_proposal(self, tree: DraftTree, requested_tokens: int) -> None:
         self.is_below_budget = len(tree) - 1 < requested_tokens
@@ -124,19 +193,20 @@ class AcceptanceStats:
         The first rank is a confidence bound: its mean and so many standard deviations. The prior of each other rank
         continues the ranks before it.
         """
-        nodes, known = list[ExpectedNode](), len(self.rank_trials)
+        ranks = self.ranks if self.earlier is None or not self.uses_earlier else self.ranks + self.earlier
+        nodes, known = list[ExpectedNode](), len(ranks.trials)
         # depth grows as a power of the rank: 1 for a chain, less for a tree
-        exponent = log(self.rank_depths[-1]) / log(known) if known > 1 else 1.0
+        exponent = log(ranks.depths[-1]) / log(known) if known > 1 else 1.0
         above, ratio = 1.0, self.prior_rate
         for rank in range(min(known if self.is_below_budget else 2 * known + 2, max_draft_tokens)):
             prior = above * (min(max(ratio, rank / (rank + 1)), MAX_RANK_RATIO) if rank else ratio)
-            trials, accepted = (self.rank_trials[rank], self.rank_accepted[rank]) if rank < known else (0.0, 0.0)
+            trials, accepted = (ranks.trials[rank], ranks.accepted[rank]) if rank < known else (0.0, 0.0)
             weight = trials + (RANK_PRIOR_WEIGHT if rank else PRIOR_WEIGHT)
             probability = (accepted + (weight - trials) * prior) / weight
             if not rank:
                 bound = probability + confidence * sqrt(probability * (1 - probability) / weight)
                 probability = min(max(bound, 0.0), MAX_RANK_RATIO)
-            depth = self.rank_depths[rank] if rank < known else (rank + 1) ** exponent
+            depth = ranks.depths[rank] if rank < known else (rank + 1) ** exponent
             nodes.append(ExpectedNode(probability, max(round(depth), 1)))
             above, ratio = probability, probability / above if above else 0.0
         return nodes
@@ -162,6 +232,7 @@ class TrackedDraft:
     stats: AcceptanceStats
     tree: DraftTree
     length_class: int
+    counts_ranks: bool = True  # of no use for trees that are known before the choice
     last_accepted_node: int = ROOT
 
     def compare_token(self, token: int) -> bool:
@@ -177,7 +248,8 @@ class TrackedDraft:
             for rank, child in enumerate(children):
                 self.stats.add_trial(self.length_class, depth + (MAX_DEPTH if rank else 0), child == accepted_child)
         if accepted_child is None:
-            self.stats.add_compared_tree(tree, node)
+            if self.counts_ranks:
+                self.stats.add_compared_tree(tree, node)
             return False
         self.last_accepted_node = accepted_child
         return True

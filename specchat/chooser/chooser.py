@@ -16,7 +16,7 @@ This file knows drafters by name only, and no text.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from specchat.chooser.acceptance import PLAIN, StepEstimate, TrackedDraft, best_subtree, length_class_of
+from specchat.chooser.acceptance import PLAIN, CountsKey, StepEstimate, TrackedDraft, best_subtree, length_class_of
 from specchat.chooser.costs import Costs
 from specchat.chooser.state import (
     EMA_WEIGHT,
@@ -106,7 +106,7 @@ class Chooser(Drafter):
         named = [name for name in drafter_order if name in self.drafters]
         rest = [name for name in self.drafters if name not in drafter_order]
         unlikely = {*rest, *(drafter_order[drafter_order.index(PLAIN) :] if PLAIN in drafter_order else ())}
-        self.task_kind, self.drafter_order = task.kind, tuple(named + rest)
+        self.task_kind, self._is_private, self.drafter_order = task.kind, task.is_private, tuple(named + rest)
         self._prior_rates = {
             name: UNLIKELY_PRIOR_RATE if name in unlikely else OTHER_PRIOR_RATE if index else FIRST_PRIOR_RATE
             for index, name in enumerate(self.drafter_order)
@@ -115,17 +115,20 @@ class Chooser(Drafter):
         self._idle_until_step = 0
 
     def describe_estimates(self) -> str:
-        """What is expected of each drafter now; "" before anything was estimated.
+        """What is expected of each drafter now, and on what basis; "" before anything was estimated.
 
         "draft 2.1 tokens in 4.0 ms, lookup 1.1 tokens in 2.9 ms, no drafter 1 token in 2.5 ms"
         """
         if not self._expected.plain_seconds:
             return ""
         expected = [
-            f"{estimate.name} {estimate.expected_tokens:.1f} tokens in {1000 * estimate.seconds:.1f} ms"
-            for estimate in self._expected.estimates.values()
+            f"{name} {each.expected_tokens:.1f} tokens in {1000 * each.seconds:.1f} ms{self._basis(name)}"
+            for name, each in self._expected.estimates.items()
         ]
         return ", ".join([*expected, f"no drafter 1 token in {1000 * self._expected.plain_seconds:.1f} ms"])
+
+    def _basis(self, name: str) -> str:
+        return "" if self.drafters[name].is_instant else self._candidate(name).basis
 
     def propose(self, context: DraftContext) -> DraftTree:
         """The tree with the most expected tokens per second, or a bare root."""
@@ -175,7 +178,7 @@ class Chooser(Drafter):
         for name in self.drafter_order:
             candidate = self._candidate(name)
             if not self.drafters[name].is_instant:
-                candidate.fade(self.state.steps)
+                candidate.fade_until(self.state.steps)
                 self._expected.estimates[name] = estimate = self._estimate(name, candidate, step)
                 yield estimate, None
             elif self.state.steps >= candidate.next_propose_step:
@@ -238,7 +241,8 @@ class Chooser(Drafter):
             self._prefilled_tokens[name] = min(self._prefilled_tokens[name], length)
 
     def _candidate(self, name: str) -> CandidateStats:
-        return self.state.candidate(name, self.task_kind, self._is_stochastic, self._prior_rates[name])
+        key = CountsKey(name, self.task_kind, self._is_stochastic)
+        return self.state.candidate(key, self._prior_rates[name], is_private=self._is_private)
 
     def _propose_with(self, name: str, context: DraftContext, draft_tokens: int) -> tuple[DraftTree, float]:
         """Let a drafter propose; measure its time and store the shape of its tree."""
@@ -252,7 +256,9 @@ class Chooser(Drafter):
         candidate = self._candidate(name)
         if name not in self._tracked_drafts and len(tree) > 1:
             length_class = length_class_of(tree) if drafter.is_instant else 0
-            self._tracked_drafts[name] = TrackedDraft(candidate, tree, length_class)
+            self._tracked_drafts[name] = TrackedDraft(
+                candidate, tree, length_class, counts_ranks=not drafter.is_instant
+            )
         if not drafter.is_instant:
             candidate.cost_age.add_measurement(self.state.steps)
             candidate.add_proposal(tree, draft_tokens)

@@ -1,21 +1,17 @@
 """Measured costs of one model on one machine: seconds of a pass by rows, and of each drafter by depth.
 
-Costs are kept by context length. Every decoding step updates them, and a file stores them for the next start. This file
-knows drafters by name only, and no acceptance rates; `chooser.py` combines both.
+Costs are kept by context length. Every decoding step updates them, and `learned_file.py` stores them for the next
+start. This file knows drafters by name only, and no acceptance rates; `chooser.py` combines both.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import perf_counter, thread_time
 
-from specchat.chooser.curve import PROPORTIONAL, Curve, PassCurve, is_normal, stored_points
-from specchat.engine.cache import bucket_of
+from specchat.chooser.curve import PROPORTIONAL, Curve, PassCurve, is_normal
+from specchat.engine.cache_sizes import bucket_of
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import Sampler
-from specchat.paths import cache_folder, write_atomically
 
 CALIBRATION_ROWS = (1, 4, 16)  # numbers of rows that are measured before the first answer
 MEASURED_PASSES = 3  # for each number of rows
@@ -31,8 +27,6 @@ class Costs:
 
     pass_curves: dict[int, Curve] = field(default_factory=dict[int, Curve])
     draft_curves: dict[str, dict[int, Curve]] = field(default_factory=dict[str, dict[int, Curve]])
-    path: Path | None = None  # of the stored costs; None: not stored
-    identity: Mapping[str, str] = field(default_factory=dict[str, str])  # of the models and the machine
     busy_calibrations: int = 0  # that ran beside other load, and are repeated before the next answer
 
     def plain_seconds(self, text_length: int) -> float | None:
@@ -102,7 +96,8 @@ class Costs:
         Measurements beside other load are only a first estimate; before the next answer they are repeated.
         """
         is_measured = any(len(curve.points) > 1 for curve in self.pass_curves.values())
-        if is_measured and not 0 < self.busy_calibrations < MAX_CALIBRATIONS:
+        is_done = is_measured and not 0 < self.busy_calibrations < MAX_CALIBRATIONS
+        if is_done or generation.target.max_rows == 1:  # nothing is drafted there
             return
         started_at, processor_started_at = perf_counter(), thread_time()
         curve = _curve_of_bucket(self.pass_curves, bucket_of(len(generation.tokens)), PassCurve())
@@ -113,42 +108,6 @@ class Costs:
         self.busy_calibrations = self.busy_calibrations + 1 if share < MIN_PROCESSOR_SHARE else 0
         if self.busy_calibrations and isinstance(curve, PassCurve):
             curve.distrust_slope()
-
-    def save(self) -> None:
-        """Store the costs for the next start. If the disk refuses, the next start calibrates again."""
-        if self.path is None or not self.pass_curves:
-            return
-        content = {
-            "identity": dict(self.identity),  # for people: the name of the file is a hash
-            "passes": {bucket: curve.points for bucket, curve in self.pass_curves.items()},
-            "drafts": {
-                name: {bucket: curve.points for bucket, curve in curves.items()}
-                for name, curves in self.draft_curves.items()
-            },
-        }
-        try:
-            write_atomically(self.path, json.dumps(content))
-        except OSError:
-            return
-
-
-def load_costs(identity: Mapping[str, str], folder: Path | None = None) -> Costs:
-    """Load the stored costs of this model on this machine; empty costs without a valid file."""
-    text = json.dumps(dict(identity), sort_keys=True)
-    path = (folder or cache_folder()) / "costs" / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
-    costs = Costs(path=path, identity=identity)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        passes = stored_points(content["passes"])
-        drafts = {name: stored_points(curves) for name, curves in content["drafts"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return costs
-    costs.pass_curves = {bucket: PassCurve(points, is_unconfirmed=True) for bucket, points in passes.items()}
-    costs.draft_curves = {
-        name: {bucket: Curve(points, PROPORTIONAL, is_unconfirmed=True) for bucket, points in curves.items()}
-        for name, curves in drafts.items()
-    }
-    return costs
 
 
 def _fastest_pass(generation: Generation, row_count: int) -> float:

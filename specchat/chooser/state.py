@@ -6,7 +6,9 @@ in conservative bandits (Wu et al. 2016, arXiv 1602.04282), optimism ends when t
 of the time of plain decoding. This file knows no drafter and no clock.
 """
 
-from specchat.chooser.acceptance import AcceptanceStats
+from collections.abc import Mapping
+
+from specchat.chooser.acceptance import EARLIER_FADING, AcceptanceStats, CountsKey, RankCounts
 from specchat.engine.drafter import Outcome
 
 TRIAL_SHARE = 0.008  # share of the time that trials may cost
@@ -36,8 +38,8 @@ class CostAge:
 class CandidateStats(AcceptanceStats):
     """The statistics of one drafter for one kind of task, and the step of its next proposal."""
 
-    def __init__(self, prior_rate: float) -> None:
-        super().__init__(prior_rate)
+    def __init__(self, prior_rate: float, earlier: RankCounts | None = None) -> None:
+        super().__init__(prior_rate, earlier)
         self.gain_seconds = 0.0  # running mean of the gain of a proposal
         self.propose_seconds = 0.0  # running mean of the time of a proposal
         self.instant_cooldown_steps = 1  # until the next proposal of an instant drafter
@@ -45,12 +47,10 @@ class CandidateStats(AcceptanceStats):
         self.cost_age = CostAge()
         self.faded_at_step = 0
 
-    def fade(self, step: int) -> None:
-        """Forget a little with each step, so that the confidence bound of a drafter that is not used widens."""
-        share = FADING ** (step - self.faded_at_step)
-        self.rank_trials = [share * count for count in self.rank_trials]
-        self.rank_accepted = [share * count for count in self.rank_accepted]
-        self.faded_at_step = step
+    def fade_until(self, step: int) -> None:
+        """Forget a little with each step."""
+        steps, self.faded_at_step = step - self.faded_at_step, step
+        self.fade(FADING**steps, EARLIER_FADING**steps)
 
     def add_instant_proposal(
         self, gain_seconds: float, propose_seconds: float, step: int, plain_seconds: float
@@ -70,10 +70,14 @@ class CandidateStats(AcceptanceStats):
 
 
 class ChooserState:
-    """The statistics of all drafters, by kind of task and by sampling; shared by all sessions of an engine."""
+    """The statistics of all drafters, by kind of task and by sampling; shared by all sessions of an engine.
 
-    def __init__(self) -> None:
-        self.candidates: dict[tuple[str, str, bool], CandidateStats] = {}
+    What private conversations teach serves private ones only, and is never stored. `earlier` is what is stored.
+    """
+
+    def __init__(self, earlier: Mapping[CountsKey, RankCounts] | None = None) -> None:
+        self.earlier = earlier or {}
+        self.candidates: dict[tuple[CountsKey, bool], CandidateStats] = {}
         self.steps = 0
         self.trial_passes = TRIAL_PASSES  # what trials may cost now, in plain passes; negative after losses
         self.instant_passes = 0.0  # that instant drafters have lost and not won back, below 0
@@ -85,11 +89,22 @@ class ChooserState:
         self.next_plain_learning = 0.0  # in `total_seconds`
         self.prefill_seconds_per_token: dict[str, float] = {}  # by drafter
 
-    def candidate(self, name: str, task_kind: str, is_stochastic: bool, prior_rate: float) -> CandidateStats:
-        key = (name, task_kind, is_stochastic)
-        if key not in self.candidates:
-            self.candidates[key] = CandidateStats(prior_rate)
-        return self.candidates[key]
+    def candidate(self, key: CountsKey, prior_rate: float, *, is_private: bool = False) -> CandidateStats:
+        if (key, is_private) not in self.candidates:
+            self.candidates[key, is_private] = CandidateStats(prior_rate, self.earlier.get(key))
+        return self.candidates[key, is_private]
+
+    def believes(self, key: CountsKey) -> bool:
+        """Whether no draft has contradicted what was stored."""
+        return not self.candidates[key, False].is_disproved
+
+    def learned_counts(self) -> dict[CountsKey, RankCounts]:
+        """What this process has learned of drafters that compute; what others copy depends on the text."""
+        return {
+            key: each.ranks
+            for (key, is_private), each in self.candidates.items()
+            if each.ranks.trials and not is_private
+        }
 
     def confidence(self, prefill_passes: float) -> float:
         """The confidence bound of an acceptance that decides, in standard deviations: 1 is optimistic, -1 pessimistic.

@@ -209,7 +209,7 @@ def with_default_command(arguments: Sequence[str], is_terminal: bool) -> list[st
     Where no terminal can show a chat, a question is answered once.
     """
     first = arguments[0] if arguments else ""
-    if first in ("-p", "--print", "--json", "--input"):
+    if first in ("-p", "--print", "--json"):
         return ["script", *arguments]
     if not first or (first.startswith("-") and first not in GROUP_OPTIONS):
         return ["chat", *arguments]

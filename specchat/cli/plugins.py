@@ -11,6 +11,7 @@ USAGE_BY_KIND: Mapping[str, str] = {
     "drafters": "--variant {name}",
     "heads": "heads of {name}",
     "backends": "backend = {name}",
+    "decoding_forms": "drafts by {name}",
     "servers": "backend = {name}",
     "commands": "specchat {name}",
     "slash_commands": "/{name} {arguments}",

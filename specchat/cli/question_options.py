@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from specchat.app.agent.project_agent import AgentUI
 from specchat.app.chat_state import ChatState
 from specchat.chat.request import AnswerFormat
 from specchat.cli.completion import complete_files
@@ -73,9 +72,6 @@ def take_agent_mode(options: dict[str, Any]) -> tuple[str, Sequence[str]]:
     return AGENT_PLAN if is_plan else AGENT_ON if is_agent else "", allow
 
 
-def command_chat(
-    conversation: Conversation, mode: str, allow: Sequence[str], *, reads_stdin: bool = False
-) -> ChatState:
-    """The chat of a command. It asks the user at a terminal only, and not where stdin has other questions."""
-    ui = AgentUI() if reads_stdin else terminal_ui()
-    return ChatState(conversation, has_commands=False, ui=ui, allow=allow, agent_mode=mode)
+def command_chat(conversation: Conversation, mode: str, allow: Sequence[str]) -> ChatState:
+    """The chat of a command. It asks the user at a terminal only."""
+    return ChatState(conversation, has_commands=False, ui=terminal_ui(), allow=allow, agent_mode=mode)

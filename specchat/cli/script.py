@@ -3,9 +3,7 @@
     {"type":"init", ...}               first
     {"type":"update","update":{...}}   a piece of the answer or a call of a tool, as in the Agent Client Protocol
     {"type":"event","event":"steps", ...}   everything else that happens
-    {"type":"permission", ...}         asks to write a file, with `--edit ask`; the answer is {"type":"permission",
-                                       "id":..., "option":"allow"} on standard input
-    {"type":"result", ...}             last, once for each question
+    {"type":"result", ...}             last
 
 Consumers ignore unknown types and fields; `v` changes only with breaking changes.
 """
@@ -13,16 +11,12 @@ Consumers ignore unknown types and fields; `v` changes only with breaking change
 from __future__ import annotations
 
 import json
-import queue
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event as Flag
-from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,7 +26,6 @@ from specchat.app import updates
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
 from specchat.app.ask import Answered, Asked, AskEvent, ask
 from specchat.app.chat_state import ChatState
-from specchat.app.consent import PERMISSION_OPTIONS, REJECT
 from specchat.app.question import Question
 from specchat.chat.events import Event, Failed, Finished, Notice, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat
@@ -65,7 +58,6 @@ if TYPE_CHECKING:
     from specchat.cli.script_edits import EditRunner
 
 PROTOCOL_VERSION = 2
-POLL_SECONDS = 0.05  # how often a pending permission checks whether the input has ended
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "cancelled": "cancelled"}
 ERROR_CODES = {2: "usage", 6: "too_long", 7: "model_missing", INTERRUPTED_EXIT_CODE: "cancelled"}
 ENGINE_ERROR_PREFIX = "the engine"  # how errors of the engine process begin; model errors have the same exit code
@@ -75,23 +67,22 @@ ENGINE_ERROR_PREFIX = "the engine"  # how errors of the engine process begin; mo
 @click.option("-p", "--print", "text", default="", help="The question; - reads it from standard input.")
 @file_option
 @click.option("--json", "is_json", is_flag=True, help="Every event as one JSON object a line.")
-@click.option(
-    "--input", "input_format", type=click.Choice(["text", "jsonl"]), default="text", help="The format of stdin."
-)
 @private_option
 @resume_options
-@click.option("--edit", "edits", type=click.Choice(["none", "ask", "auto"]), default="none", show_default=True,
-              help="May files be edited, by '/edit FILE INSTRUCTION'? 'ask' needs --input jsonl.")  # fmt: skip
+@click.option("--edit", "edits", type=click.Choice(["none", "auto"]), default="none", show_default=True,
+              help="May files be edited, by '/edit FILE INSTRUCTION'?")  # fmt: skip
 @agent_options
 @answer_format_options
 @profile_options
-def script(text: str, files: tuple[str, ...], is_json: bool, input_format: str, edits: str, **options: Any) -> int:
-    """Answer one question for a program, or many as JSON lines; without --json, the answer alone as `ask` does."""
-    is_lines = input_format == "jsonl"
-    _check_options(text, files, is_json, is_lines, edits)
+def script(text: str, files: tuple[str, ...], is_json: bool, edits: str, **options: Any) -> int:
+    """Answer one question for a program, as JSON lines; without --json, the answer alone as `ask` does."""
+    if not text:
+        raise UsageError("no question; give -p TEXT, or -p - for standard input")
+    if edits != "none" and not is_json:
+        raise UsageError("--edit needs --json; 'specchat edit' edits without it")
     mode, allow = take_agent_mode(options)
     ask_by = partial(_question, text, files, answer_format_from_options(options))
-    if not (is_json or is_lines):
+    if not is_json:
         question = ask_by()
         with open_host_conversation(resume_request(options)) as conversation:
             return answer_once(command_chat(conversation, mode, allow), question)
@@ -101,13 +92,9 @@ def script(text: str, files: tuple[str, ...], is_json: bool, input_format: str, 
         with open_host_conversation(request) as conversation:
             writer.write_init(conversation)
             writer.edit_runner = _edit_runner(edits, conversation)
-            chat = command_chat(conversation, mode, allow, reads_stdin=is_lines)
-            if is_lines:
-                lines = (line.decode("utf-8", "replace") for line in sys.stdin.buffer)
-                return InputLoop(chat, writer).run(lines)
             question = ask_by()
             with interruptible() as stopped:
-                code = writer.run_question(chat, question, stopped)
+                code = writer.run_question(command_chat(conversation, mode, allow), question, stopped)
             return stopped.exit_code if stopped.is_set() else code
     except SpecchatError as error:
         writer.write_error(str(error), error.exit_code)
@@ -115,19 +102,6 @@ def script(text: str, files: tuple[str, ...], is_json: bool, input_format: str, 
     except ConnectionResetError:  # of the engine process; a broken pipe is that of stdout
         writer.write_error(CONNECTION_CLOSED, HostError.exit_code)
         return HostError.exit_code
-
-
-def _check_options(text: str, files: tuple[str, ...], is_json: bool, is_lines: bool, edits: str) -> None:
-    if not text and not is_lines:
-        raise UsageError("no question; give -p TEXT, -p - for standard input, or --input jsonl")
-    if text and is_lines:
-        raise UsageError("-p and --input jsonl cannot be combined")
-    if files and is_lines:
-        raise UsageError("-f belongs to -p; a question of --input jsonl has a field 'files'")
-    if edits != "none" and not (is_json or is_lines):
-        raise UsageError("--edit needs --json; 'specchat edit' edits without it")
-    if edits == "ask" and not is_lines:
-        raise UsageError("--edit ask needs --input jsonl for the answers; --edit auto does not ask")
 
 
 def _question(text: str, files: tuple[str, ...], answer_format: AnswerFormat | None) -> Question:
@@ -144,7 +118,7 @@ def _edit_runner(edits: str, conversation: Conversation) -> EditRunner | None:
     from specchat.cli.script_edits import EditRunner
 
     request = SessionRequest(settings=conversation.settings, is_stored=conversation.is_stored)
-    return EditRunner(edit_request(request), requires_permission=edits == "ask")
+    return EditRunner(edit_request(request))
 
 
 @dataclass
@@ -152,9 +126,7 @@ class JsonLinesWriter:
     """Writes JSON objects to stdout, one a line, each flushed."""
 
     session_id: str = ""
-    turn_count: int = 0
     edit_runner: EditRunner | None = None
-    lock: Lock = field(default_factory=Lock)  # errors of the input are written by another thread
 
     def write_init(self, conversation: Conversation) -> None:
         self.session_id = conversation.session_id
@@ -166,7 +138,6 @@ class JsonLinesWriter:
     def run_question(self, chat: ChatState, question: Question, stopped: Flag) -> int:
         """Answer or edit; the result is the last line, also of a question that could not be sent."""
         started_at, text, ended_early = time.monotonic(), "", ""
-        self.turn_count += 1
         try:
             if self.edit_runner and self.edit_runner.is_edit_request(question.text):
                 text, end = self._run_edit(self.edit_runner, question.text, stopped)
@@ -232,13 +203,12 @@ class JsonLinesWriter:
         self._write_result({"is_error": True, "result": text, "duration_ms": milliseconds, "error": error})
 
     def _write_result(self, facts: dict[str, Any]) -> None:
-        result = {"type": "result", "session_id": self.session_id, "num_turns": self.turn_count, **facts}
+        result = {"type": "result", "session_id": self.session_id, "num_turns": 1, **facts}
         self.write(result)
 
     def write(self, line: dict[str, Any]) -> None:
-        with self.lock:
-            sys.stdout.write(json.dumps(line) + "\n")
-            sys.stdout.flush()
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
 
 
 def _update_line(update: JsonObject) -> JsonObject:
@@ -279,99 +249,3 @@ def _usage_numbers(totals: Totals) -> dict[str, Any]:
         "tokens_per_second": timing["tokens_per_second"],
         "totals": asdict(totals),
     }
-
-
-@dataclass(frozen=True)
-class PendingQuestion:
-    question: Question
-    cancelled: Flag = field(default_factory=Flag)
-
-
-@dataclass
-class InputLoop:
-    """`--input jsonl`: reads questions and cancels as lines while it writes answers."""
-
-    chat: ChatState
-    writer: JsonLinesWriter
-    question_queue: queue.SimpleQueue[PendingQuestion | None] = field(default_factory=queue.SimpleQueue)
-    received_questions: list[PendingQuestion] = field(default_factory=list)
-    permission_queues: dict[str, queue.SimpleQueue[str]] = field(default_factory=dict)  # by the id of the request
-    is_input_closed: Flag = field(default_factory=Flag)  # no more permissions can arrive
-
-    def run(self, lines: Iterable[str]) -> int:
-        """Answer in order until the input ends, pending questions included. Returns the last exit code."""
-        if self.writer.edit_runner:
-            self.writer.edit_runner.request_permission = self.request_permission
-        Thread(target=self._read_lines, args=(lines,), daemon=True).start()
-        code = 0
-        while (pending := self.question_queue.get()) is not None:
-            with interruptible() as stopped:
-                code = self.writer.run_question(self.chat, pending.question, _any_set(stopped, pending.cancelled))
-            if stopped.is_set():
-                return stopped.exit_code
-        return code
-
-    def request_permission(self, id: str, tool_call: JsonObject, stopped: Flag) -> str:
-        """Ask for permission; rejected when the input ends or the turn is stopped."""
-        answers = self.permission_queues[id] = queue.SimpleQueue()
-        question = {"type": "permission", "id": id, "toolCall": tool_call, "options": PERMISSION_OPTIONS}
-        self.writer.write(question)
-        try:
-            while not (stopped.is_set() or self.is_input_closed.is_set()):
-                with suppress(queue.Empty):
-                    return answers.get(timeout=POLL_SECONDS)
-            return answers.get_nowait() if not answers.empty() else REJECT
-        finally:
-            del self.permission_queues[id]
-
-    def _read_lines(self, lines: Iterable[str]) -> None:
-        for number, line in enumerate(lines, start=1):
-            if line.strip() and (problem := self._handle_line(line)):
-                fault = {"type": "error", "code": "bad_input", "line": number, "message": problem}
-                self.writer.write(fault)
-        self.is_input_closed.set()
-        self.question_queue.put(None)
-
-    def _handle_line(self, line: str) -> str:
-        """Handle a line; returns the problem with it, or an empty string."""
-        try:
-            message = json.loads(line)
-            match message["type"]:
-                case "user":
-                    pending = PendingQuestion(_question_of_line(message))
-                    self.received_questions.append(pending)
-                    self.question_queue.put(pending)
-                case "cancel":
-                    for pending in self.received_questions:
-                        pending.cancelled.set()
-                case "permission":
-                    self.permission_queues[message["id"]].put(_check_permission_option(message["option"]))
-                case unknown:
-                    return f"unknown type {unknown!r}"
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            return f"not understood: {type(error).__name__}"
-        except UsageError as error:
-            return str(error)
-        return ""
-
-
-def _question_of_line(message: JsonObject) -> Question:
-    names = message.get("files", [])
-    if not isinstance(names, list):
-        raise UsageError("files: give a list of names")
-    answer_format = AnswerFormat.from_options(message)
-    text = check_utf8(message["text"])  # of a program, which names files by themselves
-    return Question(text, tuple(map(str, names)), answer_format=answer_format, has_mentions=False)
-
-
-def _check_permission_option(option_id: str) -> str:
-    known = [str(each["optionId"]) for each in PERMISSION_OPTIONS]
-    if option_id not in known:
-        raise UsageError(f"there is no option {option_id!r}; known are {', '.join(known)}")
-    return option_id
-
-
-def _any_set(first: Flag, second: Flag) -> Flag:
-    both = Flag()
-    both.is_set = lambda: first.is_set() or second.is_set()  # type: ignore[method-assign]
-    return both

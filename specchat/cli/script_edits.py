@@ -1,7 +1,8 @@
 """`specchat script --edit`: edits files for a program, reported as updates of the Agent Client Protocol.
 
 A question is an edit when it is `/edit FILE[:FIRST-LAST] INSTRUCTION`, or an unambiguous instruction. The diff comes
-first, then the permission, then one write, which `specchat undo` takes back.
+first, then one write, which `specchat undo` takes back. The user cannot be asked: what
+loses lines or comments is refused.
 """
 
 import re
@@ -19,7 +20,6 @@ from specchat.app.project_files import ProjectFiles
 from specchat.chat.events import Event, TextDelta, Totals
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.edit_intent import intent_from_command, intent_from_text
-from specchat.errors import DeclinedError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import JsonObject
 
@@ -27,11 +27,6 @@ EDIT_COMMAND = re.compile(r"/edit\b\s*(?P<argument>.*)", re.DOTALL)
 NEXT_STEPS = "next: fewer lines (/edit FILE:FIRST-LAST ...), or another model (--target)"
 
 SendUpdate = Callable[[JsonObject], None]
-RequestPermission = Callable[[str, JsonObject, Flag], str]  # id, tool call, cancel flag -> one of the options
-
-
-def always_reject(_id: str, _call: JsonObject, _stopped: Flag) -> str:
-    return REJECT
 
 
 @dataclass(frozen=True)
@@ -40,16 +35,10 @@ class EditOutcome:
     totals: Totals
 
 
-@dataclass
+@dataclass(frozen=True)
 class EditRunner:
     session_request: SessionRequest
-    requires_permission: bool
-    request_permission: RequestPermission = always_reject
     workspace_roots: WorkspaceRoots = field(default_factory=lambda: WorkspaceRoots(Path.cwd()))
-
-    def __post_init__(self) -> None:
-        is_asked, way_out = self.requires_permission, "use '--edit ask' to decide"
-        self._consent = EditConsent(asks=is_asked, can_ask=is_asked, way_out=way_out)
 
     def is_edit_request(self, text: str) -> bool:
         return bool(EDIT_COMMAND.fullmatch(text.strip()) or intent_from_text(text, [], self.workspace_roots))
@@ -60,16 +49,12 @@ class EditRunner:
         by_words = intent_from_text(text, [], self.workspace_roots)
         intent = by_words or intent_from_command(command["argument"] if command else "", self.workspace_roots)
         target = WorkspaceFile(intent.path, ProjectFiles(self.workspace_roots))
-        ask = lambda call: self.request_permission(str(call["toolCallId"]), call, stopped)
 
         def observe(event: Event | EditEvent) -> None:
             if not isinstance(event, EditEvent | TextDelta):  # the diff contains the text
                 on_event(event)
 
-        call = EditCall(intent, target, NEXT_STEPS, send, ask, observe)
+        call = EditCall(intent, target, NEXT_STEPS, send, lambda _call: REJECT, observe)
         with EditSession(self.session_request, stopped) as session:
-            try:
-                call.run(session, self._consent)
-            except DeclinedError as error:
-                call.message = str(error)
+            call.run(session, EditConsent(can_ask=False, way_out="'specchat edit' shows it and asks"))
             return EditOutcome(call.message, session.totals)

@@ -25,7 +25,8 @@ from specchat.drafters.candidate_tree import CandidateTree, DraftPath, PathLogit
 from specchat.drafters.heads.draft_head import TESTED_DEPTH, DraftHead, TargetSample
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, require_tensors
 from specchat.drafters.heads.spec import ASSISTANT, AssistantConfig, HeadDimensions, HeadSpec
-from specchat.engine.cache import NO_KV_ROWS, SCRATCH_ROWS, KVCache, KVLocation
+from specchat.engine.cache import NO_KV_ROWS, KVCache, KVLocation
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import HiddenStateBuffer

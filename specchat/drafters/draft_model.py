@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specchat.drafters.retokenize import RetokenizedDraftModel
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import LogitRows
@@ -90,7 +90,7 @@ class DraftModelDrafter(Drafter):
         for index in range(chain_length):
             logits = self.model.prefill(unread, self.cache).logits
             if context.seen_tokens is not None:  # on the target's device
-                logits = logits.to(context.seen_tokens.mask.device)
+                logits = logits.to(context.seen_tokens.counts.device)
             rows = LogitRows([len(context.tokens) - 1 + index], [tree.path_tokens(leaf)])
             if context.sampler.wants_draft_samples:
                 leaf = tree.add_sample(context.sampler.sample_draft(logits, rows, context.seen_tokens), leaf, self.name)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from specchat.drafters.heads.draft_head import CachingHead
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.model import Model

@@ -11,7 +11,6 @@ first call and ends with the conversation. The guard knows no plugin; it reports
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import replace
 from itertools import islice
 from operator import index
@@ -23,7 +22,6 @@ from typing import Any
 from torch import Tensor
 
 from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
-from specchat.engine.sampling import SeenTokens
 from specchat.engine.tree import ROOT, DraftTree
 
 MAX_CALL_SECONDS = 2.0  # that an answer waits for the drafter
@@ -62,7 +60,8 @@ class PluginDrafterGuard(Drafter):
     def propose(self, context: DraftContext) -> DraftTree:
         """The drafter's tree, at most `max_draft_tokens` nodes, with the registered name as source."""
         proposed, is_done = list[DraftTree](), Flag()
-        safe_context = replace(context, tokens=list(context.tokens), seen_tokens=_copy_seen(context), cache=None)
+        seen = context.seen_tokens.copy() if context.seen_tokens is not None else None
+        safe_context = replace(context, tokens=list(context.tokens), seen_tokens=seen, cache=None)
         root_token = context.tokens[-1]
 
         def call() -> None:
@@ -178,14 +177,6 @@ def call_in_time(function: Callable[[], Any], seconds: float) -> Any:
 def _run_calls(calls: SimpleQueue[Callable[[], None] | None]) -> None:
     while (call := calls.get()) is not None:
         call()
-
-
-def _copy_seen(context: DraftContext) -> SeenTokens | None:
-    if context.seen_tokens is None:
-        return None
-    seen = copy(context.seen_tokens)
-    seen.mask, seen.counts = seen.mask.clone(), seen.counts.clone()
-    return seen
 
 
 def _copy_outcome(outcome: Outcome) -> Outcome:

@@ -12,7 +12,7 @@ from codecs import getincrementaldecoder
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import LogitRows, Sampler

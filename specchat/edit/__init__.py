@@ -12,8 +12,10 @@ excerpt.py                        an answer with some functions only: they take 
 answer_check.py                   refusals, omissions, prose, loops, an answer that is a part of the file
 contract.py                       a new text changes what was asked for: the rest is put back, or a reason to refuse
 asked_changes.py                  what an instruction asks for, by its words
+added_things.py                   whether what was to be added is there
 statement_pairs.py                which statement of the new text each old one became
 postconditions.py                 what stays equal when one kind of change is asked for; tabs and blanks
+python_calls.py                   calls and attributes of Python that cannot work
 syntax_check.py                   whether the new text still parses, and defines what it uses
 refactoring/                      edits that a syntax tree does without a model
 check_commands.py                 --check, in a copy of the project

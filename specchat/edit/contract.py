@@ -5,9 +5,11 @@ or it follows from what the instruction asks for:
 
     gone      it names the statement, or its kind, as something to remove, or asks for another form of it
     changed   it names the statement or its new value; it concerns the function; the change uses a new name
+    added     it is no copy of what is there, and what was to be added is in it
 
-A deviation whose lines can be put back is put back, byte for byte; each other one has to be seen by a person. It is
-checked on what a model wrote; tests hold the operations of the syntax tree to it. Knows no model and no file.
+Another number, string or operator is asked for by its name or its new value only. A deviation whose lines can be put
+back is put back, byte for byte; each other one has to be seen by a person. It is checked on what a model wrote, and on
+what an operation of the syntax tree makes. Knows no model and no file.
 """
 
 from __future__ import annotations
@@ -124,7 +126,7 @@ class EditWarnings:
             return f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"
         if self.deviations:
             return describe(self.deviations)
-        return f"nothing in the new lines is {self.missing}, which was to be added" if self.missing else ""
+        return f"the new lines have no {self.missing}, which was to be added" if self.missing else ""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,13 @@ decode.py          the loop of one sequence: draft, verify, accept, commit
 grammar.py         masks for constrained output, one for each node of a tree
 model.py           the interface of a target or draft model: prefill and forward
 cache.py           the KV cache, and the pool that allocates it
+cache_sizes.py     how many rows a text takes there; without torch
 prefix_cache.py    the texts in memory, found by their tokens, of all conversations
 int8_rows.py       rows of a KV cache in 8 bits
 kv_arena.py        rows of all caches of a model at one address, for CUDA graphs
 device.py          copies to the device that do not wait
-sampling.py        logits to tokens: penalties, temperature, Gumbel noise
+penalties.py       what tokens of the text lose at each node, for sampling and drafting
+sampling.py        logits to tokens: temperature, Gumbel noise
 truncation.py      which tokens top-k, top-p and min-p keep
 accept.py          the argument for losslessness, the rejection-sampling rule and the walk
 probabilities.py   the probabilities of committed tokens, for a reader who asks for them

@@ -15,16 +15,15 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from specchat.engine.cache_sizes import SCALE_BYTES, slot_rows
 from specchat.engine.device import copy_to_device
-from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows, quantize_rows
+from specchat.engine.int8_rows import dequantize_rows, quantize_rows
 from specchat.errors import CacheError, ModelError
 
 if TYPE_CHECKING:
     from specchat.engine.kv_arena import KVArena
 
-MIN_BUCKET_ROWS = 1024  # committed rows
 NO_KV_ROWS = (0, 0, 0)  # the shape of a layer that has none
-SCRATCH_ROWS = 256  # rows past the text that a pass may write: the largest tree or prefill chunk
 
 
 @dataclass(frozen=True)
@@ -175,16 +174,6 @@ class KVCache:
         if length < floor:
             length = max((each for each in self.checkpoints if each <= length), default=0)
         return min(self.length, length)
-
-
-def bucket_of(length: int) -> int:
-    """The length bucket of a text: a power of two."""
-    return max(MIN_BUCKET_ROWS, 1 << (length - 1).bit_length())
-
-
-def slot_rows(min_rows: int) -> int:
-    """The size of the smallest slot with at least `min_rows` rows: a length bucket and the scratch rows."""
-    return bucket_of(max(min_rows - SCRATCH_ROWS, 1)) + SCRATCH_ROWS
 
 
 @dataclass

@@ -12,7 +12,8 @@ from itertools import cycle, islice
 from torch import Tensor
 
 from specchat.engine.accept import accept
-from specchat.engine.cache import SCRATCH_ROWS, KVCache, Stacks
+from specchat.engine.cache import KVCache, Stacks
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.grammar import Grammar, advance_all, constrain_tree
@@ -26,8 +27,9 @@ from specchat.engine.model import (
     TextStates,
 )
 from specchat.engine.pass_clock import pass_seconds, paused_clock
+from specchat.engine.penalties import SeenTokens
 from specchat.engine.probabilities import TokenProbabilities, token_probabilities
-from specchat.engine.sampling import Sampler, SeenTokens, pack_samples
+from specchat.engine.sampling import Sampler, pack_samples
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 
@@ -227,8 +229,8 @@ class Generation:
     ) -> SampledOutput:
         """One pass over a tree and the target's sample at every node, in one CUDA graph where there is one."""
         rows = sampler.rows_of_tree(tree, len(self.tokens), allowed)
-        if seen is None and isinstance(self.target, SamplingModel):
-            sampled = self.target.forward_and_sample(tree, self.cache, sampler, rows)
+        if isinstance(self.target, SamplingModel):
+            sampled = self.target.forward_and_sample(tree, self.cache, sampler, rows, seen)
             if sampled is not None:
                 return sampled
         output = self.target.forward(tree, self.cache)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from specchat.engine.cache import KVCache
-from specchat.engine.sampling import Sampler, SeenTokens
+from specchat.engine.penalties import SeenTokens
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 
 
@@ -50,6 +51,7 @@ class AnswerTask:
     original_tokens: Sequence[int] = ()  # of the text that the answer rewrites, in the form of the answer
     answer_start: int = 0  # tokens of the text before the answer
     is_selected: bool = True  # whether this drafter may propose
+    is_private: bool = True  # nothing that it teaches is stored
 
 
 class Drafter:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-SCALE_BYTES = 4
+from specchat.engine.cache_sizes import SCALE_BYTES
+
 MAX_STEPS = 127
 
 

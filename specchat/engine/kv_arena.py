@@ -11,28 +11,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from specchat.engine.cache import (
-    MIN_BUCKET_ROWS,
-    SCRATCH_ROWS,
-    KVLayout,
-    LayerRows,
-    Slot,
-    allocate_stacks,
-    layers_of,
-)
-
-SECOND_SLOT_ROWS = MIN_BUCKET_ROWS + SCRATCH_ROWS  # beside a full context: a completion, or a short conversation
-SPARE_ROWS = 64  # behind all slots: graphs are captured there, over rows of no text
-ROW_STEP = 256  # slots have whole steps of rows
-
-
-def arena_rows(context_tokens: int) -> int:
-    """The rows of an arena for one text of `context_tokens` tokens and a short one beside it.
-
-    >>> arena_rows(8192)
-    9728
-    """
-    return _whole_steps(context_tokens) + SCRATCH_ROWS + SECOND_SLOT_ROWS
+from specchat.engine.cache import KVLayout, LayerRows, Slot, allocate_stacks, layers_of
+from specchat.engine.cache_sizes import SPARE_ROWS, whole_steps
 
 
 class KVArena:
@@ -49,7 +29,7 @@ class KVArena:
 
     def slot_rows(self, min_rows: int) -> int:
         """The size of a slot for at least `min_rows` rows; more than the arena has if it has too few."""
-        return max(min(_whole_steps(min_rows), self.rows), min_rows)
+        return max(min(whole_steps(min_rows), self.rows), min_rows)
 
     def slot(self, first_row: int, rows: int) -> Slot:
         stacks = {shape: stack.narrow(2, first_row, rows) for shape, stack in self.stacks.items()}
@@ -68,10 +48,6 @@ class KVArena:
         for shape, stack in slot.stacks.items():  # one stack at a time: the ranges may overlap
             there.stacks[shape][:, :, :length] = stack[:, :, :length].clone()
         return there
-
-
-def _whole_steps(rows: int) -> int:
-    return -(-rows // ROW_STEP) * ROW_STEP
 
 
 def write_rows(layer: LayerRows, new_rows: Tensor, keys: Tensor, values: Tensor) -> LayerRows:

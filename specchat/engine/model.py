@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.cache import KVCache, KVPool
+from specchat.engine.penalties import SeenTokens
 from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
 
@@ -111,11 +112,16 @@ class SamplingModel(Protocol):
     """A model that can sample on the device, together with its pass."""
 
     def forward_and_sample(
-        self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows
+        self,
+        tree: DraftTree,
+        cache: KVCache,
+        sampler: Sampler,
+        rows: LogitRows,
+        seen_tokens: SeenTokens | None = None,
     ) -> SampledOutput | None:
         """As `Model.forward`, and the token after every node; None if this pass cannot do both, and did nothing.
 
-        `rows` are those of the tree, without penalties.
+        `rows` are those of the tree.
         """
         ...
 

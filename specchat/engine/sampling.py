@@ -1,4 +1,4 @@
-"""From logits to tokens: penalties, truncation, temperature, and shared randomness (Gumbel noise).
+"""From logits to tokens: truncation, temperature, and shared randomness (Gumbel noise).
 
 `accept.py` argues why speculative decoding does not change the text. This file provides what the argument needs: noise
 that depends on the seed, the position and the token alone. It knows no drafter.
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from specchat.engine.accept import rejection_sampling_probabilities
 from specchat.engine.device import copy_to_device
+from specchat.engine.penalties import Penalties, SeenTokens
 from specchat.engine.tree import DraftSample, DraftTree
 from specchat.engine.truncation import (
     MASKED_LOGIT,
@@ -33,21 +34,6 @@ from specchat.engine.truncation import (
 MAX_NOISE = 16.64  # of `gumbel_noise`: -log(-log(1 - 2**-24)), rounded up
 # Noise for other purposes than the target's samples uses positions that no token has.
 STEP_NOISE_POSITION, DRAFTER_NOISE_POSITION = -1, -2
-
-
-class SeenTokens:
-    """The tokens that occur in the text so far, for the repetition penalty, and those of the answer alone, counted."""
-
-    def __init__(self, prompt: list[int], vocab_size: int, device: torch.device) -> None:
-        self.mask = torch.zeros(vocab_size, dtype=torch.bool, device=device)  # [V]
-        self.mask[copy_to_device(prompt, device)] = True
-        self.counts = torch.zeros(vocab_size, device=device)  # whole numbers [V]
-
-    def extend(self, tokens: list[int]) -> None:
-        """Add tokens of the answer."""
-        ids = copy_to_device(tokens, self.mask.device)
-        self.mask[ids] = True
-        self.counts.index_put_((ids,), self.counts.new_ones(()), accumulate=True)
 
 
 @dataclass(frozen=True)
@@ -123,9 +109,7 @@ class DrawnToken(NamedTuple):
 class Sampler:
     """Samples tokens from logits. The same seed and position always use the same noise.
 
-    The rules and their order are those of transformers: repetition penalty, grammar, temperature, top-k, top-p, min-p.
-    After the repetition penalty come those of OpenAI: a token that occurs `count` times in the answer loses
-    `frequency_penalty` * `count` + `presence_penalty`.
+    The rules and their order are those of transformers: penalties, grammar, temperature, top-k, top-p, min-p.
     With `uses_rejection_sampling`, drafters sample their tokens and report the distributions. The text then depends on
     the drafter as well as on the seed, while its distribution stays the same.
     """
@@ -143,11 +127,11 @@ class Sampler:
 
     @property
     def has_penalties(self) -> bool:
-        return self.repetition_penalty != 1.0 or self.counts_tokens
+        return self.penalties != Penalties()
 
     @property
-    def counts_tokens(self) -> bool:
-        return bool(self.frequency_penalty or self.presence_penalty)
+    def penalties(self) -> Penalties:
+        return Penalties(self.repetition_penalty, self.frequency_penalty, self.presence_penalty)
 
     @property
     def is_truncating(self) -> bool:
@@ -180,6 +164,14 @@ class Sampler:
             allowed_mask=allowed_mask,
         )
 
+    def penalize(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None) -> Tensor:
+        """The logits after the penalties, as floats of their own; without penalties they are given back. [N, V]"""
+        if seen_tokens is None:
+            return logits
+        penalized = logits.to(torch.float32, copy=True)
+        self.penalties.apply(penalized, seen_tokens, rows.draft_paths, rows.token_ids)
+        return penalized
+
     def noise_inputs(self, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> NoiseInputs | None:
         """What `DeviceNoise.rank` needs to sample as `rank` does; None where other rules apply."""
         has_rules = seen_tokens is not None or rows.allowed_mask is not None or rows.token_ids is not None
@@ -204,9 +196,9 @@ class Sampler:
     def rank(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1) -> Ranking:
         """The `count` best tokens of each row, after the rules and the noise. [N, V] -> [N, count]"""
         if self.temperature == 0:
-            return _top_tokens(self._penalize_and_mask(logits.float(), rows, seen_tokens), rows.token_ids, count)
+            return _top_tokens(self._penalize_and_mask(logits, rows, seen_tokens), rows.token_ids, count)
         if logits.is_cpu and not (self.is_truncating or rows.draft_samples):
-            return self._rank_all_tokens(self._penalize_and_mask(logits.float(), rows, seen_tokens), rows, count)
+            return self._rank_all_tokens(self._penalize_and_mask(logits, rows, seen_tokens), rows, count)
         logits, ids = self.process_logits(logits, rows, seen_tokens, count)
         if logits.shape[-1] == 1:
             return Ranking(ids, logits)
@@ -253,7 +245,7 @@ class Sampler:
         draft sample, they are the logarithms of the rejection-sampling probabilities.
         """
         size = logits.shape[-1]
-        logits = self._penalize_and_mask(logits.float(), rows, seen_tokens)
+        logits = self._penalize_and_mask(logits, rows, seen_tokens)
         if self.is_truncating:
             kept = self._truncate(logits, count)
             logits, ids = kept.logits, _ids_of(kept.columns, rows.token_ids)
@@ -271,37 +263,13 @@ class Sampler:
         return logits, ids
 
     def _penalize_and_mask(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None) -> Tensor:
-        if seen_tokens is not None:
-            seen = seen_tokens.mask.expand(len(logits), -1)
-            if rows.draft_paths is not None and any(rows.draft_paths):
-                seen = seen.clone()
-                for row, path in enumerate(rows.draft_paths):
-                    seen[row, path] = True
-            if rows.token_ids is not None:
-                seen = seen[:, rows.token_ids]
-            seen = seen[:, : logits.shape[-1]]
-            penalty = self.repetition_penalty
-            logits = torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
-            if self.counts_tokens:
-                logits = logits - self._count_penalties(rows, seen_tokens, len(logits))[:, : logits.shape[-1]]
+        logits = self.penalize(logits, rows, seen_tokens).float()
         if self.vocab_size is not None and rows.token_ids is None:
             logits = logits[:, : self.vocab_size]
         if rows.allowed_mask is not None:
             is_forbidden = ~rows.allowed_mask[:, : logits.shape[-1]]
             logits = logits.masked_fill(copy_to_device(is_forbidden, logits.device), MASKED_LOGIT)
         return logits
-
-    def _count_penalties(self, rows: LogitRows, seen_tokens: SeenTokens, row_count: int) -> Tensor:
-        """What every token of a row loses; the draft tokens before the row count as committed. [N, V]"""
-        counts = seen_tokens.counts.expand(row_count, -1)
-        if rows.draft_paths is not None and any(rows.draft_paths):
-            counts = counts.clone()
-            for row, path in enumerate(rows.draft_paths):
-                ids = copy_to_device(path, counts.device)
-                counts[row].index_put_((ids,), counts.new_ones(()), accumulate=True)
-        if rows.token_ids is not None:
-            counts = counts[:, rows.token_ids]
-        return self.frequency_penalty * counts + self.presence_penalty * (counts > 0)
 
     def _truncate(self, logits: Tensor, count: int) -> KeptTokens:
         """What temperature, top-k, top-p and min-p keep, in this order. [N, V] -> [N, C]"""

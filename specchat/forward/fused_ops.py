@@ -19,7 +19,8 @@ from torch.nn import functional
 
 from specchat.devices import kind_of
 from specchat.engine.cache import KVCache, KVLayout, KVLocation, Slot
-from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows
+from specchat.engine.cache_sizes import SCALE_BYTES
+from specchat.engine.int8_rows import dequantize_rows
 from specchat.forward.attention import AttentionMask, Scores, apply_rope, attention
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
 from specchat.forward.cuda.kernel_trial import triton_module

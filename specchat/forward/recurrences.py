@@ -1,4 +1,4 @@
-"""The recurrences of hybrid networks: the gated delta rule, the scan of Mamba-2, and their short convolution.
+"""The recurrences of hybrid networks: the gated delta rule and its short convolution.
 
 Each steps over rows in order, by a native kernel for the dtypes that there is one for, else by torch. The rows of a
 delta rule and of a convolution may be the nodes of a tree. States are float32 and change only on request. Knows
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 CPU = torch.device("cpu")
 NORM_EPSILON = 1e-6  # as in native_recurrent.cpp
 SINGLE_THREAD_NUMBERS = 2**17  # of a state times rows: more are shared out to all threads
-KERNELS = ("gated_delta", "delta_gates", "gated_rms_norm", "mamba2_scan", "convolution")
+KERNELS = ("gated_delta", "delta_gates", "gated_rms_norm", "convolution")
 
 
 @dataclass(frozen=True)
@@ -42,22 +42,6 @@ class DeltaRule:
         """The chain of these rows."""
         names = ("query", "key", "value", "decay", "beta")
         return replace(self, parents=None, **{name: select_rows(getattr(self, name), path) for name in names})
-
-
-@dataclass(frozen=True)
-class Scan:
-    """The inputs of Mamba-2's recurrence for N rows. An input or output matrix serves H / G consecutive heads."""
-
-    state: Tensor  # [1, H, size, states], float32
-    x: Tensor  # [N, H, size]
-    dt: Tensor  # [N, H], step sizes, float32
-    rates: Tensor  # [H], float32
-    inputs: Tensor  # [N, G, states]
-    outputs: Tensor  # [N, G, states]
-    skip: Tensor  # [H], float32
-
-    def first(self, rows: int) -> Scan:
-        return replace(self, **{name: getattr(self, name)[:rows] for name in ("x", "dt", "inputs", "outputs")})
 
 
 @dataclass(frozen=True)
@@ -125,21 +109,6 @@ def gated_rms_norm(rows: Tensor, gates: Tensor, weight: Tensor, epsilon: float) 
     return out
 
 
-def step_scan(scan: Scan, *, stores: bool = False) -> Tensor:
-    """The output of every row. With `stores`, the state becomes that after the last row. -> [N, H, size]"""
-    if (kernel := _kernel("mamba2_scan", scan.x, scan.state)) is None:
-        return scan_by_torch(scan, stores)
-    (rows, heads, size), (_, groups, states) = scan.x.shape, scan.inputs.shape
-    x, inputs, outputs = (each.contiguous() for each in (scan.x, scan.inputs, scan.outputs))
-    dt, rates, skip, out = scan.dt.contiguous(), scan.rates.contiguous(), scan.skip.contiguous(), torch.empty_like(x)
-    check_border("mamba2_scan", x, (inputs, (rows, groups, states)), (outputs, (rows, groups, states)))
-    numbers = (dt, (rows, heads)), (rates, (heads,)), (skip, (heads,))
-    check_border("mamba2_scan", scan.state, (scan.state, (1, heads, size, states)), *numbers)
-    tensors = map(data_pointer, (scan.state, x, dt, rates, inputs, outputs, skip, out))
-    kernel(*tensors, rows, heads, groups, size, states, int(stores), _threads(rows, scan.state))
-    return out
-
-
 def convolve(convolution: Convolution) -> Tensor:
     """The sums of all windows. -> [N, C]"""
     x, weight, bias, windows = convolution.x, convolution.weight, convolution.bias, convolution.windows
@@ -181,19 +150,6 @@ def delta_gates_by_torch(projected: Tensor, gates: DeltaGates) -> tuple[Tensor, 
 def gated_rms_norm_by_torch(rows: Tensor, gates: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     normed = functional.rms_norm(rows.float(), weight.shape, weight.float(), epsilon)
     return (normed * functional.silu(gates.float())).to(rows.dtype)
-
-
-def scan_by_torch(scan: Scan, stores: bool = False) -> Tensor:
-    repeats = scan.x.shape[1] // scan.inputs.shape[1]
-    inputs, outputs = (each.float().repeat_interleave(repeats, dim=1) for each in (scan.inputs, scan.outputs))
-    x, state, results = scan.x.float(), scan.state[0].float(), list[Tensor]()
-    for row in range(len(x)):
-        factor = (scan.dt[row] * scan.rates).exp()[:, None, None]
-        state = state * factor + (inputs[row] * scan.dt[row][:, None])[:, None] * x[row][..., None]
-        results.append((state * outputs[row][:, None]).sum(dim=-1) + scan.skip[:, None] * x[row])
-    if stores:
-        scan.state[0].copy_(state)
-    return torch.stack(results).to(scan.x.dtype)
 
 
 def convolution_by_torch(convolution: Convolution) -> Tensor:
@@ -245,13 +201,9 @@ def _match_torch(dtype: torch.dtype) -> bool:
     pairs += zip(delta_gates(projected, gates), delta_gates_by_torch(projected, gates), strict=True)
     norm = numbers, 3 * numbers, numbers[0, 0], NORM_EPSILON
     pairs.append((gated_rms_norm(*norm), gated_rms_norm_by_torch(*norm)))
-    dt, rates, skip = wide[..., 0].abs(), -wide[0, :, 0].abs(), wide[0, :, 1]
-    scan = Scan(state.clone(), numbers[..., :3], dt, rates, numbers, numbers, skip)
-    other_scan = replace(scan, state=state.clone())
-    pairs.append((step_scan(scan, stores=True), scan_by_torch(other_scan, True)))
     convolution = Convolution(numbers[:, 0], torch.tensor([[0, 1, 2], [1, 3, 2]]), numbers[:3, 1], None, True)
     pairs.append((convolve(convolution), convolution_by_torch(convolution)))
-    pairs += [(rule.state, other_rule.state), (scan.state, other_scan.state)]
+    pairs.append((rule.state, other_rule.state))
     return all(torch.allclose(ours, theirs, tolerance, tolerance) for ours, theirs in pairs)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from specchat.chat.events import StepDone
 from specchat.chat.tools import ToolCall
 from specchat.errors import HostError
-from specchat.history.history_schema import MIGRATIONS, migrate, schema_version
+from specchat.history.history_schema import check_version, schema_version
 from specchat.history.step_encoding import unpack_steps
 
 BUSY_TIMEOUT_MILLISECONDS = 250
@@ -220,18 +220,16 @@ class HistoryReader:
 
 
 def _open_reader(path: Path) -> sqlite3.Connection:
-    """A read-only connection. A file of an older schema is read from a migrated copy in memory."""
+    """A read-only connection."""
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     database.execute("PRAGMA query_only = 1")
     database.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MILLISECONDS}")
-    if not 0 < schema_version(database) < len(MIGRATIONS):
-        return database
-    copy = sqlite3.connect(":memory:", isolation_level=None)
-    database.backup(copy)
-    database.close()
-    migrate(copy)
-    copy.execute("PRAGMA query_only = 1")
-    return copy
+    try:
+        check_version(schema_version(database))
+    except HostError as error:
+        database.close()
+        raise HostError(f"{path}: {error}") from error
+    return database
 
 
 PATH_TO_TIP = """path (id, depth) AS (

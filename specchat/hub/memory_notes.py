@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 
 from specchat.devices import CUDA, INT8_KV
+from specchat.engine.cache_sizes import SCRATCH_ROWS, SPARE_ROWS, arena_rows, slot_rows
 from specchat.hub.architecture import EMBEDDING, Architecture
 from specchat.hub.memory_plan import (
     BF16_BYTES,
     INT4_CHECKPOINTS,
-    SCRATCH_ROWS,
-    arena_rows,
-    cache_rows,
     can_quantize,
     has_kv_arena,
     int8_kv_element_bytes,
@@ -29,10 +27,11 @@ def memory_notes(architecture: Architecture, context: int) -> tuple[str, ...]:
 def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
     if row := kv_bytes_per_token(architecture):
         yield f"a token takes {row / 1024:.3g} KiB of KV cache{_int8_note(architecture, row)}"
-    rows = cache_rows(context)
+    rows = slot_rows(context + SCRATCH_ROWS)
     if has_kv_arena(architecture, kind=CUDA):
+        allocated = arena_rows(context) + SPARE_ROWS
         yield (
-            f"on a GPU, {arena_rows(context)} rows of KV cache are allocated at load: a full context of {context}, "
+            f"on a GPU, {allocated} rows of KV cache are allocated at load: a full context of {context}, "
             "and a short text beside it"
         )
     elif rows > context + SCRATCH_ROWS:

@@ -15,14 +15,20 @@ from dataclasses import dataclass
 from math import ceil
 
 from specchat.devices import CUDA, GGUF_FORMAT, DeviceKind
+from specchat.engine.cache_sizes import (
+    CHECKPOINT_TOKENS,
+    MAX_CHECKPOINT_BYTES,
+    SCALE_BYTES,
+    SPARE_ROWS,
+    SPLIT_KEYS,
+    arena_rows,
+)
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
 from specchat.weights.llama_families import GPU_FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
 
 GIB = 2**30
 BF16_BYTES = 2
 STATE_BYTES = 2 * 4  # recurrent states are float32; those before a pass are stored, too
-CHECKPOINT_TOKENS = 256  # between states that are kept to go back to, as in forward.cache_states
-MAX_CHECKPOINT_BYTES = 2**29  # of these, as in forward.cache_states
 NF4_BLOCK, SCALES_PER_GROUP = 64, 256  # elements that share a scale, and scales that share a second one
 INT4_GROUP = 128  # inputs of an output that share a scale and a zero point
 FP8_BLOCK = 128  # rows and columns of an expert that share a scale
@@ -30,17 +36,12 @@ MXFP4_BYTES = 0.5 + 1 / 32  # per element: 32 elements share a scale of one byte
 CUDA_CONTEXT_BYTES = int(0.6 * GIB)  # a CUDA context and its kernels
 PYTHON_BYTES = int(0.5 * GIB)  # a process with torch on a CPU
 GRAPH_BYTES, GRAPHS = 16 * 2**20, 7  # vLLM reports 0.3 to 0.6 GiB for 35 CUDA graphs of a model of 8B
-ATTENTION_SPLIT_KEYS = 256  # as in forward.cuda.triton_attention: partial results are stored for so many keys
 GRAPH_ROWS, GRAPH_LOGIT_COPIES = 64, 5  # of the widest graph: logits, and what adds the noise to them
 CUBLAS_WORKSPACE_BYTES, STREAMS = 32 * 2**20, 2  # cuBLAS has a workspace for each stream: computing and capturing
 MASK_BYTES_PER_KEY = 2 * 8  # bf16, repeated for the queries that share a key
 LOGIT_ROWS, LOGIT_COPIES = 128, 4  # float32 logits of the widest pass, and copies during sampling
 PREFILL_CHUNK_TOKENS = 512
 DISPLAY_BYTES = int(0.7 * GIB)  # GPU memory that a display and the driver use
-SCRATCH_ROWS = 256  # rows after the text that a pass may write; as in engine.cache
-MIN_BUCKET_ROWS = 1024  # as in engine.cache
-KV_SCALE_BYTES = 4  # as in engine.int8_rows
-ARENA_STEP, ARENA_SPARE_ROWS = 256, 64  # as in engine.kv_arena
 
 
 def _fp8_bytes(matrix: Matrix) -> float:
@@ -169,23 +170,12 @@ def kv_bytes_per_token(architecture: Architecture) -> int:
 
 def int8_kv_element_bytes(architecture: Architecture) -> float:
     """The bytes of a number in a KV cache in 8 bits: the numbers of a head share a scale."""
-    return 1 + KV_SCALE_BYTES / architecture.head_size if architecture.head_size else BF16_BYTES
-
-
-def cache_rows(context_tokens: int) -> int:
-    """The KV cache rows of a full context on a CPU: the next power of two, plus scratch rows."""
-    return max(MIN_BUCKET_ROWS, 1 << (context_tokens - 1).bit_length()) + SCRATCH_ROWS
+    return 1 + SCALE_BYTES / architecture.head_size if architecture.head_size else BF16_BYTES
 
 
 def has_kv_arena(architecture: Architecture, *, kind: DeviceKind) -> bool:
     """Whether all rows of KV cache are allocated when the model is loaded, for CUDA graphs."""
     return kind.has_graphs and architecture.family in GRAPHED_FAMILIES
-
-
-def arena_rows(context_tokens: int) -> int:
-    """The rows of a KV arena: a full context, and a short text beside it."""
-    text = -(-context_tokens // ARENA_STEP) * ARENA_STEP + SCRATCH_ROWS
-    return text + MIN_BUCKET_ROWS + SCRATCH_ROWS + ARENA_SPARE_ROWS
 
 
 @dataclass(frozen=True)
@@ -235,7 +225,7 @@ def partial_attention_bytes(architecture: Architecture, tokens: int, *, kind: De
     """
     if not (kind.has_kernels and has_kv_arena(architecture, kind=kind)):
         return 0
-    splits = ceil(arena_rows(tokens) / ATTENTION_SPLIT_KEYS)
+    splits = ceil((arena_rows(tokens) + SPARE_ROWS) / SPLIT_KEYS)
     return 4 * GRAPH_ROWS * architecture.heads * splits * (architecture.head_size + 2)
 
 
@@ -272,7 +262,7 @@ def plan_memory(
         checkpoints = checkpoint_bytes(model.architecture, tokens) if kind.shares_main_memory else 0
         return checkpoints + kv_cache_bytes(
             model.architecture,
-            arena_rows(tokens) if has_arena else tokens,
+            arena_rows(tokens) + SPARE_ROWS if has_arena else tokens,
             uses_sliding_windows=uses_sliding_windows and not has_arena,
             element_bytes=element_bytes,
         )

@@ -15,6 +15,7 @@ from functools import cached_property
 from math import ceil, sqrt
 
 from specchat.devices import CUDA, DeviceKind
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.hub.architecture import EMBEDDING, OUTPUT
 from specchat.hub.catalog import GPU_SIZES_GB, CatalogEntry, catalog, head_architecture
 from specchat.hub.gpu_bandwidth import Bandwidth, gpu_bandwidth
@@ -22,7 +23,6 @@ from specchat.hub.machine import Device, Machine, simulated_gpu
 from specchat.hub.memory_plan import (
     BF16_BYTES,
     GIB,
-    SCRATCH_ROWS,
     MemoryPlan,
     QuantizedModel,
     can_quantize,

@@ -21,8 +21,8 @@ from specchat.chat.router import check_routes
 from specchat.chat.running_answer import RunningAnswer
 from specchat.chat.session import Session
 from specchat.chat.transcript import Question, Turn
-from specchat.chooser.chooser import Chooser, ChooserState
-from specchat.chooser.costs import load_costs
+from specchat.chooser.chooser import Chooser
+from specchat.chooser.learned_file import learned_file
 from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, device_name, kind_of
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.draft_head import DraftHead
@@ -175,11 +175,12 @@ def load_engine(
         tuple(dict.fromkeys(layer for head in resources.heads.values() for layer in head.hidden_state_layers))
     )
     _capture_graphs(resources, progress)
-    costs = load_costs(_cost_identity(profile, plan, resources))
+    learned = learned_file(_cost_identity(profile, plan, resources))
+    costs, state = learned.load()
     corpus = _read_corpus(plan.reference_corpus)
-    notices = _notices(plan, tokenizer)
+    notices = (*_notices(plan, tokenizer), *filter(None, [learned.fault]))
     kv_files = _kv_files(profile, plan, resources.target)
-    models = LoadedModels(resources.target, tokenizer, profile, costs, ChooserState(), corpus, notices)
+    models = LoadedModels(resources.target, tokenizer, profile, costs, state, corpus, notices, learned)
     texts = PrefixCache(partial(_open_text, models, resources), kv_files, int(profile.limits.kv_disk * GIB))
     watchdog = _thread_watchdog(resources.target)
     return Engine(models, resources, watchdog, torch.get_num_threads(), runnable_variants(resources), texts, kv_files)

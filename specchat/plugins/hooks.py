@@ -1,4 +1,4 @@
-"""The nine hooks that a plugin may implement. Each returns a list of extensions.
+"""The ten hooks that a plugin may implement. Each returns a list of extensions.
 
 A plugin is a module (or an object) with functions of these names under `@hookimpl`, named by an entry point:
 
@@ -46,6 +46,16 @@ def register_backends() -> Sequence[Extension]:  # type: ignore[empty-body]
 
     The object is `(pathlib.Path, specchat.weights.load.LoadOptions) -> specchat.engine.model.Model`. The engine process
     calls it with the folder of the model. The guarantee of identical text depends on the passes of this model.
+    """
+
+
+@hookspec
+def register_decoding_forms() -> Sequence[Extension]:  # type: ignore[empty-body]
+    """Ways to decode networks of transformers that do not decode over our KV cache; their drafts are chains.
+
+    The object is `(transformers.PreTrainedModel, int | None, specchat.forward.batch.BatchLimits) ->
+    specchat.forward.transformers.transformers_model.TransformersModel`: the network, the maximum length in tokens, and
+    the limits of a pass. It serves where its passes agree with one pass over a whole text, and where our own do not.
     """
 
 

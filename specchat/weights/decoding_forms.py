@@ -1,7 +1,8 @@
 """What a probe has found out about a model, remembered between loads: its decoding form, and the uses of its weights.
 
-The form depends on the files, the dtype and format of the weights, the device and the versions of the code, so all of
-them are in the key. How the code uses weights depends on the config and the version of transformers only.
+The form depends on the files, the dtype and format of the weights, the device, the plugins and the versions of the
+code, so all of them are in the key. How the code uses weights depends on the config and the version of
+transformers only.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat.forward.batch import BatchLimits
-from specchat.forward.transformers.decoding_form import FORMS, DecodingForm
-from specchat.forward.transformers.decoding_probe import PROBE_VERSION, find_form
+from specchat.forward.transformers.decoding_form import DecodingForm
+from specchat.forward.transformers.decoding_probe import PROBE_VERSION, decoding_forms, find_form
 from specchat.paths import cache_folder, read_json_object, write_atomically
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def decoding_form(
     """The form of an earlier load of this model, or that of a probe; ModelError when no form is right."""
     path = _path(folder, network, limits, weights)
     stored = read_json_object(path)
-    if (name := stored.get("form")) in FORMS:
+    name = str(stored.get("form"))
+    if name in decoding_forms():
         return DecodingForm(name, str(stored.get("reason", "")))
     form = find_form(network, limits)
     _write(path, {"form": form.name, "reason": form.reason})
@@ -81,6 +83,7 @@ def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: 
         "device": str(network.device),
         "exact": limits.exact,
         "weights": [weights.quant_format, dict(weights.uses)],
+        "forms": list(decoding_forms()),  # a plugin that comes or goes asks again
         "versions": [PROBE_VERSION, transformers.__version__, torch.__version__],
     }
     return cache_folder() / "decoding-forms" / f"{_key(identity)}.json"

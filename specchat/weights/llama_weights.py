@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from specchat.devices import GGUF_FORMAT, kind_of
-from specchat.engine.cache import SCRATCH_ROWS
-from specchat.engine.kv_arena import arena_rows
+from specchat.engine.cache_sizes import SCRATCH_ROWS, arena_rows
 from specchat.engine.model import limit_context_window
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits

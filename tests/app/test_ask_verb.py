@@ -56,11 +56,6 @@ def by_json(patch: pytest.MonkeyPatch, names: Sequence[str]) -> str:
     return _result(command(patch, "-p", mentioned(names), "--json").out.splitlines()[-1])
 
 
-def by_json_lines(patch: pytest.MonkeyPatch, names: Sequence[str]) -> str:
-    line = json.dumps({"type": "user", "text": QUESTION, "files": names})
-    return _result(command(patch, "--input", "jsonl", stdin=line.encode()).out.splitlines()[-1])
-
-
 def _result(line: bytes) -> str:
     last = json.loads(line)
     return last["error"]["message"] if last["is_error"] else last["result"]
@@ -86,7 +81,6 @@ WAYS: dict[str, Ask] = {
     "-p": by_command("-p"),
     "-p -f": by_command("-p", has_options=True),
     "-p --json": by_json,
-    "--input jsonl": by_json_lines,
     "line mode": by_line_mode,
     "screen": by_screen,
 }
@@ -149,5 +143,3 @@ def test_an_at_in_a_text_that_nobody_typed_names_no_file(folder, monkeypatch):
     for arguments in (["ask"], ["-p", "-"]):
         ran = command(monkeypatch, *arguments, stdin=f"{QUESTION} @gone.txt".encode())
         assert ran.code == 0, ran.err
-    line = json.dumps({"type": "user", "text": f"{QUESTION} @gone.txt"})
-    assert command(monkeypatch, "--input", "jsonl", stdin=line.encode()).code == 0

@@ -75,7 +75,7 @@ def test_drafts_do_not_change_the_text(completer, before):
 
 @each_row("row_power, is_drafting", [(0, True), (6, False)])
 def test_draft_tokens_are_verified_only_where_that_pays(row_power, is_drafting):
-    models = replace(engine().models, costs=FixedCosts(row_power), chooser_state=ChooserState())
+    models = replace(engine().models, costs=FixedCosts(row_power), chooser_state=ChooserState(), learned_file=None)
     completer = FimCompleter(models, {"suffix": engine().create_completion_drafters()["suffix"]})
 
     finished = list(completer.complete(FimRequest(REPEATING, "", 24), Flag()))[-1]

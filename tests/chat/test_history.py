@@ -14,7 +14,7 @@ import pytest
 from specchat.errors import HostError
 from specchat.history import history_reader as reading
 from specchat.history.history_reader import StoredAnswer, Thread, pack_ids, unpack_ids
-from specchat.history.history_schema import MIGRATIONS
+from specchat.history.history_schema import FIRST_VERSION, MIGRATIONS, migrate, schema_version
 from specchat.history.history_writer import HistoryWriter, TurnSnapshot
 
 ANSWER = StoredAnswer(
@@ -237,7 +237,7 @@ def test_an_older_schema_is_migrated(path):
     history = History(path, newer)
 
     assert [("one", "1")] == texts(history, "a")
-    assert len(newer) == look(path, "PRAGMA user_version")
+    assert FIRST_VERSION + 1 == look(path, "PRAGMA user_version")
 
 
 def test_a_newer_schema_is_refused(path):
@@ -251,6 +251,32 @@ def test_a_newer_schema_is_refused(path):
     assert "newer specchat" in history.warning
     assert before == path.read_bytes()
     assert [("one", "1")] == texts(HistoryReader(spare), "a")
+
+
+def test_a_file_of_an_unreleased_version_is_refused_in_one_line_and_stays_as_it_is(path):
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript("CREATE TABLE threads (id TEXT); INSERT INTO threads VALUES ('t1'); PRAGMA user_version = 3")
+    before, spare = path.read_bytes(), path.with_name("spare.db")
+
+    history = History(path, MIGRATIONS, spare)
+    say(history, "a", None, "one", "1")
+
+    assert "an unreleased specchat wrote this file (schema 3); move it away" in history.warning
+    assert [("one", "1")] == texts(HistoryReader(spare), "a")
+    with pytest.raises(HostError, match=r"history\.db: an unreleased specchat wrote this file \(schema 3\)"):
+        HistoryReader(path)
+    assert before == path.read_bytes()
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(path):
+    migrations = [*MIGRATIONS, "CREATE TABLE further (x)", "no statement"]
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        with pytest.raises(sqlite3.OperationalError):
+            migrate(database, migrations)
+        database.rollback()
+
+        assert schema_version(database) == 0
+        assert database.execute("SELECT * FROM sqlite_schema").fetchall() == []
 
 
 def test_a_reader_cannot_write(path):
@@ -268,27 +294,6 @@ def test_a_reader_without_a_file_is_an_error(path):
 def test_token_ids_of_four_bytes_are_packed():
     assert (0, 2**32 - 1) == unpack_ids(pack_ids((0, 2**32 - 1)))
     assert () == unpack_ids(None)
-
-
-def test_a_database_without_steps_is_read_and_then_migrated(path):
-    with closing(sqlite3.connect(path)) as old:
-        old.executescript(";".join(MIGRATIONS[:2]) + ";PRAGMA user_version = 2")
-        old.execute("INSERT INTO threads VALUES ('t1', 'x', 'chat', '', '', '{}', 'a', NULL, 0, 0, NULL)")
-        old.execute("INSERT INTO messages VALUES ('q', NULL, 'user', ?)", ['{"text": "why?"}'])
-        old.execute(
-            "INSERT INTO turns (id, thread, question, state, writer, started) VALUES ('a', 't1', 'q', 'stop', 1, 0)"
-        )
-        old.commit()
-
-    assert HistoryReader(path).steps("a") == []
-
-    history = History(path)
-    history.start_turn(THREAD, "b", "a", {"text": "really?"})
-    history.finish_turn("b", StoredAnswer("yes"), "stop", {}, b"\x01packed")
-
-    assert (b"", b"\x01packed") == (history.packed_steps("a"), history.packed_steps("b"))
-    assert [("why?", ""), ("really?", "yes")] == texts(history, "b")
-    assert len(MIGRATIONS) == look(path, "PRAGMA user_version")
 
 
 def test_steps_are_written_with_the_partial_answer(path):

@@ -13,7 +13,7 @@ from specchat.chat.request import Attachment, Request
 from specchat.chat.session import Session
 from specchat.chat.step_records import Inspection
 from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from specchat.text.tokenizer import Tokenizer

@@ -99,10 +99,16 @@ def test_the_report_has_the_measured_speed_of_every_drafter():
     plain = StepCounts(1, 0, Acceptance(), (), "plain", 0.0, 0.0125)
 
     assert describe_drafters([plain, eagle3, *[suffix] * 3, plain]) == (
-        "suffix 3 of 6 steps, acceptance 67 % (6 of 9), 10.0 ms/token; "
-        "eagle3 1 step, acceptance 0 % (0 of 1), 20.0 ms/token; no drafter 2 steps, 12.5 ms/token"
+        "no drafter 2 of 6 steps, 12.5 ms/token; eagle3 1 step, acceptance 0 % (0 of 1), 20.0 ms/token; "
+        "suffix 3 steps, acceptance 67 % (6 of 9), 10.0 ms/token"
     )
     assert describe_drafters([]) == ""
+
+
+def test_the_line_names_the_drafter_of_the_first_step_first():
+    totals = replace(COMPARED, steps_by_drafter={"suffix": 1, "eagle3": 17})
+
+    assert "suffix 1, eagle3 17 of 8 steps" in summary_line(ROUTED, totals)
 
 
 def test_why_tells_the_facts_apart_from_what_was_assumed():
@@ -119,7 +125,7 @@ def test_why_tells_the_facts_apart_from_what_was_assumed():
         "what happened: lookup 8 of 8 steps",
         "speed: 2.4x plain (2.3 to 2.5 with 95 %): 0.10 s for what takes plain decoding 0.24 s",
         "expected for the next steps: lookup 2.0 tokens in 4.0 ms",
-        f"first assumed: {reason}",
+        f"assumed from the kind of request, not measured: {reason}",
     ]
     assert explanation(Routed("plain", 0, "pinned", seed=7), None).splitlines() == [
         "no drafter (plain decoding), seed 7",

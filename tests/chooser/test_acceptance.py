@@ -57,8 +57,8 @@ def test_the_ranks_of_a_tree_are_counted_when_its_comparison_ends():
 
     compared(record, tree, (5, 7, 9))
 
-    assert record.rank_trials == [1, 1, 1]
-    assert record.rank_accepted == [1, 0, 1]
+    assert record.ranks.trials == [1, 1, 1]
+    assert record.ranks.accepted == [1, 0, 1]
 
 
 def test_the_expected_nodes_follow_the_statistics():

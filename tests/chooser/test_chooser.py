@@ -6,7 +6,8 @@ from time import perf_counter
 
 import pytest
 
-from specchat.chooser.chooser import CandidateStats, Chooser, DeviceLoad
+from specchat.chooser.acceptance import CountsKey, RankCounts
+from specchat.chooser.chooser import CandidateStats, Chooser, ChooserState, DeviceLoad
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve, PassCurve
 from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
@@ -37,7 +38,7 @@ def test_draft_tokens_that_were_not_reached_are_not_counted():
     record = CandidateStats(0.5)
     player = Replayer(CostTable("free", {1: 1.0, 16: 1.0}, {"suffix": (0.0, 0.0)}))
     trace = Trace("chat", 0.0, {"suffix": (RecordedTree((0, 1, 2), (1,)),) + (RecordedTree(),) * 9})
-    player.chooser.state.candidates["suffix", "", False] = record
+    player.chooser.state.candidates[CountsKey("suffix", "", False), True] = record
 
     list(player.replay(trace))
 
@@ -289,6 +290,22 @@ def test_the_estimates_are_a_sentence():
 
     assert chooser.describe_estimates().startswith("counting 3.2 tokens in ")
     assert chooser.describe_estimates().endswith("no drafter 1 token in 1000.0 ms")
+
+
+def test_an_estimate_says_whether_it_is_a_prior_or_comes_from_earlier_conversations():
+    class Computing(Counting):
+        is_instant = False
+
+    key, counts = CountsKey("counting", "", False), RankCounts([4.0], [3.0], [1.0])
+    chooser = Chooser({"counting": Computing()}, FREE, ChooserState({key: counts}))
+    chooser.propose(context())
+
+    assert " (not measured yet), no drafter" in chooser.describe_estimates()
+    for _ in range(2):
+        tree = DraftTree(1)
+        tree.add(2, 0, "counting")
+        chooser.state.candidate(key, 0.5, is_private=True).add_compared_tree(tree, 1)
+    assert " (also from earlier conversations), no drafter" in chooser.describe_estimates()
 
 
 def test_an_answer_without_choices_has_no_estimates():

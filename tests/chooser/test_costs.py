@@ -7,15 +7,12 @@ from time import perf_counter
 
 import pytest
 
-from specchat.chooser.costs import Costs, load_costs, nearest_curve
+from specchat.chooser.costs import Costs, nearest_curve
 from specchat.chooser.curve import Curve, PassCurve
-from specchat.engine.cache import bucket_of
+from specchat.engine.cache_sizes import bucket_of
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import Sampler
-from tests.each_row import each_row
 from tests.tiny import target
-
-IDENTITY = {"target": "tiny", "device": "here"}
 
 
 def pass_seconds(costs: Costs, text_length: int, max_rows: int) -> list[float] | None:
@@ -97,79 +94,3 @@ def test_the_rows_of_a_measured_pass_are_the_latest_tokens_of_the_text(monkeypat
             writing.measure_pass(row_count, Sampler())
 
     assert passes == [[8], [8, 6, 7], [8, 5, 6, 7, 8, 5]]
-
-
-def test_a_second_start_loads_the_costs_of_the_first(tmp_path):
-    costs = load_costs(IDENTITY, tmp_path)
-    costs.learn_pass(100, 1, 0.5)
-    costs.learn_draft("draft", 100, 4, 0.25)
-    costs.save()
-
-    again = load_costs(IDENTITY, tmp_path)
-
-    assert again.plain_seconds(100) == 0.5
-    assert again.draft_curves["draft"][1024].seconds_at(4) == 0.25
-    assert not load_costs({**IDENTITY, "device": "there"}, tmp_path).pass_curves
-
-
-def test_stored_costs_are_confirmed_in_steps(tmp_path):
-    costs = Costs({1024: Curve({1: 1.0, 16: 2.0})}, path=load_costs(IDENTITY, tmp_path).path)
-    costs.learn_draft("draft", 100, 4, 0.25)
-    costs.save()
-
-    again = load_costs(IDENTITY, tmp_path)
-
-    assert pass_seconds(again, 100, 16) == pass_seconds(costs, 100, 16) == costs.trusted_pass_seconds(100, 16)
-    assert again.trusted_pass_seconds(100, 16) == pass_seconds(again, 100, 1)
-    assert again.is_unconfirmed("draft", 100)
-    again.learn_pass(100, 1, 1.0)
-    again.learn_draft("draft", 100, 4, 0.25)
-    assert len(again.trusted_pass_seconds(100, 16) or ()) == 5
-    assert not again.is_unconfirmed("draft", 100)
-
-
-def test_an_unmeasured_length_is_unconfirmed_if_its_neighbour_is(tmp_path):
-    costs = Costs({1024: Curve({1: 1.0, 16: 2.0})}, path=load_costs(IDENTITY, tmp_path).path)
-    costs.save()
-    again = load_costs(IDENTITY, tmp_path)
-
-    again.learn_pass(3000, 1, 3.0)
-
-    assert again.trusted_pass_seconds(3000, 16) == pass_seconds(again, 3000, 1)
-    again.learn_pass(3000, 1, 3.0)
-    assert again.plain_seconds(3000) == pytest.approx(3.0)
-    assert again.plain_seconds(100) == 1.0
-
-
-def test_calibrated_costs_are_confirmed(tmp_path):
-    costs = Costs({1024: Curve({1: 1.0})}, path=load_costs(IDENTITY, tmp_path).path)
-    costs.save()
-    again = load_costs(IDENTITY, tmp_path)
-
-    for width in (1, 4, 16):
-        again.pass_curves[1024].set_point(width, 2.0)
-
-    assert again.trusted_pass_seconds(100, 16) == pass_seconds(again, 100, 16)
-
-
-@each_row(
-    "content", ["", "{", "[]", '{"passes": {"1024": {"1": -1}}, "drafts": {}}', '{"passes": {"a": {}}, "drafts": {}}']
-)
-def test_a_broken_file_is_ignored(tmp_path, content):
-    costs = load_costs(IDENTITY, tmp_path)
-    costs.learn_pass(100, 1, 0.5)
-    costs.save()
-    assert costs.path is not None
-    costs.path.write_text(content)
-
-    assert not load_costs(IDENTITY, tmp_path).pass_curves
-
-
-def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path):
-    (tmp_path / "costs").write_text("a file, no folder")
-    costs = load_costs(IDENTITY, tmp_path)
-    costs.learn_pass(100, 1, 0.5)
-
-    costs.save()
-
-    assert costs.plain_seconds(100) == 0.5

@@ -11,7 +11,7 @@ import pytest
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
 from specchat.chooser.curve import Curve
-from specchat.engine.cache import bucket_of
+from specchat.engine.cache_sizes import bucket_of
 from specchat.engine.drafter import AnswerTask
 from specchat.errors import ProfileError
 from specchat.profile import Profile

@@ -6,11 +6,15 @@ import random
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
+from specchat.chooser.acceptance import CountsKey, RankCounts
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve, PassCurve
+from specchat.chooser.learned_file import MAX_EARLIER_DRAFTS
+from specchat.chooser.state import ChooserState
 from specchat.engine.drafter import AnswerTask
 from tests.cover import matrix
 from tests.each_row import each_row
@@ -24,6 +28,7 @@ from tools.replay_chooser import (
     Trace,
     best_fixed_drafter,
     cpu_like_costs,
+    first_answers,
     gpu_like_costs,
     read_cost_tables,
     read_traces,
@@ -247,6 +252,37 @@ def test_wrong_stored_costs_are_corrected_soon(stale, table, group):
 
     assert TABLES[table].pass_seconds_by_rows[1] / seconds >= 0.97
     assert single >= HARD.get((table, group), 0.98) or of_auto(table, group) / seconds >= 0.96
+
+
+LIES = {"never right": 0.0, "seldom right": 0.3, "mostly right": 0.7, "always right": 1.0}  # of the first draft tokens
+
+
+def deceived(table: CostTable, trace: Trace, rate: float) -> Replayer:
+    """A process whose file says that the head has this acceptance rate, in small trees or in large ones."""
+    player, ranks = Replayer(table), 16 if rate else 4
+    weight, depths = MAX_EARLIER_DRAFTS, [float(depth + 1) for depth in range(ranks)]
+    counts = RankCounts([weight] * ranks, [weight * rate] * ranks, depths)
+    key = CountsKey("eagle3", trace.kind, trace.temperature > 0)
+    player.chooser.state = ChooserState({key: counts})
+    return player
+
+
+@pytest.mark.parametrize(("lie", "table", "group"), matrix(list(LIES), list(TABLES), list(traces())))
+def test_wrong_stored_acceptance_costs_no_more_than_wrong_stored_costs(lie, table, group):
+    """All that is lost in 500 steps before it is right; the limits are those of stored costs."""
+    answers = traces()[group]
+    seconds = seconds_per_token(played(deceived(TABLES[table], answers[0], LIES[lie]), answers))
+    single = best(table, group, AS_SHIPPED) / seconds
+
+    assert TABLES[table].pass_seconds_by_rows[1] / seconds >= 0.97
+    assert single >= HARD.get((table, group), 0.98) or of_auto(table, group) / seconds >= 0.96
+
+
+def test_first_answers_gain_from_stored_acceptance_and_none_loses_two_percent():
+    gains = [row.learned / row.fresh for row in first_answers([TABLES["cpu"]], read_traces(FOLDER))]
+
+    assert fmean(gains) > 1
+    assert min(gains) >= 0.98
 
 
 @each_row("table", ["cpu", "flat", "steep"])

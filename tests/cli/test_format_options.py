@@ -76,22 +76,12 @@ def test_an_answer_that_was_cut_is_printed_and_not_taken_for_whole(capsys):
 
 @pytest.mark.full
 @pytest.mark.usefixtures("runtime")
-def test_programs_ask_for_a_form_with_each_line(monkeypatch):
+def test_programs_ask_for_a_form(monkeypatch):
     monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "specchat.host"))
-    lines = [
-        {"type": "user", "text": "Well?", "schema": SCHEMA},
-        {"type": "user", "text": "Well?", "choices": ["one", "two"]},
-        {"type": "user", "text": "Well?", "schema": "["},
-        {"type": "user", "text": "Well?", "regex": "[0-9"},
-    ]
-    stdin = "".join(json.dumps(line) + "\n" for line in lines).encode()
 
-    said = [
-        json.loads(line) for line in command(monkeypatch, "script", "--input", "jsonl", stdin=stdin).out.splitlines()
-    ]
+    def result(*options: str) -> dict:
+        return json.loads(command(monkeypatch, "-p", "Well?", "--json", *options).out.splitlines()[-1])
 
-    results = [line for line in said if line["type"] == "result"]
-    assert set(json.loads(results[0]["result"])) == {"ok"}
-    assert results[1]["result"] in {"one", "two"}
-    assert results[2]["error"]["code"] == "usage"
-    assert [line["line"] for line in said if line["type"] == "error"] == [3]
+    assert set(json.loads(result("--schema", json.dumps(SCHEMA))["result"])) == {"ok"}
+    assert result("--choices", "one|two")["result"] in {"one", "two"}
+    assert command(monkeypatch, "-p", "Well?", "--json", "--schema", "[").code == UsageError.exit_code

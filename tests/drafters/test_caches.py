@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.model import Model

@@ -153,7 +153,7 @@ def test_a_level_is_one_pass(by_operations):
 
 
 @pytest.mark.usefixtures("native_library")
-@pytest.mark.parametrize("sampler", [*TRUNCATED, "greedy", "T1"])
+@pytest.mark.parametrize("sampler", [*TRUNCATED, *SAMPLERS])
 @pytest.mark.parametrize("growth", [EAGER, TreeConfig(), CHAIN_CONFIG], ids=["eager", "default", "chain"])
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "mtp"])
 def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, kind, growth, sampler):
@@ -173,7 +173,7 @@ def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, kin
 
 
 @pytest.mark.usefixtures("native_library")
-@pytest.mark.parametrize("sampler", ["greedy", "T1"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "mtp"])
 def test_the_kernel_finds_the_children_of_the_algorithm_and_their_probabilities(kind, sampler):
     found = []

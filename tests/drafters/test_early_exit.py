@@ -10,7 +10,7 @@ import torch
 
 from specchat.chat.request import Request
 from specchat.drafters.early_exit import EarlyExit
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler

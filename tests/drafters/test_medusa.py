@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specchat.drafters.candidate_tree import TOP_K, sparse_tree
 from specchat.drafters.medusa import Medusa
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler

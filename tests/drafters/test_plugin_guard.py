@@ -12,7 +12,8 @@ import torch
 
 from specchat.drafters.plugin_guard import MAX_PENDING_CALLS, PluginDrafterGuard
 from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
-from specchat.engine.sampling import Sampler, SeenTokens
+from specchat.engine.penalties import SeenTokens
+from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftSample, DraftTree
 
 TEXT = [5, 6, 7]
@@ -108,9 +109,11 @@ def test_it_can_change_neither_the_text_nor_the_cache_nor_the_penalties():
 
     [context] = drafter.drafter.calls
     context.tokens.clear()
-    context.seen_tokens.mask[:] = True
+    context.seen_tokens.token_ids[6] = None
+    context.seen_tokens.counts[:] = 1
     assert TEXT == text
-    assert [5] == seen.mask.nonzero()[:, 0].tolist()
+    assert [5] == list(seen.token_ids)
+    assert not seen.counts.any()
     assert context.cache is None
 
 

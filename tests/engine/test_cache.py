@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from specchat.engine.cache import KVCache, KVLayout, KVPool, Slot, bucket_of, slot_rows
+from specchat.engine.cache import KVCache, KVLayout, KVPool, Slot
+from specchat.engine.cache_sizes import bucket_of, slot_rows
 from specchat.errors import CacheError
 from tests.each_row import each_row
 

@@ -3,7 +3,8 @@
 import torch
 
 from specchat.engine.cache import KVLayout, KVPool
-from specchat.engine.int8_rows import SCALE_BYTES, dequantize_rows, quantize_rows
+from specchat.engine.cache_sizes import SCALE_BYTES
+from specchat.engine.int8_rows import dequantize_rows, quantize_rows
 
 ROWS = torch.randn(2, 3, 5, 12, generator=torch.Generator().manual_seed(1)) * torch.logspace(-3, 3, 5)[:, None]
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
-from specchat.engine.kv_arena import SPARE_ROWS, KVArena, arena_rows
+from specchat.engine.cache_sizes import SPARE_ROWS, arena_rows
+from specchat.engine.kv_arena import KVArena
 from specchat.errors import CacheError, ModelError
 from tests.each_row import each_row
 from tests.engine.test_cache import LAYOUT, committed_values, put

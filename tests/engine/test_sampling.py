@@ -5,7 +5,8 @@ import math
 import torch
 
 from specchat.engine.accept import accept
-from specchat.engine.sampling import LogitRows, Sampler, SeenTokens, _hash_bits, _hash_on_cpu, gumbel_noise
+from specchat.engine.penalties import SeenTokens
+from specchat.engine.sampling import LogitRows, Sampler, _hash_bits, _hash_on_cpu, gumbel_noise
 from specchat.engine.tree import DraftTree
 from tests.each_row import each_row
 

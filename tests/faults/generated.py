@@ -113,18 +113,12 @@ def feed_process(
 
 
 LAST_REQUEST = b'{"jsonrpc":"2.0","id":"last","method":"initialize","params":{"protocolVersion":1,"capabilities":{}}}'
-LAST_QUESTION = b'{"type":"user","text":"the last question"}'
 
 
 def feed(protocol: str, count: int, seed: int) -> Survived:
-    """Send so many generated messages to `acp`, `lsp` or `jsonl`."""
-    match protocol:
-        case "acp":
-            return feed_process(["acp"], as_line, as_line(LAST_REQUEST), b'"last"', count, seed)
-        case "lsp":
-            return feed_process(["lsp"], as_frame, as_frame(LAST_REQUEST), b'"last"', count, seed)
-    arguments = ["script", "--input", "jsonl"]
-    return feed_process(arguments, as_line, as_line(LAST_QUESTION), b"the last question", count, seed)
+    """Send so many generated messages to `acp` or `lsp`, the commands of the plugin specchat-editors."""
+    framed = as_line if protocol == "acp" else as_frame
+    return feed_process([protocol], framed, framed(LAST_REQUEST), b'"last"', count, seed)
 
 
 @contextlib.contextmanager

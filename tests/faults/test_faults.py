@@ -34,13 +34,6 @@ def test_cancelled_answers_leave_nothing_and_the_next_one_is_that_of_a_fresh_ses
     assert found.is_clean(), found
 
 
-@pytest.mark.parametrize("protocol", ["jsonl"])
-def test_generated_input_ends_nothing(runtime, protocol):
-    survived = generated.feed(protocol, 200, SEED)
-
-    assert survived.is_alive, survived
-
-
 def test_generated_requests_end_no_server(runtime):
     with generated.http_server() as port:
         assert generated.feed_http(port, 40, SEED)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from specchat.engine.decode import Generation
+from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers.decoding_form import CHAINS, OWN_CACHE, RECURRENT, STEPWISE, TREES
@@ -16,6 +17,7 @@ from specchat.weights import decoding_forms
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from tests.each_row import each_row
+from tools import model_zoo
 from tools.zoo_networks import tiny_network
 
 FORMS = {
@@ -24,8 +26,8 @@ FORMS = {
     "gpt_neo": (CHAINS, "the second branch of a tree differs"),  # a window that counts rows
     "bloom": (OWN_CACHE, "our KV cache does not suit it"),  # ALiBi
     "bamba": (OWN_CACHE, RECURRENT),  # takes positions from its caller
-    "jamba": (STEPWISE, "a chain of drafts differs"),  # continues a state with one token only
-    "recurrent_gemma": (STEPWISE, "a chain of drafts differs"),  # keeps its state in modules
+    "jamba": (STEPWISE, "a later part of a prompt differs"),  # continues a state with one token only
+    "recurrent_gemma": (STEPWISE, "a later part of a prompt differs"),  # keeps its state in modules
 }
 
 
@@ -132,7 +134,37 @@ def test_a_limitation_is_one_line_on_stderr(tmp_path, capsys):
 
     assert 1 == model.max_rows
     (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("specchat:")]
-    assert "answers are not drafted, because a chain of drafts differs from a whole pass" in line
+    assert "answers are not drafted, because a later part of a prompt differs from a whole pass" in line
+
+
+@each_row("family", ["lfm2", "bloom"])
+def test_a_network_over_its_own_cache_decodes_plainly_and_one_line_names_the_plugin(family, tmp_path, capsys):
+    network(family).save_pretrained(tmp_path / family)
+    model = load_model(tmp_path / family, LoadOptions(dtype="float32", device="cpu"))
+
+    assert 1 == model.max_rows
+    lines = [each for each in capsys.readouterr().err.splitlines() if each.startswith("specchat:")]
+    assert 1 == len(lines)
+    assert "answers are not drafted, because" in lines[0]
+    assert "pip install ./plugins/specchat-hybrids" in lines[0]
+    assert model_zoo._plain_answer(model)[1]  # also after rollbacks, and where drafters propose
+    with pytest.raises(ModelError, match="exact"):
+        load_model(tmp_path / family, LoadOptions(dtype="float32", device="cpu", exact=True))
+
+
+def test_a_pass_that_was_not_committed_leaves_no_trace():
+    reference = network("lfm2")
+    model = build_model(reference, find_form(reference, BatchLimits()), None, BatchLimits())
+    cache = model.pool.open()
+    with model.pool.acquire_slot(cache, 64):
+        model.prefill([5, 6, 7], cache)
+        model.forward(DraftTree(8), cache)
+        actual = model.forward(DraftTree(9), cache).logits[-1]
+        cache.commit([0])
+
+    with torch.inference_mode():
+        whole = reference(input_ids=torch.tensor([[5, 6, 7, 9]]), use_cache=False).logits[0, -1]
+    torch.testing.assert_close(actual, whole, atol=2e-3, rtol=2e-3)
 
 
 def test_our_own_passes_are_not_probed(monkeypatch):

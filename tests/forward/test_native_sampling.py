@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from specchat.engine.penalties import SeenTokens
 from specchat.engine.sampling import LogitRows, Sampler, pack_samples
 from specchat.forward.native import native_sampling
 from specchat.forward.native.native_ops import NativeBorderError, NativeKernels
-from specchat.forward.native.native_sampling import can_sample, sample_rows
+from specchat.forward.native.native_sampling import can_sample, rank_rows, sample_rows
 from tests.each_row import each_row
 
 pytestmark = pytest.mark.usefixtures("native_library")
@@ -87,7 +88,6 @@ def test_of_equal_logits_the_first_columns_are_kept():
 @each_row(
     "sampler, rows",
     [
-        (Sampler(0.5, repetition_penalty=1.2), LogitRows([1])), (Sampler(0.5, frequency_penalty=0.2), LogitRows([1])),
         (Sampler(0.5, uses_rejection_sampling=True), LogitRows([1])),
         (Sampler(0.5), LogitRows([1], token_ids=torch.arange(3))),
     ],
@@ -103,3 +103,17 @@ def test_masks_and_positions_of_another_size_are_not_read():
     for rows in (LogitRows([1]), LogitRows(list(range(COUNT)), allowed_mask=torch.ones(COUNT, 49, dtype=torch.bool))):
         with pytest.raises(NativeBorderError):
             sample_rows(logits, Sampler(), rows)
+
+
+@each_row("temperature", [0.0, 0.8])
+@each_row("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernels_choose_among_penalized_logits(temperature, dtype):
+    sampler = Sampler(temperature, repetition_penalty=1.3, frequency_penalty=0.4, presence_penalty=0.1, seed=2)
+    logits, seen = logits_of(300, 2.0).to(dtype), SeenTokens(list(range(0, 300, 2)), 300, torch.device("cpu"))
+    seen.extend([5, 8, 8])
+    rows = LogitRows(list(range(COUNT)), [[row % 300, row % 7, row % 7] for row in range(COUNT)])
+
+    assert can_sample(sampler, rows, dtype)
+    assert sample_rows(logits, sampler, rows, seen)[:, 0].tolist() == sampler.sample(logits, rows, seen)
+    ranked, expected = rank_rows(logits, sampler, rows, seen, 5), sampler.rank(logits, rows, seen, 5)
+    assert torch.allclose(ranked.scores, expected.scores)  # of equal ones the order differs

@@ -11,8 +11,9 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
+from specchat.engine.cache_sizes import SPLIT_KEYS
 from specchat.forward.batch import MASK_BITS, CacheRows
-from specchat.forward.cuda.triton_attention import BLOCK_KEYS, SPLIT_KEYS, attention
+from specchat.forward.cuda.triton_attention import BLOCK_KEYS, attention
 from specchat.forward.fused_ops import AttentionDimensions
 from specchat.forward.llama.scaling import Scaling
 from tests.cover import matrix

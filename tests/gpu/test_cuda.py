@@ -8,7 +8,8 @@ import torch
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.engine.drafter import Drafter
-from specchat.engine.sampling import LogitRows, Sampler, SeenTokens, gumbel_noise
+from specchat.engine.penalties import SeenTokens
+from specchat.engine.sampling import LogitRows, Sampler, gumbel_noise
 from specchat.forward.batch import BatchLimits
 from specchat.weights.llama_weights import load_llama
 from tests.cover import matrix

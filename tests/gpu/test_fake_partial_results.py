@@ -7,15 +7,14 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
-from specchat.engine.kv_arena import SPARE_ROWS, arena_rows
+from specchat.engine.cache_sizes import SPARE_ROWS, arena_rows
 from specchat.forward.batch import BatchLimits, CacheRows
 from specchat.forward.cuda import triton_attention
 from specchat.forward.cuda.cuda_graphs import CAPTURE_SIZES
 from specchat.forward.cuda.triton_ops import TritonOps
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps
 from specchat.forward.llama import llama
-from specchat.hub import memory_plan
-from specchat.hub.memory_plan import ATTENTION_SPLIT_KEYS, GRAPH_ROWS, partial_attention_bytes
+from specchat.hub.memory_plan import GRAPH_ROWS, partial_attention_bytes
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.weights.llama_weights import load_llama
 from tests.tiny import SIZES, saved
@@ -66,5 +65,4 @@ def test_the_widest_graph_looks_at_all_rows_of_the_arena(monkeypatch):
     model = load_llama(saved("qwen3"), torch.bfloat16, torch.device("cuda"), 900, BatchLimits())
     model.capture_graphs(lambda _done, _total: None)
 
-    assert max(passes) == (GRAPH_ROWS, memory_plan.arena_rows(900))
-    assert triton_attention.SPLIT_KEYS == ATTENTION_SPLIT_KEYS
+    assert max(passes) == (GRAPH_ROWS, arena_rows(900) + SPARE_ROWS)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,12 +12,7 @@ from specchat.app.command_registry import run_line
 from specchat.app.export import export_conversation
 from specchat.chat.events import TextDelta
 from specchat.errors import UsageError
-from specchat.history.history_reader import HistoryReader
-from specchat.history.history_schema import MIGRATIONS, schema_version
-from specchat.history.history_writer import HistoryWriter
 from specchat.host.client import Conversation, SessionRequest
-
-SCHEMA_4 = Path(__file__).with_name("history_schema_4.sql")
 
 
 def ask(conversation: Conversation, text: str) -> str:
@@ -125,41 +118,3 @@ def test_retry_keeps_the_earlier_answer(runtime):
     run_line(chat, "/version 1")
 
     assert [first] == shown(chat.conversation)
-
-
-@pytest.fixture
-def old_file(tmp_path) -> Path:
-    """A file as the version before this one left it: the second question has two answers, and a third one runs."""
-    path = tmp_path / "history.db"
-    with closing(sqlite3.connect(path)) as database:
-        steps = ";".join(MIGRATIONS[:4])
-        rows = SCHEMA_4.read_text(encoding="utf-8")
-        for name, function in _converters().items():
-            database.create_function(name, 1, function)
-        database.executescript(f"{steps};PRAGMA user_version = 4;{rows}")
-    return path
-
-
-def _converters():
-    names = ("rename_request_keys", "rename_totals_keys", "rename_setting_keys", "rename_profile_keys")
-    return dict.fromkeys(names, lambda text: text)
-
-
-@pytest.mark.parametrize("open_history", [HistoryReader, HistoryWriter])
-def test_a_file_of_the_schema_before_has_its_versions_at_once(old_file, open_history):
-    with closing(open_history(old_file)) as history:
-        thread = history.thread("t1")
-        assert {"a": ("a",), "c": ("b", "c"), "d": ("d",)} == history.versions(thread)
-        assert ["a", "b", "c", "d"] == [turn.id for turn in history.all_turns(thread)]
-        assert "b" == history.newest_after("b", "t1")
-        assert ["Paris.", "Rome.", "Mad"] == [turn.answer.text for turn in history.turns(thread.tip)]
-        assert ["", "", ""] == [turn.answer.model for turn in history.turns(thread.tip)]
-
-
-def test_a_writer_brings_the_file_to_the_newest_schema_and_loses_nothing(old_file):
-    with closing(HistoryWriter(old_file)) as history:
-        assert "interrupted" == history.turns("d")[-1].state
-        stored = {"name": "chat", "sampling": {"temperature": 0.5}}
-        assert {"name": "chat", "changes": {"sampling.temperature": 0.5}, "profile": stored} == history.settings("t1")
-    with closing(sqlite3.connect(old_file)) as database:
-        assert schema_version(database) == len(MIGRATIONS)

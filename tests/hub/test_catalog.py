@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 
 from specchat.devices import CPU, CUDA, MPS
+from specchat.engine.cache_sizes import SCRATCH_ROWS, slot_rows
 from specchat.hub import machine as hub_machine
 from specchat.hub.catalog import GPU_SIZES_GB, catalog, catalog_review_date, find_entry, head_architecture
 from specchat.hub.local_models import cached_folder, local_models, locate_model
@@ -17,7 +18,6 @@ from specchat.hub.memory_plan import (
     GIB,
     STORAGE_FORMATS,
     QuantizedModel,
-    cache_rows,
     can_quantize,
     kv_cache_bytes,
     plan_memory,
@@ -164,7 +164,7 @@ def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu, purpose
         profile = load_profile(str(path))
 
         assert pair.memory_plan.total_bytes <= device.free_bytes
-        assert cache_rows(profile.limits.context) == profile.limits.context + 256
+        assert slot_rows(profile.limits.context + SCRATCH_ROWS) == profile.limits.context + SCRATCH_ROWS
         assert pair.entry.id == profile.models.target
         assert [pair.drafter.id] == [*profile.models.heads, profile.models.draft or ""][:1]
         assert pair.quant_format in (profile.models.weights, {"bfloat16": "bf16"}.get(profile.models.dtype))

@@ -11,19 +11,13 @@ import torch
 from safetensors.torch import save_file
 
 from specchat.devices import CPU, CUDA, DeviceKind
+from specchat.engine.cache_sizes import MAX_CHECKPOINT_BYTES, SCRATCH_ROWS, SPARE_ROWS, arena_rows, slot_rows
 from specchat.errors import ModelError
-from specchat.forward import cache_states
-from specchat.forward.transformers import recurrent
 from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OUTPUT
 from specchat.hub.config_architecture import architecture_from_config, dimensions_from_config
 from specchat.hub.memory_plan import (
-    CHECKPOINT_TOKENS,
     GIB,
-    MAX_CHECKPOINT_BYTES,
-    SCRATCH_ROWS,
     QuantizedModel,
-    arena_rows,
-    cache_rows,
     can_quantize,
     fitting_format,
     kv_bytes_per_token,
@@ -181,7 +175,6 @@ def test_a_plan_counts_the_checkpoints_of_recurrent_states_up_to_a_limit():
     assert 8 * state == checkpoints(2048 + 200, CPU)
     assert MAX_CHECKPOINT_BYTES == checkpoints(2**30, CPU)
     assert 0 == checkpoints(2048, CUDA)  # they are in main memory
-    assert (CHECKPOINT_TOKENS, MAX_CHECKPOINT_BYTES) == (cache_states.CHECKPOINT_TOKENS, recurrent.MAX_CHECKPOINT_BYTES)
 
 
 def test_a_recurrent_state_has_the_size_of_that_in_transformers():
@@ -312,24 +305,6 @@ def test_a_gpu_needs_a_mask_and_with_4_bits_a_dequantized_layer_besides():
     assert needed("nf4", 2048, kind=CUDA) - needed("bf16", 2048, kind=CUDA) == 2 * 2 * largest
 
 
-def test_kv_rows_are_counted_as_the_engine_allocates_them():
-    from specchat.engine import cache
-
-    contexts = (500, 1000, 7936, 8192, 8193)
-
-    assert cache.SCRATCH_ROWS == SCRATCH_ROWS
-    assert [cache.slot_rows(context + SCRATCH_ROWS) for context in contexts] == [
-        cache_rows(context) for context in contexts
-    ]
-
-
-@each_row("context", [500, 8192, 10_000])
-def test_a_kv_arena_is_counted_as_the_engine_allocates_it(context):
-    from specchat.engine import kv_arena
-
-    assert kv_arena.arena_rows(context) + kv_arena.SPARE_ROWS == arena_rows(context)
-
-
 @each_row("name", ["target", "draft"])
 def test_the_engine_takes_the_planned_bytes(name):
     from specchat.weights.load import load_model
@@ -363,7 +338,7 @@ def test_a_gpu_shares_tied_embeddings_with_the_output_matrix_unless_it_is_quanti
 
 
 def test_draft_tokens_take_no_second_bucket():
-    assert 8192 + 256 == cache_rows(8192)
+    assert 8192 + 256 == slot_rows(8192 + SCRATCH_ROWS)
 
 
 @each_row(
@@ -421,7 +396,7 @@ def test_the_memory_of_a_pair_is_the_sum_of_its_parts():
     assert (
         plan_memory(target, None, 1000).total_bytes
         + draft.weight_bytes()
-        + kv_cache_bytes(draft.architecture, arena_rows(1000))
+        + kv_cache_bytes(draft.architecture, arena_rows(1000) + SPARE_ROWS)
         + partial_attention_bytes(draft.architecture, 1000)
         == both.total_bytes
     )

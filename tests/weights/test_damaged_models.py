@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from specchat.chat.events import Failed
 from specchat.chat.request import Request
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.errors import ModelError
 from specchat.forward.llama.llama import LlamaModel
 from specchat.loading.load_engine import load_engine

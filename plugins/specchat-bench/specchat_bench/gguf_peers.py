@@ -297,7 +297,7 @@ def _with_threads(engine: Engine, threads: int) -> Engine:
 
     Costs that were stored with another number of threads would be wrong, and these must not replace them.
     """
-    models = replace(engine.models, costs=Costs(), chooser_state=ChooserState())
+    models = replace(engine.models, costs=Costs(), chooser_state=ChooserState(), learned_file=None)
     watchdog = ThreadWatchdog(1, torch.get_num_threads, torch.set_num_threads)
     return replace(engine, models=models, watchdog=watchdog, threads=threads)
 

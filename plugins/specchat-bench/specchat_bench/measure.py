@@ -287,7 +287,7 @@ def open_store(engine: Engine, grid: Grid, *, restart: bool) -> SampleStore:
     """The samples of an earlier, interrupted bench of these models on this machine; none after `restart`."""
     models = engine.models
     dependencies = {
-        "costs": models.costs.path.stem if models.costs.path else "",
+        "costs": models.learned_file.path.stem if models.learned_file else "",
         "max_tokens": grid.max_tokens,
         "threads": torch.get_num_threads(),
         "profile": asdict(models.profile) | {"name": "", "description": ""},

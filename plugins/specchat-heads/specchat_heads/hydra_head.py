@@ -15,7 +15,8 @@ from torch.nn import functional
 from specchat.drafters.heads.backbone import HeadBackbone
 from specchat.drafters.heads.draft_head import DraftHead, TargetSample
 from specchat.drafters.heads.spec import HeadSpec
-from specchat.engine.cache import SCRATCH_ROWS, KVCache, KVLayout, KVPool
+from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.forward.batch import RowBatch
 from specchat.weights.tensor_files import WeightLoader

@@ -102,7 +102,7 @@ class TokenRecycling(Drafter):
         ids = [token for token, _logit in candidates]
         if not ids or (sampler.temperature == 0 and not sampler.has_penalties):
             return ids
-        device = seen.mask.device if seen is not None else None
+        device = seen.counts.device if seen is not None else None
         paths = [tree.path_tokens(node)] if sampler.has_penalties else None
         rows = LogitRows([len(context.tokens) - 1 + tree.depths[node]], paths, torch.tensor(ids, device=device))
         logits = torch.tensor([[logit for _token, logit in candidates]], device=device)

@@ -27,8 +27,8 @@ from specchat.drafters.eagle.dynamic_tree import (
     unpack_children,
 )
 from specchat.drafters.eagle.pair_passes import ArenaPasses, TextEnd, TextPlace
+from specchat.engine.cache_sizes import SPARE_ROWS
 from specchat.engine.drafter import DraftContext
-from specchat.engine.kv_arena import SPARE_ROWS
 from specchat.engine.model import Model
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, DrawnToken, LogitRows, NoiseInputs, Ranking, Sampler
 from specchat.forward.cuda.cuda_graphs import (

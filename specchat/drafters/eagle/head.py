@@ -21,8 +21,9 @@ from specchat.drafters.eagle.native_tree import NativeTrees, PairNetwork
 from specchat.drafters.heads.backbone import HeadBackbone
 from specchat.drafters.heads.draft_head import TESTED_DEPTH, CachingHead, TargetSample
 from specchat.drafters.heads.spec import HeadSpec
-from specchat.engine.cache import SCRATCH_ROWS, KVCache
-from specchat.engine.kv_arena import KVArena, arena_rows
+from specchat.engine.cache import KVCache
+from specchat.engine.cache_sizes import SCRATCH_ROWS, arena_rows
+from specchat.engine.kv_arena import KVArena
 from specchat.engine.model import FINAL_NORM, Model
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import ForwardBatch, HiddenStates, RowBatch

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_PAIRS = 32
 _POINTER, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+_PENALIZE = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _INT64, _INT64)
 
 
 class _Head(ctypes.Structure):
@@ -53,6 +54,7 @@ class _TextEnd(ctypes.Structure):
         ("rotary", _INT64),
         *((name, _POINTER) for name in ("keys_of_layers", "values_of_layers", "strides")),
         *((name, _INT64) for name in ("is_int8", "threads")),
+        ("penalize", _PENALIZE),
     )
 
 
@@ -120,7 +122,7 @@ class NativeTrees:
 
     def can_draft(self, sampler: Sampler) -> bool:
         """Whether the kernel knows all rules of this sampler."""
-        return not (sampler.has_penalties or sampler.wants_draft_samples)
+        return not sampler.wants_draft_samples
 
     @torch.inference_mode()
     def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
@@ -142,15 +144,17 @@ class NativeTrees:
         capacity = config.width * (1 + (config.depth - 1) * config.width)
         numbers, log_probabilities = np.empty((2, capacity), dtype=np.int64), np.empty(capacity)
         nodes = _Nodes(numbers[0].ctypes.data, numbers[1].ctypes.data, log_probabilities.ctypes.data, capacity, 0)
+        penalize = _LevelPenalties(context, self._columns, self._dtype, network.token_ids)
         addresses = network.stack.program.cache_addresses(slot)
         text_end = _TextEnd(
             states.data_ptr(), embeddings.data_ptr(), ctypes.addressof(rules), keys.ctypes.data, count,
             budget, end.first_position, cache.length, network.angles.cos.data_ptr(),
             network.angles.sin.data_ptr(), network.angles.cos.shape[-1], ctypes.addressof(addresses.keys),
             ctypes.addressof(addresses.values), ctypes.addressof(addresses.strides), addresses.is_int8,
-            torch.get_num_threads(),
+            torch.get_num_threads(), penalize.function,
         )  # fmt: skip
         self._kernel(ctypes.addressof(self._head), ctypes.addressof(text_end), ctypes.addressof(nodes))
+        penalize.check()
         cache.commit(list(range(count)))
         found = (each[: nodes.count].tolist() for each in (numbers[0], numbers[1], log_probabilities))
         return [
@@ -180,3 +184,29 @@ class NativeTrees:
         first_inputs = size if inputs is not None else 2 * size
         if network.stack.program.input_size != first_inputs or self._head.lm_head.inputs != size:
             raise NativeBorderError("draft_tree: matrices of other sizes than the hidden states")
+
+
+class _LevelPenalties:
+    """Penalizes the logits of a level where the kernel has them: `engine/penalties.py` is the one who knows how."""
+
+    def __init__(self, context: DraftContext, columns: int, dtype: torch.dtype, token_ids: Tensor | None) -> None:
+        self._context, self._columns, self._dtype, self._token_ids = context, columns, dtype, token_ids
+        self._error: BaseException | None = None
+        self.function = _PENALIZE(self._penalize) if context.seen_tokens is not None else _PENALIZE()
+
+    def check(self) -> None:
+        """Raise what a call raised: an exception does not pass through the kernel."""
+        if self._error is not None:
+            raise self._error
+
+    def _penalize(self, logits: int, paths: int, count: int, depth: int) -> None:
+        try:
+            seen, shape = self._context.seen_tokens, (count, self._columns)
+            assert seen is not None, "penalties need the tokens of the text"
+            memory = (ctypes.c_char * (count * self._columns * self._dtype.itemsize)).from_address(logits)
+            numbers = (ctypes.c_int64 * (count * depth)).from_address(paths or logits)
+            rows = [numbers[row * depth : (row + 1) * depth] for row in range(count)]
+            level = torch.frombuffer(memory, dtype=self._dtype).view(shape)
+            self._context.sampler.penalties.apply(level, seen, rows, self._token_ids)
+        except BaseException as error:  # noqa: BLE001 - a kernel calls this: `check` raises it
+            self._error = error

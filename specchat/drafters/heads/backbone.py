@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from specchat.drafters.eagle.mla import MlaAttention
 from specchat.drafters.heads.spec import HeadSpec
-from specchat.engine.cache import SCRATCH_ROWS, KVCache, KVLayout, KVPool
+from specchat.engine.cache import KVCache, KVLayout, KVPool
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.model import Model
 from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates, RowBatch

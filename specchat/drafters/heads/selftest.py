@@ -19,7 +19,7 @@ from specchat.devices import FLOAT_FORMAT
 from specchat.drafters.heads.draft_head import DraftHead, TargetSample
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import HeadSpec
-from specchat.engine.cache import SCRATCH_ROWS
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.model import Model
 from specchat.errors import ModelError, first_line
 from specchat.paths import cache_folder, read_json_object, write_atomically

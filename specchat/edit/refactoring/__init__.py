@@ -1,5 +1,7 @@
 """Edits that a syntax tree does without a model: renamings, imports, removals, constants.
 
+Each is held to the contract of edits (`edit/contract.py`) when it runs, as an answer of a model is.
+
 operations.py                        what can be done, as values
 parse_instruction.py                 words -> operations, by a few English patterns
 find_refactoring.py                  instruction, texts -> refactorings, a refusal, or none: that is for a model

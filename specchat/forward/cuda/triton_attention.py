@@ -24,10 +24,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specchat.engine.cache_sizes import SPLIT_KEYS
 from specchat.forward.batch import MASK_BITS, CacheRows
 from specchat.forward.fused_ops import AttentionDimensions
 
-SPLIT_KEYS = 256
 BLOCK_KEYS, MIN_BLOCK_KEYS = 64, 16
 BLOCK_BYTES = 2**14  # keys of a block; two blocks of keys and of values are in the memory of a multiprocessor
 COMBINED_SPLITS = 16  # partial results that are added at once

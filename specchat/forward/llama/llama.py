@@ -16,6 +16,7 @@ from specchat.engine.cache import NO_KV_ROWS, KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena
 from specchat.engine.model import CaptureProgress, ModelOutput, SampledOutput
+from specchat.engine.penalties import SeenTokens
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, LogitRows, NoiseInputs, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.attention import AttentionMask, build_attention_mask
@@ -213,12 +214,17 @@ class LlamaModel:
         return ModelOutput(self._scaled_logits(states.final)[:count], selected)
 
     def forward_and_sample(
-        self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows
+        self,
+        tree: DraftTree,
+        cache: KVCache,
+        sampler: Sampler,
+        rows: LogitRows,
+        seen_tokens: SeenTokens | None = None,
     ) -> SampledOutput | None:
         if self.device.type == "cpu" and self.graphs is None and can_sample(sampler, rows, self._like.dtype):
             computed = self.forward(tree, cache)
-            return SampledOutput(computed, sample_rows(computed.logits, sampler, rows))
-        noise = sampler.noise_inputs(rows) if self.graphs is not None else None
+            return SampledOutput(computed, sample_rows(computed.logits, sampler, rows, seen_tokens))
+        noise = sampler.noise_inputs(rows, seen_tokens) if self.graphs is not None else None
         output = self._replay(self.limits.nodes(tree), cache, self._full_depth, noise) if noise is not None else None
         return SampledOutput(output.rows(0, len(tree)), output.samples[: len(tree)]) if output is not None else None
 

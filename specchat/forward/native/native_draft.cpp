@@ -38,6 +38,8 @@ struct TextEnd {
     void *const *keys_of_layers, *const *values_of_layers;
     const int64_t* strides;
     int64_t is_int8, threads;
+    // Changes logits [count, columns] after draft tokens [count, depth] in place; null without penalties.
+    void (*penalize)(void* logits, const int64_t* paths, int64_t count, int64_t depth);
 };
 
 // Nodes of a tree, in the order in which they were found.
@@ -52,7 +54,7 @@ constexpr int64_t SHORTLIST = 16;  // best tokens of a node that get a probabili
 template <class T>
 struct Workspace {
     std::vector<T> hidden, features, embedded, normed, pairs, projected, padded, out, selected, logits, cos, sin;
-    std::vector<int64_t> best;
+    std::vector<int64_t> best, paths;
     std::vector<float> scores;
     std::vector<uint8_t> allowed;
     std::vector<uint32_t> keys;
@@ -84,8 +86,9 @@ class TreeBuilder {
     std::vector<std::vector<int64_t>> ancestors;  // of each row behind the committed ones: the rows that it sees
 
     // Adds the children of the expanded nodes. logits [expanded, columns]
-    void add_level(const T* logits, int64_t depth) {
+    void add_level(T* logits, int64_t depth) {
         const int64_t count = int64_t(expanded.size()), stride = head.lm_head.outputs;
+        if (end.penalize) end.penalize(logits, expanded_paths(depth), count, depth);
         int64_t* best = sized(space.best, count * SHORTLIST);
         float* scores = sized(space.scores, count * SHORTLIST);
         uint32_t* keys = sized(space.keys, 2 * count);
@@ -95,6 +98,17 @@ class TreeBuilder {
         level_start = nodes.count;
         for (int64_t row = 0; row < count; row++)
             add_children(expanded[size_t(row)], best + row * ranks, scores + row * ranks, ranks);
+    }
+
+    // The draft tokens from the root to each expanded node. [expanded, depth]
+    const int64_t* expanded_paths(int64_t depth) {
+        int64_t* paths = sized(space.paths, int64_t(expanded.size()) * depth);
+        for (size_t row = 0; row < expanded.size(); row++) {
+            int64_t node = expanded[row];
+            for (int64_t place = depth - 1; place >= 0; place--, node = nodes.parents[node])
+                paths[int64_t(row) * depth + place] = nodes.tokens[node];
+        }
+        return paths;
     }
 
     void add_children(int64_t parent, const int64_t* best, const float* scores, int64_t ranks) {
@@ -153,7 +167,7 @@ class TreeBuilder {
     int64_t committed() const { return end.committed + end.pairs; }  // rows before those of the tree
 
     // The logits after the last pair of the text, whose state becomes the output of the head. [1, columns]
-    const T* compute_pairs() {
+    T* compute_pairs() {
         const int64_t kv_length = committed();
         space.allowed.assign(size_t(end.pairs * kv_length), 0);
         for (int64_t row = 0; row < end.pairs; row++) {
@@ -172,7 +186,7 @@ class TreeBuilder {
     }
 
     // The same after the expanded nodes. [expanded, columns]
-    const T* compute_level(int64_t level) {
+    T* compute_level(int64_t level) {
         const int64_t count = int64_t(expanded.size()), kv_length = committed() + int64_t(ancestors.size());
         const int64_t position = end.first_position + committed() + level - 1, first = first_seen(position);
         space.allowed.assign(size_t(count * kv_length), 0);

@@ -57,7 +57,6 @@ ARGUMENT_TYPES = {
     "gated_delta": (_POINTER,) * 9 + (_INT64,) * 7,
     "delta_gates": (_POINTER,) * 5 + (_INT64,) * 2,
     "gated_rms_norm": (_POINTER,) * 4 + (_INT64, _INT64, _FLOAT),
-    "mamba2_scan": (_POINTER,) * 8 + (_INT64,) * 5 + (_INT, _INT64),
     "convolution": (_POINTER,) * 5 + (_INT64,) * 3 + (_INT,),
 }
 DTYPE_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}

@@ -1,4 +1,4 @@
-// The recurrences of hybrid networks for a few rows: the gated delta rule, the scan of Mamba-2, short convolutions.
+// The recurrences of hybrid networks for a few rows: the gated delta rule and short convolutions.
 //
 // One row after another changes the state of a head in float32, so a row has the same bits however many follow it. A
 // part of the state that fits the first cache of the CPU takes all rows before the next part is loaded. The state is
@@ -164,44 +164,6 @@ void gated_rms_norm(const T* rows, const T* gates, const T* weight, T* out, int6
     }
 }
 
-// state [heads, size, states], x [rows, heads, size], the step sizes dt [rows, heads], rates A [heads], B and C
-// [rows, groups, states], skip D [heads] -> out [rows, heads, size], which may be null.
-template <class T>
-void mamba2_scan(float* state, const T* x, const float* dt, const float* rates, const T* B, const T* C,
-                 const float* skip, T* out, int64_t rows, int64_t heads, int64_t groups, int64_t size, int64_t states,
-                 int stores, int64_t threads) {
-    in_parallel(threads, [&](int64_t part, int64_t parts) {
-        std::vector<float> line(states), inputs(rows * states), reads(rows * states), factors(rows);
-        for (int64_t head = part; head < heads; head += parts) {
-            const int64_t group = head / (heads / groups);
-            for (int64_t row = 0; row < rows; row++) {
-                const int64_t source = (row * groups + group) * states;
-                factors[row] = std::exp(dt[row * heads + head] * rates[head]);
-                for (int64_t i = 0; i < states; i++) {
-                    inputs[row * states + i] = to_float(B[source + i]) * dt[row * heads + head];
-                    reads[row * states + i] = to_float(C[source + i]);
-                }
-            }
-            for (int64_t place = head * size; place < (head + 1) * size; place++) {
-                std::memcpy(line.data(), state + place * states, states * sizeof(float));
-                for (int64_t row = 0; row < rows; row++) {
-                    const float input = to_float(x[row * heads * size + place]), factor = factors[row];
-                    const float *row_inputs = &inputs[row * states], *row_reads = &reads[row * states];
-                    float* numbers = line.data();
-                    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-                    for (int64_t i = 0; i < states; i++) {
-                        numbers[i] = numbers[i] * factor + row_inputs[i] * input;
-                        sum += numbers[i] * row_reads[i];
-                    }
-                    if (out) out[row * heads * size + place] = from_float<T>(sum + skip[head] * input);
-                }
-                if (stores) std::memcpy(state + place * states, line.data(), states * sizeof(float));
-            }
-        }
-    });
-}
-
 // A causal convolution of each channel: the sum of row r is over the rows `windows` [rows, width] of x [.., channels].
 // weight [width, channels], bias [channels], which may be null -> out [rows, channels].
 template <class T>
@@ -234,6 +196,5 @@ extern "C" {
 EXPORT(gated_delta)
 EXPORT(delta_gates)
 EXPORT(gated_rms_norm)
-EXPORT(mamba2_scan)
 EXPORT(convolution)
 }

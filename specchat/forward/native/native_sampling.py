@@ -1,6 +1,6 @@
 """The tokens after rows of logits on a CPU, in one call of a native kernel instead of many operations of torch.
 
-They follow the rules of `engine/sampling.py`, without penalties and rejection sampling. Knows logits; knows no network.
+They follow `engine/sampling.py`, without rejection sampling; penalties come before. Knows logits; knows no network.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.sampling import LogitRows, Ranking, Sampler, SeenTokens
+from specchat.engine.penalties import SeenTokens
+from specchat.engine.sampling import LogitRows, Ranking, Sampler
 from specchat.forward.native.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
 
 
@@ -27,13 +28,14 @@ class SamplingRules(ctypes.Structure):
 
 def can_sample(sampler: Sampler, rows: LogitRows, dtype: torch.dtype) -> bool:
     """Whether the kernels know all rules for these rows."""
-    has_other_rules = sampler.has_penalties or sampler.wants_draft_samples or rows.token_ids is not None
+    has_other_rules = sampler.wants_draft_samples or rows.token_ids is not None
+    dtype = torch.float32 if sampler.has_penalties else dtype
     return not has_other_rules and native_kernels().kernel("sample_rows", dtype) is not None
 
 
-def sample_rows(logits: Tensor, sampler: Sampler, rows: LogitRows) -> Tensor:
+def sample_rows(logits: Tensor, sampler: Sampler, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> Tensor:
     """As `sampling.pack_samples`: the token after each row, and whether its score is a finite number. [N, 2]"""
-    logits, (count, size) = logits.contiguous(), logits.shape
+    logits, (count, size) = sampler.penalize(logits, rows, seen_tokens).contiguous(), logits.shape
     rules, mask_size = sampling_rules(sampler, size), 0
     allowed = rows.allowed_mask.contiguous() if rows.allowed_mask is not None else None
     if allowed is not None:
@@ -51,10 +53,11 @@ def rank_rows(
     logits: Tensor, sampler: Sampler, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1
 ) -> Ranking:
     """As `Sampler.rank`, for drafters: by the kernel where it knows all rules. [N, V] -> [N, count]"""
-    has_other_rules = seen_tokens is not None or rows.allowed_mask is not None or sampler.wants_draft_samples
+    logits = sampler.penalize(logits, rows, seen_tokens)
+    has_other_rules = rows.allowed_mask is not None or sampler.wants_draft_samples
     kernel = native_kernels().kernel("rank_rows", logits.dtype) if logits.is_cpu and not has_other_rules else None
     if kernel is None:
-        return sampler.rank(logits, rows, seen_tokens, count)
+        return sampler.rank(logits, rows, count=count)
     logits, (row_count, size) = logits.contiguous(), logits.shape
     count, tokens = min(count, size), rows.token_ids
     rules = sampling_rules(sampler if tokens is None else sampler.over_all_columns(), size)

@@ -7,7 +7,7 @@ This module knows networks and passes, and no files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
@@ -18,18 +18,21 @@ from torch import Tensor
 
 from specchat.engine.cache import KVCache
 from specchat.engine.tree import DraftTree
-from specchat.errors import ModelError, first_line
-from specchat.forward.transformers.decoding_form import FORMS, OWN_CACHE, RECURRENT, STEPWISE, TREES, DecodingForm
+from specchat.errors import ModelError, PluginError, first_line
+from specchat.forward.transformers.decoding_form import CHAINS, OWN_CACHE, RECURRENT, STEPWISE, TREES, DecodingForm
+from specchat.forward.transformers.own_cache import WHOLE_PROMPT, OwnCacheModel, has_recurrent_layers
 from specchat.forward.transformers.quant_weight import quant_weights
-from specchat.forward.transformers.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.forward.transformers.transformers_model import TransformersModel
+from specchat.plugins.discovery import find_extensions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from specchat.forward.batch import BatchLimits
 
-TEXT_TOKENS, PREFILL_CHUNKS = 26, ((0, 7), (7, 12))  # the text passes every window of the probe
+# The text passes every window of the probe. The last part of the prompt is shorter than a convolution, which then needs
+# its state.
+TEXT_TOKENS, PREFILL_CHUNKS = 26, ((0, 7), (7, 10), (10, 12))
 ROOT_TOKEN = 12  # the first token after the prefill
 PROBE_WINDOW = 8  # tokens: windows are narrowed, so that a short text leaves them
 WINDOW_KEYS = ("sliding_window", "attention_chunk_size")
@@ -41,35 +44,47 @@ QUANT_TOLERANCES = (2e-3, 0.02)
 HALF_TOLERANCE, HALF_SHARE = 0.15, 0.7  # 16 bits round, and change an expert here and there: most rows must agree
 
 LARGEST_IN_FLOAT32 = 4 * 2**30  # bytes of 16-bit weights that are probed in float32, in which they take twice as many
-PROBE_VERSION = 4  # of this file: a change of the checks asks every model again
+PROBE_VERSION = 5  # of this file: a change of the checks asks every model again
+
+ModelBuilder = Callable[["PreTrainedModel", int | None, "BatchLimits"], TransformersModel]
 
 
 def find_form(network: PreTrainedModel, limits: BatchLimits) -> DecodingForm:
     """The first of the forms whose passes agree with a whole pass; ModelError when none does."""
     is_recurrent, reason = has_recurrent_layers(network), ""
     with _narrow_windows(network), _in_float32(network):
-        text, forms = _text(network), FORMS[2:] if is_recurrent else FORMS
+        text, forms = _text(network), [DecodingForm(name) for name in decoding_forms()]
+        forms = [form for form in forms if form.has_own_cache or not is_recurrent]
         for expected, form in product(_expectations(network), forms):
-            model = partial(build_model, network, DecodingForm(form), None, limits)
+            model = partial(build_model, network, form, None, limits)
             fault = _fault(lambda model=model, expected=expected: _check(model(), text, expected))
-            if not fault and form == TREES and (fault := _windows_by_row(network)):
+            if not fault and form.name == TREES and (fault := _windows_by_row(network)):
                 reason = fault
                 continue
             if not fault:
-                return DecodingForm(form, RECURRENT if is_recurrent and form == OWN_CACHE else reason)
+                return DecodingForm(form.name, RECURRENT if is_recurrent and form.name != STEPWISE else reason)
             reason = reason or fault
     raise ModelError(f"passes over parts of a text do not give the logits of the whole text: {reason}")
+
+
+def decoding_forms() -> Mapping[str, ModelBuilder]:
+    """The adapter of each form, the best form first."""
+    of_plugins = find_extensions("decoding_forms", (TREES, CHAINS, OWN_CACHE, STEPWISE))
+    return {
+        TREES: TransformersModel,
+        CHAINS: TransformersModel,
+        **{name: each.call for name, each in of_plugins.items()},
+        OWN_CACHE: OwnCacheModel,
+        STEPWISE: partial(OwnCacheModel, is_stepwise=True),
+    }
 
 
 def build_model(
     network: PreTrainedModel, form: DecodingForm, context_window: int | None, limits: BatchLimits
 ) -> TransformersModel:
     """The adapter of a form."""
-    if form.name in (OWN_CACHE, STEPWISE):
-        model = RecurrentModel(network, context_window, limits, is_stepwise=form.name == STEPWISE)
-    else:
-        model = TransformersModel(network, context_window, limits)
-        model.supports_trees = model.supports_trees and form.name == TREES
+    model = decoding_forms()[form.name](network, context_window, limits)
+    model.supports_trees = model.supports_trees and form.name == TREES
     model.form = form
     return model
 
@@ -124,10 +139,10 @@ def _check(model: TransformersModel, text: list[int], expected: _Expected) -> No
 def _check_passes(model: TransformersModel, cache: KVCache, text: list[int], expected: _Expected) -> None:
     """Chunks of a prompt, a chain whose end is rejected, the next chain, one token, and the text after a rollback."""
     root, vocabulary = ROOT_TOKEN, model.vocab_size
-    chunks = PREFILL_CHUNKS if model.prefill_chunk < TEXT_TOKENS else ((0, root),)
+    chunks = PREFILL_CHUNKS if model.prefill_chunk < WHOLE_PROMPT else ((0, root),)
     for first, end in chunks:
         logits = model.prefill(text[first:end], cache).logits
-        expected.compare("the second part of a prompt" if first else "a prompt", logits, text[:end], slice(-1, None))
+        expected.compare("a later part of a prompt" if first else "a prompt", logits, text[:end], slice(-1, None))
     if model.max_rows > 1:
         wrong = [(token + 1) % vocabulary for token in text[root + 2 : root + 4]]
         chain = DraftTree(text[root])
@@ -178,6 +193,8 @@ def _fault(check: Callable[[], None]) -> str:
         return str(fault)
     except torch.OutOfMemoryError:
         raise
+    except PluginError as error:
+        return first_line(error)
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return f"our KV cache does not suit it ({first_line(error)[:100]})"
     return ""

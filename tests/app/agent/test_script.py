@@ -19,9 +19,9 @@ READ = made("read", path="README.md")
 def printed(world, monkeypatch, capsys):  # noqa: F811 (the fixture)
     """The exit code, the lines of stdout and the text of stderr of `specchat -p`."""
 
-    def printed(*arguments: str, stdin: bytes = b""):
-        monkeypatch.setattr(sys, "stdin", Bytes(stdin))
-        code = run(["-p", *arguments] if not stdin else list(arguments))
+    def printed(*arguments: str):
+        monkeypatch.setattr(sys, "stdin", Bytes(b""))
+        code = run(["-p", *arguments])
         out, err = capsys.readouterr()
         return code, [json.loads(line) for line in out.splitlines()], err
 
@@ -84,14 +84,3 @@ def test_the_numbers_are_those_of_all_answers(printed):
     finished = [line for line in lines if line.get("event") == "finished"]
     assert 2 == len(finished)
     assert lines[-1]["usage"]["output_tokens"] == sum(line["totals"]["completion_tokens"] for line in finished)
-
-
-def test_lines_of_questions_use_tools_and_are_never_asked_for_consent(printed, world, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("specchat.repl.terminal_ui.ask_consent", lambda _question: pytest.fail("asked"))
-    question = json.dumps({"type": "user", "text": script(WRITE, "so")}).encode()
-
-    code, lines, err = printed("--input", "jsonl", "--agent", stdin=question)
-
-    assert (0, "so") == (code, lines[-1]["result"])
-    assert "cannot be asked here" in err
-    assert not (world / "shop/new.py").exists()

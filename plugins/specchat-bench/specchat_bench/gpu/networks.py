@@ -24,9 +24,9 @@ from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import EAGLE3
 from specchat.drafters.registry import DraftingResources, build_drafter
+from specchat.engine.cache_sizes import arena_rows
 from specchat.engine.decode import Generation
 from specchat.engine.drafter import DraftContext
-from specchat.engine.kv_arena import arena_rows
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits

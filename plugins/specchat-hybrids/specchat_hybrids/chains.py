@@ -1,7 +1,7 @@
-"""Networks that decode over transformers' own cache, chains only.
+"""Chains of drafts for networks that decode over transformers' own cache.
 
-They have recurrent layers, which fold the whole text into one state (Qwen3-Next, Qwen3.5, LFM2), or attention that does
-not follow our masks (ALiBi).
+They have recurrent layers, which fold the whole text into one state (LFM2, Granite hybrid, Qwen3.5 on GPUs), or
+attention that does not follow our masks (ALiBi).
 
 A recurrent state has no rollback. Where the recurrences of a network are known (`row_steps`), a pass leaves its states
 as they were, and the committed rows are applied at the start of the next pass. For other networks this adapter saves
@@ -18,42 +18,33 @@ and a rollback below it goes to one of its `checkpoints`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from specchat.engine.cache import KVCache, KVLayout
+from specchat.engine.cache import KVCache
+from specchat.engine.cache_sizes import CHECKPOINT_TOKENS, MAX_CHECKPOINT_BYTES
 from specchat.engine.model import ModelOutput
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cache_states import (
-    CHECKPOINT_TOKENS,
-    MAX_CHECKPOINT_BYTES,
-    MIN_TURN_TOKENS,
-    Checkpoints,
-    Snapshot,
-    cache_bytes,
-    copy_state,
-    keep_within,
-)
-from specchat.forward.transformers.row_steps import RecordedRows, SteppedNetwork
-from specchat.forward.transformers.transformers_model import TransformersModel
+from specchat.forward.cache_states import MIN_TURN_TOKENS, Checkpoints, keep_within
+from specchat.forward.transformers.own_cache import OwnCacheModel, cache_bytes
+from specchat_hybrids.row_steps import RecordedRows, SteppedNetwork
+from specchat_hybrids.snapshots import Snapshot, copy_state
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 MAX_REPLAYED_TOKENS = 16  # more tokens are replayed in a pass of their own
 MAX_STEPPED_PROMPT = 64  # more tokens of a prompt are computed in chunks: matmuls are faster than steps
-WHOLE_PROMPT = 2**20  # tokens of a prefill pass that must not be continued by another
 CPU = torch.device("cpu")
 
 
 @dataclass
-class _RecurrentState:
+class _State:
     cache: Any  # the network's own, after `length` tokens and the tokens of the last pass; None: it will make one
     module_states: list[Any]  # of the modules that keep a state themselves
     length: int = 0
@@ -64,11 +55,10 @@ class _RecurrentState:
     recorded: RecordedRows | None = None  # of the last pass, if it was stepped
 
 
-class RecurrentModel(TransformersModel):
-    """A transformers model over its own cache.
+class OwnCacheChains(OwnCacheModel):
+    """A network of transformers over its own cache, which verifies chains of drafts.
 
-    With `is_stepwise`, only the first pass over a text may have several tokens, because the network does not continue a
-    state with more than one. Without `steps_rows`, transformers computes the recurrences of several rows.
+    Without `steps_rows`, transformers computes the recurrences of several rows.
     """
 
     def __init__(
@@ -76,18 +66,13 @@ class RecurrentModel(TransformersModel):
         network: PreTrainedModel,
         context_window: int | None = None,
         limits: BatchLimits | None = None,
-        is_stepwise: bool = False,
         steps_rows: bool = True,
     ) -> None:
         super().__init__(network, context_window, limits)
-        self.supports_trees, self.is_stepwise = False, is_stepwise
-        if is_stepwise:
-            self.max_rows, self.prefill_chunk = 1, WHOLE_PROMPT
-        self._state_modules, self._makes_cache = _observe_first_pass(network, self._cache_name)
-        self._initial_states = [getattr(module, name) for module, name in self._state_modules]
-        self._state_by_cache: WeakKeyDictionary[KVCache, _RecurrentState] = WeakKeyDictionary()
+        self.max_rows = self.limits.max_rows
+        self._state_by_cache: WeakKeyDictionary[KVCache, _State] = WeakKeyDictionary()
         is_on_cpu = network.device == CPU  # on GPUs, rows of torch's small operations were never measured
-        can_step = steps_rows and is_on_cpu and not self._state_modules and not is_stepwise
+        can_step = steps_rows and is_on_cpu and not self._state_modules
         self._stepped = SteppedNetwork(network) if can_step else None
         if self._stepped is not None and not self._records_all_rows():
             self._stepped = None
@@ -105,15 +90,14 @@ class RecurrentModel(TransformersModel):
 
     @torch.inference_mode()
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
-        """In parts that end where a checkpoint is due; in one, if the network does not continue a state with many."""
+        """In parts that end where a checkpoint is due."""
         tokens = tokens.tolist() if isinstance(tokens, Tensor) else tokens
         state = self._replay(cache, *self._restore_committed_state(cache))
         if not state.is_prefilled:
             self._add_checkpoint(state, MIN_TURN_TOKENS)
         outputs: list[ModelOutput] = []
         while True:
-            is_whole = self.is_stepwise and state.length == 0
-            part = tokens if is_whole else tokens[: _room(state) or CHECKPOINT_TOKENS]
+            part = tokens[: _room(state) or CHECKPOINT_TOKENS]
             outputs.append(self._forward_tokens(cache, state, [], part, rows=1))
             cache.commit(list(range(len(part))))
             tokens = tokens[len(part) :]
@@ -124,18 +108,14 @@ class RecurrentModel(TransformersModel):
         cache.network_bytes = cache_bytes(state.cache) + state.checkpoints.bytes
         return ModelOutput(outputs[-1].logits, _concatenated_hidden_states(outputs))
 
-    def _kv_layout(self) -> KVLayout:
-        return KVLayout((), self.network.dtype, self.network.device)
-
     def _new_cache(self) -> Any:
-        """An empty cache; None where the network makes one of its own class in its first pass."""
+        """An empty cache; where rows are stepped one that records them, also for networks that make their own."""
         from transformers import DynamicCache
 
-        if self._makes_cache and self._stepped is None:
-            return None
+        if self._stepped is None:
+            return super()._new_cache()
         cache = DynamicCache(config=self.network.config)
-        if self._stepped is not None:
-            cache.activate_past_recording()
+        cache.activate_past_recording()
         return cache
 
     @torch.inference_mode()
@@ -160,23 +140,23 @@ class RecurrentModel(TransformersModel):
         return True
 
     def _forward_tokens(
-        self, cache: KVCache, state: _RecurrentState, replayed: list[int], tokens: list[int], rows: int
+        self, cache: KVCache, state: _State, replayed: list[int], tokens: list[int], rows: int
     ) -> ModelOutput:
         if len(replayed) + len(tokens) > _room(state):
             self._add_checkpoint(state)
-        output = self._run_network(state, replayed + tokens, rows)
+        output = self._run_pass(state, replayed + tokens, rows)
         cache.rollback_floor, cache.checkpoints = state.length, state.checkpoints.lengths
         hidden_states = output.hidden_states[len(replayed) :] if output.hidden_states is not None else None
         return ModelOutput(output.logits, hidden_states)
 
-    def _replay(self, cache: KVCache, state: _RecurrentState, replayed: list[int]) -> _RecurrentState:
+    def _replay(self, cache: KVCache, state: _State, replayed: list[int]) -> _State:
         """The state of all committed tokens, after a pass of its own for those that would be replayed."""
         if replayed:
-            self._run_network(state, replayed, rows=1)
+            self._run_pass(state, replayed, rows=1)
             state, _none = self._restore_committed_state(cache)
         return state
 
-    def _restore_committed_state(self, cache: KVCache) -> tuple[_RecurrentState, list[int]]:
+    def _restore_committed_state(self, cache: KVCache) -> tuple[_State, list[int]]:
         """A state of committed tokens only, and the committed tokens that the next pass must replay."""
         state = self._state_by_cache.pop(cache, None) or self._empty_state()
         self._state_by_cache[cache] = state  # the text that was used last is the last one
@@ -196,20 +176,20 @@ class RecurrentModel(TransformersModel):
             state.saved = Snapshot.take(state.length, state.cache, state.module_states)
         return state, []
 
-    def _empty_state(self) -> _RecurrentState:
-        return _RecurrentState(self._new_cache(), copy_state(self._initial_states))
+    def _empty_state(self) -> _State:
+        return _State(self._new_cache(), copy_state(self._initial_states))
 
-    def _go_back(self, state: _RecurrentState, length: int) -> None:
+    def _go_back(self, state: _State, length: int) -> None:
         self._restore(state, state.checkpoints.go_back(length))
         state.length, state.last_tokens, state.recorded = length, [], None
 
-    def _restore(self, state: _RecurrentState, snapshot: Snapshot | None) -> None:
+    def _restore(self, state: _State, snapshot: Snapshot | None) -> None:
         if snapshot is None or snapshot.length == 0:
             state.cache, state.module_states = self._new_cache(), copy_state(self._initial_states)
         else:
             state.cache, state.module_states = snapshot.cache, snapshot.restore(self.network.device)
 
-    def _add_checkpoint(self, state: _RecurrentState, min_tokens: int = 1) -> None:
+    def _add_checkpoint(self, state: _State, min_tokens: int = 1) -> None:
         """Keep the current state, if it is so many tokens behind the last checkpoint."""
         is_new = state.length >= state.checkpoints.last_length + min_tokens
         if not is_new:
@@ -230,38 +210,20 @@ class RecurrentModel(TransformersModel):
         """Of all texts."""
         return sum(state.checkpoints.bytes for state in self._state_by_cache.values())
 
-    def _run_network(self, state: _RecurrentState, tokens: list[int], rows: int) -> ModelOutput:
-        if not self.is_stepwise or not state.length or len(tokens) == 1:
-            return self._run_pass(state, tokens, rows)
-        outputs = [self._run_pass(state, [token], 1) for token in tokens]
-        state.last_tokens = tokens
-        logits = torch.cat([each.logits for each in outputs])[-rows:]
-        return ModelOutput(logits, _concatenated_hidden_states(outputs))
-
-    def _run_pass(self, state: _RecurrentState, tokens: list[int], rows: int) -> ModelOutput:
+    def _run_pass(self, state: _State, tokens: list[int], rows: int) -> ModelOutput:
         first = state.length + len(state.last_tokens)
-        for (module, name), value in zip(self._state_modules, state.module_states, strict=True):
-            setattr(module, name, value)
-        device = self.network.device
-        inputs = self._accepted(
-            input_ids=torch.tensor([tokens], device=device),
-            position_ids=torch.arange(first, first + len(tokens), device=device)[None],
-            use_cache=True,
-            logits_to_keep=rows,
-        )
+        self._put_states(state.module_states)
         if self._stepped is not None and first > 0 and len(tokens) <= max(rows, MAX_STEPPED_PROMPT):
             with self._stepped.recording(len(tokens)) as state.recorded:
-                out = self.network(**inputs, **{self._cache_name: state.cache})
+                output, state.cache = self._run_network(state.cache, first, tokens, rows)
         else:
-            out = self.network(**inputs, **{self._cache_name: state.cache})
+            output, state.cache = self._run_network(state.cache, first, tokens, rows)
         state.last_tokens = state.last_tokens + tokens
-        if self._makes_cache:
-            state.cache = getattr(out, self._cache_name)
-        state.module_states = [getattr(module, name) for module, name in self._state_modules]
-        return ModelOutput(out.logits[0, -rows:], self._hidden_states())
+        state.module_states = self._take_states()
+        return output
 
 
-def _room(state: _RecurrentState) -> int:
+def _room(state: _State) -> int:
     """How many tokens a pass may add before the last checkpoint is too far behind; 0 where one is due."""
     return max(CHECKPOINT_TOKENS + state.checkpoints.last_length - state.length, 0)
 
@@ -269,34 +231,3 @@ def _room(state: _RecurrentState) -> int:
 def _concatenated_hidden_states(outputs: list[ModelOutput]) -> Tensor | None:
     hidden_states = [each.hidden_states for each in outputs if each.hidden_states is not None]
     return torch.cat(hidden_states) if hidden_states else None
-
-
-def has_recurrent_layers(network: PreTrainedModel) -> bool:
-    """Whether a network has layers whose state has no rollback."""
-    from transformers import DynamicCache
-
-    layers: list[Any] = DynamicCache(config=network.config).layers
-    return any(hasattr(layer, "recurrent_states") for layer in layers)
-
-
-def _observe_first_pass(network: PreTrainedModel, cache_name: str) -> tuple[list[tuple[nn.Module, str]], bool]:
-    """The attributes of modules that a pass changes, states outside the cache, and whether it makes a cache."""
-    before = {(module, name): value for module, name, value in _plain_attributes(network)}
-    with torch.inference_mode():
-        out = network(input_ids=torch.zeros(1, 1, dtype=torch.long, device=network.device), use_cache=True)
-    changed = [
-        (module, name)
-        for module, name, value in _plain_attributes(network)
-        if isinstance(value, Tensor) and value is not before.get((module, name))
-    ]
-    for module, name in changed:
-        setattr(module, name, before.get((module, name)))
-    return changed, getattr(out, cache_name, None) is not None
-
-
-def _plain_attributes(network: nn.Module) -> Iterator[tuple[nn.Module, str, Any]]:
-    """Tensors, and attributes that are None until the first pass, that are neither weights nor buffers."""
-    for module in network.modules():
-        for name, value in vars(module).items():
-            if value is None or isinstance(value, Tensor):
-                yield module, name, value

@@ -11,10 +11,10 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 from specchat.forward import cache_states
-from specchat.forward.transformers import recurrent
-from specchat.forward.transformers.recurrent import RecurrentModel, has_recurrent_layers
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_hybrids import chains
+from specchat_hybrids.chains import OwnCacheChains
 from tests import tiny
 
 SIZES = tiny.SIZES | {"num_hidden_layers": 4}
@@ -71,15 +71,15 @@ def generated(model, drafter, sampler, limit):
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=["greedy", "sampled"])
 def test_chains_with_rejected_drafts_have_the_text_of_plain_decoding(network, sampler):
-    plain, steps = generated(RecurrentModel(network), Drafter(), sampler, limit=200)
-    speculative, fewer_steps = generated(RecurrentModel(network), Oracle(plain.tokens), sampler, limit=200)
+    plain, steps = generated(OwnCacheChains(network), Drafter(), sampler, limit=200)
+    speculative, fewer_steps = generated(OwnCacheChains(network), Oracle(plain.tokens), sampler, limit=200)
 
     assert plain.tokens == speculative.tokens
     assert len(fewer_steps) < 0.6 * len(steps)
     assert any(0 < step.accepted < step.drafted for step in fewer_steps)
 
 
-class CountedRows(RecurrentModel):
+class CountedRows(OwnCacheChains):
     """Counts the rows of all passes."""
 
     rows = 0
@@ -100,7 +100,7 @@ def continued(model, generation, tokens, limit):
 
 @pytest.fixture
 def close_checkpoints(monkeypatch):
-    for module in (recurrent, cache_states):
+    for module in (chains, cache_states):
         monkeypatch.setattr(module, "CHECKPOINT_TOKENS", 16)
 
 
@@ -122,7 +122,7 @@ def test_going_back_reads_only_what_is_behind_a_checkpoint(network, kept):
 @pytest.mark.usefixtures("close_checkpoints")
 @pytest.mark.parametrize("steps_rows", [True, False], ids=["stepped", "replayed"])
 def test_a_text_with_rejected_drafts_goes_back_again_and_again(network, steps_rows):
-    model = RecurrentModel(network, steps_rows=steps_rows)
+    model = OwnCacheChains(network, steps_rows=steps_rows)
     plain, _ = generated(model, Drafter(), Sampler(), limit=30)
     generation, steps = generated(model, Oracle(plain.tokens), Sampler(), limit=30)
     assert plain.tokens == generation.tokens
@@ -144,11 +144,11 @@ def test_another_answer_to_the_same_prompt_reads_one_token(network):
 
 @pytest.mark.usefixtures("close_checkpoints")
 def test_checkpoints_of_all_texts_share_a_budget_and_are_counted(network, monkeypatch):
-    model = RecurrentModel(network)
+    model = OwnCacheChains(network)
     first, _ = generated(model, Drafter(), Sampler(), limit=60)
     of_one = model.checkpoint_bytes()
     assert 0 < first.cache.network_bytes == model.pool.bytes_of(first.cache)
-    monkeypatch.setattr(recurrent, "MAX_CHECKPOINT_BYTES", of_one)
+    monkeypatch.setattr(chains, "MAX_CHECKPOINT_BYTES", of_one)
 
     second, _ = generated(model, Drafter(), Sampler(), limit=60)
 
@@ -160,8 +160,8 @@ def test_checkpoints_of_all_texts_share_a_budget_and_are_counted(network, monkey
 
 
 def test_two_texts_do_not_disturb_each_other(network):
-    model = RecurrentModel(network)
-    alone, _ = generated(RecurrentModel(network), Drafter(), Sampler(), limit=8)
+    model = OwnCacheChains(network)
+    alone, _ = generated(OwnCacheChains(network), Drafter(), Sampler(), limit=8)
     generations = [Generation(model), Generation(model)]
     runs = []
     for generation, prompt in zip(generations, (PROMPT, PROMPT[::-1]), strict=True):
@@ -178,7 +178,7 @@ def test_two_texts_do_not_disturb_each_other(network):
 
 
 def test_hidden_states_belong_to_the_nodes_and_not_to_replayed_tokens(network):
-    model = RecurrentModel(network)
+    model = OwnCacheChains(network)
     model.set_hidden_state_layers((2, 3))
     cache = model.pool.open()
     with model.pool.acquire_slot(cache, 512):
@@ -198,13 +198,13 @@ def test_hidden_states_belong_to_the_nodes_and_not_to_replayed_tokens(network):
     torch.testing.assert_close(output.logits, expected.logits, atol=1e-4, rtol=1e-4)
 
 
-def test_a_network_with_recurrent_layers_is_recognized_at_load(tmp_path):
+def test_a_network_with_recurrent_layers_is_recognized_at_load(tmp_path, capsys):
     network_of("lfm2").save_pretrained(tmp_path)
 
     model = load_model(tmp_path, LoadOptions(dtype="float32", device="cpu"))
 
-    assert isinstance(model, RecurrentModel)
+    assert isinstance(model, OwnCacheChains)
     assert not model.supports_trees
-    assert not has_recurrent_layers(tiny.network("llama"))
+    assert "specchat:" not in capsys.readouterr().err
     with pytest.raises(ModelError, match="exact"):
         load_model(tmp_path, LoadOptions(dtype="float32", device="cpu", exact=True))

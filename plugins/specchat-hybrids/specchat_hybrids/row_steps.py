@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from specchat.forward.recurrences import Convolution, DeltaRule, Scan, convolve, step_delta_rule, step_scan
+from specchat.forward.recurrences import Convolution, DeltaRule, convolve, step_delta_rule
+from specchat_hybrids.scan import Scan, step_scan
 
 SILU = ("silu", "swish")
 NO_LIMITS = (0.0, float("inf"))
