@@ -4,21 +4,18 @@ from collections.abc import Mapping
 
 from specchat.errors import UsageError
 
-COMMANDS_OF_PLUGINS = {
-    "train": ("train",), "fleet": ("fleet",), "bench": ("bench",), "mcp": ("mcp",), "web": ("web",),
-    "editors": ("acp", "lsp", "editors"),
-}  # fmt: skip
 PLUGIN_BY_VARIANT: Mapping[str, str] = dict.fromkeys(
     ("recycling", "lookahead", "hydra", "peagle", "dflash2", "dspark"), "heads"
 )
-OWN_PLUGINS = {  # by command
-    command: f"./plugins/specchat-{plugin}" for plugin, commands in COMMANDS_OF_PLUGINS.items() for command in commands
+OWN_PLUGINS: Mapping[str, str] = {  # by command
+    **{name: name for name in ("train", "fleet", "bench", "mcp", "web")},
+    **dict.fromkeys(("acp", "lsp", "editors"), "editors"),
 }
 
 
 def missing_plugin(what: str, command: str) -> UsageError:
     """The error about a command, or another thing of its plugin, that is not installed."""
-    return UsageError(f"{what} is a plugin; {install_line(OWN_PLUGINS[command].rpartition('-')[2])} installs it")
+    return UsageError(f"{what} is a plugin; {install_line(OWN_PLUGINS[command])} installs it")
 
 
 def missing_variant(name: str) -> str:

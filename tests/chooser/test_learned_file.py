@@ -16,7 +16,7 @@ from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve
 from specchat.chooser.learned_file import LearnedFile, learned_file
 from specchat.chooser.state import ChooserState
-from specchat.engine.cache import bucket_of
+from specchat.engine.cache_sizes import bucket_of
 from specchat.engine.drafter import AnswerTask
 from specchat.engine.tree import DraftTree
 

@@ -383,8 +383,8 @@ def test_the_command_of_a_plugin_that_is_missing_says_how_to_install_it(capsys, 
     assert 2 == run(words)
     output = capsys.readouterr()
     assert "" == output.out
-    install_line = next((line for name, line in OWN_PLUGINS.items() if name in words), OWN_PLUGINS["bench"])
-    line = f"pip install {install_line}'"
+    plugin = next((plugin for command, plugin in OWN_PLUGINS.items() if command in words), "bench")
+    line = f"pip install ./plugins/specchat-{plugin}'"
     assert [line in each for each in output.err.splitlines()] == [True]
     rediscover()
 

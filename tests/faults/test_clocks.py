@@ -23,9 +23,9 @@ YEARS = 365 * 24 * 3600.0
 PACKAGE = Path(specchat.__file__).parent
 WALL_CLOCKS = {"time", "time_ns", "now", "utcnow", "today"}  # of `time` and `datetime`
 DATES = {  # where the wall clock dates something that is stored or shown
-    "checks/health_checks.py", "history/history_writer.py", "host/open_sessions.py", "host/protocol.py",
-    "text/chat_template.py", "serve/ollama_api.py", "serve/openai_chat.py", "serve/openai_completions.py",
-    "serve/openai_responses.py", "serve/server.py",
+    "checks/health_checks.py", "chooser/learned_file.py", "history/history_writer.py", "host/open_sessions.py",
+    "host/protocol.py", "text/chat_template.py", "serve/ollama_api.py", "serve/openai_chat.py",
+    "serve/openai_completions.py", "serve/openai_responses.py", "serve/server.py",
 }  # fmt: skip
 
 
