@@ -11,6 +11,7 @@ from specchat.hub.disk_space import format_bytes
 from specchat.hub.machine import Device
 from specchat.hub.memory_plan import GIB, QUANTIZED_FORMATS
 from specchat.hub.recommend import READING_TOKENS_PER_SECOND, ModelPair, format_gib
+from specchat.plugins.own_plugins import install_line
 from specchat.profile import Limits, Models
 from specchat.profile.validation import key_info
 
@@ -47,6 +48,8 @@ def describe_speed(pair: ModelPair) -> str:
     plain = f"about {_rounded(1 / seconds)} tokens/s (estimated from {pair.bandwidth}{slow})"
     if not pair.drafter.kind:
         return f"{plain}, more where text repeats"
+    if pair.lacks_plugin:
+        return plain
     if (drafted := pair.drafted_seconds) is None:
         return f"{plain}, speed-up by drafts: unknown"
     return f"{plain}, {f'about {_rounded(1 / drafted)} with' if drafted < seconds else 'no gain expected by'} drafts"
@@ -61,6 +64,8 @@ def _warnings(pair: ModelPair) -> Iterator[str]:
     if pair.memory_plan.total_bytes > pair.device.free_bytes:
         free = format_gib(pair.device.free_bytes)
         yield f"warning: only {free} are free now; end other programs before it is loaded, or choose a smaller model"
+    if pair.lacks_plugin:
+        yield f"decoded without drafts here; {install_line('hybrids')} brings them"
     if pair.entry.is_gated:
         yield f"gated: accept its licence ({pair.entry.licence}) on the hub first"
 

@@ -32,6 +32,7 @@ from specchat.hub.memory_plan import (
     weight_bytes,
 )
 from specchat.hub.pairing import MAX_DRAFT_SHARE
+from specchat.plugins.discovery import find_extensions
 
 PURPOSES = ("chat", "code", "edit")
 # The value of a parameter in this format: 14B in 4 bits is like 12B.
@@ -137,10 +138,16 @@ class ModelPair:
         return max(reading_seconds, launches) if self.device.is_gpu and not self.has_graphs else reading_seconds
 
     @property
+    def lacks_plugin(self) -> bool:
+        """Whether drafts need a plugin that is not installed: transformers computes recurrent layers on a GPU."""
+        is_stepped = self.device.is_gpu and self.entry.architecture.recurrent_elements > 0
+        return is_stepped and bool(self.drafter.kind) and not find_extensions("decoding_forms")
+
+    @property
     def drafted_seconds(self) -> float | None:
         """The estimated time of a token with the drafter; an MTP head uses the target's output matrix, too."""
         tokens, model, architecture = self.drafter.tokens_per_step, self.drafter.model, self.entry.architecture
-        if not tokens or model is None or self.bandwidth is None or self.plain_seconds is None:
+        if not tokens or model is None or self.bandwidth is None or self.plain_seconds is None or self.lacks_plugin:
             return None
         read_bytes = model.weight_bytes(kind=self.device.kind)
         if self.drafter.kind == "mtp":

@@ -11,6 +11,7 @@ import pytest
 from specchat.devices import CPU, CUDA, MPS
 from specchat.engine.cache_sizes import SCRATCH_ROWS, slot_rows
 from specchat.hub import machine as hub_machine
+from specchat.hub import recommend as hub_recommend
 from specchat.hub.catalog import GPU_SIZES_GB, catalog, catalog_review_date, find_entry, head_architecture
 from specchat.hub.local_models import cached_folder, local_models, locate_model
 from specchat.hub.machine import Device, probed_gpus, simulated_gpu
@@ -264,6 +265,21 @@ def pair_with_mtp() -> ModelPair:
     return next(pair for pair in recommend(simulated_gpu(24)) if pair.entry.id == "Qwen/Qwen3.5-9B")
 
 
+@pytest.fixture
+def with_drafts_of_hybrids(monkeypatch):
+    monkeypatch.setattr(hub_recommend, "find_extensions", lambda _group: {"chains": None})
+
+
+def test_without_the_plugin_a_hybrid_on_a_gpu_promises_no_drafts():
+    pair = pair_with_mtp()
+
+    assert pair.token_seconds == pair.plain_seconds
+    assert "draft" not in describe_speed(pair)
+    assert "'pip install ./plugins/specchat-hybrids'" in describe_pair(pair).splitlines()[2]
+    assert not any(each.lacks_plugin for each in recommend(main_memory(64), cpu_features=CPU_SKILLS))
+
+
+@pytest.mark.usefixtures("with_drafts_of_hybrids")
 def test_every_speed_says_what_it_follows_from():
     gpu, (cpu, *_) = pair_with_mtp(), recommend(main_memory(16), cpu_features=CPU_SKILLS)
     unknown, named = (
@@ -284,6 +300,7 @@ def test_without_a_published_acceptance_the_speed_up_is_unknown():
     assert "speed-up by drafts: unknown" in describe_speed(next(each for each in pairs if each.drafter.kind == "draft"))
 
 
+@pytest.mark.usefixtures("with_drafts_of_hybrids")
 def test_a_suggestion_has_two_lines_with_the_download_and_the_licence():
     first, second = describe_pair(pair_with_mtp()).splitlines()
 
