@@ -13,6 +13,7 @@ answer_check.py                   refusals, omissions, prose, loops, an answer t
 contract.py                       a new text changes what was asked for: the rest is put back, or a reason to refuse
 asked_changes.py                  what an instruction asks for, by its words
 added_things.py                   whether what was to be added is there
+changed_statements.py             which changed statements it asks for
 statement_pairs.py                which statement of the new text each old one became
 postconditions.py                 what stays equal when one kind of change is asked for; tabs and blanks
 python_calls.py                   calls and attributes of Python that cannot work

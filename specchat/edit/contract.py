@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from itertools import takewhile
 
 from specchat.edit.added_things import missing_addition
 from specchat.edit.answer_check import (
@@ -32,27 +31,21 @@ from specchat.edit.answer_check import (
 )
 from specchat.edit.asked_changes import (
     ADDITION,
-    CODE_LIKE,
     COMMENT_CHANGE,
     GENERATED_METHODS,
     GENERATING,
-    NAMING,
     OTHER_FORM,
     REMOVAL,
-    SET_VERBS,
     SETTING,
-    TOPIC,
     TRANSFORMATION,
-    WORD,
     RemovalRequest,
-    content_words,
-    subwords,
 )
+from specchat.edit.changed_statements import ChangedStatements, is_outside
 from specchat.edit.edit_plan import Region, named_regions
 from specchat.edit.hunks import Change, apply_changes, diff_lines, split_lines
 from specchat.edit.postconditions import broken_lines, keep_blanks, postcondition_of, put_back_lines
 from specchat.edit.source_text import Source
-from specchat.edit.statement_pairs import PROSE_KINDS, StatementPairs
+from specchat.edit.statement_pairs import StatementPairs
 from specchat.errors import DeclinedError
 from specchat.syntax.parse import Comment, comments
 from specchat.syntax.statements import Statement, code_words, statements
@@ -61,12 +54,6 @@ IMPORT_WORDS = frozenset(
     ("import", "from", "as", "use", "static", "include", "type", "pub", "extern", "crate", "h", "js")
 )
 BARE_IMPORT = re.compile(r"import\s*[\"']")  # of JavaScript
-IDENTIFIER = re.compile(r"[\w.-]+")  # the name of an `if` is its condition
-NAME = re.compile(r"[^\W\d]\w*\Z")
-PARAMETER = re.compile(r"[(,] (?:[*]+ )?(\w+)(?= [:=,)])")
-CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null", "nil", "yes", "no", "on", "off"))
-SIGNS = frozenset(("", ",", ";", "(", ")", "[", "]", "{", "}", ":", ".", "->", "=>", "=", "::"))
-NUMBER_BEFORE = r"(?:\b(?:to|by|with|as|of|is|be|return\w*|than|at|from|for|allow|on|least|most|use|port)|=)\s*[`'\"]?"
 MAX_COMPARED = 6000  # statements; a longer file is data that a machine wrote
 MAX_SHOWN = 60
 MIN_SIZE = 5  # statements of a function that may have lost most of them
@@ -190,12 +177,12 @@ class Comparison:
         self._is_precise = is_addition or bool(SETTING.match(instruction)) or self._removal.is_precise
         self._may_move = bool(TRANSFORMATION.search(instruction)) and not self._is_precise
         self._pairs = StatementPairs.of(self._old, self._new, is_addition=is_addition, may_move=self._may_move)
-        self._words = content_words(instruction)
         self._gone = set(self._pairs.gone)
-        self._changed = {
-            old for old, new in self._pairs.became.items() if self._old[old].tokens != self._new[new].tokens
-        }
-        self._wrong_changed = {old for old in self._changed if not self._may_become(old, self._pairs.became[old])}
+        changes = ChangedStatements(
+            self._old, self._new, self._pairs, instruction, self._regions,
+            may_move=self._may_move, is_removal_alone=self._removal.is_precise,
+        )  # fmt: skip
+        self._changed, self._wrong_changed = changes.all, changes.wrong
         self._lost = self._find_lost()
         is_free = TRANSFORMATION.search(instruction) or REMOVAL.search(instruction)
         changed = (old for old, new in self._pairs.became.items() if new in self._pairs.changed and not is_free)
@@ -304,16 +291,9 @@ class Comparison:
 
     def _may_go(self, statement: Statement) -> bool:
         """Whether a statement may go unasked: one in the body of a function that the instruction may concern."""
-        if not statement.is_inner or self._is_precise or self._is_outside(statement):
+        if not statement.is_inner or self._is_precise or is_outside(statement, self._regions):
             return False
         return not statement.is_call
-
-    def _is_outside(self, statement: Statement) -> bool:
-        """Whether an instruction names functions or classes, and this statement is in none of them."""
-        above = 1 if statement.kind == "attribute_item" else 0  # of Rust
-        return bool(self._regions) and not any(
-            region.first - above <= statement.line and statement.last_line <= region.last for region in self._regions
-        )
 
     @cached_property
     def _regions(self) -> tuple[Region, ...]:
@@ -363,140 +343,6 @@ class Comparison:
         first = comment.line + comment.text.count("\n") + 1
         following = next((index for index, each in enumerate(self._old) if each.line >= first), None)
         return comment.code in self.text or (following in self._changed and comment.code in self._old[following].text)
-
-    # what is changed
-
-    def _may_become(self, old_index: int, new_index: int) -> bool:
-        old, new = self._old[old_index], self._new[new_index]
-        if old.kind in PROSE_KINDS:
-            return True
-        if is_flip(old, new):
-            is_meant = bool(self._regions) and not self._is_outside(old)
-            is_free = is_meant and self._may_move and is_reworded(old, new)
-            return is_free or self._names(old, new) or self._has_value(old, new)
-        if self._adds_unused_parameter(old, new):
-            return False
-        is_elsewhere = self._is_outside(old) or (not self._regions and self._calls_another(old, new))
-        if is_elsewhere:
-            return self._follows(old, new) or self._is_mentioned(old)
-        is_renamed = old.name != new.name and old.is_definition and not old.is_inner
-        words = WORD.findall(self.instruction)
-        return not is_renamed or old.name in words or new.name in words or bool(NAMING.search(self.instruction))
-
-    def _adds_unused_parameter(self, old: Statement, new: Statement) -> bool:
-        before, after = _parameters(old), _parameters(new)
-        added = set(after) - {*before, *WORD.findall(self.instruction)}
-        return len(after) > len(before) and bool(added & _unused_words(new))
-
-    def _calls_another(self, old: Statement, new: Statement) -> bool:
-        """Whether a statement that is a call in a function became the call of something else."""
-        is_same = _called(old) == _called(new) or bool(TRANSFORMATION.search(self.instruction))
-        return old.is_inner and old.is_call and not is_same
-
-    def _follows(self, old: Statement, new: Statement) -> bool:
-        """Whether a change uses what is new in the functions that the instruction names, or is about one of them."""
-        return bool(self._region_names & {*new.tokens} or self._asked_words & (set(old.words) ^ set(new.words)))
-
-    def _is_mentioned(self, statement: Statement) -> bool:
-        """Whether the instruction has a word of any name in a statement, beside the functions that it is about."""
-        words = self._words - {part for name in self._region_names for part in subwords(name)}
-        return bool(words & {part for token in statement.tokens if NAME.match(token) for part in subwords(token)})
-
-    @cached_property
-    def _region_names(self) -> set[str]:
-        return {region.name.rpartition(".")[2] for region in self._regions}
-
-    @cached_property
-    def _asked_words(self) -> set[str]:
-        """The words that come or go where the instruction says, and those of what is new."""
-        words = {word for index in self._pairs.added for word in self._new[index].words}
-        for old in self._changed if self._regions else ():
-            if not self._is_outside(self._old[old]):
-                words |= set(self._old[old].words) ^ set(self._new[self._pairs.became[old]].words)
-        return words
-
-    def _names(self, old: Statement, new: Statement) -> bool:
-        """Whether the instruction has a word of the name of a statement, or of the name before a changed value."""
-        if self._removal.is_precise:
-            return False
-        values = list((Counter(_value_names(old)) - Counter(_value_names(new))).elements())
-        names = [old.name] if IDENTIFIER.fullmatch(old.name) else []
-        names += [name for name, _value in values]
-        if is_reworded(old, new):
-            names += [word for _name, value in values if value[0] in "\"'`" for word in WORD.findall(value)]
-        if set(names) & self._code_names:
-            return True
-        named = [parts for each in names if (parts := subwords(each)) and parts <= self._plain_words]
-        is_alone = len(self._changed) == 1 and not (self._gone or self._pairs.added) and is_reworded(old, new)
-        is_set = IDENTIFIER.fullmatch(old.name) and re.search(SET_VERBS + re.escape(old.name) + r"\b", self.instruction)
-        return bool(is_set or (is_alone and named)) or any(len(parts) > 1 for parts in named)
-
-    @cached_property
-    def _code_names(self) -> set[str]:
-        """The words of an instruction that must be names of code."""
-        words = set(WORD.findall(TOPIC.sub("", self.instruction))) - self._region_names
-        return {word for word in words if CODE_LIKE.search(word) or re.search(rf"([`'\"]){word}\1", self.instruction)}
-
-    @cached_property
-    def _plain_words(self) -> set[str]:
-        """The words of an instruction that are no names of code."""
-        words = re.findall(r"(?<![\w.`])[A-Za-z][a-z]*(?![\w`(]|\.\w)", self.instruction)
-        return {part for word in words for part in content_words(word)} - self._region_names
-
-    def _has_value(self, old: Statement, new: Statement) -> bool:
-        """Whether the instruction has a value that is new in a statement."""
-        added = {token.strip("\"'`") for token in set(new.tokens) - set(old.tokens)}
-        return any(value and _names_value(self.instruction, value) for value in added)
-
-
-def is_flip(old: Statement, new: Statement) -> bool:
-    """Whether two versions of a statement have the same names, and other values or operators."""
-    names, values = zip(*(_names_and_values(each) for each in (old, new)), strict=True)
-    return names[0] == names[1] and bool(values[0] - values[1])
-
-
-def is_reworded(old: Statement, new: Statement) -> bool:
-    """Whether strings in two versions of a statement differ by more than numbers, and nothing else but names does."""
-    others = [Counter(each for each in side.tokens if not re.match(r"[\"'`\w]", each)) for side in (old, new)]
-    numbers = [Counter(each for each in side.tokens if each[0].isdigit()) for side in (old, new)]
-    texts = [[re.sub(r"\d+", "0", each) for each in side.tokens] for side in (old, new)]
-    return texts[0] != texts[1] and numbers[0] == numbers[1] and set(others[0] - others[1]) <= SIGNS
-
-
-def _names_value(instruction: str, value: str) -> bool:
-    """Whether an instruction has a value: a number after a word such as "to", as in "bump it to 3"."""
-    before = NUMBER_BEFORE if value.isdigit() else r"(?<![\w.-])"
-    return bool(re.search(rf"{before}{re.escape(value)}(?!\w)", instruction, re.IGNORECASE))
-
-
-def _parameters(statement: Statement) -> list[str]:
-    """The names of the parameters of a function in Python."""
-    return PARAMETER.findall(" ".join(statement.tokens)) if statement.kind == "function_definition" else []
-
-
-def _unused_words(statement: Statement) -> set[str]:
-    return {word for word, count in Counter(statement.words).items() if count == 1}
-
-
-def _called(statement: Statement) -> tuple[str, ...]:
-    """The tokens before the arguments of a call."""
-    return tuple(takewhile(lambda token: token not in ("(", "!"), statement.tokens))
-
-
-def _value_names(statement: Statement) -> Iterator[tuple[str, str]]:
-    """Each value of a statement with the last name before it: of `get(url, timeout=3)` it is timeout, 3."""
-    name = ""
-    for token in statement.tokens:
-        if NAME.match(token) and token not in CONSTANTS:
-            name = token
-        elif token not in SIGNS:
-            yield name, token
-
-
-def _names_and_values(statement: Statement) -> tuple[list[str], Counter[str]]:
-    names = [token for token in statement.tokens if NAME.match(token) and token not in CONSTANTS]
-    rest = (token.strip("\"'`") for token in statement.tokens if not NAME.match(token) or token in CONSTANTS)
-    return names, Counter(each for each in rest if each not in SIGNS)
 
 
 def _single_changes(changes: Iterable[Change]) -> Iterator[Change]:
