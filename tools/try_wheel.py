@@ -178,7 +178,6 @@ def use(program: Path, home: Path) -> list[str]:
             "def add(a):\n    return a\n",
         ),
         Use((str(program), "models", "list"), "starter"),
-        Use((str(program), "editors", "install", "vim", "--yes"), ""),
         Use((str(program), "doctor"), "0 broken"),
         Use((str(python), "-c", code)),
         Use((str(program), "host", "stop"), ""),

@@ -13,6 +13,7 @@ identifier_rename.py                 renaming in other languages
 language_rules.py, .toml             what is known about each language, as data
 python_imports.py                    imports, sorted or removed by Ruff
 removals.py                          prints, logging calls, comments, docstrings
+definition_removal.py                functions, methods and classes of Python that nothing else mentions
 values.py                            constants, defaults, new parameters
 """
 

@@ -13,12 +13,14 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from specchat.edit.contract import find_warnings
+from specchat.edit.refactoring.definition_removal import remove_definition
 from specchat.edit.refactoring.identifier_rename import rename_identifier
 from specchat.edit.refactoring.operations import (
     AddParameter,
     Operation,
     Removable,
     Remove,
+    RemoveDefinition,
     Rename,
     SetValue,
     SortImports,
@@ -142,13 +144,22 @@ def _make_step(source: Source, text: str, operation: Operation, area: Area) -> S
             return rename_identifier(text, language, operation, area, Path(source.name).absolute())
         case Remove(what=Removable.UNUSED_IMPORTS) | SortImports() if language != PYTHON:
             raise UnknownLanguageError("only imports of Python are known")
-        case Remove(what=Removable.UNUSED_IMPORTS):
-            return remove_unused_imports(text, source.name, operation, area)
-        case Remove():
-            return remove_things(text, language, operation, area)
+        case Remove() | RemoveDefinition():
+            return _make_removal(source, text, operation, area)
         case SortImports():
             return sort_imports(text, source.name, area)
         case SetValue():
             return set_value(text, language, operation, area)
         case AddParameter():
             return add_parameter(text, language, operation, area)
+
+
+def _make_removal(source: Source, text: str, operation: Remove | RemoveDefinition, area: Area) -> Step:
+    language = language_of(source.name, text)
+    match operation:
+        case RemoveDefinition():
+            return remove_definition(text, language, operation, Path(source.name).absolute())
+        case Remove(what=Removable.UNUSED_IMPORTS):
+            return remove_unused_imports(text, source.name, operation, area)
+        case Remove():
+            return remove_things(text, language, operation, area)

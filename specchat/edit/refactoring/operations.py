@@ -53,6 +53,18 @@ class Remove:
 
 
 @dataclass(frozen=True)
+class RemoveDefinition:
+    """A function, method or class that nothing else mentions."""
+
+    name: str
+    kind: NameKind
+    scope: str = ""
+
+    def __str__(self) -> str:
+        return f"remove the {self.kind} {self.name}"
+
+
+@dataclass(frozen=True)
 class SortImports:
     def __str__(self) -> str:
         return "sort the imports"
@@ -85,4 +97,4 @@ class AddParameter:
         return f"add a parameter {self.name} to {self.function}"
 
 
-Operation = Rename | Remove | SortImports | SetValue | AddParameter
+Operation = Rename | Remove | RemoveDefinition | SortImports | SetValue | AddParameter

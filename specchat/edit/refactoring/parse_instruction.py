@@ -18,6 +18,7 @@ from specchat.edit.refactoring.operations import (
     Operation,
     Removable,
     Remove,
+    RemoveDefinition,
     Rename,
     SetValue,
     SortImports,
@@ -115,6 +116,7 @@ PATTERNS: Mapping[str, tuple[str, ...]] = {
     "remove": (
         rf"(?:remove|delete|drop|strip|get rid of) (?P<things>.+?)(?: (?:in|of|from) {_scope('scope')})?",
     ),
+    "remove_definition": (rf"(?:remove|delete|drop|get rid of) {TARGET}",),
     "parameter": (
         rf"add (?:{ARTICLE} )?{PARAMETER} {_quoted('new')}{ANNOTATION}{WITH_DEFAULT}(?P<value>{VALUE})`? to {TARGET}",
     ),
@@ -198,6 +200,14 @@ def _parse_remove(match: re.Match[str]) -> tuple[Operation, ...]:
     return tuple(replace(each, scope=match["scope"] or "") for each in found if each) if all(found) else ()
 
 
+def _parse_remove_definition(match: re.Match[str]) -> tuple[Operation, ...]:
+    target = _target(match)
+    if target is None or target[1] not in (NameKind.FUNCTION, NameKind.METHOD, NameKind.CLASS):
+        return ()
+    old, kind, scope = target
+    return (RemoveDefinition(_last(old), kind, _join(scope, _owner(old))),)
+
+
 def _thing(text: str) -> Remove | None:
     every = re.match(r"(?:all(?: of)?(?: the)?|every|each|any) ", text, re.IGNORECASE)
     text = text[every.end() :] if every else text
@@ -230,7 +240,7 @@ def _parse_parameter(match: re.Match[str]) -> tuple[Operation, ...]:
 
 PARSERS: Mapping[str, Callable[[re.Match[str]], tuple[Operation, ...]]] = {
     "value": _parse_value, "rename": _parse_rename, "rename_again": _parse_rename, "sort": _parse_sort,
-    "remove": _parse_remove, "parameter": _parse_parameter,
+    "remove": _parse_remove, "remove_definition": _parse_remove_definition, "parameter": _parse_parameter,
 }  # fmt: skip
 
 

@@ -62,6 +62,16 @@ def _check_file(
                 raise RefusedError(f"a string in line {leaf.start_pos[0]} of {path.name} names `{name}`")
 
 
+def check_mentions_of_word(path: Path, name: str) -> None:
+    """RefusedError when another file of the project has this word: Python, or settings that name what they start."""
+    if not path.is_file():
+        return
+    root, mention = project_root(path), one_of([name])
+    for other in (*python_files(root), *(root / each for each in SETTINGS)):
+        if other.resolve() != path.resolve() and mention.search(_read(other)):
+            raise RefusedError(f"{other.name} mentions `{name}`")
+
+
 def check_other_languages(path: Path, language: str, name: str) -> None:
     """RefusedError when another file of the project has a word that this one declares for all to see."""
     if not path.is_file():

@@ -6,7 +6,14 @@ from collections import Counter
 
 from specchat.edit.refactoring import RefusedError, plan_refactorings
 from specchat.edit.refactoring.find_refactoring import make_refactoring
-from specchat.edit.refactoring.operations import Operation, Removable, Remove, Rename
+from specchat.edit.refactoring.operations import (
+    NameKind,
+    Operation,
+    Removable,
+    Remove,
+    RemoveDefinition,
+    Rename,
+)
 from specchat.edit.source_text import make_source
 from tools.refactoring_cases import Outcome, read_cases, run_case
 
@@ -55,3 +62,44 @@ def test_a_refusal_says_where_and_why():
 
 def test_a_language_that_the_tree_does_not_know_is_left_to_a_model():
     assert [] == plan_refactorings([make_source(b"old=1\n", "a.sh")], "rename old to new")
+
+
+def removed(text: str, kind: NameKind, path: str = "a.py") -> str:
+    operation = RemoveDefinition("old", kind)
+    try:
+        return make_refactoring(make_source(text.encode(), path), [operation]).text
+    except RefusedError as refused:
+        return str(refused)
+
+
+def test_a_definition_that_nothing_mentions_goes_with_its_decorators_and_its_comment():
+    texts = {
+        "x = 1\n\n\n# Says hello.\n@cache\ndef old():\n    return 1\n\n\ny = 2\n": "x = 1\n\n\ny = 2\n",
+        "def old():\n    return old()\n": "",
+        "x = 1  # of x\ndef old(): ...\n": "x = 1  # of x\n",
+        "# noqa: N802\ndef old(): ...\n": "# noqa: N802\n",
+        "def f():\n    def old(): ...\n    return 1\n": "def f():\n    return 1\n",
+    }
+
+    assert texts == {text: removed(text, NameKind.FUNCTION) for text in texts}
+    assert "class C:\n    pass\n" == removed("class C:\n    def old(self): ...\n", NameKind.METHOD)
+    assert "x = 1\n" == removed("class old:\n    y = 2\n\nx = 1\n", NameKind.CLASS)
+
+
+def test_a_definition_that_something_may_reach_stays(tmp_path):
+    texts = {
+        "def old(): ...\n\nold()\n": "line 3 mentions `old`",
+        "def old(): ...\n\n\nHOOKS = ['old']\n": "line 4 mentions `old`",
+        "def old(): ...\n\n\nx = globals()[name]\n": "line 4 may reach `old`",
+        "class C(Thread):\n    def old(self): ...\n": "a base of `C` may use `old`",
+        "def old(): ...\n\ndef old(): ...\n": "defines 2 functions with the name `old`",
+        "x = 1\n": "defines 0 functions",
+        "def old(:\n": "does not parse",
+    }
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\ntool = "a:old"\n')
+    (tmp_path / "a.py").write_text("def old(): ...\n")
+
+    assert not [(text, found) for text, why in texts.items() if why not in (found := removed(text, NameKind.FUNCTION))]
+    assert "pyproject.toml mentions `old`" == removed("def old(): ...\n", NameKind.FUNCTION, str(tmp_path / "a.py"))
+    (tmp_path / "b.py").write_text("from a import old\n")
+    assert "b.py mentions `old`" == removed("def old(): ...\n", NameKind.FUNCTION, str(tmp_path / "a.py"))

@@ -1,0 +1,83 @@
+"""Removes a function, method or class of Python that nothing else mentions, in its file or in the project.
+
+With its decorators and the comment right above it. What something may still reach, by whatever way, is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tree_sitter import Node
+
+from specchat.edit.refactoring.operations import NameKind, RemoveDefinition
+from specchat.edit.refactoring.project_mentions import check_mentions_of_word
+from specchat.edit.refactoring.removals import is_directive, parsed, remove_statements
+from specchat.edit.refactoring.splices import RefusedError, Step, UnknownLanguageError, count_of
+from specchat.syntax.definitions import Definition, definitions
+from specchat.syntax.parse import find_nodes
+
+PYTHON = "python"
+KINDS = {NameKind.FUNCTION: "function", NameKind.METHOD: "function", NameKind.CLASS: "class"}
+DYNAMIC = re.compile(r"\b(?:getattr|globals|locals|vars|eval|exec|__dict__|__getattr__|__all__)\b")
+NODE_TYPES = ("function_definition", "class_definition", "decorated_definition")
+
+
+def remove_definition(text: str, language: str, remove: RemoveDefinition, path: Path) -> Step:
+    """RefusedError says why it is not certain."""
+    if language != PYTHON:
+        raise UnknownLanguageError("only definitions of Python are known")
+    root, definition = parsed(text, language), _find(text, remove)
+    _check_unreachable(text, definition)
+    check_mentions_of_word(path, definition.name)
+    nodes = [
+        each for each in find_nodes(root, PYTHON, NODE_TYPES)
+        if (each.start_point.row + 1, each.end_point.row + 1) == (definition.first_line, definition.last_line)
+    ]  # fmt: skip
+    if not nodes:
+        raise RefusedError(f"`{definition.name}` shares its lines with something else")
+    outermost = nodes[0]
+    splices = remove_statements(text.encode(), [*_comments_above(outermost), outermost], PYTHON)
+    return Step(f"remove {definition.kind} `{definition.qualified_name}`", tuple(splices))
+
+
+def _find(text: str, remove: RemoveDefinition) -> Definition:
+    wanted = f"{remove.scope}.{remove.name}" if remove.scope else remove.name
+    found = [
+        each for each in definitions(text, PYTHON)
+        if f".{each.qualified_name}".endswith(f".{wanted}") and each.kind == KINDS[remove.kind]
+    ]  # fmt: skip
+    if len(found) != 1:
+        raise RefusedError(f"the file defines {count_of(found, KINDS[remove.kind])} with the name `{wanted}`")
+    return found[0]
+
+
+def _check_unreachable(text: str, definition: Definition) -> None:
+    """Nothing outside the definition has its name or makes names, and no base class may call it."""
+    if definition.name.startswith("__"):
+        raise RefusedError(f"Python calls `{definition.name}` by itself")
+    mention = re.compile(rf"(?<!\w){re.escape(definition.name)}(?!\w)")
+    for number, line in enumerate(text.split("\n"), start=1):
+        if definition.first_line <= number <= definition.last_line:
+            continue
+        if mention.search(line):
+            raise RefusedError(f"line {number} mentions `{definition.name}`")
+        if DYNAMIC.search(line):
+            raise RefusedError(f"line {number} may reach `{definition.name}` by its name")
+    if any(each.kind == "class" and each.qualified_name == definition.container for each in definitions(text, PYTHON)):
+        owner = definition.container.rpartition(".")[2]
+        if not re.search(rf"^\s*class {re.escape(owner)}\s*(?:\(\s*\))?\s*:", text, re.MULTILINE):
+            raise RefusedError(f"a base of `{owner}` may use `{definition.name}`")
+
+
+def _comments_above(node: Node) -> list[Node]:
+    """The comments in the lines right above, which are about it."""
+    found = list[Node]()
+    row, above = node.start_point.row, node.prev_sibling
+    while above is not None and above.type == "comment" and above.end_point.row == row - 1:
+        is_alone = above.prev_sibling is None or above.prev_sibling.end_point.row < above.start_point.row
+        if not is_alone or above.start_point.column != node.start_point.column or is_directive(above):
+            break
+        found.insert(0, above)
+        row, above = above.start_point.row, above.prev_sibling
+    return found
