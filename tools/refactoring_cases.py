@@ -26,6 +26,7 @@ from specchat.edit.refactoring.operations import (
     Operation,
     Removable,
     Remove,
+    RemoveDefinition,
     Rename,
     SetValue,
     SortImports,
@@ -65,6 +66,8 @@ class Case:
                 return f"rename in {'Python' if self.language == 'python' else 'other languages'}"
             case Remove(what=what):
                 return f"remove {what}"
+            case RemoveDefinition():
+                return "remove a definition"
             case SortImports():
                 return "sort imports"
             case SetValue():
