@@ -1,6 +1,7 @@
 """`python -m tests.clients.run [--packages FOLDER] [NAME...]`: run all installed clients and print a page.
 
-Missing clients are reported as not run. The exit code is 1 when an installed one fails.
+Clients of `specchat acp` and `specchat lsp` need the plugin specchat-editors, installed. Missing clients
+are reported as not run. The exit code is 1 when an installed one fails.
 """
 
 from __future__ import annotations

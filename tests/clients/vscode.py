@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from specchat_editors.install.vscode_extension import pack_extension
 from tests.clients.browser import Page, browsing, find_browser
 from tests.clients.world import AREA, PATIENCE_SECONDS, NotAvailable, Step, World, until
 
@@ -40,6 +39,10 @@ def vs_code(world: World) -> Iterator[Step]:
         raise NotAvailable("no headless Chromium")
     file = world.fresh_file()
     packed = world.folder / "specchat.vsix"
+    from specchat_editors.install.vscode_extension import (
+        pack_extension,  # of the plugin, which HTTP clients do not need
+    )
+
     pack_extension(packed)
     data = world.folder / "code"
     world.note("code/User/settings.json", json.dumps({**SETTINGS, "specchat.command": world.program("specchat")}))
