@@ -68,7 +68,7 @@ def test_its_drafters_draft_in_an_engine_and_the_text_is_that_of_plain_decoding(
 
 @pytest.mark.full
 def test_pip_installs_it_and_the_list_has_what_it_adds(tmp_path):
-    pytest.importorskip("setuptools", reason="the build backend is not installed")
+    pytest.importorskip("hatchling", reason="the build backend is not installed")
     source = shutil.copytree(SOURCE, tmp_path / "source")
     made = subprocess.run([*PIP, "--target", tmp_path / "site", source], capture_output=True, text=True, check=False)
     assert 0 == made.returncode, made.stderr
