@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from specchat.plugins.discovery import find_extensions
 from tests.clients import agents, coding_agents, filters, http_sdks, servers, vscode
 from tests.clients.world import NotAvailable, Step, World, new_world
 
@@ -85,6 +86,8 @@ def tell(name: str, world: World) -> Told:
     program, client = CLIENTS[name]
     lines, is_well = list[str](), True
     try:
+        if {ACP, LSP} & {*program.split(", ")} and not find_extensions("commands").keys() & {"acp", "lsp"}:
+            raise NotAvailable("the plugin specchat-editors is not installed")
         for step in client(world):
             lines.append(f"| {_cell(step.done)} | {_cell(step.seen)} |")  # also those before one that fails
     except NotAvailable as missing:
