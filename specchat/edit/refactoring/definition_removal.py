@@ -12,15 +12,16 @@ from tree_sitter import Node
 
 from specchat.edit.refactoring.operations import NameKind, RemoveDefinition
 from specchat.edit.refactoring.project_mentions import check_mentions_of_word
+from specchat.edit.refactoring.python_text import one_of
 from specchat.edit.refactoring.removals import is_directive, parsed, remove_statements
 from specchat.edit.refactoring.splices import RefusedError, Step, UnknownLanguageError, count_of
 from specchat.syntax.definitions import Definition, definitions
-from specchat.syntax.parse import find_nodes
+from specchat.syntax.parse import find_nodes, node_text
 
 PYTHON = "python"
 KINDS = {NameKind.FUNCTION: "function", NameKind.METHOD: "function", NameKind.CLASS: "class"}
 DYNAMIC = re.compile(r"\b(?:getattr|globals|locals|vars|eval|exec|__dict__|__getattr__|__all__)\b")
-NODE_TYPES = ("function_definition", "class_definition", "decorated_definition")
+FUNCTION, CLASS = "function_definition", "class_definition"
 
 
 def remove_definition(text: str, language: str, remove: RemoveDefinition, path: Path) -> Step:
@@ -31,12 +32,13 @@ def remove_definition(text: str, language: str, remove: RemoveDefinition, path: 
     _check_unreachable(text, definition)
     check_mentions_of_word(path, definition.name)
     nodes = [
-        each for each in find_nodes(root, PYTHON, NODE_TYPES)
+        each for each in find_nodes(root, PYTHON, (FUNCTION, CLASS, "decorated_definition"))
         if (each.start_point.row + 1, each.end_point.row + 1) == (definition.first_line, definition.last_line)
     ]  # fmt: skip
     if not nodes:
         raise RefusedError(f"`{definition.name}` shares its lines with something else")
     outermost = nodes[0]
+    _check_bases(outermost, definition.name)
     splices = remove_statements(text.encode(), [*_comments_above(outermost), outermost], PYTHON)
     return Step(f"remove {definition.kind} `{definition.qualified_name}`", tuple(splices))
 
@@ -53,10 +55,10 @@ def _find(text: str, remove: RemoveDefinition) -> Definition:
 
 
 def _check_unreachable(text: str, definition: Definition) -> None:
-    """Nothing outside the definition has its name or makes names, and no base class may call it."""
+    """Nothing outside the definition has its name or makes names."""
     if definition.name.startswith("__"):
         raise RefusedError(f"Python calls `{definition.name}` by itself")
-    mention = re.compile(rf"(?<!\w){re.escape(definition.name)}(?!\w)")
+    mention = one_of([definition.name])
     for number, line in enumerate(text.split("\n"), start=1):
         if definition.first_line <= number <= definition.last_line:
             continue
@@ -64,10 +66,17 @@ def _check_unreachable(text: str, definition: Definition) -> None:
             raise RefusedError(f"line {number} mentions `{definition.name}`")
         if DYNAMIC.search(line):
             raise RefusedError(f"line {number} may reach `{definition.name}` by its name")
-    if any(each.kind == "class" and each.qualified_name == definition.container for each in definitions(text, PYTHON)):
-        owner = definition.container.rpartition(".")[2]
-        if not re.search(rf"^\s*class {re.escape(owner)}\s*(?:\(\s*\))?\s*:", text, re.MULTILINE):
-            raise RefusedError(f"a base of `{owner}` may use `{definition.name}`")
+
+
+def _check_bases(node: Node, name: str) -> None:
+    """Of the class around a method: a base may call it."""
+    outer = node.parent
+    while outer is not None and outer.type not in (CLASS, FUNCTION):
+        outer = outer.parent
+    bases = outer.child_by_field_name("superclasses") if outer is not None else None
+    if outer is not None and bases is not None and bases.named_children:
+        owner = outer.child_by_field_name("name")
+        raise RefusedError(f"a base of `{node_text(owner) if owner else ''}` may use `{name}`")
 
 
 def _comments_above(node: Node) -> list[Node]:
