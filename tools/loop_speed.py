@@ -22,17 +22,16 @@ from specchat.chat.router import TOOL_CALL, TOOL_RESULT
 from specchat.chat.session import Session
 from specchat.chat.tools import NO_TOOL, SOME_TOOL
 from specchat.checks.loaded_engine import load_engine_here
-from specchat.cli.completion import complete_drafters
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.verify import ALL, parse_names
+from specchat.cli.verify import parse_names
 from specchat.errors import InputError
 from specchat.loading.load_engine import Engine
 from specchat.profile import all_drafters
 from specchat_bench.columns import as_table, group_samples
 from specchat_bench.combinations import PLAIN, Combination, Grid, Sample
-from specchat_bench.drafters_command import TEMPERATURES
+from specchat_bench.drafters_command import drafters_option, temperatures_option
 from specchat_bench.latency import TimedAnswer, time_answer
 from specchat_bench.measure import (
     collect_until_interrupt,
@@ -80,15 +79,8 @@ def _measure_loop(sessions: dict[str, Session], grid: Grid, loop: AgentLoop, tem
 
 
 @click.command("loop_speed")
-@click.option(
-    "--drafters",
-    "names",
-    default=ALL,
-    show_default=True,
-    help="Drafters, separated by commas; auto is one.",
-    shell_complete=complete_drafters,
-)
-@click.option("--temperatures", type=TEMPERATURES, default="0,0.8", show_default=True, help="Sampling temperatures.")
+@drafters_option
+@temperatures_option
 @click.option("--count", default=3, show_default=True, help="Number of loops.")
 @click.option("--limit", default=96, show_default=True, help="Most tokens of an answer.")
 @click.option("--threads", default=0, help="Threads of a pass; 0 leaves it to torch.")

@@ -24,7 +24,7 @@ from specchat.cli.verify import ALL, parse_names
 from specchat.profile import all_drafters
 from specchat_bench.columns import as_table, group_samples
 from specchat_bench.combinations import Combination, Grid
-from specchat_bench.drafters_command import TEMPERATURES
+from specchat_bench.drafters_command import temperatures_option
 from specchat_bench.latency import TimedAnswer
 from specchat_bench.measure import (
     MeasureRequest,
@@ -134,7 +134,7 @@ def is_valid_document(question: str, text: str) -> bool:
     "--drafters", "names", default=ALL, show_default=True, help="Drafters, separated by commas; auto is one.",
     shell_complete=complete_drafters,
 )  # fmt: skip
-@click.option("--temperatures", type=TEMPERATURES, default="0,0.8", show_default=True, help="Sampling temperatures.")
+@temperatures_option
 @click.option("--count", default=len(SCHEMA_TASKS), show_default=True, help="Number of questions.")
 @click.option("--limit", default=120, show_default=True, help="Most tokens of an answer.")
 @click.option("--threads", default=0, help="Threads of a pass; 0 leaves it to torch.")

@@ -48,12 +48,8 @@ class NumberList(click.ParamType, Generic[Number]):
 
 
 LIMITS = NumberList(int, 0, MAX_DRAFT_TOKENS)
-TEMPERATURES = NumberList(float, 0, MAX_TEMPERATURE)
 
-
-@click.command()
-@click.argument("prompts", type=PROMPTS, required=False)
-@click.option(
+drafters_option = click.option(
     "--drafters",
     "names",
     default=ALL,
@@ -61,9 +57,18 @@ TEMPERATURES = NumberList(float, 0, MAX_TEMPERATURE)
     help="Drafters, separated by commas; auto is one.",
     shell_complete=complete_drafters,
 )
+temperatures_option = click.option(
+    "--temperatures", type=NumberList(float, 0, MAX_TEMPERATURE), default="0,0.8", show_default=True,
+    help="Sampling temperatures.",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("prompts", type=PROMPTS, required=False)
+@drafters_option
 @click.option("--budgets", type=LIMITS, default="0", show_default=True, help="Draft tokens a pass; 0: the profile's.")
 @click.option("--widths", type=LIMITS, default="0", show_default=True, help="Draft tokens a depth; 0: no limit.")
-@click.option("--temperatures", type=TEMPERATURES, default="0,0.8", show_default=True, help="Sampling temperatures.")
+@temperatures_option
 @click.option("--kind", "kinds", type=click.Choice(REQUEST_KINDS), multiple=True, help="Only prompts of this kind.")
 @click.option("--count", default=3, show_default=True, help="Prompts of each kind.")
 @click.option("--limit", default=120, show_default=True, help="Most tokens of an answer.")
