@@ -221,8 +221,8 @@ def test_a_variant_that_cannot_run_is_refused_with_its_needs(variant, said):
 
 
 def test_a_profile_that_pins_an_unavailable_variant_is_refused():
-    with pytest.raises(ProfileError, match="variant 'medusa' needs a Medusa head"):
-        route("x", speculation_variant="medusa")
+    with pytest.raises(ProfileError, match="variant 'dflash' needs a DFlash head"):
+        route("x", speculation_variant="dflash")
 
 
 @each_row(
