@@ -37,7 +37,6 @@ D = TypeVar("D", bound=Drafter)
 _FOLDER = TemporaryDirectory(prefix="specchat-heads-")
 CONFIG = SIZES | {"model_type": "llama", "num_hidden_layers": 1, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
 CONFIGS: dict[str, dict[str, Any]] = {
-    "eagle": {"architectures": ["LlamaForCausalLM"], "bias": False, "max_position_embeddings": 64},
     "eagle3": {
         "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 60, "max_position_embeddings": 64,
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
@@ -149,10 +148,6 @@ def layer_shapes(at: str, inputs: int = 1) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _eagle() -> dict[str, Tensor]:
-    return random_tensors({"fc": (WIDTH, 2 * WIDTH), **layer_shapes("layers.0")})
-
-
 def _eagle3() -> dict[str, Tensor]:
     norms = {"midlayer.input_layernorm": (WIDTH,), "midlayer.hidden_norm": (WIDTH,), "norm": (WIDTH,)}
     ends = {"fc": (WIDTH, 3 * WIDTH), "lm_head": (60, WIDTH)}
@@ -207,6 +202,6 @@ def _dflash() -> dict[str, Tensor]:
 
 TENSORS: dict[str, Callable[[], dict[str, Tensor]]] = {
     "assistant": _assistant,
-    "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent,
+    "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent,
     "dflash": _dflash,
 }  # fmt: skip

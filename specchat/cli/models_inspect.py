@@ -13,7 +13,7 @@ from specchat.errors import UsageError
 def inspect(head: str, target: str | None, test: bool) -> None:
     """Show what a head is, how it was detected, and whether it fits a target; or whether a model fits as its draft.
 
-    HEAD is a folder, a file, a hub id, or embedded/eagle3, embedded/eagle, embedded/mtp.
+    HEAD is a folder, a file, a hub id, embedded/eagle3 or embedded/mtp.
     """
     if test and not target:
         raise UsageError("--test compares a head with a target: add --target")

@@ -21,7 +21,7 @@ from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
 from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, gguf_models, local_gguf
 from specchat.weights.load_options import EMBEDDED
 
-EMBEDDED_ROLES = ("target", "draft", "eagle3", "mtp", "eagle")
+EMBEDDED_ROLES = ("target", "draft", "eagle3", "mtp")
 CACHE_FOLDER_PREFIX = "models--"
 
 

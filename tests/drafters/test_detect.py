@@ -19,9 +19,6 @@ from tests.drafters.published import inspected, published
 from tests.tiny import saved
 
 DETECTED = {
-    "eagle1": ("eagle", "SafeAILab EAGLE-1 or EAGLE-2"),
-    "eagle1-bias": ("eagle", "SafeAILab EAGLE-1 or EAGLE-2"),
-    "speculators-eagle-norms": ("eagle", "speculators EAGLE"),
     "eagle3": ("eagle3", "SafeAILab EAGLE-3"),
     "angelslim": ("eagle3", "AngelSlim EAGLE-3"),
     "specforge": ("eagle3", "SpecForge EAGLE-3"),
@@ -63,6 +60,11 @@ UNSUPPORTED = {  # tensors, config, and a part of the message
     "hydra": ({"hydra_mlp.0.0.linear.weight": SMALL}, {}, "Hydra, which the plugin specchat-heads computes"),
     "medusa": ({"medusa_head.0.0.linear.weight": SMALL}, {}, "Medusa, which the plugin specchat-heads computes"),
     "medusa by name": ({"x": SMALL}, {"medusa_num_heads": 3}, "Medusa, which the plugin specchat-heads computes"),
+    "eagle": ({"fc.weight": torch.zeros(4, 8)}, {}, "EAGLE-1, which the plugin specchat-heads computes"),
+    "eagle of speculators": (
+        {"fusion_fc.weight": torch.zeros(4, 8)}, {"speculators_model_type": "eagle"},
+        "EAGLE-1, which the plugin specchat-heads computes",
+    ),
     "p-eagle": ({"mask_hidden": SMALL}, {}, "P-EAGLE, which the plugin specchat-heads computes"),
     "assistant": ({"x": SMALL}, {"model_type": "gemma4_assistant"}, "gemma4_assistant"),
     "mlp": ({"x": SMALL}, {"speculators_model_type": "mlp"}, "speculators mlp"),
@@ -290,7 +292,7 @@ class TestOtherSettings:
         assert spec.unsupported_reason == "ModelOpt's next_layer_regular"
 
     def test_another_activation_is_named(self, tmp_path):
-        spec = inspected(published("eagle1"), tmp_path, hidden_act="gelu_pytorch_tanh")
+        spec = inspected(published("eagle3"), tmp_path, hidden_act="gelu_pytorch_tanh")
 
         assert spec.unsupported_reason == "layers with the activation gelu_pytorch_tanh"
 

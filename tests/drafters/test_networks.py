@@ -84,11 +84,6 @@ def without_windows(spec):
 FC_NORMS = [f"fc_norm.{index}.weight" for index in range(3)]
 EMBEDDING, FEATURE = "embedding_norm.weight", "feature_norm.weight"
 MISREADINGS = {
-    "the bias of the projection is missing": ("eagle1-bias", without("join.bias")),
-    "the RoPE base of EAGLE-1 is the default": ("eagle1", with_rope(theta=10000.0)),
-    "the norms of the layer and the embedding are exchanged": (
-        "speculators-eagle-norms", swapped("layers.0.input_layernorm.weight", EMBEDDING)
-    ),
     "the RoPE base is the target's": ("eagle3", with_rope(theta=500000.0)),
     "the RoPE base of the config is ignored": ("eagle3-theta", with_rope(theta=10000.0)),
     "the RoPE base of AngelSlim's config is used": ("angelslim", with_rope(theta=1000000.0)),
@@ -162,7 +157,7 @@ def test_a_misreading_changes_the_logits(misreading, tmp_path):
 def test_every_golden_file_names_its_oracle():
     assert all(published(name).oracle for name in NAMES)
     assert {published(name).oracle.split()[0] for name in NAMES} == {
-        "eagle-llm", "SafeAILab/EAGLE", "deepseek-ai/DeepSpec", "angelslim", "specforge", "speculators", "transformers",
+        "SafeAILab/EAGLE", "deepseek-ai/DeepSpec", "angelslim", "specforge", "speculators", "transformers",
     }  # fmt: skip
 
 

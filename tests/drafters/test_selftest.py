@@ -361,7 +361,7 @@ def test_the_command_shows_how_well_they_agree(capsys):
     [
         ("eagle3", "norm.weight"), ("eagle3", "midlayer.post_attention_layernorm.weight"),
         ("eagle3", "midlayer.mlp.down_proj.weight"), ("eagle3", "lm_head.weight"),
-        ("eagle", "layers.0.mlp.up_proj.weight"), ("dflash", "norm.weight"),
+        ("mtp", "model.layers.3.mlp.up_proj.weight"), ("dflash", "norm.weight"),
     ],
 )  # fmt: skip
 def test_a_head_whose_tensors_do_not_fit_together_is_refused(tmp_path, kind, name):

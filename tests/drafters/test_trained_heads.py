@@ -29,7 +29,7 @@ QUESTIONS = {
     "chat": "What is a list in Python? Explain it.",
 }
 SAMPLERS = {"greedy": Sampler(), "T0.8": Sampler(0.8, seed=3), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=5)}
-VARIANTS = ["eagle", "eagle chain", "eagle3", "eagle3 chain", "mtp", "mtp chain", "exit"]
+VARIANTS = ["eagle3", "eagle3 chain", "mtp", "mtp chain", "exit"]
 
 
 @lru_cache

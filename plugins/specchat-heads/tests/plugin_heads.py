@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import HeadSpec
@@ -26,11 +27,15 @@ from tests.tiny_heads import WIDTH, layer_shapes, random_tensors
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
-KINDS = ["medusa", "peagle", "hydra", "hydra++", "dflash2", "dspark"]
+KINDS = ["eagle", "medusa", "peagle", "hydra", "hydra++", "dflash2", "dspark"]
 
 
 def published(name: str) -> Published:
     return published_heads.published(name, GOLDEN)
+
+
+def _eagle() -> dict[str, Tensor]:
+    return random_tensors({"fc": (WIDTH, 2 * WIDTH), **layer_shapes("layers.0")})
 
 
 def _medusa() -> dict[str, Tensor]:
@@ -94,6 +99,7 @@ def _dspark() -> dict[str, Tensor]:
 
 tiny_heads.TENSORS.update(
     {
+        "eagle": _eagle,
         "medusa": _medusa,
         "peagle": _peagle,
         "hydra": _hydra,
@@ -104,6 +110,7 @@ tiny_heads.TENSORS.update(
 )
 tiny_heads.CONFIGS.update(
     {
+        "eagle": {"architectures": ["LlamaForCausalLM"], "bias": False, "max_position_embeddings": 64},
         "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
         "peagle": {
             "architectures": ["PEagleDraftModel"], "num_hidden_layers": 2, "draft_vocab_size": 60, "mask_token_id": 95,
@@ -139,6 +146,8 @@ def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
         return [after_true_tokens(head, golden), golden.given["second"]]
     if isinstance(head, DFlashHead):
         return published_heads.two_blocks(head, golden)
+    if isinstance(head, EagleHead):
+        return [output.logits for output in published_heads.two_runs(head, golden)]
     assert isinstance(head, PEagleHead)
     return pairs_and_masks(head, golden)
 

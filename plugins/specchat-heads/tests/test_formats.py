@@ -11,9 +11,14 @@ from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import BlockConfig
 from specchat.errors import ModelError
 from tests.drafters.published import CPU, inspected
+from tests.drafters.published import published as published_elsewhere
 from tests.drafters.test_detect import SMALL, stored
 
 DETECTED = {
+    "eagle1": ("eagle", "SafeAILab EAGLE-1 or EAGLE-2"),
+    "eagle1-bias": ("eagle", "SafeAILab EAGLE-1 or EAGLE-2"),
+    "speculators-eagle": ("eagle", "speculators EAGLE"),
+    "speculators-eagle-norms": ("eagle", "speculators EAGLE"),
     "medusa1": ("medusa", "Medusa-1"),
     "medusa1-deep": ("medusa", "Medusa-1"),
     "medusa2": ("medusa", "Medusa-1"),
@@ -81,6 +86,22 @@ def test_what_is_not_supported_says_so(name, tmp_path):
     tensors, config, reason = REFUSED[name]
 
     assert reason in (inspect_head(stored(tmp_path / "head", tensors, config)).unsupported_reason or "")
+
+
+class TestEagle:
+    def test_another_activation_is_named(self, tmp_path):
+        spec = inspected(published("eagle1"), tmp_path, hidden_act="gelu_pytorch_tanh")
+
+        assert spec.unsupported_reason == "layers with the activation gelu_pytorch_tanh"
+
+    @pytest.mark.parametrize("name", ["dflash", "eagle3", "specforge-norms"])
+    def test_a_built_in_head_that_projects_two_states_is_none(self, name, tmp_path):
+        golden = published_elsewhere(name)
+        narrow = {"fc.weight": torch.zeros(16, 32), "fc_norm.2.weight": None}
+
+        spec = inspect_head(golden.save(tmp_path, head=narrow, target_layer_ids=[1, 2]))
+
+        assert spec.kind == name.split("-")[0].replace("specforge", "eagle3")
 
 
 class TestMedusa:

@@ -39,6 +39,12 @@ class NotConvolved(DFlash2Head):
 
 
 MISREADINGS = {
+    "the bias of the projection is missing": ("eagle1-bias", without("join.bias")),
+    "the RoPE base of EAGLE-1 is the default": ("eagle1", with_rope(theta=10000.0)),
+    "the norms of the layer and the embedding are exchanged": (
+        "speculators-eagle-norms",
+        swapped("layers.0.input_layernorm.weight", "embedding_norm.weight"),
+    ),
     "the columns of Medusa are exchanged": ("medusa1", swapped("blocks.0.0.weight", "blocks.1.0.weight")),
     "Medusa's second block is missing": ("medusa1-deep", without(*BLOCKS)),
     "the heads of Hydra are exchanged": ("hydra-ungrounded", swapped("heads.0.weight", "heads.1.weight")),
@@ -103,7 +109,7 @@ def test_confidences_equal_the_publishers(name, tmp_path):
 
 def test_every_golden_file_names_its_oracle():
     assert {published(name).oracle.split()[0] for name in NAMES} == {
-        "speculators", "zankner/Hydra", "deepseek-ai/DeepSpec", "medusa-llm",
+        "speculators", "zankner/Hydra", "deepseek-ai/DeepSpec", "medusa-llm", "eagle-llm", "SafeAILab/EAGLE",
     }  # fmt: skip
 
 

@@ -6,6 +6,8 @@ from functools import lru_cache
 
 import pytest
 
+from specchat.drafters.eagle.dynamic_tree import CHAIN_CONFIG
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.drafters.heads.detect import inspect_head, target_dimensions
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import self_test
@@ -20,13 +22,13 @@ from tests.drafters.test_selftest import CHANCE, PROMPTS
 from tests.tiny import write
 from tests.tiny_heads import CPU, writing_of
 
-HEADS = ["medusa"]
-VARIANTS = [*HEADS]
+VARIANTS = ["eagle", "eagle chain", "medusa"]
 
 
 def drafter_of(variant: str) -> Drafter:
-    target = built_in.target()
-    return Medusa(load_head(inspect_head(EMBEDDED / variant), target, None, CPU), target)
+    target, (name, _, growth) = built_in.target(), variant.partition(" ")
+    head = load_head(inspect_head(EMBEDDED / name), target, None, CPU)
+    return Medusa(head, target) if name == "medusa" else EagleDrafter(head, target, CHAIN_CONFIG if growth else None)
 
 
 @lru_cache
@@ -46,14 +48,14 @@ def test_no_trained_head_changes_the_text(variant, sampler, question):
     assert written(variant, sampler, question)[0] == built_in.written("plain", sampler, question)[0]
 
 
-@pytest.mark.parametrize(("variant", "least"), [("medusa", 1.8)])
+@pytest.mark.parametrize(("variant", "least"), [("medusa", 1.8), ("eagle", 1.7)])
 def test_a_trained_head_beats_chance_by_far(variant, least):
     steps = [step for question in built_in.QUESTIONS for step in written(variant, "greedy", question)[1]]
 
     assert sum(len(step.committed_tokens) for step in steps) / len(steps) > least  # chance: 1 / 8192
 
 
-@pytest.mark.parametrize(("head", "depths", "at_least"), [("medusa", 4, 0.1)])
+@pytest.mark.parametrize(("head", "depths", "at_least"), [("medusa", 4, 0.1), ("eagle", 3, 0.1)])
 def test_the_self_test_finds_that_it_fits(head, depths, at_least):
     spec, target = inspect_head(EMBEDDED / head), built_in.target()
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from specchat.drafters.assistant import detect_assistant
-from specchat.drafters.eagle.eagle1_format import detect_eagle1
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
 from specchat.drafters.eagle.mtp_format import detect_mtp
 from specchat.drafters.heads.dflash_format import detect_dflash
@@ -100,11 +99,12 @@ def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     return HeadSpec(kind, f"speculators {kind}", checkpoint.tensors, evidence, unsupported_reason=reason)
 
 
-HEADS_OF_PLUGIN = {  # by kind: the name, and the tensors that no other head has
+HEADS_OF_PLUGIN = {  # by kind: the name, and tensors that no head has which is asked for before
     "hydra": ("Hydra", "hydra_"),
     "medusa": ("Medusa", r"(?:medusa_head\.)?\d+\.\d+\.linear\."),
+    "eagle": ("EAGLE-1", r"(?:fusion_)?fc\.weight$"),
 }
 HEAD_DETECTORS = (
-    detect_head_of_plugin, detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3,
-    detect_eagle1, detect_other_speculators,
+    detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3, detect_other_speculators,
+    detect_head_of_plugin,
 )  # fmt: skip

@@ -30,7 +30,7 @@ from specchat.forward.llama.moe import Routing
 from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
-EAGLE, EAGLE3, MTP, DFLASH, ASSISTANT = "eagle", "eagle3", "mtp", "dflash", "assistant"
+EAGLE3, MTP, DFLASH, ASSISTANT = "eagle3", "mtp", "dflash", "assistant"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
 
