@@ -96,8 +96,8 @@ class Model(Protocol):
         """The sliding window of each layer; None where other networks cannot read the rows of its KV cache."""
         ...
 
-    def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
-        """Capture all CUDA graphs, so that no turn has to, also that of an early exit; nothing without graphs."""
+    def capture_graphs(self, progress: CaptureProgress) -> None:
+        """Capture all CUDA graphs, so that no turn has to; nothing without graphs."""
         ...
 
 

@@ -37,7 +37,7 @@ from specchat.drafters.registry import (
 )
 from specchat.drafters.suffix_decoding import PastTextIndex
 from specchat.engine.drafter import Drafter
-from specchat.engine.model import Model, StatefulModel, self_drafting
+from specchat.engine.model import Model, StatefulModel
 from specchat.engine.prefix_cache import PrefixCache
 from specchat.errors import ModelError
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS
@@ -46,8 +46,7 @@ from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.paths import kv_folder
 from specchat.permanent_objects import collect_all
-from specchat.profile import BUILTIN_BACKEND, Models, Profile
-from specchat.profile.keys import AUTO, EXIT_OFF
+from specchat.profile import BUILTIN_BACKEND, Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.text.thinking import import_parser
 from specchat.text.tokenizer import Tokenizer
@@ -161,9 +160,8 @@ def load_engine(
         _load_and_report("target", plan.target, progress, reporting),
         past_texts=_past_text_index(tokenizer, past_texts) if past_texts is not None else None,
         tokenizer=tokenizer,
+        target_folder=_folder(plan.target),
     )
-    exit_layer = _exit_layer(profile.models, plan, resources.target)
-    resources = replace(resources, early_exit_layer=exit_layer)
     if plan.draft is not None and not (cancelled and cancelled.is_set()):
         resources = _load_draft(resources, plan.draft, tokenizer, progress, reporting)
     for head in plan.heads if not (cancelled and cancelled.is_set()) else ():
@@ -202,31 +200,12 @@ def _build_drafters(resources: DraftingResources, *, recalls: bool) -> BuiltDraf
     return build_drafters(resources)
 
 
-def _exit_layer(models: Models, plan: LoadPlan, target: Model) -> int:
-    """After how many layers of the target drafting ends; 0 without early exit. ModelError when it cannot end there."""
-    layer = plan.early_exit_layer
-    if layer == 0:
-        return 0
-    if self_drafting(target) is None:
-        if models.early_exit == AUTO:
-            return 0
-        raise ModelError(
-            f"models.early_exit: {models.target} is computed by transformers or has recurrent layers, and only models "
-            f'in our own passes without them can exit early; use "{EXIT_OFF}"'
-        )
-    if layer >= (count := target.layer_count):
-        raise ModelError(f"models.early_exit is {layer}, and {models.target} has {count} layers; use fewer")
-    return layer
-
-
 def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:
     """Capture the CUDA graphs of all models, so that no turn has to; nothing on a CPU."""
     for role, model in (("target", resources.target), ("draft", resources.draft_model)):
         if model is not None:
-            exit_layer = resources.early_exit_layer if role == "target" else 0
             model.capture_graphs(
-                lambda done, total, role=role: progress(LoadingEvent(role, done, total, "capturing CUDA graphs")),
-                exit_layer,
+                lambda done, total, role=role: progress(LoadingEvent(role, done, total, "capturing CUDA graphs"))
             )
     for head in resources.heads.values():
         head.capture_graphs(resources.target)

@@ -168,11 +168,9 @@ class LlamaModel:
         self.hidden_state_layers = hidden_state_layers
         self._full_depth = ForwardDepth(self.layer_count, hidden_state_layers)
 
-    def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
+    def capture_graphs(self, progress: CaptureProgress) -> None:
         if self.graphs is not None:
             self.graphs.capture_all(self._full_depth, progress)
-            if exit_layer:
-                self.graphs.capture_all(ForwardDepth(exit_layer), progress, self.graphs.sizes[:1])
 
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:

@@ -2,11 +2,13 @@
 
 It is for targets that were trained for early exit. Draft and target share one KV cache: the draft continues from the
 committed rows, writes scratch rows behind them in the first layers only, and rolls them back before it returns. The
-verifying pass writes the same rows again.
+verifying pass writes the same rows again. So it reads the target's KV cache, and runs without the guard of plugins.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat.engine.cache import KVCache
@@ -14,6 +16,7 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import SelfDraftingModel, self_drafting
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
+from specchat.errors import ModelError
 from specchat.forward.native.native_sampling import rank_rows
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ class EarlyExit(Drafter):
     """
 
     name = "exit"
+    reads_target_cache = True
 
     def __init__(self, model: SelfDraftingModel, exit_layer: int, chain_length: int = CHAIN_LENGTH) -> None:
         self.model, self.exit_layer, self.chain_length = model, exit_layer, chain_length
@@ -66,5 +70,16 @@ class EarlyExit(Drafter):
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    target = self_drafting(resources.target) if resources.early_exit_layer else None
-    return EarlyExit(target, resources.early_exit_layer) if target is not None else None
+    target, folder = self_drafting(resources.target), resources.target_folder
+    layer = exit_layer(folder) if folder is not None else 0
+    if target is None or layer == 0:
+        return None
+    if layer >= target.layer_count:
+        raise ModelError(f"{folder}: early_exit_layers has {layer}, and the model has {target.layer_count} layers")
+    return EarlyExit(target, layer)
+
+
+def exit_layer(folder: Path) -> int:
+    """After how many layers drafting ends, as the config of the target says; 0 for no early exit."""
+    layers = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("early_exit_layers")
+    return int(layers[0]) if layers else 0
