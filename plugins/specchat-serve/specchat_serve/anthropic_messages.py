@@ -28,7 +28,7 @@ from specchat_serve.json_fields import (
     Body,
     JsonObject,
     UnsupportedFields,
-    check_model,
+    checked_body,
     parse_json_format,
     parse_message_role,
 )
@@ -41,6 +41,7 @@ from specchat_serve.tool_fields import (
     arguments_text,
     forced_tool,
     optional_tools,
+    parse_call_id,
     parse_tool,
     unsupported_kind,
 )
@@ -174,11 +175,11 @@ def model_body(model: str, started_at: datetime) -> JsonObject:
 
 def translate_message(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/messages`; RequestError for a wrong or unsupported field."""
-    body = Body(fields)
+    body = checked_body(fields, served_models, UNSUPPORTED_FIELDS)
     max_tokens = body.number("max_tokens", int)
     if max_tokens is None:
         raise RequestError("max_tokens: give the most tokens of the answer", "max_tokens")
-    request = _parse_conversation(body, served_models, max_tokens)
+    request = _parse_conversation(body, max_tokens)
     is_parallel = _parse_tools(body).is_parallel
     reply = MessageReply(served_models[0], Answer(request.request.answer_prefix, request.request.stop, is_parallel))
     return TranslatedRequest(request, reply, body.flag("stream"))
@@ -186,13 +187,10 @@ def translate_message(fields: JsonObject, served_models: Sequence[str]) -> Trans
 
 def translate_count(fields: JsonObject, served_models: Sequence[str]) -> EngineRequest:
     """A body of `/v1/messages/count_tokens`: the request whose prompt is to be counted."""
-    body = Body(fields)
-    return _parse_conversation(body, served_models, max_tokens=1)
+    return _parse_conversation(checked_body(fields, served_models, UNSUPPORTED_FIELDS), max_tokens=1)
 
 
-def _parse_conversation(body: Body, served_models: Sequence[str], max_tokens: int) -> EngineRequest:
-    check_model(body.get("model"), served_models)
-    body.reject_unsupported(UNSUPPORTED_FIELDS)
+def _parse_conversation(body: Body, max_tokens: int) -> EngineRequest:
     options = AnswerOptions(
         max_tokens=max_tokens,
         temperature=body.number("temperature"),
@@ -271,9 +269,7 @@ def _parse_call(block: JsonObject, field_path: str) -> ToolCall:
 
 
 def _parse_result(block: Body, field_path: str) -> ToolResult:
-    call_id = block.get("tool_use_id")
-    if not isinstance(call_id, str) or not call_id:
-        raise RequestError(f"{field_path}: a tool_result needs the tool_use_id of its call", MESSAGES)
+    call_id = parse_call_id(block, "tool_use_id", "a tool_result", field_path, MESSAGES)
     text = content_text(block.get("content"), field_path, MESSAGES)
     return ToolResult(call_id, "", text, block.flag("is_error"))
 

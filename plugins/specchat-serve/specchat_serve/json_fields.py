@@ -42,6 +42,14 @@ def check_model(requested_model: Any, served_models: Sequence[str]) -> None:
         raise RequestError(message, "model", status=404, code="model_not_found")
 
 
+def checked_body(fields: JsonObject, served_models: Sequence[str], unsupported: UnsupportedFields) -> "Body":
+    """The body of a request for the served model; RequestError for another model, and for what is not supported."""
+    body = Body(fields)
+    check_model(body.get("model"), served_models)
+    body.reject_unsupported(unsupported)
+    return body
+
+
 class Body(dict[str, Any]):
     """A JSON object of a request, with its fields as what they must be; None is as good as a missing field."""
 

@@ -36,7 +36,7 @@ from specchat_serve.json_fields import (
 from specchat_serve.model_facts import ModelFacts
 from specchat_serve.openai_completions import completion_request
 from specchat_serve.replies import TranslatedRequest
-from specchat_serve.tool_fields import ToolOptions, arguments_object, arguments_text, parse_functions
+from specchat_serve.tool_fields import ToolOptions, arguments_object, arguments_text, listed_calls, parse_functions
 
 API_VERSION = "0.12.6"  # the release of Ollama whose API this is; clients compare it
 JSON_LINES = "application/x-ndjson"
@@ -60,10 +60,8 @@ UNSUPPORTED_OPTIONS: UnsupportedFields = {
     "tfs_z": ((1,), "not supported"),
 }
 GREEDY_OPTIONS: UnsupportedFields = {
-    "temperature": ((0,), "a raw or suffix request is greedy; leave it out"),
-    "repeat_penalty": ((1,), "a raw or suffix request is greedy; leave it out"),
-    "frequency_penalty": ((0,), "a raw or suffix request is greedy; leave it out"),
-    "presence_penalty": ((0,), "a raw or suffix request is greedy; leave it out"),
+    name: ((neutral,), "a raw or suffix request is greedy; leave it out")
+    for name, neutral in {"temperature": 0, "repeat_penalty": 1, "frequency_penalty": 0, "presence_penalty": 0}.items()
 }
 UNLOAD_UNSUPPORTED = "keep_alive: other programs use the models, too; 'specchat host stop' ends the engine process"
 
@@ -288,10 +286,7 @@ def _parse_message(message: Any, field_path: str) -> Message:
 
 def _parse_calls(message: JsonObject, field_path: str) -> Iterator[ToolCall]:
     """The calls of a message; those of older clients have no id, and get one by their place."""
-    calls = message.get("tool_calls") or []
-    if not isinstance(calls, list) or (calls and message.get("role") != "assistant"):
-        raise RequestError(f"{field_path}: tool_calls is a list in a message of the assistant", MESSAGES)
-    for at, call in enumerate(cast("list[Any]", calls)):
+    for at, call in enumerate(listed_calls(message, field_path, MESSAGES)):
         match call:
             case {"function": {"name": str(name), **function}} if name:
                 arguments = Body(function).object("arguments")

@@ -25,13 +25,13 @@ from specchat_serve.json_fields import (
     Body,
     JsonObject,
     UnsupportedFields,
-    check_model,
+    checked_body,
     parse_format,
     parse_message_role,
 )
 from specchat_serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
 from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
-from specchat_serve.tool_fields import FUNCTION, parse_functions, parse_openai_tools
+from specchat_serve.tool_fields import FUNCTION, listed_calls, parse_call_id, parse_functions, parse_openai_tools
 
 MESSAGES, TOOL = "messages", "tool"  # the field; the role of a result
 ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
@@ -144,9 +144,7 @@ def _call_delta(delta: ToolCallDelta) -> JsonObject:
 
 def translate_chat(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/chat/completions`; RequestError for a wrong or unsupported field."""
-    body = Body(fields)
-    check_model(body.get("model"), served_models)
-    body.reject_unsupported(UNSUPPORTED_FIELDS)
+    body = checked_body(fields, served_models, UNSUPPORTED_FIELDS)
     limit_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     options = AnswerOptions(
         max_tokens=body.number(limit_name, int),
@@ -186,28 +184,19 @@ def _parse_message(message: Any, field_path: str) -> Message:
     if role == FUNCTION or message.get("function_call"):
         raise RequestError(f"{field_path}: {FUNCTIONS_UNSUPPORTED}", MESSAGES, code="unsupported_parameter")
     if role == TOOL:
-        return Message(USER, "", tool_results=(_parse_result(message, content, field_path),))
+        call_id = parse_call_id(message, "tool_call_id", "a message with the role tool", field_path, MESSAGES)
+        return Message(USER, "", tool_results=(ToolResult(call_id, "", content),))
     return Message(ROLES[role], content, tuple(_parse_calls(message, field_path)))
 
 
 def _parse_calls(message: JsonObject, field_path: str) -> Iterator[ToolCall]:
-    calls = message.get("tool_calls") or []
-    if not isinstance(calls, list) or (calls and message.get("role") != "assistant"):
-        raise RequestError(f"{field_path}: tool_calls is a list in a message of the assistant", MESSAGES)
-    for call in cast("list[Any]", calls):
+    for call in listed_calls(message, field_path, MESSAGES):
         match call:
             case {"id": str(call_id), "function": {"name": str(name), "arguments": str(arguments)}} if call_id and name:
                 yield ToolCall(call_id, name, arguments)
             case _:
                 message_text = "a tool call has an id, and a function with a name and arguments, which are a text"
                 raise RequestError(f"{field_path}: {message_text}", MESSAGES)
-
-
-def _parse_result(message: JsonObject, content: str, field_path: str) -> ToolResult:
-    call_id = message.get("tool_call_id")
-    if not isinstance(call_id, str) or not call_id:
-        raise RequestError(f"{field_path}: a message with the role tool needs the tool_call_id of its call", MESSAGES)
-    return ToolResult(call_id, "", content)
 
 
 def _parse_response_format(response_format: JsonObject) -> AnswerFormat | None:

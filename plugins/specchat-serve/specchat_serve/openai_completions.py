@@ -13,7 +13,7 @@ from specchat.chat.fim_request import FimRequest
 from specchat.host.protocol import new_id
 from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import ApiError, RequestError
-from specchat_serve.json_fields import Body, JsonObject, UnsupportedFields, check_model
+from specchat_serve.json_fields import JsonObject, UnsupportedFields, checked_body
 from specchat_serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
 from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
 
@@ -71,9 +71,7 @@ class CompletionReply:
 
 def translate_completion(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/completions`; RequestError for a wrong or unsupported field."""
-    body = Body(fields)
-    check_model(body.get("model"), served_models)
-    body.reject_unsupported(UNSUPPORTED_FIELDS)
+    body = checked_body(fields, served_models, UNSUPPORTED_FIELDS)
     max_tokens = body.number("max_tokens", int)
     limit = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
     request = completion_request(_parse_prompt(body.get("prompt")), body.text("suffix"), limit, body.stop())

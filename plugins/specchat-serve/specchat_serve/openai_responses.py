@@ -26,7 +26,7 @@ from specchat_serve.json_fields import (
     Body,
     JsonObject,
     UnsupportedFields,
-    check_model,
+    checked_body,
     parse_format,
     parse_message_role,
 )
@@ -37,6 +37,7 @@ from specchat_serve.tool_fields import (
     TOOL_CHOICE,
     TOOLS,
     optional_tools,
+    parse_call_id,
     parse_openai_tools,
     parse_tool,
     unsupported_kind,
@@ -199,9 +200,7 @@ class ResponseReply:
 
 def translate_response(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/responses`; RequestError for a wrong or unsupported field."""
-    body = Body(fields)
-    check_model(body.get("model"), served_models)
-    body.reject_unsupported(UNSUPPORTED_FIELDS)
+    body = checked_body(fields, served_models, UNSUPPORTED_FIELDS)
     text_settings = body.object("text")
     options = AnswerOptions(
         max_tokens=body.number("max_output_tokens", int),
@@ -266,9 +265,7 @@ def _parse_call(item: JsonObject, field_path: str) -> ToolCall:
 
 
 def _parse_result(item: JsonObject, field_path: str) -> ToolResult:
-    call_id = item.get("call_id")
-    if not isinstance(call_id, str) or not call_id:
-        raise RequestError(f"{field_path}: an output needs the call_id of its call", INPUT)
+    call_id = parse_call_id(item, "call_id", "an output", field_path, INPUT)
     return ToolResult(call_id, "", content_text(item.get("output"), field_path, INPUT, TEXT_PARTS))
 
 

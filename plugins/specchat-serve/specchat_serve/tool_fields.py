@@ -99,6 +99,22 @@ def parse_openai_tools(body: Body, tools: Iterable[Tool]) -> ToolOptions:
     return ToolOptions(tuple(tools), choice, body.flag(PARALLEL, default=True))
 
 
+def listed_calls(message: JsonObject, field_path: str, field: str) -> list[Any]:
+    """The calls of a message as chat completions and Ollama have them; an empty list when there are none."""
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list) or (calls and message.get("role") != "assistant"):
+        raise RequestError(f"{field_path}: tool_calls is a list in a message of the assistant", field)
+    return cast("list[Any]", calls)
+
+
+def parse_call_id(result: JsonObject, name: str, what: str, field_path: str, field: str) -> str:
+    """Of which call this is the result, by the field `name`; `what` says in words what the result is."""
+    call_id = result.get(name)
+    if not isinstance(call_id, str) or not call_id:
+        raise RequestError(f"{field_path}: {what} needs the {name} of its call", field)
+    return call_id
+
+
 def arguments_object(arguments: str) -> JsonObject:
     """The arguments of a call as an object."""
     try:
