@@ -56,7 +56,7 @@ COMMANDS = {
     "serve": LazyCommand("specchat.cli.serve:serve", "Serve programs that use the API of OpenAI, Anthropic or Ollama."),
     "host": LazyCommand("specchat.cli.host:host", "Show, start or stop the engine process."),
     "config": LazyCommand("specchat.cli.config:config", "Show the settings and where they come from; trust a project."),
-    "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and inspect models and heads."),
+    "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and remove models and heads."),
     "vram": LazyCommand("specchat.cli.vram:vram", "Show the memory that a model takes, and whether it fits."),
     "doctor": LazyCommand("specchat.cli.doctor:doctor", "Check that everything works here."),
     "setup": LazyCommand(

@@ -9,7 +9,6 @@ runnable_models         those on this disk that fit the free memory
 other_programs          the models of Ollama and LM Studio, and GGUF files in the hub's cache
 machine, gpu_bandwidth  GPUs, main memory, CPU features, bandwidth
 memory_plan, memory_notes   bytes of weights, KV cache and workspace; what is special about a model
-pairing                 warnings about a draft model for a target model
 recommend, pair_text    the best pair for a device; its two lines and its profile
 find_models             where a model or head is; a hub id is downloaded
 needed_files            which files of a hub id are needed, and their hashes

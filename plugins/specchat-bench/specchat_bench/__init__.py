@@ -11,6 +11,8 @@ peers_command                          `bench peers`: against transformers and l
 compared_engines                       ours, theirs, theirs, ours on each prompt; transformers and its own drafts
 llama_cpp, llama_gguf                  llama.cpp by its library; our weights as it reads them
 gguf_peers, gguf_peers_table           `--gguf`: one file in both; the table
+inspect_command                        `bench inspect`: what a head or a draft is, and whether it fits a target
+pairing                                its warnings about a draft model: tokens, training, sizes
 chain_passes                           seconds of passes, also for tools/
 gpu/                                   `bench gpu`, `specchat doctor --gpu`: what a GPU computes, exactly and how fast
 
