@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish, and what is offered for a profile, a conversation, a model or a drafter.
+"""Completion in bash, zsh and fish, and what is offered for a profile, a conversation or a model.
 
 `specchat completion SHELL` prints the lines for a shell.
 
@@ -16,7 +16,6 @@ from click.shell_completion import CompletionItem, get_completion_class
 SHELLS = ("bash", "zsh", "fish")
 COMPLETION_VARIABLE = "_SPECCHAT_COMPLETE"  # set by the shell when it wants a word completed
 PATH_STARTS = ("/", ".", "~")
-LIST_SEPARATOR = ","
 
 
 @click.command()
@@ -75,14 +74,6 @@ def complete_catalog(_context: click.Context, _param: click.Parameter, incomplet
     from specchat.profile.keys import STARTER
 
     return _starting_with(incomplete, [STARTER, *catalog()])
-
-
-def complete_drafters(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The last name of a list with commas."""
-    from specchat.profile import all_drafters
-
-    before, comma, last = incomplete.rpartition(LIST_SEPARATOR)
-    return [CompletionItem(f"{before}{comma}{name}") for name in ("all", *all_drafters()) if name.startswith(last)]
 
 
 def complete_commands(context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

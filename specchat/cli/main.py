@@ -66,7 +66,6 @@ COMMANDS = {
     "inspect": LazyCommand("specchat.cli.inspect:inspect", "Show which drafter proposed each token of an answer."),
     "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),
     "stats": LazyCommand("specchat.cli.stats:stats", "Show what each drafter brought in your conversations."),
-    "verify": LazyCommand("specchat.cli.verify:verify", "Check that drafting does not change the text here."),
     "completion": LazyCommand(
         "specchat.cli.completion:completion",
         "Complete commands, profiles, conversations and models in bash, zsh, fish.",
