@@ -62,7 +62,7 @@ def complete_sessions(_context: click.Context, _param: click.Parameter, incomple
 
 def complete_models(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The models on this disk by the names that `--target` takes, and files."""
-    from specchat.hub.other_programs import models_on_disk
+    from specchat.hub.local_models import models_on_disk
     from specchat.profile.keys import EMBEDDED
 
     return _names_or_files(context, param, incomplete, [EMBEDDED, *(model.id for model in models_on_disk())])
