@@ -1,6 +1,6 @@
-"""Counts what has happened since the start of a process, from the events that clients receive. Holds no text.
+"""Counts what this server has answered since its start, from the events of its answers. Holds no text.
 
-For the page of `specchat serve`, which counts its own answers. Knows no page.
+Knows no page.
 """
 
 from collections import Counter

@@ -7,8 +7,8 @@ from dataclasses import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from specchat.chat.events import CommittedToken, Failed, Finished, Routed, StepDone, TextDelta, Totals
-from specchat.host.metrics import AnswerCounts
-from specchat.host.metrics_page import MetricsPage, answer_metrics
+from specchat_serve.answer_counts import AnswerCounts
+from specchat_serve.metrics_page import MetricsPage, answer_metrics
 
 ACCEPTED = StepDone(
     (1, 2, 3), (0, 1, 2),
