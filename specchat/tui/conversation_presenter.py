@@ -24,8 +24,8 @@ from specchat.chat.events import (
 )
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import CancelledError, HostError
+from specchat.process_memory import resident_bytes
 from specchat.tui.live_stats import LiveStats, Phase
-from specchat.tui.process_memory import resident_bytes
 from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
 from specchat.tui.status_bar import StatusBar
 from specchat.tui.transcript_view import Transcript

@@ -14,10 +14,10 @@ from textual.screen import Screen
 from specchat.drawing.glyphs import Glyphs
 from specchat.errors import SpecchatError
 from specchat.history.step_encoding import unpack_steps
+from specchat.process_memory import resident_bytes
 from specchat.tui.background_requests import BackgroundRequests, Json
 from specchat.tui.conversation_presenter import ConversationPresenter
 from specchat.tui.inspector import Inspector
-from specchat.tui.process_memory import resident_bytes
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.status_bar import format_bytes
 from specchat.tui.transcript_view import Transcript

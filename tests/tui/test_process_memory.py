@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from specchat import process_memory
 from specchat.drawing.glyphs import ASCII, UNICODE
-from specchat.tui import inspector_controller, process_memory
+from specchat.process_memory import resident_bytes
+from specchat.tui import inspector_controller
 from specchat.tui.inspector_controller import memory_line
-from specchat.tui.process_memory import resident_bytes
 
 has_table = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system keeps no such table")
 UNUSED_PID = 2**22 + 1  # above the largest id that a process can have
