@@ -4,7 +4,7 @@ app.py                     the application: themes, keys, threads
 conversation_layout.py     what a conversation looks like, and how the focus moves
 chat_screen.py             the main screen: sending, stopping, deciding
 prompt_sender.py           prompts to the worker; pending_prompts.py, what is not sent yet
-prompt_input.py            the prompt and its history; vi_keys.py
+prompt_input.py            the prompt and its history
 bottom_area.py             the prompt with its completions, or picker.py or approval.py; picker_controller.py
 keys_screen.py             the keys, by F1
 screen_commands.py         slash commands that need a screen
