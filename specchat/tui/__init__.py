@@ -18,7 +18,6 @@ streaming_answer.py        an answer while it is generated; folded_text.py, thou
 markdown_answer.py         a finished answer; code_block_header.py
 status_bar.py              the last line; live_stats.py computes it
 inspector.py               an answer by drafter; inspector_controller.py, token_view.py
-process_memory.py          resident memory, for the status bar and the inspector
 session_list.py            the list of conversations
 preferences.py             screen.toml; clipboard.py, screen.tcss
 """

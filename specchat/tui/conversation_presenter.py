@@ -25,7 +25,6 @@ from specchat.chat.events import (
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import CancelledError, HostError
 from specchat.tui.live_stats import LiveStats, Phase
-from specchat.tui.process_memory import resident_bytes
 from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
 from specchat.tui.status_bar import StatusBar
 from specchat.tui.transcript_view import Transcript
@@ -79,8 +78,6 @@ class ConversationPresenter:
         self.turn: TurnView | None = None
         self._queued_turn: TurnView | None = None  # shown already, behind a request that was sent earlier
         self.session_id = self.profile_name = self.session_name = self.model = ""
-        self.engine_pid = 0
-        self._model_bytes = 0  # as the engine reports; for systems that do not report the memory of a process
         self.steps: list[StepDone] = []  # of the newest answer, for the inspector; empty for a stored answer
         self._ticks = 0
         self._thinking_since = 0.0  # when the thought of this answer began; 0: it did not
@@ -122,9 +119,6 @@ class ConversationPresenter:
                 await turn.finalize()
 
     def update_status_bar(self) -> None:
-        self.live_stats.memory_bytes = (
-            resident_bytes(self.engine_pid) if self.engine_pid else None
-        ) or self._model_bytes
         self._screen.query_one(StatusBar).stats = self.live_stats.snapshot(monotonic())
 
     async def _on_message(self, message: ConversationMessage, now: float) -> None:
@@ -247,7 +241,7 @@ class ConversationPresenter:
     async def _on_opened(self, opened: ConversationOpened) -> None:
         kept = self._transcript.unstored_turns if opened.session_id == self.session_id else []
         if opened.session_id != self.session_id:
-            self.live_stats = LiveStats()
+            self.live_stats = LiveStats(memory_bytes=self.live_stats.memory_bytes)
         for stored in opened.turns if opened.session_id != self.session_id else ():
             self.live_stats.add_stored_totals(stored.totals)
         self.session_id, self.profile_name, self.steps = opened.session_id, opened.profile, []
@@ -274,8 +268,7 @@ class ConversationPresenter:
         self._screen.query_one("#about", Static).update(printable(f"{details}   F1 keys  ^P menu"))
 
     def _on_engine_state(self, state: EngineState, now: float) -> None:
-        self.engine_pid = state.pid
-        self._model_bytes = state.memory_bytes
+        self.live_stats.memory_bytes = state.memory_bytes
         if self.turn is None and state.state == "loading":
             self.live_stats.on_event(LoadingProgress("the models", 0, 0), now)
         elif self.turn is None:

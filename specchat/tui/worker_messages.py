@@ -68,12 +68,10 @@ class EngineLost:
 
 @dataclass(frozen=True)
 class EngineState:
-    """The engine state (unloaded, loading or ready), the bytes of its models and caches, and its process id."""
+    """The engine state (unloaded, loading or ready), and the memory of its process."""
 
     state: str
     memory_bytes: int
-    warning: str = ""
-    pid: int = 0
 
 
 class InputKind(Enum):

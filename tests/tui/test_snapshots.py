@@ -234,7 +234,6 @@ def frozen_environment(monkeypatch):
     monkeypatch.setattr("specchat.tui.session_list.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
     for module in ("conversation_presenter", "chat_screen"):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
-    monkeypatch.setattr("specchat.tui.inspector_controller.resident_bytes", lambda _process: 96 * 2**20)
     monkeypatch.setattr("specchat.tui.conversation_presenter.thread_time", lambda: 0.0)
     monkeypatch.setattr(TextArea, "_toggle_cursor_blink_visible", lambda _self: None)
     monkeypatch.setattr(Input, "_toggle_cursor", lambda _self: None)
