@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
-from textual.message import Message
 from textual.widgets import Static
 
 from specchat.app.code_blocks import CodeBlock, find_code_blocks
 from specchat.drawing.glyphs import Glyphs
+from specchat.tui.clipboard import copy
 
 UNNAMED = "code"
 MIN_RULE_COLUMNS = 2
@@ -78,12 +78,6 @@ def _title(block: CodeBlock) -> str:
 class CodeBlockHeader(Static):
     ALLOW_SELECT = False  # a selection of code must not include the header
 
-    @dataclass
-    class Clicked(Message):
-        """The user wants to copy this code."""
-
-        code: str
-
     def __init__(self, header_text: HeaderText, glyphs: Glyphs, *, is_newest: bool) -> None:
         super().__init__(markup=False)
         self._header_text, self._glyphs, self._is_newest = header_text, glyphs, is_newest
@@ -99,7 +93,7 @@ class CodeBlockHeader(Static):
 
     def on_click(self) -> None:
         if self._header_text.code:
-            self.post_message(self.Clicked(self._header_text.code))
+            copy(self.app, self._header_text.code)
 
     def _draw(self) -> None:
         width = self.content_size.width

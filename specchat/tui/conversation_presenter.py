@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
+from specchat.app.ask import Asked
 from specchat.chat.events import (
     Event,
     Failed,
@@ -28,7 +29,7 @@ from specchat.tui.live_stats import LiveStats, Phase
 from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
 from specchat.tui.status_bar import StatusBar
 from specchat.tui.transcript_view import Transcript
-from specchat.tui.turn_widget import TurnView, answer_footer
+from specchat.tui.turn_widget import QuestionRef, TurnView, answer_footer
 from specchat.tui.worker_messages import (
     AnswerEnded,
     ConversationMessage,
@@ -43,7 +44,6 @@ from specchat.tui.worker_messages import (
     InputRequest,
     QuitRequested,
     RejectedEdit,
-    RequestSent,
     TranscriptNote,
     VersionsChanged,
     WorkerMessage,
@@ -56,19 +56,19 @@ class ReadyForInput(Message):
     """An answer has ended or a conversation was opened: the next prompt may be sent."""
 
 
-@dataclass
-class EngineCrashed(Message):
-    """The engine process ended during an answer."""
+@dataclass(frozen=True)
+class EngineCrashed:
+    """The engine process ended during an answer to this question."""
 
     reason: str
-    turn: TurnView
+    question: QuestionRef
 
 
 @dataclass
 class ForScreen(Message):
     """A message of the worker that changes the bottom of the screen."""
 
-    content: InputRequest | EditProgress | EngineLost | QuitRequested
+    content: InputRequest | EditProgress | EngineLost | EngineCrashed | QuitRequested
 
 
 class ConversationPresenter:
@@ -112,12 +112,6 @@ class ConversationPresenter:
         self.turn = await self._transcript.start_turn(question, before=self._queued_turn)
         self.live_stats.start_turn(monotonic())
 
-    async def finalize_answers(self) -> None:
-        """The end of the transcript is in view again: Markdown moves no line that is being read."""
-        for turn in self._transcript.turns:
-            if turn.is_finished:
-                await turn.finalize()
-
     def update_status_bar(self) -> None:
         self._screen.query_one(StatusBar).stats = self.live_stats.snapshot(monotonic())
 
@@ -129,8 +123,8 @@ class ConversationPresenter:
                 await self._on_opened(message)
             case ConversationNamed() | VersionsChanged():
                 self._on_detail(message)
-            case RequestSent():
-                await self._on_request_sent(message)
+            case Asked():
+                await self._on_asked(message)
             case AnswerEnded(is_stored=is_stored):
                 await self._on_answer_ended(is_stored=is_stored)
             case CallStarted() | CallFinished() | LoopEnded() | RoundStarted():
@@ -215,9 +209,9 @@ class ConversationPresenter:
         is_stopped = event.exit_code == CancelledError.exit_code
         self.turn.set_footer(event.message if is_stopped else f"failed: {event.message}", is_error=not is_stopped)
         if event.exit_code == HostError.exit_code:
-            self._screen.post_message(EngineCrashed(event.message, self.turn))
+            self._screen.post_message(ForScreen(EngineCrashed(event.message, self.turn.question_ref)))
 
-    async def _on_request_sent(self, sent: RequestSent) -> None:
+    async def _on_asked(self, sent: Asked) -> None:
         if self.turn is None or self.turn.question != sent.request.text:
             self._queued_turn = self.turn
             await self.start_turn(sent.request.text)

@@ -31,9 +31,6 @@ Esc      stop and keep the partial answer  Ctrl+C  twice: quit; the conversation
 
 
 class Transcript(VerticalScroll, can_focus=False):
-    class ReachedEnd(Message):
-        """The user scrolled back to the end."""
-
     class OlderRequested(Message):
         """The user wants earlier turns."""
 
@@ -177,8 +174,14 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def _reach_end(self) -> None:
         if not self.is_following:
-            self.post_message(self.ReachedEnd())
+            self.call_later(self._finalize_answers)
         self.is_following = True
+
+    async def _finalize_answers(self) -> None:
+        """The end is in view again: Markdown moves no line that is being read."""
+        for turn in self.turns:
+            if turn.is_finished:
+                await turn.finalize()
 
     async def _mount_stored(self, turns: Sequence[StoredTurn], first: int, before: TurnView | None = None) -> None:
         outcomes = _outcomes_of(turns)

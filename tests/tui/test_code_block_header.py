@@ -123,7 +123,7 @@ def test_an_answer_that_is_no_longer_the_newest_loses_what_writes_it(run_on_scre
 @pytest.mark.full
 def test_a_click_on_a_header_copies_its_block(run_on_screen, monkeypatch):
     copied = list[str]()
-    monkeypatch.setattr("specchat.tui.chat_screen.copy_text", lambda _app, text: copied.append(text) or "terminal")
+    monkeypatch.setattr("specchat.tui.clipboard.copy_text", lambda _app, text: copied.append(text) or "terminal")
 
     async def scenario(driver):
         await driver.submit(f"write {ANSWER}")

@@ -167,7 +167,7 @@ def test_a_stored_conversation_is_inspected_after_it_is_opened_again(run_on_scre
 
     async def second(driver):
         worker = driver.chat._session_worker
-        worker.submit(worker.open, sessions[0])
+        worker.submit(worker.conversation.open, sessions[0])
         await driver.wait_until(lambda: driver.turns)
         await driver.press("f3")
         await driver.wait_for_text("drafted 6  accepted 3")
@@ -191,7 +191,7 @@ def test_an_answer_without_stored_steps_shows_a_notice(runtime, run_on_screen, m
 
     async def second(driver):
         worker = driver.chat._session_worker
-        worker.submit(worker.open, sessions[0])
+        worker.submit(worker.conversation.open, sessions[0])
         await driver.wait_until(lambda: driver.turns)
         await driver.run_command("/inspect")
         await driver.wait_until(lambda: fetched)

@@ -13,6 +13,7 @@ import pytest
 from textual.widgets import Input, TextArea
 
 from specchat.acceptance_counts import Acceptance
+from specchat.app.ask import Asked
 from specchat.chat.events import (
     REPETITION,
     CommittedToken,
@@ -39,7 +40,6 @@ from specchat.tui.worker_messages import (
     EngineState,
     InputKind,
     InputRequest,
-    RequestSent,
     TranscriptNote,
     WorkerMessage,
 )
@@ -84,7 +84,7 @@ def request_messages(text: str, *files: str) -> list[WorkerMessage]:
     return [
         OPENED,
         EngineState("ready", 3 * 2**30),
-        RequestSent(request),
+        Asked(request),
         PrefillProgress(300, 300),
         Routed("lookup", 8, "why", 7),
     ]

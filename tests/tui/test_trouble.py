@@ -168,11 +168,11 @@ def test_a_question_that_no_engine_received_stays_on_the_screen(run_on_screen, r
             raise ConnectionError
 
         with monkeypatch.context() as patch:
-            patch.setattr(driver.chat._session_worker._chat.conversation, "ask", refuse)
+            patch.setattr(driver.chat._session_worker.conversation.chat.conversation, "ask", refuse)
             await driver.run_command("what is lost?")
             await driver.wait_for_text("failed: the engine process closed the connection")
         worker = driver.chat._session_worker
-        worker.submit(worker.connect)
+        worker.submit(worker.conversation.connect)
         await driver.wait_until(lambda: len(driver.turns) == 2 and driver.turns[0].question == "count 2")
         assert "what is lost?" in driver.shown
 
