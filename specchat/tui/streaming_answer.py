@@ -6,6 +6,7 @@ Prose wraps at words; code in fences folds at the edge. The text is shown as rec
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from textual.content import Content
 from textual.geometry import Size
@@ -125,13 +126,60 @@ class WrappedText:
         return (self.highlight(text, language) if is_finished else Content(text)).fold(self.width)
 
 
-class StreamingAnswer(Widget):
-    DEFAULT_CSS = "StreamingAnswer { height: auto; width: 1fr; }"
+class Rows(Protocol):
+    """A text as rows for a width; the rows before `final_row_count` change only with the width."""
 
-    def __init__(self) -> None:
+    width: int
+    rows: list[Content]
+    final_row_count: int
+
+    def rewrap(self, width: int) -> None: ...
+
+
+class RowsView(Widget):
+    """Draws the visible rows of a text, those that are final once."""
+
+    DEFAULT_CSS = "RowsView { height: auto; width: 1fr; }"
+
+    def __init__(self, text: Rows) -> None:
         super().__init__()
-        self.wrapped_text = WrappedText(highlight_code)
+        self._text = text
         self._strip_cache: dict[int, Strip] = {}  # of final rows
+
+    def redraw(self) -> None:
+        """Other text in the same rows."""
+        self._strip_cache.clear()
+        self.refresh()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        if width and width != self._text.width:
+            self._text.rewrap(width)
+            self._strip_cache.clear()
+        return len(self._text.rows)
+
+    def notify_style_update(self) -> None:
+        self._strip_cache.clear()
+        super().notify_style_update()
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        if not 0 <= y < len(self._text.rows) or not width:
+            return Strip.blank(width, self.rich_style)
+        strip = self._strip_cache.get(y)
+        if strip is None or strip.cell_length != width:
+            strip = self.draw_row(y, width)
+            if y < self._text.final_row_count:
+                self._strip_cache[y] = strip
+        return strip
+
+    def draw_row(self, y: int, width: int) -> Strip:
+        return Visual.to_strips(self, self._text.rows[y], width, 1, self.visual_style)[0]
+
+
+class StreamingAnswer(RowsView):
+    def __init__(self) -> None:
+        self.wrapped_text = WrappedText(highlight_code)
+        super().__init__(self.wrapped_text)
 
     def append_text(self, text: str) -> None:
         """Append; the layout is updated only when a row is added."""
@@ -140,36 +188,14 @@ class StreamingAnswer(Widget):
         self.refresh(layout=len(self.wrapped_text.rows) != before)
 
     def set_text(self, text: str) -> None:
-        self.wrapped_text = WrappedText(highlight_code, self.wrapped_text.width)
-        self._strip_cache.clear()
+        self._text = self.wrapped_text = WrappedText(highlight_code, self.wrapped_text.width)
         self.wrapped_text.append(text)
+        self._strip_cache.clear()
         self.refresh(layout=True)
 
     def replace_lines(self, replacements: LineReplacements) -> None:
         self.wrapped_text.replace_lines(replacements)
-        self._strip_cache.clear()
-        self.refresh()
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        if width and width != self.wrapped_text.width:
-            self.wrapped_text.rewrap(width)
-            self._strip_cache.clear()
-        return len(self.wrapped_text.rows)
-
-    def notify_style_update(self) -> None:
-        self._strip_cache.clear()
-        super().notify_style_update()
-
-    def render_line(self, y: int) -> Strip:
-        width = self.size.width
-        if not 0 <= y < len(self.wrapped_text.rows) or not width:
-            return Strip.blank(width, self.rich_style)
-        strip = self._strip_cache.get(y)
-        if strip is None or strip.cell_length != width:
-            strip = Visual.to_strips(self, self.wrapped_text.rows[y], width, 1, self.visual_style)[0]
-            if y < self.wrapped_text.final_row_count:
-                self._strip_cache[y] = strip
-        return strip
+        self.redraw()
 
 
 def highlight_code(code: str, language: str) -> Content:

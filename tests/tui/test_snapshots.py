@@ -30,7 +30,7 @@ from specchat.chat.request import Attachment, Request
 from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs
 from specchat.history.history_reader import StoredAnswer, StoredTurn
 from specchat.tui.app import ScreenFiles, SpecchatApp
-from specchat.tui.conversation_presenter import EngineCrashed
+from specchat.tui.conversation_presenter import EngineCrashed, ForScreen
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.worker_messages import (
     AnswerEnded,
@@ -196,7 +196,9 @@ STATES = [
     State(
         "broken",
         [OLD],
-        lambda driver: driver.chat.post_message(EngineCrashed("the engine process died", driver.turns[0])),
+        lambda driver: driver.chat.post_message(
+            ForScreen(EngineCrashed("the engine process died", driver.turns[0].question_ref))
+        ),
     ),
     State("editing", [OLD], lambda driver: driver.press("shift+tab", "e")),
     State("completing", [OPENED], lambda driver: driver.press("slash", "e", "x")),
