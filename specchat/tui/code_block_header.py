@@ -21,10 +21,9 @@ MIN_RULE_COLUMNS = 2
 
 @dataclass(frozen=True)
 class HeaderText:
-    """The text of a header: the title, the fence as the model wrote it, and the hints."""
+    """The text of a header: the title and the hints. Without a code, it is that of a block that was not closed."""
 
     title: str
-    fence: str
     code: str = ""
     copy_hint: str = ""
     apply_hint: str = ""
@@ -32,15 +31,14 @@ class HeaderText:
     @classmethod
     def from_info(cls, info: str) -> HeaderText:
         """The header of a block that was not closed; it has no hints."""
-        return cls(_title(CodeBlock(info.strip(), "")), "")
+        return cls(_title(CodeBlock(info.strip(), "")))
 
-    def to_line(self, width: int, glyphs: Glyphs, *, is_newest: bool, is_fence: bool = False) -> str:
+    def to_line(self, width: int, glyphs: Glyphs, *, is_newest: bool) -> str:
         """For example: python src/a.py ────── c copy · /apply.
 
-        It fills the width; hints that do not fit are dropped, the last first. `is_fence` starts the line with the fence
-        itself.
+        It fills the width; hints that do not fit are dropped, the last first.
         """
-        title = self.fence if is_fence else self.title
+        title = self.title
         hints = [key for key in (self.copy_hint, self.apply_hint if is_newest else "") if key]
         for count in range(len(hints), 0, -1):
             shown = f" {glyphs.dot} ".join(hints[:count])
@@ -53,14 +51,9 @@ class HeaderText:
 
 def header_texts(answer: str) -> dict[int, HeaderText]:
     """The header of every closed block, by the line of the answer where it starts."""
-    blocks, lines = find_code_blocks(answer), answer.split("\n")
+    blocks = find_code_blocks(answer)
     return {
-        block.first_line: HeaderText(
-            _title(block),
-            lines[block.first_line].rstrip(),
-            block.text,
-            *_hints(block, number, is_last=number == len(blocks)),
-        )
+        block.first_line: HeaderText(_title(block), block.text, *_hints(block, number, is_last=number == len(blocks)))
         for number, block in enumerate(blocks, start=1)
     }
 

@@ -4,7 +4,7 @@ Prose wraps at words; code in fences folds at the edge. The text is shown as rec
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,7 +17,6 @@ from textual.widget import Widget
 from specchat.drawing.glyphs import printable
 
 FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})[ ]*(?P<language>[\w+#.-]*)[^`]*\Z")
-LineReplacements = Mapping[int, Callable[[int], str]]  # line number -> text for a width
 MAX_LINE_CHARS = 2048  # longer lines are cut
 
 Highlighter = Callable[[str, str], Content]
@@ -44,10 +43,8 @@ class WrappedText:
     width: int = 80
     lines: list[SourceLine] = field(default_factory=list[SourceLine])
     rows: list[Content] = field(default_factory=list[Content])
-    replacements: LineReplacements = field(default_factory=dict[int, Callable[[int], str]])
     final_row_count: int = 0  # rows that change only with the width
     open_line: str = ""  # the last line, which may grow
-    _first_rows: list[int] = field(default_factory=list[int])  # the first row of every line
     _pending_return: str = ""
     _fence: str = ""
     _language: str | None = None
@@ -71,34 +68,12 @@ class WrappedText:
             self.rows += self._wrap_line(self.open_line, self._language, is_finished=False)
 
     def rewrap(self, width: int) -> None:
-        self.width, self.rows, self._first_rows = max(1, width), [], []
+        self.width, self.rows = max(1, width), []
         for line in self.lines:
-            self._first_rows.append(len(self.rows))
             self.rows += self._wrap_line(line.text.removesuffix("\n"), line.language, is_finished=True)
         self.final_row_count = len(self.rows)
         if self.open_line:
             self.rows += self._wrap_line(self.open_line, self._language, is_finished=False)
-        self._apply_replacements()
-
-    def replace_lines(self, replacements: LineReplacements) -> None:
-        """Show other text in place of these lines; the number of rows stays the same."""
-        self.replacements = replacements
-        self._apply_replacements()
-
-    def _apply_replacements(self) -> None:
-        for number, row in self._single_row_lines() if self.replacements else ():
-            if number in self.replacements:
-                self.rows[row] = Content(self.replacements[number](self.width))
-
-    def _single_row_lines(self) -> Iterator[tuple[int, int]]:
-        """The lines that take one row: number in the answer, and row."""
-        number = 0
-        for line, row, following in zip(
-            self.lines, self._first_rows, [*self._first_rows[1:], self.final_row_count], strict=True
-        ):
-            if following == row + 1:
-                yield number, row
-            number += line.text.endswith("\n")
 
     def _finish_line(self, text: str, end: str) -> None:
         language = self._language
@@ -106,7 +81,6 @@ class WrappedText:
         if self._language is None:
             language = None  # the fence itself is no code
         self.lines.append(SourceLine(text + end, language))
-        self._first_rows.append(self.final_row_count)
         for offset in range(0, max(1, len(text)), MAX_LINE_CHARS):
             self.rows += self._wrap_line(text[offset : offset + MAX_LINE_CHARS], language, is_finished=True)
         self.final_row_count = len(self.rows)
@@ -192,10 +166,6 @@ class StreamingAnswer(RowsView):
         self.wrapped_text.append(text)
         self._strip_cache.clear()
         self.refresh(layout=True)
-
-    def replace_lines(self, replacements: LineReplacements) -> None:
-        self.wrapped_text.replace_lines(replacements)
-        self.redraw()
 
 
 def highlight_code(code: str, language: str) -> Content:
