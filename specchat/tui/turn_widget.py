@@ -163,7 +163,7 @@ class TurnView(Vertical, can_focus=True):
 
     def set_text(self, text: str) -> None:
         """Show another text in the place of the answer so far."""
-        self.answer, self._pending_text = text, ""
+        self.answer = text
         for streaming in self.query_children(StreamingAnswer):
             streaming.set_text(text)
 

@@ -31,7 +31,7 @@ from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs
 from specchat.history.history_reader import StoredAnswer, StoredTurn
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.conversation_presenter import EngineCrashed, ForScreen
-from specchat.tui.session_list import SessionsScreen
+from specchat.tui.session_list import SessionPreview, SessionsScreen
 from specchat.tui.worker_messages import (
     AnswerEnded,
     ConversationOpened,
@@ -144,7 +144,8 @@ def list_sessions(driver: ScreenDriver) -> None:
     rows = [{"id": id, "name": name, "turn_count": turns, **same} for id, name, turns in names]
     screen = driver.app.screen
     screen.call_later(screen.receive_rows, "", {"sessions": rows})
-    screen.call_later(screen.show_preview, "aaaa", STORED)
+    screen.call_later(screen.query_one(SessionPreview).show_session, "aaaa")
+    screen.call_later(screen.query_one(SessionPreview).show_turn, "aaaa", STORED)
 
 
 HUNK = """src/parser.py · hunk 2/3 · lines 18-22
