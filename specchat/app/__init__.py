@@ -20,7 +20,6 @@ said into an order, renders the events, and sends a decision for each proposal.
     command_registry.py  the table of slash commands, and what each does
     completion.py        what the end of a line that is being typed may become
     chat_settings.py     /model, /system, /temperature and the other keys of a profile that a chat may change
-    summarize.py         /summarize: a question about all of a file
     part_reader.py       files that do not fit the context window: read in parts, which notes replace
     compact.py           /compact: continue in a copy that begins with a summary
     export.py            /export: Markdown and JSON

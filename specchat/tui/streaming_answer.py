@@ -1,12 +1,11 @@
-"""An answer that is being generated: draws the visible rows, and wraps only the last line again as text arrives.
+"""Text that grows: only the last line is wrapped again as text arrives, and only the visible rows are drawn.
 
-Prose wraps at words; code in fences folds at the edge. The text is shown as received, without Markdown.
+An answer that is being generated is shown as received, without Markdown; code in fences has its colours.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from textual.content import Content
 from textual.geometry import Size
@@ -27,63 +26,58 @@ def no_highlight(code: str, _language: str) -> Content:
     return Content(code)
 
 
-@dataclass(frozen=True)
-class SourceLine:
-    """A line of the answer; `language` is None for prose, and that of the fence for code."""
+@dataclass
+class Rows:
+    """Lines in, rows of the screen out; the rows before `final_row_count` change only with the width."""
 
-    text: str
-    language: str | None = None
+    width: int = 80
+    rows: list[Content] = field(default_factory=list[Content])
+    final_row_count: int = 0
+    lines: list[Content] = field(default_factory=list[Content])  # that have ended
+    open_line: Content = field(default_factory=Content)  # the last line, which may grow
+
+    def extend(self, ended: Sequence[Content], open_line: Content) -> None:
+        """Add lines, the first of them in place of the open one."""
+        del self.rows[self.final_row_count :]
+        self.lines += ended
+        self._append_rows(ended, open_line)
+
+    def rewrap(self, width: int) -> None:
+        self.width, self.rows = max(1, width), []
+        self._append_rows(self.lines, self.open_line)
+
+    def _append_rows(self, ended: Sequence[Content], open_line: Content) -> None:
+        self.rows += [row for line in ended for row in (line.wrap(self.width) if line else [line])]
+        self.final_row_count, self.open_line = len(self.rows), open_line
+        self.rows += open_line.wrap(self.width) if open_line else ()
 
 
 @dataclass
-class WrappedText:
-    """Text in pieces in, rows of the screen out."""
+class WrappedText(Rows):
+    """Text in pieces in, rows out."""
 
     highlight: Highlighter = no_highlight
-    width: int = 80
-    lines: list[SourceLine] = field(default_factory=list[SourceLine])
-    rows: list[Content] = field(default_factory=list[Content])
-    final_row_count: int = 0  # rows that change only with the width
-    open_line: str = ""  # the last line, which may grow
     _pending_return: str = ""
     _fence: str = ""
-    _language: str | None = None
-
-    @property
-    def text(self) -> str:
-        """The whole text as shown; lines that were cut are joined again."""
-        return "".join([*(line.text for line in self.lines), self.open_line, printable(self._pending_return)])
+    _language: str | None = None  # None in prose
 
     def append(self, text: str) -> None:
         text = self._pending_return + text
         self._pending_return = "\r" if text.endswith("\r") else ""  # perhaps half of a \r\n
-        *whole, self.open_line = (self.open_line + printable(text.removesuffix("\r"))).split("\n")
-        del self.rows[self.final_row_count :]
-        for line in whole:
-            self._finish_line(line, end="\n")
-        while len(self.open_line) > MAX_LINE_CHARS:
-            cut, self.open_line = self.open_line[:MAX_LINE_CHARS], self.open_line[MAX_LINE_CHARS:]
-            self._finish_line(cut, end="")
-        if self.open_line:
-            self.rows += self._wrap_line(self.open_line, self._language, is_finished=False)
+        *whole, last = (self.open_line.plain + printable(text.removesuffix("\r"))).split("\n")
+        ended = [part for line in whole for part in self._finish_line(line)]
+        while len(last) > MAX_LINE_CHARS:
+            ended += self._finish_line(last[:MAX_LINE_CHARS])
+            last = last[MAX_LINE_CHARS:]
+        self.extend(ended, Content(last))
 
-    def rewrap(self, width: int) -> None:
-        self.width, self.rows = max(1, width), []
-        for line in self.lines:
-            self.rows += self._wrap_line(line.text.removesuffix("\n"), line.language, is_finished=True)
-        self.final_row_count = len(self.rows)
-        if self.open_line:
-            self.rows += self._wrap_line(self.open_line, self._language, is_finished=False)
-
-    def _finish_line(self, text: str, end: str) -> None:
+    def _finish_line(self, text: str) -> list[Content]:
+        """The line in parts that are not too long."""
         language = self._language
         self._track_fence(text)
-        if self._language is None:
-            language = None  # the fence itself is no code
-        self.lines.append(SourceLine(text + end, language))
-        for offset in range(0, max(1, len(text)), MAX_LINE_CHARS):
-            self.rows += self._wrap_line(text[offset : offset + MAX_LINE_CHARS], language, is_finished=True)
-        self.final_row_count = len(self.rows)
+        parts = [text[offset : offset + MAX_LINE_CHARS] for offset in range(0, max(1, len(text)), MAX_LINE_CHARS)]
+        is_code = language is not None and self._language is not None  # the fence itself is no code
+        return [self.highlight(part, language or "") if is_code else Content(part) for part in parts]
 
     def _track_fence(self, text: str) -> None:
         match = FENCE.match(text)
@@ -93,21 +87,6 @@ class WrappedText:
             self._fence, self._language = match["marks"], match["language"]
         elif match["marks"].startswith(self._fence) and not match["language"]:
             self._fence, self._language = "", None
-
-    def _wrap_line(self, text: str, language: str | None, *, is_finished: bool) -> list[Content]:
-        if language is None:
-            return Content(text).wrap(self.width) if text else [Content("")]
-        return (self.highlight(text, language) if is_finished else Content(text)).fold(self.width)
-
-
-class Rows(Protocol):
-    """A text as rows for a width; the rows before `final_row_count` change only with the width."""
-
-    width: int
-    rows: list[Content]
-    final_row_count: int
-
-    def rewrap(self, width: int) -> None: ...
 
 
 class RowsView(Widget):
@@ -152,7 +131,7 @@ class RowsView(Widget):
 
 class StreamingAnswer(RowsView):
     def __init__(self) -> None:
-        self.wrapped_text = WrappedText(highlight_code)
+        self.wrapped_text = WrappedText(highlight=highlight_code)
         super().__init__(self.wrapped_text)
 
     def append_text(self, text: str) -> None:
@@ -162,7 +141,7 @@ class StreamingAnswer(RowsView):
         self.refresh(layout=len(self.wrapped_text.rows) != before)
 
     def set_text(self, text: str) -> None:
-        self._text = self.wrapped_text = WrappedText(highlight_code, self.wrapped_text.width)
+        self._text = self.wrapped_text = WrappedText(self.wrapped_text.width, highlight=highlight_code)
         self.wrapped_text.append(text)
         self._strip_cache.clear()
         self.refresh(layout=True)

@@ -22,44 +22,26 @@ from specchat.chat.step_records import Inspection
 from specchat.drawing.glyphs import Glyphs
 from specchat.drawing.inspector_lines import token_text
 from specchat.drawing.themes import TokenColours
-from specchat.tui.streaming_answer import MAX_LINE_CHARS, RowsView
+from specchat.tui.streaming_answer import MAX_LINE_CHARS, Rows, RowsView
 
 STEP = "step"  # in the meta data of a style: the step of a token
 REVERSED = RichStyle(reverse=True)
 
 
-class TokenRows:
-    """Styled tokens in, rows of the screen out, which end between words."""
-
-    def __init__(self, width: int = 80) -> None:
-        self.width, self.rows, self.final_row_count = width, list[Content](), 0
-        self._lines, self._open_line = list[Content](), Content()
+class TokenRows(Rows):
+    """Styled tokens in, rows of the screen out."""
 
     def add(self, tokens: Sequence[Content]) -> None:
-        del self.rows[self.final_row_count :]
-        *ended, self._open_line = Content().join([self._open_line, *tokens]).split("\n", allow_blank=True)
-        while len(self._open_line) > MAX_LINE_CHARS:
-            ended.append(self._open_line[:MAX_LINE_CHARS])
-            self._open_line = self._open_line[MAX_LINE_CHARS:]
-        self._lines += ended
-        self._append_rows(ended)
-
-    def rewrap(self, width: int) -> None:
-        self.width, self.rows = max(1, width), []
-        self._append_rows(self._lines)
+        *ended, last = Content().join([self.open_line, *tokens]).split("\n", allow_blank=True)
+        while len(last) > MAX_LINE_CHARS:
+            ended.append(last[:MAX_LINE_CHARS])
+            last = last[MAX_LINE_CHARS:]
+        self.extend(ended, last)
 
     def first_row_of(self, step: int) -> int:
         """The first row with a token of this step or a later one, else the last row."""
         later = (number for number, row in enumerate(self.rows) if max(map(step_of, row.spans), default=-1) >= step)
         return next(later, len(self.rows) - 1)
-
-    def _append_rows(self, ended: Sequence[Content]) -> None:
-        self.rows += [row for line in ended for row in self._wrap(line)]
-        self.final_row_count = len(self.rows)
-        self.rows += self._wrap(self._open_line)
-
-    def _wrap(self, line: Content) -> list[Content]:
-        return line.wrap(self.width) if line else [line]
 
 
 def step_of(span: Span) -> int:

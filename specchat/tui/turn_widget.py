@@ -209,7 +209,7 @@ class TurnView(Vertical, can_focus=True):
         self._is_finalizing = True
         streaming = self.query_children(StreamingAnswer).first()
         if self._glyphs.is_ascii or not self.answer.strip() or len(self.answer) > MAX_MARKDOWN_CHARS:
-            if not streaming.wrapped_text.text:  # of a stored answer, which is not drawn twice
+            if not streaming.wrapped_text.rows:  # of a stored answer, which is not drawn twice
                 streaming.append_text(self.answer)
             self.is_final = True
             return

@@ -292,7 +292,7 @@ def test_ascii_is_ascii_everywhere(run_on_screen):
         await driver.ask("count 4")
 
         assert driver.shown.isascii()
-        assert "auto>lookup K=2 ####xxxx acc=50% ses=50% tok/step=2.0" in driver.shown
+        assert "auto>lookup K2 |####xxxx acc 50%|2.0 tok/step" in driver.shown
 
     run_on_screen(scenario, glyphs=ASCII)
 
