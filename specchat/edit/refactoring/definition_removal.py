@@ -13,10 +13,10 @@ from tree_sitter import Node
 from specchat.edit.refactoring.operations import NameKind, RemoveDefinition
 from specchat.edit.refactoring.project_mentions import check_mentions_of_word
 from specchat.edit.refactoring.python_text import one_of
-from specchat.edit.refactoring.removals import is_directive, parsed, remove_statements
-from specchat.edit.refactoring.splices import RefusedError, Step, UnknownLanguageError, count_of
-from specchat.syntax.definitions import Definition, definitions
-from specchat.syntax.parse import find_nodes, node_text
+from specchat.edit.refactoring.removals import is_directive, node_of, only_definition, parsed, remove_statements
+from specchat.edit.refactoring.splices import RefusedError, Step, UnknownLanguageError
+from specchat.syntax.definitions import Definition
+from specchat.syntax.parse import ancestors, node_text
 
 PYTHON = "python"
 KINDS = {NameKind.FUNCTION: "function", NameKind.METHOD: "function", NameKind.CLASS: "class"}
@@ -28,30 +28,14 @@ def remove_definition(text: str, language: str, remove: RemoveDefinition, path: 
     """RefusedError says why it is not certain."""
     if language != PYTHON:
         raise UnknownLanguageError("only definitions of Python are known")
-    root, definition = parsed(text, language), _find(text, remove)
+    wanted = f"{remove.scope}.{remove.name}" if remove.scope else remove.name
+    root, definition = parsed(text, language), only_definition(text, language, wanted, KINDS[remove.kind])
     _check_unreachable(text, definition)
     check_mentions_of_word(path, definition.name)
-    nodes = [
-        each for each in find_nodes(root, PYTHON, (FUNCTION, CLASS, "decorated_definition"))
-        if (each.start_point.row + 1, each.end_point.row + 1) == (definition.first_line, definition.last_line)
-    ]  # fmt: skip
-    if not nodes:
-        raise RefusedError(f"`{definition.name}` shares its lines with something else")
-    outermost = nodes[0]
+    outermost = node_of(root, definition)
     _check_bases(outermost, definition.name)
     splices = remove_statements(text.encode(), [*_comments_above(outermost), outermost], PYTHON)
     return Step(f"remove {definition.kind} `{definition.qualified_name}`", tuple(splices))
-
-
-def _find(text: str, remove: RemoveDefinition) -> Definition:
-    wanted = f"{remove.scope}.{remove.name}" if remove.scope else remove.name
-    found = [
-        each for each in definitions(text, PYTHON)
-        if f".{each.qualified_name}".endswith(f".{wanted}") and each.kind == KINDS[remove.kind]
-    ]  # fmt: skip
-    if len(found) != 1:
-        raise RefusedError(f"the file defines {count_of(found, KINDS[remove.kind])} with the name `{wanted}`")
-    return found[0]
 
 
 def _check_unreachable(text: str, definition: Definition) -> None:
@@ -70,12 +54,10 @@ def _check_unreachable(text: str, definition: Definition) -> None:
 
 def _check_bases(node: Node, name: str) -> None:
     """Of the class around a method: a base may call it."""
-    outer = node.parent
-    while outer is not None and outer.type not in (CLASS, FUNCTION):
-        outer = outer.parent
-    bases = outer.child_by_field_name("superclasses") if outer is not None else None
-    if outer is not None and bases is not None and bases.named_children:
-        owner = outer.child_by_field_name("name")
+    outer = next((each for each in ancestors(node) if each.type in (CLASS, FUNCTION)), None)
+    bases = outer.child_by_field_name("superclasses") if outer else None
+    owner = outer.child_by_field_name("name") if outer else None
+    if bases and bases.named_children:
         raise RefusedError(f"a base of `{node_text(owner) if owner else ''}` may use `{name}`")
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from keyword import iskeyword
 
 from specchat.edit.refactoring.docstring_names import find_parameter_names
-from specchat.edit.refactoring.operations import NameKind, Rename
+from specchat.edit.refactoring.operations import NameKind, Rename, of_kind
 from specchat.edit.refactoring.project_mentions import check_mentions_elsewhere
 from specchat.edit.refactoring.python_dangers import (
     check_class_bases,
@@ -43,18 +43,6 @@ from specchat.edit.refactoring.python_text import (
 from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text
 
 Places = set[tuple[int, int]]  # ranges of bytes
-# What a word may mean here, the strict sense first; a looser one counts where nothing has the strict one.
-KINDS: Mapping[NameKind, tuple[NameKind, ...]] = {
-    NameKind.FUNCTION: (NameKind.FUNCTION, NameKind.METHOD),
-    NameKind.METHOD: (NameKind.METHOD,),
-    NameKind.CLASS: (NameKind.CLASS,),
-    NameKind.TYPE: (NameKind.CLASS,),
-    NameKind.VARIABLE: (NameKind.VARIABLE, NameKind.ATTRIBUTE),
-    NameKind.CONSTANT: (NameKind.VARIABLE, NameKind.ATTRIBUTE),
-    NameKind.PARAMETER: (NameKind.PARAMETER,),
-    NameKind.ATTRIBUTE: (NameKind.ATTRIBUTE, NameKind.METHOD),
-    NameKind.IMPORT: (NameKind.IMPORT,),
-}
 MEMBERS = (NameKind.METHOD, NameKind.ATTRIBUTE)
 
 
@@ -154,10 +142,7 @@ def _fitting(defining: Sequence[Token], rename: Rename) -> list[Token]:
     wanted = tuple(filter(None, rename.scope.split(".")))
     if wanted:
         defining = [each for each in defining if scope_path(each.leaf)[-len(wanted) :] == wanted]
-    if not rename.kind:
-        return list(defining)
-    by_kind = ([each for each in defining if _kind(each) is kind] for kind in KINDS[rename.kind])
-    return next(filter(None, by_kind), [])
+    return of_kind(defining, rename.kind, _kind)
 
 
 def _why_not_one(tokens: Sequence[Token], fitting: Sequence[Token], rename: Rename) -> str:

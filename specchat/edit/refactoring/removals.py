@@ -24,7 +24,7 @@ from specchat.edit.refactoring.splices import (
     line_area,
     whole_area,
 )
-from specchat.syntax.definitions import definitions
+from specchat.syntax.definitions import Definition, definitions
 from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text, syntax_tree
 
 PYTHON = "python"
@@ -90,10 +90,26 @@ def find_area(text: str, language: str, scope: str) -> Area:
     """The lines of the one definition with this name, or the whole text."""
     if not scope:
         return whole_area(text)
-    found = [each for each in definitions(text, language) if f".{each.qualified_name}".endswith(f".{scope}")]
+    found = only_definition(text, language, scope)
+    return line_area(text, found.first_line, found.last_line)
+
+
+def only_definition(text: str, language: str, name: str, kind: str = "") -> Definition:
+    """The one definition with this name ("feed", "Parser.feed"), of this kind if one is said."""
+    named = [each for each in definitions(text, language) if f".{each.qualified_name}".endswith(f".{name}")]
+    found = [each for each in named if kind in ("", each.kind)]
     if len(found) != 1:
-        raise RefusedError(f"the file defines {count_of(found, 'thing')} with the name `{scope}`")
-    return line_area(text, found[0].first_line, found[0].last_line)
+        raise RefusedError(f"the file defines {count_of(found, kind or 'thing')} with the name `{name}`")
+    return found[0]
+
+
+def node_of(root: Node, definition: Definition) -> Node:
+    """The outermost node of a definition of Python, with its decorators."""
+    types = ("function_definition", "class_definition", "decorated_definition")
+    for each in find_nodes(root, PYTHON, types):
+        if (each.start_point.row + 1, each.end_point.row + 1) == (definition.first_line, definition.last_line):
+            return each
+    raise RefusedError(f"`{definition.name}` shares its lines with something else")
 
 
 @dataclass(frozen=True)
