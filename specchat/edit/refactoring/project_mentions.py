@@ -5,16 +5,15 @@ A name that other files reach is renamed with them or not at all.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from specchat.context.file_listing import MAX_FILES, walk_files
 from specchat.edit.refactoring.python_text import PythonText, Token, code_of, one_of, open_reader, project_root
 from specchat.edit.refactoring.splices import RefusedError
 
-MAX_FILES, MAX_MENTIONING_FILES, MAX_BYTES = 4000, 40, 2**20
-SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"))
+MAX_MENTIONING_FILES, MAX_BYTES = 40, 2**20
 SCRIPTS = ("javascript", "typescript", "tsx")
 SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".tsx", ".html", ".vue", ".svelte")
 C_SUFFIXES = (".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".l", ".y", ".m", ".S")
@@ -76,8 +75,11 @@ def check_other_languages(path: Path, language: str, name: str) -> None:
 
 def files_with(path: Path, suffixes: tuple[str, ...], word: str) -> Iterator[tuple[Path, str]]:
     """The other files of a file's project that have a word, with their texts; none for a file that is not there."""
-    mention = one_of([word])
-    for other in _source_files(project_root(path), suffixes) if path.is_file() else ():
+    root, mention = project_root(path), one_of([word])
+    names = list(walk_files(root, [])) if path.is_file() else []
+    if len(names) > MAX_FILES:
+        raise RefusedError(f"the project has more than {MAX_FILES} files")
+    for other in (root / name for name in names if name.endswith(suffixes)):
         if other.resolve() != path.resolve() and mention.search(text := _read(other)):
             yield other, text
 
@@ -85,19 +87,6 @@ def files_with(path: Path, suffixes: tuple[str, ...], word: str) -> Iterator[tup
 def _settings(path: Path) -> list[tuple[str, str]]:
     """The files of a project that name what they start, with their texts."""
     return [(name, _read(project_root(path) / name)) for name in SETTINGS] if path.is_file() else []
-
-
-def _source_files(root: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
-    """The files of a project with these endings, without those of installed packages."""
-    count = 0
-    for folder, inner, names in os.walk(root):
-        inner[:] = sorted(each for each in inner if not each.startswith(".") and each not in SKIPPED_FOLDERS)
-        for name in names:
-            if name.endswith(suffixes):
-                count += 1
-                if count > MAX_FILES:
-                    raise RefusedError(f"the project has more than {MAX_FILES} files")
-                yield Path(folder, name)
 
 
 def _read(path: Path) -> str:
