@@ -13,7 +13,6 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from specchat.edit.contract import find_warnings
-from specchat.edit.refactoring.definition_removal import remove_definition
 from specchat.edit.refactoring.identifier_rename import rename_identifier
 from specchat.edit.refactoring.operations import (
     AddParameter,
@@ -28,7 +27,7 @@ from specchat.edit.refactoring.operations import (
 from specchat.edit.refactoring.parse_instruction import parse_instruction
 from specchat.edit.refactoring.python_imports import remove_unused_imports, sort_imports
 from specchat.edit.refactoring.python_rename import rename_in_python
-from specchat.edit.refactoring.removals import remove_things
+from specchat.edit.refactoring.removals import remove_definition, remove_things
 from specchat.edit.refactoring.splices import (
     Area,
     RefusedError,
