@@ -8,7 +8,8 @@ said into an order, renders the events, and sends a decision for each proposal.
     complete.py          the verb: a gap in a text in, events out; the models are waited for
     edit.py              the verb: files and an instruction in, events out, all files written or none
     edit_events.py       its order, its events, and the one class of an accepted edit
-    edit_ui.py           its events and the review of its hunks, by the callbacks of a front end
+    edit_ui.py           what a front end gives to an edit in the hands of a person, as callbacks
+    edit_renderer.py     its events and the review of its hunks, by these callbacks
     hunk_review.py       decisions about hunks, with their keys, until the accepted text passes the checks
     edit_progress.py     the position of the streamed text in the original, also as a status line
     edit_call.py         the edit of one file as protocols show it: diff, permission, end
