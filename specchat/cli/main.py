@@ -53,7 +53,6 @@ COMMANDS = {
     "script": LazyCommand(
         "specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."
     ),
-    "serve": LazyCommand("specchat.cli.serve:serve", "Serve programs that use the API of OpenAI, Anthropic or Ollama."),
     "host": LazyCommand("specchat.cli.host:host", "Show, start or stop the engine process."),
     "config": LazyCommand("specchat.cli.config:config", "Show the settings and where they come from; trust a project."),
     "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and inspect models and heads."),
