@@ -8,8 +8,9 @@ PLUGIN_BY_VARIANT: Mapping[str, str] = dict.fromkeys(
     ("recycling", "lookahead", "exit", "eagle", "medusa", "hydra", "peagle", "dflash2", "dspark"), "heads"
 )
 OWN_PLUGINS: Mapping[str, str] = {  # by command
-    **{name: name for name in ("train", "fleet", "bench", "mcp", "web")},
+    **{name: name for name in ("train", "fleet", "bench", "mcp", "web", "serve")},
     **dict.fromkeys(("acp", "lsp", "editors"), "editors"),
+    "verify": "bench",
 }
 
 

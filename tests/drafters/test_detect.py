@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specchat.cli.main import run
 from specchat.drafters.heads.detect import inspect_head, target_dimensions
 from specchat.drafters.heads.spec import MlaDimensions, TargetDimensions, mismatches
 from specchat.errors import ModelError
@@ -446,14 +445,6 @@ class TestMla:
         assert len(spec.variants) == 3
         assert len(settings) == 4
 
-    def test_the_command_shows_what_it_is(self, tmp_path, capsys):
-        assert run(["models", "inspect", str(published("mtp-deepseek_v3").save(tmp_path))]) == 0
-
-        output = capsys.readouterr().out
-        assert "DeepSeek-V3 MTP (mtp)" in output
-        assert "heads over latents" in output
-        assert "not supported" not in output
-
 
 class TestMismatches:
     def test_a_block_head_for_another_target_is_refused_with_both_sizes(self, tmp_path):
@@ -594,41 +585,6 @@ class TestInvalidInput:
             (tmp_path / "config.json").write_text(content)
             with pytest.raises(ModelError, match=r"config\.json: cannot be read"):
                 inspect_head(tmp_path)
-
-
-class TestTheCommand:
-    def test_it_shows_the_format_the_evidence_and_that_it_fits(self, capsys):
-        assert run(["models", "inspect", "embedded/eagle3", "--target", "embedded"]) == 0
-
-        printed = capsys.readouterr().out
-        assert "SafeAILab EAGLE-3" in printed
-        assert "fc.weight [256, 768]: 3 hidden states of size 256" in printed
-        assert "4096 of 8192 tokens" in printed
-        assert "fits" in printed
-
-    def test_a_head_that_does_not_fit_is_refused(self, tmp_path, capsys):
-        folder = published("eagle3").save(tmp_path)
-
-        assert run(["models", "inspect", str(folder), "--target", "embedded"]) == 7
-
-        printed = capsys.readouterr()
-        assert "size 16" in printed.err
-        assert "has 256" in printed.err
-        assert printed.err.count("\n") == 1
-
-    def test_an_unsupported_head_can_be_inspected(self, tmp_path, capsys):
-        folder = stored(tmp_path, *UNSUPPORTED["dflash"][:2])
-
-        assert run(["models", "inspect", str(folder)]) == 0
-        assert "not supported yet: the config has no mask_token_id" in capsys.readouterr().out
-        assert run(["models", "inspect", str(folder), "--target", "embedded"]) == 7
-
-    def test_a_missing_head_is_exit_7_and_a_usage_error_is_exit_2(self, capsys):
-        assert run(["models", "inspect", "/nowhere/at/all"]) == 7
-        assert run(["models", "inspect", "embedded/target"]) == 7
-        assert run(["models", "inspect", "embedded/gone"]) == 7
-        assert run(["models", "inspect", "embedded/mtp", "--test"]) == 2
-        assert capsys.readouterr().err.count("specchat: ") == 4
 
 
 def test_an_embedded_head_is_found_by_its_name():

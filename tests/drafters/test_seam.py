@@ -11,7 +11,7 @@ import specchat
 
 ROOT = Path(specchat.__file__).parent
 PACKAGES = {"drafters": {"Drafter", "DraftHead"}, "forward": {"LlamaModel", "TransformersModel"}}  # and their bases
-CORE = ("chat", "chooser", "engine", "host", "loading", "serve")  # import no such class by name, either
+CORE = ("chat", "chooser", "engine", "host", "loading")  # import no such class by name, either
 
 
 def parse(path: Path) -> ast.Module:

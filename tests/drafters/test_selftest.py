@@ -15,7 +15,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specchat.cli.main import run
 from specchat.drafters.block_chain import DraftedBlocks
 from specchat.drafters.heads import selftest
 from specchat.drafters.heads.detect import inspect_head
@@ -348,12 +347,6 @@ def test_the_hidden_state_layers_of_the_target_are_restored():
         assert target().hidden_state_layers == (3, 5)
     finally:
         target().set_hidden_state_layers(())
-
-
-def test_the_command_shows_how_well_they_agree(capsys):
-    assert run(["models", "inspect", "embedded/mtp", "--target", "embedded", "--test"]) == 0
-
-    assert "of 120 positions, by depth" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,14 @@ def copied(monkeypatch):
         texts.append(text)
         return "terminal"
 
-    monkeypatch.setattr("specchat.tui.chat_screen.copy_text", copy)
+    monkeypatch.setattr("specchat.tui.clipboard.copy_text", copy)
     return texts
 
 
 @pytest.fixture(autouse=True)
 def slow_fingers(monkeypatch):
     """Two presses count as a double press on a slow machine, too."""
-    monkeypatch.setattr("specchat.tui.pending_prompts.DOUBLE_PRESS_SECONDS", 600.0)
+    monkeypatch.setattr("specchat.tui.stop_keys.DOUBLE_PRESS_SECONDS", 600.0)
 
 
 async def two_turns(driver):
