@@ -33,18 +33,10 @@ MAX_BUILD_SECONDS = 30.0  # of a plugin's drafter, which may load a model
 
 
 @dataclass(frozen=True)
-class TokenizerPair:
-    """The tokenizers of a draft model and a target that have different tokens."""
-
-    draft: Tokenizer
-    target: Tokenizer
-
-
-@dataclass(frozen=True)
 class DraftingResources:
     target: Model
     draft_model: Model | None = None
-    tokenizers: TokenizerPair | None = None  # None: the draft model has the target's tokens
+    draft_tokenizer: Tokenizer | None = None  # None: the draft model has the target's tokens
     heads: Mapping[str, DraftHead] = field(default_factory=dict[str, "DraftHead"])  # by kind
     past_texts: PastTextIndex | None = None  # of other conversations
     tokenizer: Tokenizer | None = None  # the target's
@@ -96,7 +88,7 @@ def build_drafter(name: str, resources: DraftingResources) -> Drafter | None:
 def _build_plugin_drafter(extension: Extension, resources: DraftingResources, faults: deque[str]) -> Drafter | None:
     """Build a plugin's drafter inside a guard. A failure is a fault, and the drafter is left out.
 
-    One that reads the target's KV cache has none, as it computes in the engine's thread: a backend has none either.
+    One that computes with the loaded models has none, as their passes belong to the engine's thread.
     """
 
     def report(fault: str) -> None:
@@ -116,6 +108,6 @@ def _build_plugin_drafter(extension: Extension, resources: DraftingResources, fa
     except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
         report(str(extension.plugin_error("failed", error)))
         return None
-    if drafter is None or drafter.reads_target_cache:
+    if drafter is None or drafter.drafts_with_models:
         return drafter
     return PluginDrafterGuard(extension.name, drafter, resources.target.vocab_size, on_failure)

@@ -20,7 +20,7 @@ class DraftContext:
     sampler: Sampler
     max_draft_tokens: int  # in one pass
     seen_tokens: SeenTokens | None = None  # for the sampler's penalties
-    cache: KVCache | None = None  # the target's own, for `reads_target_cache`; a drafter must leave it unchanged
+    cache: KVCache | None = None  # the target's own, for drafters of the engine's thread, which leave it unchanged
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Drafter:
 
     name = "plain"
     is_instant = False  # `propose` takes microseconds, so the chooser calls it before it decides
-    reads_target_cache = False  # it drafts with passes of the target, on the rows of the text
+    drafts_with_models = False  # it computes with the loaded models, whose passes belong to the engine's thread
     hidden_state_layers: tuple[
         int, ...
     ] = ()  # required from the target; k: residual stream after k layers, -1: final norm

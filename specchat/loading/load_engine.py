@@ -30,7 +30,6 @@ from specchat.drafters.heads.selftest import load_selected_head
 from specchat.drafters.registry import (
     BuiltDrafters,
     DraftingResources,
-    TokenizerPair,
     build_auto_candidates,
     build_drafters,
     runnable_variants,
@@ -46,7 +45,8 @@ from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.paths import kv_folder
 from specchat.permanent_objects import collect_all
-from specchat.profile import BUILTIN_BACKEND, Profile
+from specchat.plugins.own_plugins import OTHER_TOKENS_VARIANT, missing_variant
+from specchat.profile import BUILTIN_BACKEND, Profile, all_drafters
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.text.thinking import import_parser
 from specchat.text.tokenizer import Tokenizer
@@ -176,7 +176,7 @@ def load_engine(
     learned = learned_file(_cost_identity(profile, plan, resources))
     costs, state = learned.load()
     corpus = _read_corpus(plan.reference_corpus)
-    notices = (*_notices(plan, tokenizer), *filter(None, [learned.fault]))
+    notices = (*_notices(plan, resources), *filter(None, [learned.fault]))
     kv_files = _kv_files(profile, plan, resources.target)
     models = LoadedModels(resources.target, tokenizer, profile, costs, state, corpus, notices, learned)
     texts = PrefixCache(partial(_open_text, models, resources), kv_files, int(profile.limits.kv_disk * GIB))
@@ -211,13 +211,16 @@ def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:
         head.capture_graphs(resources.target)
 
 
-def _notices(plan: LoadPlan, tokenizer: Tokenizer) -> tuple[str, ...]:
+def _notices(plan: LoadPlan, resources: DraftingResources) -> tuple[str, ...]:
     """What the user should know about the loaded models."""
-    if not tokenizer.chat.template.is_plain:
-        return plan.notices
-    name = plan.target.source
-    base_model = f"{name} has no chat template, so it continues the question as plain text; an instruct model answers"
-    return *plan.notices, base_model
+    notices = list(plan.notices)
+    if plan.draft is not None and resources.draft_model is None and resources.draft_tokenizer is not None:
+        other_tokens = f"draft {plan.draft.source} is left out: its tokens are not those of the target"
+        notices.append(f"{other_tokens}; {missing_variant(OTHER_TOKENS_VARIANT)}")
+    if resources.tokenizer is not None and resources.tokenizer.chat.template.is_plain:
+        continues = "so it continues the question as plain text; an instruct model answers"
+        notices.append(f"{plan.target.source} has no chat template, {continues}")
+    return tuple(notices)
 
 
 def _fetch(reporting: Reporting, source: str, role: str) -> Path:
@@ -248,13 +251,15 @@ def _thread_watchdog(target: Model) -> ThreadWatchdog:
 def _load_draft(
     resources: DraftingResources, plan: ModelPlan, tokenizer: Tokenizer, progress: Progress, reporting: Reporting
 ) -> DraftingResources:
-    """Load the draft model. If its tokens are not those of the target, its drafts are encoded again."""
-    draft_tokenizer, tokenizers = Tokenizer(_folder(plan)), None
+    """Load the draft model; one whose tokens are not those of the target only where a plugin can use it."""
+    draft_tokenizer = Tokenizer(_folder(plan))
     try:
         check_same_tokens(tokenizer, draft_tokenizer)
     except ModelError:
-        tokenizers = TokenizerPair(draft_tokenizer, tokenizer)
-    return replace(resources, draft_model=_load_and_report("draft", plan, progress, reporting), tokenizers=tokenizers)
+        resources = replace(resources, draft_tokenizer=draft_tokenizer)
+        if OTHER_TOKENS_VARIANT not in all_drafters():
+            return resources
+    return replace(resources, draft_model=_load_and_report("draft", plan, progress, reporting))
 
 
 def _load_head(plan: HeadPlan, target_plan: ModelPlan, target: Model, progress: Progress) -> dict[str, DraftHead]:

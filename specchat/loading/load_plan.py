@@ -239,7 +239,7 @@ def check_named_drafters(profile: Profile, *, names_draft: bool, names_heads: bo
 def _plan_draft(
     profile: Profile, target: Path | None, features: ComputeFeatures, find: Callable[[str, str], Path | None]
 ) -> ModelPlan | LeftOutDrafter | None:
-    """The draft model. One that the user chose may have other tokens, which are encoded again, not the embedded one."""
+    """The draft model. One that the user chose may have other tokens, for a plugin, not the embedded one."""
     source = profile.models.draft
     if not source:
         return None

@@ -70,7 +70,7 @@ class Models:
     draft: str = key(
         AUTO,
         'The draft model: a folder, a GGUF file or a hub id; "auto": the one that specchat has for the target, if any; '
-        '"" for none. One with the tokens of another target is encoded again.',
+        '"" for none. One with other tokens than the target needs a plugin (docs/models.md).',
     )
     heads: tuple[str, ...] = key(
         (AUTO,),

@@ -15,14 +15,12 @@ from specchat.drafters.combined import MergedDrafter, SuffixAndRealign
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.realign import Realign
-from specchat.drafters.retokenize import RetokenizedDraftModel
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from tests.cover import matrix
-from tests.drafters.character_tokenizer import Letters
 from tests.tiny import SHAPES, Chaos, FirstOf, answer, network, small, target, write
 from tests.tiny_heads import drafter_of, writing_of
 
@@ -67,7 +65,6 @@ DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     "suffix": lambda _shape: SuffixDecoding(),
     "realign": lambda _shape: Realign(PROMPT, len(PROMPT)),
     "copying": lambda _shape: copying(),
-    "retokenized": lambda shape: RetokenizedDraftModel(small(shape), Letters(7), Letters()),
     "together": lambda shape: MergedDrafter(
         SuffixDecoding(), PromptLookup(), DraftModelDrafter(small(shape)), Chaos(5)
     ),

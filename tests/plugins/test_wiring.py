@@ -134,7 +134,7 @@ def near(_parts):
         assert context.cache.length == len(context.tokens) - 1
         return _chain([3])(context_of(context))
     drafter = _drafter(propose)
-    drafter.reads_target_cache = True
+    drafter.drafts_with_models = True
     return drafter
 
 def context_of(context):

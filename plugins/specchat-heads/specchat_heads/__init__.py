@@ -7,8 +7,8 @@
     block_formats.py block_drafters.py                  DSpark and DFlash-2, with
       block_correction.py                               the heads of DSpark
       candidate_selector.py block_convolution.py        those of DFlash-2
-    token_recycling.py lookahead.py early_exit.py       drafters without a head: Token Recycling, lookahead decoding,
-                                                        LayerSkip
+    token_recycling.py lookahead.py                     drafters without a head: Token Recycling, lookahead decoding
+    early_exit.py retokenize.py                         the first layers of the target; a draft model with other tokens
 
 Every process of specchat imports this file, so it only declares the extensions.
 """
@@ -32,6 +32,7 @@ def register_drafters() -> list[Extension]:
             "specchat_heads.lookahead:build",
         ),
         Extension("exit", "the first layers of the model itself (early exit)", "specchat_heads.early_exit:build"),
+        Extension("retokenized", "a small draft model with other tokens", "specchat_heads.retokenize:build"),
         Extension("eagle", "a head that continues the last hidden states", "specchat_heads.eagle1:build"),
         Extension("medusa", "one extra head for each position ahead", "specchat_heads.medusa:build"),
         Extension(

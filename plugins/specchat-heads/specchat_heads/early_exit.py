@@ -34,7 +34,7 @@ class EarlyExit(Drafter):
     """
 
     name = "exit"
-    reads_target_cache = True
+    drafts_with_models = True
 
     def __init__(self, model: SelfDraftingModel, exit_layer: int, chain_length: int = CHAIN_LENGTH) -> None:
         self.model, self.exit_layer, self.chain_length = model, exit_layer, chain_length

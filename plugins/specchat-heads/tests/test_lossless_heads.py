@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from character_tokenizer import Letters
 from plugin_heads import KINDS
 
 from specchat.drafters.plugin_guard import PluginDrafterGuard
@@ -16,12 +17,13 @@ from specchat.forward.batch import BatchLimits
 from specchat.weights.llama_weights import load_llama
 from specchat_heads.early_exit import EarlyExit
 from specchat_heads.lookahead import Lookahead
+from specchat_heads.retokenize import RetokenizedDraftModel
 from specchat_heads.token_recycling import TokenRecycling
 from tests.cover import matrix
 from tests.engine import test_grammar as under_a_grammar
 from tests.engine.test_lossless import PLANS, SAMPLERS, STOPS, TARGETS, plainly, two_turns
 from tests.engine.test_quantized_lossless import int8_kv_target
-from tests.tiny import saved, target
+from tests.tiny import saved, small, target
 from tests.tiny_heads import CPU, drafter_of
 
 EXIT = "exit"
@@ -48,6 +50,16 @@ def test_no_early_exit_can_change_the_text(sampler):
     texts = two_turns(target("dense-qwen3"), made(EXIT, target("dense-qwen3")), SAMPLERS[sampler], STOPS)
 
     assert texts == plainly("dense-qwen3", sampler, "stop")
+
+
+@pytest.mark.parametrize(
+    ("shape", "sampler", "stop"),
+    matrix(["gemma3", "dense-llama", "graphs-mistral", "dense-qwen3_5"], list(SAMPLERS), list(PLANS), rounds=2),
+)
+def test_no_draft_model_with_other_tokens_can_change_the_text(shape, sampler, stop):
+    drafter = RetokenizedDraftModel(small(shape), Letters(7), Letters())
+
+    assert two_turns(target(shape), drafter, SAMPLERS[sampler], PLANS[stop]) == plainly(shape, sampler, stop)
 
 
 @pytest.mark.parametrize("drafter", [*KINDS, EXIT])
