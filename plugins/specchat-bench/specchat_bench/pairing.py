@@ -77,9 +77,7 @@ def _tokenizer_warnings(draft: PairMember, target: PairMember) -> Iterator[str]:
         same = sum(target.vocabulary.get(piece) == token for piece, token in draft.vocabulary.items())
         if same < len(draft.vocabulary):
             share = same / len(draft.vocabulary)
-            effect = (
-                "its draft tokens are encoded again for the target (by a plugin), which costs time"
-            )
+            effect = "its draft tokens are encoded again for the target (by a plugin), which costs time"
             effect = effect if share < 0.99 else "the others are never drafted"
             ids = f"{share:.1%} of the {len(draft.vocabulary)} ids of {draft.name}"
             yield f"{ids} are the same in {target.name}: {effect}"
