@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
+
+from torch import Tensor
 
 from specchat.engine.cache import KVCache
 from specchat.engine.drafter import DraftContext, Drafter
-from specchat.engine.model import SelfDraftingModel, self_drafting
+from specchat.engine.model import Model
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.errors import ModelError
@@ -25,6 +27,14 @@ if TYPE_CHECKING:
 CHAIN_LENGTH = 4
 SHORTLIST = 8  # best tokens that get a probability
 MIN_CHAIN_PROBABILITY = 0.4  # a chain below this probability ends
+
+
+class SelfDraftingModel(Model, Protocol):
+    """A model with passes over its first layers, whose keys and values stay in the cache, uncommitted."""
+
+    def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
+        """Compute tokens with the first layers, final norm and output matrix. Logits of the last token [1, V]"""
+        ...
 
 
 class EarlyExit(Drafter):
@@ -70,13 +80,13 @@ class EarlyExit(Drafter):
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    target, folder = self_drafting(resources.target), resources.target_folder
+    target, folder = resources.target, resources.target_folder
     layer = exit_layer(folder) if folder is not None else 0
-    if target is None or layer == 0:
+    if not target.supports_self_drafting or layer == 0:
         return None
     if layer >= target.layer_count:
         raise ModelError(f"{folder}: early_exit_layers has {layer}, and the model has {target.layer_count} layers")
-    return EarlyExit(target, layer)
+    return EarlyExit(cast("SelfDraftingModel", target), layer)
 
 
 def exit_layer(folder: Path) -> int:

@@ -201,6 +201,10 @@ class LlamaModel:
         return logits if scaling.logit_cap is None else self.ops.soft_cap(logits, scaling.logit_cap)
 
     def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
+        """Compute tokens with the first layers, final norm and output matrix (LayerSkip, arXiv 2404.16710).
+
+        Deeper layers write no rows, and what the first write stays uncommitted. Logits of the last token [1, V]
+        """
         return self._forward_chain(tokens, cache, ForwardDepth(exit_layer)).logits
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
