@@ -89,10 +89,10 @@ class ModelPair:
 
     @cached_property
     def memory_plan(self) -> MemoryPlan:
-        """The bytes with a full context. All KV rows are stored, so that draft tokens can be rolled back."""
+        """The bytes with a full context."""
         target = QuantizedModel(self.entry.architecture, self.quant_format)
         rows = self.context_tokens + (0 if self.has_graphs else SCRATCH_ROWS)
-        return plan_memory(target, self.drafter.model, rows, kind=self.device.kind, uses_sliding_windows=False)
+        return plan_memory(target, self.drafter.model, rows, kind=self.device.kind)
 
     @property
     def has_graphs(self) -> bool:

@@ -111,15 +111,7 @@ def test_the_memory_of_a_model_is_the_known_total(name, parameters, bf16, int8, 
 
     assert architecture.parameters / 1e9 == pytest.approx(parameters, abs=0.006)
     assert gib == pytest.approx([bf16, int8, nf4], abs=0.06)
-    assert row == kv_cache_bytes(architecture, 1024, uses_sliding_windows=False) / 2**20
-
-
-def test_sliding_windows_of_gemma_limit_the_kv_cache():
-    gemma = find_entry("gemma-3-12b-it").architecture
-    row = (kv_cache_bytes(gemma, 5000) - kv_cache_bytes(gemma, 4000)) / 1000
-
-    assert 64 == row / 1024
-    assert 320 == (kv_cache_bytes(gemma, 4000) - 4000 * row) / 2**20
+    assert row == kv_cache_bytes(architecture, 1024) / 2**20
 
 
 @each_row("target, kind, gib", [
