@@ -48,16 +48,18 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; an empty one when there is no such file, or something else in it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str, mode: int | None = None) -> None:
     """Write a file, and its folder if it is missing; a reader sees the old text or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text(text, encoding="utf-8")
+    if mode is not None:
+        partial.chmod(mode)
     partial.replace(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from dataclasses import replace
 
@@ -43,6 +44,7 @@ def test_the_list_names_all_there_is_and_what_lies_here(monkeypatch):
     text = printed(monkeypatch, "list")
 
     assert all(name in text for name in catalog())
+    assert not re.search(r"96\S", text.partition("on this disk")[0])  # the last of the sizes that fit
     assert "embedded/target" in text
     assert "embedded/target" in printed(monkeypatch, "list", "--here")
     assert "Qwen" not in printed(monkeypatch, "list", "--here")
