@@ -109,10 +109,14 @@ class PlainBaseline:
         self._steps, self._probe_seconds, self._probes = [], 0.0, 0
         self._recent_passes.clear()
 
-    def add_step(self, rows: int, tokens: int, seconds: float) -> None:
-        """Add a step of the answer: the rows and the duration of its pass, and the tokens that it committed."""
+    def add_step(self, rows: int, tokens: int, seconds: float) -> PlainEstimate:
+        """Add a step of the answer: the rows and the duration of its pass, and the tokens that it committed.
+
+        Returns the time of plain decoding for these tokens, as known so far; 0 when unknown.
+        """
         self._steps.append(_Step(rows, tokens, seconds))
         self._add_pass(rows, seconds)
+        return self.step_estimate(rows, tokens, seconds) or UNKNOWN_ESTIMATE
 
     def cut(self, tokens: int) -> None:
         """Only the first tokens of the answer count."""

@@ -21,7 +21,7 @@ from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
 from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, gguf_models, local_gguf, ollama_manifests
 from specchat.weights.load_options import EMBEDDED
 
-EMBEDDED_ROLES = ("target", "draft", "eagle3", "mtp", "medusa", "eagle")
+EMBEDDED_ROLES = ("target", "draft", "eagle3", "mtp")
 CACHE_FOLDER_PREFIX = "models--"
 LM_STUDIO_FOLDERS = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
 LM_STUDIO_POINTER = "~/.lmstudio-home-pointer"  # a file with the path of its folder, where the user moved it
