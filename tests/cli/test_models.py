@@ -173,7 +173,7 @@ def test_two_measurements_that_differ_by_noise_give_the_same_choice(monkeypatch,
     assert [10e9, 10e9, 40e9] == [each.bytes_per_second for each in again]
     requirements = models_recommend.PairRequirements()
     best = [
-        models_recommend.recommend_for_device(each.best_device, requirements, each)[0].entry.id
+        models_recommend.recommend(each.best_device, requirements, each)[0].entry.id
         for each in (first, second, *again[:2])
     ]
     assert 1 == len(set(best))
