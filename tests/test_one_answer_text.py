@@ -1,11 +1,10 @@
-"""An answer that repeated itself is one text in the history, in programs, in a conversation and on the screen.
+"""An answer that repeated itself is one text in the history, in a conversation and on the screen.
 
-The repeats have streamed when the answer ends; the end says how many characters they are.
+The repeats have streamed when the answer ends; the end says how many characters they are. For programs, the tests of
+specchat-serve hold it.
 """
 
 from __future__ import annotations
-
-import pytest
 
 from specchat.app.ask import _end
 from specchat.chat.events import REPETITION, CommittedToken, Failed, Finished, StepDone, TextDelta, Totals
@@ -14,9 +13,6 @@ from specchat.chat.request import AnswerFormat, Request
 from specchat.history.step_encoding import StepPacker, unpack_steps
 from specchat.host.event_batches import PartialAnswer
 from specchat.host.protocol import event_to_json, events_from_json
-from specchat.serve.answer import Answer
-from specchat.serve.api_errors import RequestError
-from specchat.serve.json_fields import Body
 from specchat.tui.live_stats import LiveStats
 
 
@@ -47,21 +43,6 @@ def test_it_is_stored_without_the_repeats():
 
 def test_the_end_says_it_to_every_client():
     assert events_from_json("finished", event_to_json(END)) == [END]
-
-
-def test_a_program_gets_it_without_the_repeats_and_with_a_reason_that_it_knows():
-    answer = Answer()
-    for event in EVENTS:
-        answer.on_event(event)
-
-    assert (answer.text, answer.finish_reason) == (TEXT, "length")
-
-
-def test_a_program_has_to_ask_for_that():
-    assert Body().sampling() == {}
-    assert Body(repetition_detection={"min_count": 4}).sampling() == {"limits.repeats": 4}
-    with pytest.raises(RequestError, match="min_count: give a whole number"):
-        Body(repetition_detection={"min_count": "many"}).sampling()
 
 
 def test_the_status_bar_forgets_the_steps_of_the_loop():

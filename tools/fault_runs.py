@@ -2,7 +2,7 @@
 
 Runs: cancels, turns, kills, lines for host, acp, lsp and http, and load, whose count is its seconds. Each prints
 its row when it has ended, and the exit code is 1 when a fault was found. The same seed makes the same input; moments of
-kills depend on the machine. acp and lsp need the plugin specchat-editors.
+kills depend on the machine. acp and lsp need the plugin specchat-editors, http the plugin specchat-serve.
 """
 
 from __future__ import annotations

@@ -147,8 +147,7 @@ def _all_answers(model: Model) -> tuple[list[int], list[list[int]]]:
 
 
 def _limitation(model: Model) -> str:
-    form = getattr(model, "form", None)
-    return form.describe() if form is not None else "its adapter has chains only"
+    return model.limitation if isinstance(model, TransformersModel) else "its adapter has chains only"
 
 
 def _answers(model: Model, drafter: Drafter) -> list[list[int]]:

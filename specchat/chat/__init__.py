@@ -1,6 +1,6 @@
 """A conversation: requests in, events out.
 
-request.py, schema_check.py            a request, the required format of its answer, and whether its schema has an end
+request.py                             a request, and the required format of its answer
 attachments.py                         attached files in the prompt
 request_kinds.py, router.py            the kind of a request, and its drafter
 reference_corpus.py, prompt.py         passages of a reference corpus, and the prompt as tokens
@@ -16,9 +16,9 @@ fim_request.py, fim_tokens.py          fill-in-the-middle: the request, the cont
 continuation.py                        completion by models without those tokens: the text before the gap
 fim_completer.py                       completions: prefill, decode, events
 events.py, transcript.py               the events of an answer, and the stored turns
-answer_account.py                      what an answer cost: its tokens, its clock, and what it waited for
+answer_account.py                      what an answer cost: tokens, its clock, what it waited for, what each drafter did
 sum_totals.py                          several answers that are one turn: tries of an edit, rounds of an agent
-turn_summary.py, drafter_report.py     a turn in one line, and what each drafter did in it
+turn_summary.py                        a turn in one line, and in words
 plain_baseline.py                      how long plain decoding would have taken: the baseline of "x plain"
 step_records.py                        the steps of a turn, for display
 """

@@ -7,15 +7,14 @@ Knows tokens and seconds; no text, no model and no front end.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Generator
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Self
 
 from specchat.acceptance_counts import Acceptance
-from specchat.chat.drafter_report import describe_drafters
 from specchat.chat.events import Totals, of_first_tokens
 from specchat.engine.decode import Step
 from specchat.engine.stats import NO_DRAFTER, StepCounts
@@ -105,3 +104,26 @@ class AnswerAccount:
     @property
     def _ttft_seconds(self) -> float:
         return self._steps[0].seconds if self._steps else 0.0
+
+
+def describe_drafters(steps: Iterable[StepCounts]) -> str:
+    """Steps, acceptance and computing time for each token of each drafter, in the order of their first steps.
+
+    "no drafter 3 of 16 steps, 12.5 ms/token; suffix 13 steps, acceptance 76 % (42 of 55), 9.1 ms/token"
+    """
+    by_drafter = defaultdict[str, list[StepCounts]](list)
+    for step in steps:
+        by_drafter[step.drafter].append(step)
+    total = sum(map(len, by_drafter.values()))
+    described = enumerate(by_drafter.items())
+    return "; ".join(_describe_drafter(name, done, total if not number else 0) for number, (name, done) in described)
+
+
+def _describe_drafter(name: str, steps: Sequence[StepCounts], total: int) -> str:
+    acceptance = sum((step.acceptance for step in steps), Acceptance())
+    count = f"{len(steps)} of {total} steps" if total else f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+    accepted, tested = sum(acceptance.accepted), sum(acceptance.tested)
+    rate = f"{acceptance.rate or 0:.0%}".replace("%", " %")
+    shown_rate = f", acceptance {rate} ({accepted} of {tested})" if tested else ""
+    milliseconds = 1000 * sum(step.seconds for step in steps) / max(sum(step.tokens for step in steps), 1)
+    return f"{'no drafter' if name == NO_DRAFTER else name} {count}{shown_rate}, {milliseconds:.1f} ms/token"

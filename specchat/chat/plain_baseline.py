@@ -23,6 +23,7 @@ from specchat.chat.events import MAX_SHOWN_ERROR, of_first_tokens
 NEARBY_PASSES = 4  # a pass is compared with those of the other kind among so many passes before it
 MAX_COMPARISONS = 120  # the latest ones; older ones are forgotten
 PROBE_TIME_SHARE, PROBE_SECONDS = 0.04, 0.12  # for passes that only measure: this share of an answer, or unnoticed time
+MAX_PROBES = 16  # such passes of one answer; more of them narrow its interval little
 MIN_ROBUST_PASSES = 8  # of each kind, from which on the scatter may ignore outliers
 MIN_SCATTER = 0.05  # assumed for a pass, relative, however well a few passes agree
 SINGLE_SCATTER = 0.2  # assumed while there is only one comparison
@@ -61,6 +62,11 @@ class _Comparison:
 
     drafted: _Pass
     plain: _Pass
+    log_ratio: float  # of their durations
+
+    @classmethod
+    def of(cls, drafted: _Pass, plain: _Pass) -> Self:
+        return cls(drafted, plain, math.log(drafted.seconds / plain.seconds))
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ class PlainBaseline:
     def __init__(self, relative_cost: Callable[[int], float]) -> None:
         self._relative_cost = relative_cost
         self._steps: list[_Step] = []  # of this answer
-        self._probe_seconds = 0.0  # in this answer
+        self._probe_seconds, self._probes = 0.0, 0  # in this answer
         self._recent_passes: deque[_Pass] = deque(maxlen=NEARBY_PASSES)  # of this answer
         self._comparisons: deque[_Comparison] = deque(maxlen=MAX_COMPARISONS)
         self._correction: _Correction | None = None
@@ -100,13 +106,17 @@ class PlainBaseline:
 
     def start_answer(self) -> None:
         """Start an answer. The comparisons of earlier ones stay; their passes are compared with no later pass."""
-        self._steps, self._probe_seconds = [], 0.0
+        self._steps, self._probe_seconds, self._probes = [], 0.0, 0
         self._recent_passes.clear()
 
-    def add_step(self, rows: int, tokens: int, seconds: float) -> None:
-        """Add a step of the answer: the rows and the duration of its pass, and the tokens that it committed."""
+    def add_step(self, rows: int, tokens: int, seconds: float) -> PlainEstimate:
+        """Add a step of the answer: the rows and the duration of its pass, and the tokens that it committed.
+
+        Returns the time of plain decoding for these tokens, as known so far; 0 when unknown.
+        """
         self._steps.append(_Step(rows, tokens, seconds))
         self._add_pass(rows, seconds)
+        return self.step_estimate(rows, tokens, seconds) or UNKNOWN_ESTIMATE
 
     def cut(self, tokens: int) -> None:
         """Only the first tokens of the answer count."""
@@ -115,6 +125,7 @@ class PlainBaseline:
     def add_probe(self, rows: int, seconds: float) -> None:
         """Add a pass that only measures."""
         self._probe_seconds += seconds
+        self._probes += 1
         self._add_pass(rows, seconds)
 
     def rows_to_probe(self) -> int | None:
@@ -124,7 +135,7 @@ class PlainBaseline:
         for a single number and the measuring takes little time.
         """
         widths = [step.rows for step in self._steps if step.rows > 1]
-        if not widths:
+        if not widths or self._probes == MAX_PROBES:
             return None
         estimate = self.estimate()
         if estimate is not None:
@@ -167,7 +178,7 @@ class PlainBaseline:
         new = _Pass(self._pass_count, rows, max(seconds, 1e-9))
         for other in self._recent_passes:
             if other.is_plain != new.is_plain:
-                self._comparisons.append(_Comparison(other, new) if new.is_plain else _Comparison(new, other))
+                self._comparisons.append(_Comparison.of(other, new) if new.is_plain else _Comparison.of(new, other))
                 self._correction = None
         self._recent_passes.append(new)
 
@@ -179,9 +190,8 @@ class PlainBaseline:
 
 def _measure_correction(comparisons: Sequence[_Comparison], relative_cost: Callable[[int], float]) -> _Correction:
     """The median over all comparisons. A few of them are trusted no more than their scatter allows."""
-    logs = [
-        math.log(each.drafted.seconds / each.plain.seconds / relative_cost(each.drafted.rows)) for each in comparisons
-    ]
+    expected = {rows: math.log(relative_cost(rows)) for rows in {each.drafted.rows for each in comparisons}}
+    logs = [each.log_ratio - expected[each.drafted.rows] for each in comparisons]
     middle = median(logs)
     drafted_count = len({each.drafted.number for each in comparisons})
     plain_count = len({each.plain.number for each in comparisons})

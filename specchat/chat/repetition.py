@@ -65,6 +65,13 @@ class RepetitionDetector:
             return None
         return Repetition(self._period, self._run // self._period, self._end_of_first_block())
 
+    def add_all(self, tokens: Sequence[int]) -> tuple[Sequence[int], Repetition | None]:
+        """Add tokens up to the one that completes a repetition; those that were added, and the repetition."""
+        for number, token in enumerate(tokens, 1):
+            if repetition := self.add(token):
+                return tokens[:number], repetition
+        return tokens, None
+
     def _follow_run(self) -> None:
         tokens, length = self._tokens, len(self._tokens)
         window = hash(tuple(tokens[-WINDOW_TOKENS:]))

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from threading import Event as Flag
 from typing import Protocol
 
@@ -116,9 +117,10 @@ class RunningAnswer:
         return self.text
 
     def _events(self) -> Iterator[Event]:
-        yield from self._say_once("models", self.models.notices)
-        yield from self._say_once("thinking", thinking_notices(self.models, self.request))
-        yield from self._say_once("tools", tool_notices(self.models, self.request))
+        notified = self.question.notified
+        yield from _say_once(notified, "models", self.models.notices)
+        yield from _say_once(notified, "thinking", thinking_notices(self.models, self.request))
+        yield from _say_once(notified, "tools", tool_notices(self.models, self.request))
         for _ in self.fit.check_length():
             yield NO_OUTPUT_YET
             if self.cancelled.is_set():
@@ -151,20 +153,7 @@ class RunningAnswer:
         with self.models.target.pool.acquire_slot(text.generation.cache, rows):
             reason = yield from self._run_turn(turn, route, limit, cached, prompt)
         yield from map(Notice, text.take_faults())
-        yield Finished(reason, self._totals(), self._explanation(reason), self._repeated_characters)
-
-    def _say_once(self, about: str, notices: Sequence[str]) -> Iterator[Event]:
-        """Tell what this conversation was not told before about something."""
-        if notices and about not in self.question.notified:
-            self.question.notified.add(about)
-            yield from map(Notice, notices)
-
-    def _explanation(self, reason: str) -> str:
-        if self.repetition and reason == REPETITION:
-            return EXPLANATION
-        if reason != "cancelled" and self.parts.is_thought_alone:
-            return "the answer ended inside its thinking; raise limits.answer, or set prompt.thinking_tokens lower"
-        return ""
+        yield Finished(reason, self._totals(), _explanation(reason, self.parts), self._repeated_characters)
 
     def _run_turn(
         self, turn: Turn, route: Route, limit: int, cached: int, prompt: NextPrompt
@@ -205,10 +194,10 @@ class RunningAnswer:
         stream, detector = self._answer_stream(opens_thought=opens_thought), self._repetition_detector()
         config = self._generation_config(route, limit, detector, opens_thought=opens_thought)
         for step in generation.decode(config):
-            kept = self._tokens_before_repetition(step.committed_tokens, detector)
+            kept, self.repetition = detector.add_all(step.committed_tokens)
             piece = stream.push(kept)
             self.account.add_step(step, piece.token_count)
-            plain = self._compare_with_plain(step, piece.token_count)
+            plain = self._drafted.plain_baseline.add_step(len(step.tree), piece.token_count, step.verify_seconds)
             yield from self._emit(piece)
             yield _step_done(step, piece.token_count, self.models.tokenizer, plain)
             if piece.is_stopped:
@@ -250,12 +239,9 @@ class RunningAnswer:
         """A forced call is closed before its limit also when it repeats itself; stopped, it would be invalid."""
         is_call = self.request.forced_schemas and not self.request.answer_tool
         repeats = 0 if is_call else self.models.profile.limits.repeats
-        return RepetitionDetector(repeats, self._is_copied, self._end_quality)
-
-    def _end_quality(self, token: int) -> int:
-        """How well a text can end behind a token: at the end of a line, or else of a sentence."""
-        token_bytes = self.models.tokenizer.token_bytes(token)
-        return 2 if token_bytes.endswith(b"\n") else int(token_bytes.endswith((b".", b"!", b"?")))
+        turns = *self.turns, Turn.of_request(self.request)
+        tokenizer = self.models.tokenizer
+        return RepetitionDetector(repeats, partial(_is_copied, tokenizer, turns), partial(_end_quality, tokenizer))
 
     def _cut_repeats(self, repetition: Repetition, stream: AnswerStream, start: int) -> None:
         """Make the answer what it would be if the model had stopped after the first block of what it repeats."""
@@ -275,24 +261,6 @@ class RunningAnswer:
     def _no_parts(self) -> AnswerParts:
         return AnswerParts(self.request.answer_prefix, f"{self.sampler.seed} {len(self.question.turns)}")
 
-    def _tokens_before_repetition(self, tokens: Sequence[int], detector: RepetitionDetector) -> Sequence[int]:
-        """The committed tokens up to the one that completes a repetition: a drafter may have proposed more of it."""
-        for number, token in enumerate(tokens, 1):
-            if repetition := detector.add(token):
-                self.repetition = repetition
-                return tokens[:number]
-        return tokens
-
-    def _is_copied(self, tokens: Sequence[int]) -> bool:
-        """Whether a text of the user, here or earlier in the conversation, contains these tokens."""
-        text = self.models.tokenizer.decode(tokens).strip("\ufffd")
-        asked = Turn.of_request(self.request)
-        return any(
-            text in given
-            for turn in (*self.turns, asked)
-            for given in (turn.user, *(file.text for file in turn.files), *(each.text for each in turn.tool_results))
-        )
-
     def _emit(self, streamed: StreamedParts) -> Iterator[Event]:
         yield from self.parts.add(streamed)
         if streamed.thinking_tokens:
@@ -304,12 +272,6 @@ class RunningAnswer:
         tokens = tokenizer.encode_continuation(original)
         is_private = self.question.owner.is_private
         return AnswerTask(route.kind, route.drafter_order, tokens, answer_start, is_private=is_private)
-
-    def _compare_with_plain(self, step: Step, token_count: int) -> PlainEstimate:
-        """The time of plain decoding for the tokens of a step; 0 when unknown."""
-        baseline, rows = self._drafted.plain_baseline, len(step.tree)
-        baseline.add_step(rows, token_count, step.verify_seconds)
-        return baseline.step_estimate(rows, token_count, step.verify_seconds) or UNKNOWN_ESTIMATE
 
     def _probe_passes(self) -> None:
         """Measure passes that the comparison with plain decoding lacks; they are not committed."""
@@ -329,6 +291,38 @@ class RunningAnswer:
             is_exact=self.models.target.is_exact,
             estimates=self.text.chooser.describe_estimates() if self.text else "",
         )
+
+
+def _say_once(notified: set[str], about: str, notices: Sequence[str]) -> Iterator[Event]:
+    """Tell what a conversation was not told before about something."""
+    if notices and about not in notified:
+        notified.add(about)
+        yield from map(Notice, notices)
+
+
+def _explanation(reason: str, parts: AnswerParts) -> str:
+    """What the user should know of this end of an answer."""
+    if reason == REPETITION:
+        return EXPLANATION
+    if reason != "cancelled" and parts.is_thought_alone:
+        return "the answer ended inside its thinking; raise limits.answer, or set prompt.thinking_tokens lower"
+    return ""
+
+
+def _is_copied(tokenizer: Tokenizer, turns: Sequence[Turn], tokens: Sequence[int]) -> bool:
+    """Whether a text of the user in these turns contains these tokens."""
+    text = tokenizer.decode(tokens).strip("\ufffd")
+    return any(
+        text in given
+        for turn in turns
+        for given in (turn.user, *(file.text for file in turn.files), *(each.text for each in turn.tool_results))
+    )
+
+
+def _end_quality(tokenizer: Tokenizer, token: int) -> int:
+    """How well a text can end behind a token: at the end of a line, or else of a sentence."""
+    token_bytes = tokenizer.token_bytes(token)
+    return 2 if token_bytes.endswith(b"\n") else int(token_bytes.endswith((b".", b"!", b"?")))
 
 
 def thinking_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from specchat.cli.edit_report import failure_report, file_report
 from specchat.edit.source_text import Source, source_diff
 from specchat.errors import CancelledError, NoUsableEditError, SpecchatError
 from specchat.repl.interrupt import InterruptFlag
-from specchat.repl.terminal_edit_ui import terminal_edit_ui
+from specchat.repl.terminal_ui import terminal_edit_ui
 
 
 @dataclass

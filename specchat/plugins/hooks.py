@@ -51,7 +51,7 @@ def register_backends() -> Sequence[Extension]:  # type: ignore[empty-body]
 
 @hookspec
 def register_decoding_forms() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """Ways to decode networks of transformers that do not decode over our KV cache; their drafts are chains.
+    """Ways to decode networks of transformers that do not decode over our KV cache: in chains, or plainly.
 
     The object is `(transformers.PreTrainedModel, int | None, specchat.forward.batch.BatchLimits) ->
     specchat.forward.transformers.transformers_model.TransformersModel`: the network, the maximum length in tokens, and

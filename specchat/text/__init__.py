@@ -14,8 +14,6 @@ thinking           how a family of models marks its thinking; text → thinking 
 thinking_budget    a limit for the thinking → a grammar over tokens
 tool_formats       how the families of models write tool calls, as a table
 tool_calls         streamed text → text and tool calls
-text_argument      the value of an argument that is text, while it is streamed
-json_place         where in a JSON text its end is: brackets and strings
 answer_stream      streamed token ids → thinking, text and tool calls
 llguidance_grammar JSON schema or regular expression → a grammar over tokens
 tool_grammar       the tools that must be called → a grammar over tokens, with a thought before it

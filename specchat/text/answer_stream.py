@@ -5,17 +5,27 @@ Stop strings count in the text only. The blocks in which tokens arrive change no
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from specchat.text.detokenize import StopStrings
-from specchat.text.text_argument import TextArgument
 from specchat.text.thinking import TEXT, AnswerPart, PartParser, merge_parts
 from specchat.text.tokenizer import Tokenizer
 from specchat.text.tool_calls import TOOL_CALL, ToolCallParser
 
 NO_TOKENS = frozenset[int]()
+BEGINNING = re.compile(r'\s*\{\s*"[^"]*"\s*:\s*"')
+CHARACTERS = re.compile(  # of a string, without an escape of which the end is still to come
+    r"""(?:[^"\\]
+        |\\["\\/bfnrt]
+        |\\u(?![dD][89abAB])[0-9a-fA-F]{4}
+        |\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[0-9a-fA-F]{4}|(?=[^\\]|\\[^u]))  # a pair, or half of one
+        )*""",
+    re.VERBOSE,
+)
 
 
 @dataclass(frozen=True)
@@ -110,3 +120,23 @@ class AnswerStream:
     def _without_stops(self, parts: Sequence[AnswerPart]) -> list[AnswerPart]:
         texts = [part if part.kind != TEXT else AnswerPart(TEXT, self._stop.push(part.text)) for part in parts]
         return [part for part in texts if part.text or part.call_name]
+
+
+class TextArgument:
+    """The first string of a JSON object, piece by piece: of {"text": "…"} the text."""
+
+    def __init__(self) -> None:
+        self._pending, self._has_begun = "", False
+
+    def push(self, arguments: str) -> str:
+        """The text that these further characters of the arguments complete."""
+        self._pending += arguments
+        if not self._has_begun:
+            if (beginning := BEGINNING.match(self._pending)) is None:
+                return ""
+            self._pending, self._has_begun = self._pending[beginning.end() :], True
+        written = CHARACTERS.match(self._pending)
+        assert written is not None
+        self._pending = self._pending[written.end() :]
+        text = json.loads(f'"{written.group()}"', strict=False)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

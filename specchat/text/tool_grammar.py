@@ -21,10 +21,10 @@ from torch import Tensor
 
 from specchat.engine.grammar import Grammar
 from specchat.errors import UsageError
-from specchat.text.json_place import JsonPlace
 from specchat.text.llguidance_grammar import TokenGrammar, lark_grammar
 from specchat.text.thinking_budget import Phase, ThinkingBudget
 from specchat.text.tokenizer import Tokenizer
+from specchat.text.tool_calls import JsonPlace
 
 FIXED_SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}  # as json.dumps writes
 ANY_OBJECT = {"type": "object", "additionalProperties": True}

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat.forward.batch import BatchLimits
-from specchat.forward.transformers.decoding_form import DecodingForm
 from specchat.forward.transformers.decoding_probe import PROBE_VERSION, decoding_forms, find_form
+from specchat.forward.transformers.transformers_model import DecodingForm
 from specchat.paths import cache_folder, read_json_object, write_atomically
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ import torch
 from specchat.devices import FLOAT_FORMAT
 from specchat.engine.model import Model
 from specchat.forward.batch import BatchLimits
-from specchat.forward.transformers.decoding_form import OWN_CACHE, RECURRENT, DecodingForm
-from specchat.forward.transformers.decoding_probe import build_model, decoding_forms
+from specchat.forward.transformers.decoding_probe import RECURRENT, build_model, missing_plugin_line
+from specchat.forward.transformers.transformers_model import OWN_CACHE, DecodingForm
 from specchat.plugins.discovery import print_warning
-from specchat.plugins.own_plugins import install_line
 from specchat.weights.decoding_forms import WeightsInMemory, decoding_form, known_weight_uses, remember_weight_uses
 from specchat.weights.network_weights import NetworkQuantization
 from specchat.weights.tensor_files import is_finite
@@ -53,15 +52,10 @@ def load_with_transformers(
     if form.has_own_cache and limits.exact:
         raise ValueError("it decodes over its own cache, which rounds one token differently: turn exact mode off")
     model = build_model(network, form, context_window, limits)
-    if (limitation := form.describe()) and (model.max_rows == 1 or form.reason != RECURRENT):
-        print_warning(f"{folder.name}: {limitation}{_remedy(form)}")
+    if (limitation := model.limitation) and (model.max_rows == 1 or form.reason != RECURRENT):
+        plugin = missing_plugin_line() if form.name == OWN_CACHE else ""
+        print_warning(f"{folder.name}: {limitation}{f'; {plugin} brings drafts' if plugin else ''}")
     return model
-
-
-def _remedy(form: DecodingForm) -> str:
-    """What brings drafts to networks that continue their own cache with several tokens."""
-    is_missing = form.name == OWN_CACHE and not any(DecodingForm(each).is_of_plugin for each in decoding_forms())
-    return f"; {install_line('hybrids')} brings drafts" if is_missing else ""
 
 
 def _load_and_probe(

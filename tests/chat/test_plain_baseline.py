@@ -10,7 +10,7 @@ from functools import cache
 from itertools import pairwise
 
 from specchat.chat.events import MAX_SHOWN_ERROR
-from specchat.chat.plain_baseline import PlainBaseline, PlainEstimate
+from specchat.chat.plain_baseline import MAX_PROBES, PlainBaseline, PlainEstimate
 from tests.each_row import each_row
 
 ONE_ROW_SECONDS = 0.02
@@ -153,6 +153,17 @@ def test_a_conversation_needs_fewer_probes_from_answer_to_answer():
 
     assert all(answer.probes for answer in first)
     assert sum(answer.probes for answer in last) < len(last) / 4
+
+
+def test_an_answer_measures_few_passes_however_short_they_are():
+    baseline = PlainBaseline(lambda _rows: 1.0)
+    baseline.start_answer()
+    baseline.add_step(5, 2, 1e-5)
+    probes = 0
+    while (rows := baseline.rows_to_probe()) is not None:
+        baseline.add_probe(rows, 1e-5 * (1 + probes % 3))  # so much scatter that the interval stays wide
+        probes += 1
+    assert probes == MAX_PROBES
 
 
 def test_passes_of_different_answers_are_not_compared():

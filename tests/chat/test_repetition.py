@@ -187,8 +187,8 @@ def test_the_texts_of_the_user_may_be_copied(engine):
     with engine.create_session() as session:
         list(session.ask(Request("rewrite", (Attachment("a.csv", "0;0\n" * 9),), max_tokens=1)))
         question = Question(Request("and <hr><hr>"), tuple(session.turns))
-        turn = RunningAnswer(session.models, session, question, Flag())
+        is_copied = RunningAnswer(session.models, session, question, Flag())._repetition_detector().is_copied
 
-        assert turn._is_copied(encode("0;0\n" * 9))
-        assert turn._is_copied(encode("<hr><hr>"))
-        assert not turn._is_copied(encode("0;0\n" * 10))
+        assert is_copied(encode("0;0\n" * 9))
+        assert is_copied(encode("<hr><hr>"))
+        assert not is_copied(encode("0;0\n" * 10))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specchat.acceptance_counts import Acceptance
-from specchat.chat.drafter_report import describe_drafters
+from specchat.chat.answer_account import describe_drafters
 from specchat.chat.events import Routed, Totals
 from specchat.chat.turn_summary import explanation, speculation_to_json, summary_line
 from specchat.engine.stats import StepCounts

@@ -371,6 +371,7 @@ def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
         ["fleet", "join", "x", "--save", "y"],
         ["mcp", "git"],
         ["acp"],
+        ["serve", "--port", "0"],
         ["editors", "install", "vim"],
         ["bench", "drafters", "prompts.jsonl"],
         ["doctor", "--gpu"],

@@ -1,4 +1,7 @@
-"""`python -m tests.clients.cold`: the latency of the first response, for ten processes, without a running engine."""
+"""`python -m tests.clients.cold`: the latency of the first response, for ten processes, without a running engine.
+
+It needs the plugin specchat-editors, installed.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from tests.clients.snippets import ROOT
-from tests.clients.world import EDITORS
-from tests.plugins.conftest import write_metadata
+from tests.clients.world import import_path
 
 TIMES = 10
 ACP, LSP = {"protocolVersion": 1}, {"processId": None, "rootUri": None, "capabilities": {}}
@@ -34,9 +35,7 @@ def waited(command: str) -> Waited:
     message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
     line = f"{message}\n" if command == "acp" else f"Content-Length: {len(message)}\r\n\r\n{message}"
     with tempfile.TemporaryDirectory(prefix="cold-") as folder:
-        write_metadata(EDITORS, Path(folder))
-        path = os.pathsep.join(map(str, (ROOT, EDITORS, folder)))
-        environment = {"PATH": os.defpath, "PYTHONPATH": path, "SPECCHAT_RUNTIME": folder}
+        environment = {"PATH": os.defpath, "PYTHONPATH": import_path(), "SPECCHAT_RUNTIME": folder}
         begun = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-m", "specchat", command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.clients.snippets import ROOT
-from tests.clients.world import NotAvailable, Step, World
+from tests.clients.world import NotAvailable, Step, World, import_path
 
 SCRIPTS = Path(__file__).with_name("sdk_scripts")
 TOKEN = "right"
@@ -81,7 +80,7 @@ def serving(world: World, *program: str) -> Iterator[str]:
 def serving_script(world: World, answers: Sequence[Mapping[str, object]]) -> Iterator[str]:
     """The address of a server with an engine process of its own, whose model gives these answers."""
     script = world.note("script.json", json.dumps(answers))
-    environment = {**world.environment, "PYTHONPATH": str(ROOT), "SPECCHAT_RUNTIME": str(world.folder / "scripted")}
+    environment = {**world.environment, "PYTHONPATH": import_path(), "SPECCHAT_RUNTIME": str(world.folder / "scripted")}
     own = World(world.folder, world.packages, environment)
     own.note("scripted/.keep", "").parent.chmod(0o700)
     program = (sys.executable, "-m", "tests.clients.scripted_specchat", str(script))

@@ -1,12 +1,13 @@
 """`python -m tests.clients.run [--packages FOLDER] [NAME...]`: run all installed clients and print a page.
 
-Clients of `specchat acp` and `specchat lsp` need the plugin specchat-editors, installed. Missing clients
-are reported as not run. The exit code is 1 when an installed one fails.
+Clients of `specchat acp`, `specchat lsp` and `specchat serve` need the plugins specchat-editors and specchat-serve,
+installed. Missing clients are reported as not run. The exit code is 1 when an installed one fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.plugins.discovery import find_extensions
+from specchat.plugins.own_plugins import OWN_PLUGINS
 from tests.clients import agents, coding_agents, filters, http_sdks, servers, vscode
 from tests.clients.world import NotAvailable, Step, World, new_world
 
@@ -47,7 +49,9 @@ CLIENTS: Mapping[str, tuple[str, Client]] = {
 }
 INTRODUCTION = """# Third-party clients
 
-Output of `python -m tests.clients.run` on {date}: third-party clients with the settings from
+Output of `python -m tests.clients.run` on {date}, with the plugins
+[specchat-editors](../plugins/specchat-editors/README.md) and
+[specchat-serve](../plugins/specchat-serve/README.md): third-party clients with the settings from
 [editors.md](editors.md), [editors-lsp.md](editors-lsp.md) and [plugins/](../plugins/README.md), against the embedded
 model on a CPU. The script searches clients on the `PATH`, and packages of Neovim and Emacs in the folder
 `--packages`, one repository each, and SDKs in its virtual environment `sdks`; missing ones are not run. The calls of
@@ -86,8 +90,7 @@ def tell(name: str, world: World) -> Told:
     program, client = CLIENTS[name]
     lines, is_well = list[str](), True
     try:
-        if {ACP, LSP} & {*program.split(", ")} and not find_extensions("commands").keys() & {"acp", "lsp"}:
-            raise NotAvailable("the plugin specchat-editors is not installed")
+        check_installed(program)
         for step in client(world):
             lines.append(f"| {_cell(step.done)} | {_cell(step.seen)} |")  # also those before one that fails
     except NotAvailable as missing:
@@ -97,6 +100,13 @@ def tell(name: str, world: World) -> Told:
         is_well = False
     table = "\n".join(["| step | result |", "|---|---|", *lines])
     return Told(f"## {name}\n\n{program}\n\n{table}\n", is_well)
+
+
+def check_installed(program: str) -> None:
+    """NotAvailable where a command of these is one of a plugin that is not installed."""
+    for command in re.findall(r"`specchat (\w+)", program):
+        if command in OWN_PLUGINS and command not in find_extensions("commands"):
+            raise NotAvailable(f"the plugin specchat-{OWN_PLUGINS[command]} is not installed")
 
 
 def _cell(text: str) -> str:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Self
 
 from tests.clients.snippets import ROOT
-from tests.plugins.conftest import write_metadata
 
 AREA = '''def area(width, height):
     """Return the area of a rectangle."""
@@ -26,7 +25,6 @@ AREA = '''def area(width, height):
 '''
 RENAME = "Rename `width` to `breadth`."
 PATIENCE_SECONDS = 60.0
-EDITORS = ROOT / "plugins" / "specchat-editors"
 LOOK_SECONDS = 0.1
 TYPING_SECONDS = 0.05
 
@@ -106,17 +104,20 @@ class World:
         return next((line.strip() for line in lines if word in line), "of unknown version")
 
 
+def import_path() -> str:
+    """That of the `specchat` of this clone: it finds the plugins that are installed for this process."""
+    inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return os.pathsep.join(map(str, (ROOT, *(Path(folder).absolute() for folder in inherited))))
+
+
 @contextmanager
 def new_world(packages: Path) -> Iterator[World]:
     """A temporary environment; stops everything that was started in it."""
     folder = Path(tempfile.mkdtemp(prefix="clients-"))
-    for name in ("bin", "home", "project", "run", "site"):
+    for name in ("bin", "home", "project", "run"):
         (folder / name).mkdir(mode=0o700)
     program = folder / "bin" / "specchat"
-    write_metadata(EDITORS, folder / "site")
-    program.write_text(
-        f'#!/bin/sh\nPYTHONPATH="{ROOT}:{EDITORS}:{folder / "site"}" exec "{sys.executable}" -m specchat "$@"\n'
-    )
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{import_path()}" exec "{sys.executable}" -m specchat "$@"\n')
     program.chmod(0o700)
     environment = {
         **{name: os.environ[name] for name in ("LANG", "OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ},

@@ -123,7 +123,7 @@ def feed(protocol: str, count: int, seed: int) -> Survived:
 
 @contextlib.contextmanager
 def http_server() -> Iterator[int]:
-    """The port of `specchat serve` with the fake host."""
+    """The port of `specchat serve`, of the plugin specchat-serve, with the fake host."""
     command = [sys.executable, "-m", "tests.host.served", "serve", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr

@@ -16,7 +16,7 @@ from specchat.host import spawn
 from specchat.host.client import Conversation
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
-from tests.faults import cancels, generated
+from tests.faults import cancels
 from tests.faults.load import run_load
 
 SEED = 20
@@ -32,12 +32,6 @@ def test_cancelled_answers_leave_nothing_and_the_next_one_is_that_of_a_fresh_ses
     found = cancels.cancel_at_random(engine, len(cancels.drafters_of(engine)), SEED)
 
     assert found.is_clean(), found
-
-
-def test_generated_requests_end_no_server(runtime):
-    with generated.http_server() as port:
-        assert generated.feed_http(port, 40, SEED)
-        assert generated.is_answering(port)
 
 
 def test_200_clients_at_once_are_all_answered(runtime):

@@ -11,8 +11,8 @@ from specchat.engine.decode import Generation
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
-from specchat.forward.transformers.decoding_form import CHAINS, OWN_CACHE, RECURRENT, STEPWISE, TREES
-from specchat.forward.transformers.decoding_probe import build_model, find_form
+from specchat.forward.transformers.decoding_probe import RECURRENT, build_model, find_form
+from specchat.forward.transformers.transformers_model import CHAINS, OWN_CACHE, TREES
 from specchat.weights import decoding_forms
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
@@ -26,8 +26,6 @@ FORMS = {
     "gpt_neo": (CHAINS, "the second branch of a tree differs"),  # a window that counts rows
     "bloom": (OWN_CACHE, "our KV cache does not suit it"),  # ALiBi
     "bamba": (OWN_CACHE, RECURRENT),  # takes positions from its caller
-    "jamba": (STEPWISE, "a later part of a prompt differs"),  # continues a state with one token only
-    "recurrent_gemma": (STEPWISE, "a later part of a prompt differs"),  # keeps its state in modules
 }
 
 
@@ -45,7 +43,7 @@ def test_a_family_is_decoded_in_the_best_form_that_is_right(family):
     assert reason in form.reason
 
 
-@each_row("family, name", [("recurrent_gemma", STEPWISE), ("qwen3_moe", TREES), ("gpt2", TREES)])
+@each_row("family, name", [("bamba", OWN_CACHE), ("qwen3_moe", TREES), ("gpt2", TREES)])
 def test_rounding_to_16_bits_does_not_change_the_form_or_the_weights(family, name):
     rounded = tiny_network(family).to(torch.bfloat16)
     before = {key: each.clone() for key, each in rounded.state_dict().items()}
@@ -55,9 +53,8 @@ def test_rounding_to_16_bits_does_not_change_the_form_or_the_weights(family, nam
     assert {each.dtype for each in rounded.parameters()} == {torch.bfloat16}
 
 
-@each_row("family", ["bamba", "jamba", "recurrent_gemma"])
-def test_two_texts_of_a_recurrent_network_are_those_of_transformers(family):
-    reference, prompts = network(family), ([*range(5, 26)], [*range(60, 40, -1)])
+def test_two_texts_of_a_recurrent_network_are_those_of_transformers():
+    reference, prompts = network("bamba"), ([*range(5, 26)], [*range(60, 40, -1)])
     model = build_model(reference, find_form(reference, BatchLimits()), None, BatchLimits())
     generations = [Generation(model), Generation(model)]
     for generation, prompt in zip(generations, prompts, strict=True):
@@ -127,14 +124,13 @@ def test_the_form_is_remembered_until_the_model_changes(tmp_path, monkeypatch):
     assert 6 == len(probed)
 
 
-def test_a_limitation_is_one_line_on_stderr(tmp_path, capsys):
+def test_a_network_that_continues_a_state_with_one_token_only_needs_the_plugin(tmp_path):
     network("jamba").save_pretrained(tmp_path)
 
-    model = load_model(tmp_path, LoadOptions(dtype="float32", device="cpu"))
+    with pytest.raises(ModelError, match="a later part of a prompt differs") as refused:
+        load_model(tmp_path, LoadOptions(dtype="float32", device="cpu"))
 
-    assert 1 == model.max_rows
-    (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("specchat:")]
-    assert "answers are not drafted, because a later part of a prompt differs from a whole pass" in line
+    assert "pip install ./plugins/specchat-hybrids" in str(refused.value)
 
 
 @each_row("family", ["lfm2", "bloom"])

@@ -1,13 +1,15 @@
 """Which of the libraries of a wheel runs on a CPU, and on which systems the wheel can be installed."""
 
 import platform
+from importlib.util import find_spec
 
 import pytest
 
 from specchat.forward.native import native_build
-from specchat.forward.native.native_build import INSTRUCTION_SETS, PLAIN, instruction_sets, platform_tag, wheel_library
+from specchat.forward.native.native_build import INSTRUCTION_SETS, PLAIN, instruction_sets, wheel_library
 from tests.each_row import each_row
 
+needs_the_build_backend = pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling is not installed")
 CPUS = {  # the best library for each, by what torch says of the CPU
     "avx512-amx": ("AVX512", {"VNNI", "BF16", "AMX"}),
     "avx512-bf16": ("AVX512", {"VNNI", "BF16"}),
@@ -55,6 +57,7 @@ def test_a_library_of_other_sources_is_not_used(folder, monkeypatch, tmp_path):
     assert wheel_library(instruction_sets(*CPUS["avx2"])) is None
 
 
+@needs_the_build_backend
 @each_row(
     "needed, tag",
     [
@@ -64,6 +67,8 @@ def test_a_library_of_other_sources_is_not_used(folder, monkeypatch, tmp_path):
     ],
 )
 def test_the_wheel_names_the_oldest_system_on_which_its_libraries_load(tmp_path, needed, tag):
+    from hatch_build import platform_tag
+
     plain, other = tmp_path / "plain.so", tmp_path / "other.so"
     plain.write_bytes(b"GLIBC_2.2.5\0")
     other.write_bytes(needed)
@@ -71,8 +76,11 @@ def test_the_wheel_names_the_oldest_system_on_which_its_libraries_load(tmp_path,
     assert platform_tag([plain, other]) == tag
 
 
+@needs_the_build_backend
 def test_elsewhere_building_ahead_is_refused(tmp_path, monkeypatch):
+    from hatch_build import compile_for_wheel
+
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
 
     with pytest.raises(OSError, match="on Linux x86_64 only"):
-        native_build.compile_for_wheel(tmp_path)
+        compile_for_wheel(tmp_path)

@@ -27,7 +27,7 @@ def rediscover() -> None:
         remembered.cache_clear()
 
 
-FRONT_ENDS = ("tui", "repl", "serve")
+FRONT_ENDS = ("tui", "repl")
 
 
 def wrong_imports(package: Path) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from specchat.text.text_argument import TextArgument
+from specchat.text.answer_stream import TextArgument
 from tests.each_row import each_row
 
 TEXTS = ['Two lines:\n\t"quoted" \\ and / é 漢 😀', "", "\\", 'ends in \\"', "a\x07b"]

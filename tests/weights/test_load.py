@@ -156,7 +156,6 @@ def test_a_tied_output_matrix_is_a_quantized_copy_of_the_embedding():
 def test_missing_int8_hardware_is_a_warning(monkeypatch, capsys):
     monkeypatch.setattr(quant_linear, "multiplies_blocks", lambda: False)
     monkeypatch.setattr(quant_linear, "packed_linear", lambda *_: None)
-    monkeypatch.setattr(quant_linear, "max_safe_int8", lambda: 0)
 
     model = load_model(saved_network(), LoadOptions(dtype="float32", quant_format="int8"))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from serve_tests.conftest import MODEL, runtime, served  # noqa: F401 - fixtures
 from specchat_fleet.server_client import ServerClient
 from specchat_fleet.server_probe import probe_server
-from tests.serve.conftest import MODEL, runtime, served  # noqa: F401 - fixtures
 
 
 def test_it_can_be_probed(served):  # noqa: F811

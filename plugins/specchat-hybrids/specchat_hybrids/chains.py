@@ -11,9 +11,8 @@ few more rows but no pass of their own. Trees would need a state for every branc
 Going further back needs a checkpoint: a copy of the state, at least every `CHECKPOINT_TOKENS` tokens and at the ends of
 prompts and answers. What is behind the checkpoint is read again.
 
-The network's own cache has the keys, values and states; some networks keep a state in their modules instead, which is
-moved in and out for each text. Our `KVCache` only counts rows: its `rollback_floor` is the length of the current state,
-and a rollback below it goes to one of its `checkpoints`.
+The network's own cache has the keys, values and states. Our `KVCache` only counts rows: its `rollback_floor` is the
+length of the current state, and a rollback below it goes to one of its `checkpoints`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.cache_states import MIN_TURN_TOKENS, Checkpoints, keep_within
 from specchat.forward.transformers.own_cache import OwnCacheModel, cache_bytes
 from specchat_hybrids.row_steps import RecordedRows, SteppedNetwork
-from specchat_hybrids.snapshots import Snapshot, copy_state
+from specchat_hybrids.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -45,8 +44,7 @@ CPU = torch.device("cpu")
 
 @dataclass
 class _State:
-    cache: Any  # the network's own, after `length` tokens and the tokens of the last pass; None: it will make one
-    module_states: list[Any]  # of the modules that keep a state themselves
+    cache: Any  # the network's own, after `length` tokens and the tokens of the last pass
     length: int = 0
     saved: Snapshot | None = None  # after `length`
     last_tokens: list[int] = field(default_factory=list[int])  # of the last pass
@@ -72,8 +70,7 @@ class OwnCacheChains(OwnCacheModel):
         self.max_rows = self.limits.max_rows
         self._state_by_cache: WeakKeyDictionary[KVCache, _State] = WeakKeyDictionary()
         is_on_cpu = network.device == CPU  # on GPUs, rows of torch's small operations were never measured
-        can_step = steps_rows and is_on_cpu and not self._state_modules
-        self._stepped = SteppedNetwork(network) if can_step else None
+        self._stepped = SteppedNetwork(network) if steps_rows and is_on_cpu else None
         if self._stepped is not None and not self._records_all_rows():
             self._stepped = None
 
@@ -109,13 +106,10 @@ class OwnCacheChains(OwnCacheModel):
         return ModelOutput(outputs[-1].logits, _concatenated_hidden_states(outputs))
 
     def _new_cache(self) -> Any:
-        """An empty cache; where rows are stepped one that records them, also for networks that make their own."""
-        from transformers import DynamicCache
-
-        if self._stepped is None:
-            return super()._new_cache()
-        cache = DynamicCache(config=self.network.config)
-        cache.activate_past_recording()
+        """An empty cache; where rows are stepped one that records them."""
+        cache = super()._new_cache()
+        if self._stepped is not None:
+            cache.activate_past_recording()
         return cache
 
     @torch.inference_mode()
@@ -158,7 +152,7 @@ class OwnCacheChains(OwnCacheModel):
 
     def _restore_committed_state(self, cache: KVCache) -> tuple[_State, list[int]]:
         """A state of committed tokens only, and the committed tokens that the next pass must replay."""
-        state = self._state_by_cache.pop(cache, None) or self._empty_state()
+        state = self._state_by_cache.pop(cache, None) or _State(self._new_cache())
         self._state_by_cache[cache] = state  # the text that was used last is the last one
         if cache.length < state.length:
             self._go_back(state, cache.length)
@@ -173,11 +167,8 @@ class OwnCacheChains(OwnCacheModel):
             state.cache.crop(0)  # a prompt
         state.length, state.last_tokens, state.recorded = cache.length, [], None
         if self._stepped is None:
-            state.saved = Snapshot.take(state.length, state.cache, state.module_states)
+            state.saved = Snapshot.take(state.length, state.cache)
         return state, []
-
-    def _empty_state(self) -> _State:
-        return _State(self._new_cache(), copy_state(self._initial_states))
 
     def _go_back(self, state: _State, length: int) -> None:
         self._restore(state, state.checkpoints.go_back(length))
@@ -185,9 +176,9 @@ class OwnCacheChains(OwnCacheModel):
 
     def _restore(self, state: _State, snapshot: Snapshot | None) -> None:
         if snapshot is None or snapshot.length == 0:
-            state.cache, state.module_states = self._new_cache(), copy_state(self._initial_states)
+            state.cache = self._new_cache()
         else:
-            state.cache, state.module_states = snapshot.cache, snapshot.restore(self.network.device)
+            state.cache = snapshot.restore(self.network.device)
 
     def _add_checkpoint(self, state: _State, min_tokens: int = 1) -> None:
         """Keep the current state, if it is so many tokens behind the last checkpoint."""
@@ -195,7 +186,7 @@ class OwnCacheChains(OwnCacheModel):
         if not is_new:
             return
         if state.saved is None:
-            saved = Snapshot.take(state.length, state.cache, state.module_states, CPU)
+            saved = Snapshot.take(state.length, state.cache, CPU)
         else:
             saved = state.saved.on_device(CPU)
         if saved.bytes > MAX_CHECKPOINT_BYTES:
@@ -212,14 +203,12 @@ class OwnCacheChains(OwnCacheModel):
 
     def _run_pass(self, state: _State, tokens: list[int], rows: int) -> ModelOutput:
         first = state.length + len(state.last_tokens)
-        self._put_states(state.module_states)
         if self._stepped is not None and first > 0 and len(tokens) <= max(rows, MAX_STEPPED_PROMPT):
             with self._stepped.recording(len(tokens)) as state.recorded:
                 output, state.cache = self._run_network(state.cache, first, tokens, rows)
         else:
             output, state.cache = self._run_network(state.cache, first, tokens, rows)
         state.last_tokens = state.last_tokens + tokens
-        state.module_states = self._take_states()
         return output
 
 

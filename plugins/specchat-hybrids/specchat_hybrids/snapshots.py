@@ -24,29 +24,28 @@ class Snapshot:
     length: int
     cache: Any
     saved: Saved
-    module_states: list[Any]  # of the modules that keep a state themselves
 
     @classmethod
-    def take(cls, length: int, cache: Any, module_states: list[Any], device: torch.device | None = None) -> Snapshot:
+    def take(cls, length: int, cache: Any, device: torch.device | None = None) -> Snapshot:
         """Copies on `device`; None: where the states are."""
-        return cls(length, cache, _save_cache(cache, device), copy_state(module_states, device))
+        return cls(length, cache, _save_cache(cache, device))
 
     def on_device(self, device: torch.device) -> Snapshot:
         """The same copies on a device, without another copy where they are there."""
         saved = [(owner, _move(attributes, device)) for owner, attributes in self.saved]
-        return Snapshot(self.length, self.cache, saved, _move(self.module_states, device))
+        return Snapshot(self.length, self.cache, saved)
 
     @property
     def bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in tensors_in([self.module_states, *(each for _, each in self.saved)]))
+        return sum(tensor.nbytes for tensor in tensors_in([each for _, each in self.saved]))
 
-    def restore(self, device: torch.device) -> list[Any]:
-        """Put the states of the cache back; returns those of the modules. The snapshot can be restored again."""
+    def restore(self, device: torch.device) -> Any:
+        """The cache with these states again. The snapshot can be restored more than once."""
         for owner, attributes in self.saved:
             for name, value in attributes.items():
                 is_rows = isinstance(value, _Rows)
                 setattr(owner, name, getattr(owner, name)[:, :, : value.rows] if is_rows else copy_state(value, device))
-        return copy_state(self.module_states, device)
+        return self.cache
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,6 @@ def copy_state(value: Any, device: torch.device | None = None) -> Any:
 
 
 def _save_cache(cache: Any, device: torch.device | None) -> Saved:
-    if not hasattr(cache, "layers"):
-        return [(cache, copy_state(vars(cache), device))] if hasattr(cache, "__dict__") else []
     attributes = {name: copy_state(value, device) for name, value in vars(cache).items() if name != "layers"}
     return [(cache, attributes), *((layer, _save_layer(layer, device)) for layer in cache.layers)]
 

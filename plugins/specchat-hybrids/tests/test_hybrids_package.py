@@ -5,17 +5,17 @@ from pathlib import Path
 import specchat_hybrids
 from specchat.cli.main import run
 from specchat.forward.batch import BatchLimits
-from specchat.forward.transformers.decoding_form import RECURRENT, STEPWISE
-from specchat.forward.transformers.decoding_probe import find_form
+from specchat.forward.transformers.decoding_probe import RECURRENT, find_form
 from tests.each_row import each_row
 from tests.plugins.conftest import wrong_imports
 from tools.zoo_networks import tiny_network
 
-FORM = "chains-over-own-cache"
+FORM, STEPS = "chains-over-own-cache", "token-by-token"
 FORMS = {
     "bloom": (FORM, "our KV cache does not suit it"),  # ALiBi
     "bamba": (FORM, RECURRENT),  # takes positions from its caller
-    "jamba": (STEPWISE, "a later part of a prompt differs"),  # continues a state with one token only
+    "jamba": (STEPS, "a later part of a prompt differs"),  # continues a state with one token only
+    "recurrent_gemma": (STEPS, "a later part of a prompt differs"),  # keeps its state in modules
 }
 
 

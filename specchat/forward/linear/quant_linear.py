@@ -3,7 +3,7 @@
 | format | on a CPU | on a CUDA GPU |
 |---|---|---|
 | `float` | packed by oneDNN | cuBLAS |
-| `int8` | blocks of Q8_0 (`packed_linear.py`), else oneDNN's | integer matmul, in two parts (bitsandbytes) |
+| `int8` | blocks of Q8_0 (`packed_linear.py`), else as `fp8` | integer matmul, in two parts (bitsandbytes) |
 | `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | dequantized to bfloat16 |
 | `fp8` | e4m3, dequantized in every pass | activations in e4m3 too, one scale per row (`torch._scaled_mm`) |
 | `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | bitsandbytes' `gemm_4bit` |
@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from specchat.devices import GGUF_FORMAT, kind_of
 from specchat.errors import ModelError, first_line
-from specchat.forward.linear.linear import ONEDNN_PACK_ROWS, TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
+from specchat.forward.linear.linear import TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
 from specchat.forward.linear.packed_linear import GROUP, INT8_MAX, blocks_of_8_bits, multiplies_blocks, packed_linear
 from specchat.forward.native.native_ops import native_kernels
 
@@ -39,31 +39,7 @@ FP8_MAX = 448  # the largest number of e4m3
 FP8_BITS_IN_BF16 = -0x7810  # 1000 0111 1111 0000: the sign, and e4m3's other bits where a bfloat16 has its exponent
 FP8_ALIGNMENT = 16  # fp8 matmuls of GPUs need shapes that are multiples of this
 FINE_STEPS = 2 * INT8_MAX  # a rounding error of at most 0.5 becomes an int8
-ZERO_POINT = 128  # the unsigned byte that stands for 0
 MIN_ABSMAX = 1e-12  # a row with a smaller maximum becomes zeros
-INT7_MAX = 63  # CPUs without VNNI add two products of 8 x 7 bits in 16 bits
-
-
-@dataclass(frozen=True)
-class Int8Linear(QuantLinear):
-    """An int8 weight with a scale per output, multiplied as integers by oneDNN, where no kernel multiplies blocks.
-
-    Activations are quantized dynamically, with a scale per row. Integer sums do not depend on their order, so a row
-    has the same bits in every batch.
-    """
-
-    is_batch_invariant = True
-
-    weight: Tensor  # in oneDNN's packed layout
-    scales: Tensor  # [out]
-    zero_points: Tensor  # [out], all 0
-    bias: Tensor | None
-
-    def __call__(self, rows: Tensor, /) -> Tensor:
-        row_scales = absmax_scales(rows, INT8_MAX)[:, None]
-        quantized = (rows / row_scales).round_().add_(ZERO_POINT).to(torch.uint8)
-        sums = _int8_matmul(quantized, self.weight, self.scales, self.zero_points).mul_(row_scales)
-        return _finished(sums, self.bias, rows.dtype)
 
 
 @dataclass(frozen=True)
@@ -221,12 +197,7 @@ def _int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
         return _two_part_int8_linear(source, bias)
     if (packed := _packed_linear_of_8_bits(source, bias)) is not None:
         return packed
-    max_value = 0 if kind.is_gpu else max_safe_int8()
-    weight, scales = _quantized_rows(source, torch.int8, max_value or INT8_MAX)
-    if not max_value:
-        return DequantizedLinear(weight, scales, bias)
-    packed = torch.ops.onednn.qlinear_prepack(weight, [ONEDNN_PACK_ROWS, source.shape[1]])
-    return Int8Linear(packed, scales, torch.zeros(len(scales), dtype=torch.int32), bias)
+    return DequantizedLinear(*_quantized_rows(source, torch.int8, INT8_MAX), bias)
 
 
 def _quantized_rows(source: WeightSource, dtype: torch.dtype, max_value: int) -> tuple[Tensor, Tensor]:
@@ -366,35 +337,12 @@ def hardware_warning(quant_format: str, device: torch.device) -> str:
         )
     if quant_format == "fp8":
         return "CPUs have no fp8 matmul: weights are dequantized in every pass, which is slow; int8 is faster"
-    if quant_format == "int8" and multiplies_blocks():
-        return ""
-    if quant_format == "int8" and max_safe_int8() == INT7_MAX:
-        return "this CPU has no VNNI: int8 weights keep 7 bits"
-    if quant_format == "int8" and not max_safe_int8():
-        return "oneDNN has no int8 matmul on this CPU: weights are dequantized in every pass, with no speedup"
+    if quant_format == "int8" and not multiplies_blocks():
+        reason = native_kernels().missing_reason or "no native kernel multiplies them here"
+        return f"int8 weights are dequantized in every pass, with no speedup: {reason}"
     if quant_format.startswith("nf4") and not supports_nf4_packed():
         return "this CPU has no AVX512-BF16: 4-bit weights are dequantized in every pass, which is slow; int8 is faster"
     return ""
-
-
-@lru_cache
-def max_safe_int8() -> int:
-    """The largest int8 that oneDNN multiplies on this CPU without overflow: 127, 63, or 0 without an int8 matmul.
-
-    CPUs without VNNI add two products in 16 bits and saturate silently, so this function measures it.
-    """
-    inputs = 64
-    rows, ones = torch.full((1, inputs), 2 * ZERO_POINT - 1, dtype=torch.uint8), torch.ones(TILE)
-    zeros = torch.zeros(TILE, dtype=torch.int32)
-    for max_value in (INT8_MAX, INT7_MAX):
-        weight = torch.full((TILE, inputs), max_value, dtype=torch.int8)
-        try:
-            out = _int8_matmul(rows, torch.ops.onednn.qlinear_prepack(weight, [1, inputs]), ones, zeros)
-        except (RuntimeError, AttributeError, NotImplementedError):
-            return 0
-        if bool((out == inputs * INT8_MAX * max_value).all()):
-            return max_value
-    return 0
 
 
 def fp8_matmul(device: torch.device) -> ScaledMatmul | None:
@@ -448,12 +396,6 @@ def _bitsandbytes() -> Any:
             "or use --weights float"
         ) from error
     return bitsandbytes
-
-
-def _int8_matmul(rows: Tensor, weight: Tensor, scales: Tensor, zero_points: Tensor) -> Tensor:
-    """oneDNN's integer matmul, with the scales of the outputs applied. Rows are bytes around ZERO_POINT."""
-    multiply = torch.ops.onednn.qlinear_pointwise.default
-    return multiply(rows, 1.0, ZERO_POINT, weight, scales, zero_points, None, 1.0, 0, torch.float32, "none", [], "")
 
 
 def _upcast(quantized: Tensor, dtype: torch.dtype) -> Tensor:

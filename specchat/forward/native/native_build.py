@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
-import re
 import shutil
 import subprocess
 from collections.abc import Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +19,6 @@ SOURCES, HEADERS = (tuple(sorted(FOLDER.glob(f"native_*.{ending}"))) for ending 
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 COMPILE_TIMEOUT_SECONDS = 180  # it takes 7 on a machine that does nothing else
-STRIPPED = "-s"  # no symbols that only debuggers read: a wheel has six libraries
-
-# manylinux2014, the oldest system that pip and uv still know, and its C++ library
-OLDEST_GLIBC, NEWEST_GLIBCXX = 17, (3, 4, 19)
 
 
 @dataclass(frozen=True)
@@ -95,27 +88,3 @@ def compile_library(compiler: str, flags: Collection[str], library: Path) -> Non
     command = (compiler, *FLAGS, *flags, *map(str, SOURCES), "-o", str(partial))
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_SECONDS)
     partial.replace(library)
-
-
-def compile_for_wheel(folder: Path) -> list[Path]:
-    """A library for each instruction set of x86-64."""
-    if (found := (platform.system(), platform.machine())) != ("Linux", "x86_64"):
-        raise OSError(f"kernels are built ahead on Linux x86_64 only, not on {' '.join(found)}")
-    compiler = find_compiler()
-    if compiler is None:
-        raise OSError(f"no C++ compiler: {', '.join(COMPILERS)}")
-    libraries = {folder / each.library_name(): each for each in (*INSTRUCTION_SETS, PLAIN)}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        flags = ((*each.flags, STRIPPED) for each in libraries.values())
-        list(pool.map(compile_library, [compiler] * len(libraries), flags, libraries))
-    return list(libraries)
-
-
-def platform_tag(libraries: Iterable[Path]) -> str:
-    """The oldest Linux on which these libraries can be loaded, as in the name of a wheel (PEP 600)."""
-    needed = b"\0".join(path.read_bytes() for path in libraries)
-    glibc = max(int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", needed))
-    versions = [tuple(map(int, version.split(b"."))) for version in re.findall(rb"GLIBCXX_([\d.]+)", needed)]
-    if max(versions, default=(0,)) > NEWEST_GLIBCXX:
-        return "linux_x86_64"
-    return f"manylinux_2_{max(glibc, OLDEST_GLIBC)}_x86_64"

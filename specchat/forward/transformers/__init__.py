@@ -1,9 +1,8 @@
 """Every other architecture, computed by the library transformers.
 
-transformers_model.py  a network of it as a model of ours
+transformers_model.py  a network of it as a model of ours; trees, chains or plain: the form of its passes
 transformers_cache.py  our KV cache as a transformers cache
 quant_weight.py        quantized weights in the code of those architectures
 own_cache.py           plain decoding over the network's own cache, as of recurrent layers
-decoding_form.py       trees, chains or plain: the ways to decode such a network
 decoding_probe.py      short passes that find the best form which is right
 """

@@ -19,11 +19,17 @@ from torch import Tensor
 from specchat.engine.cache import KVCache
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError, PluginError, first_line
-from specchat.forward.transformers.decoding_form import CHAINS, OWN_CACHE, RECURRENT, STEPWISE, TREES, DecodingForm
-from specchat.forward.transformers.own_cache import WHOLE_PROMPT, OwnCacheModel, has_recurrent_layers
+from specchat.forward.transformers.own_cache import OwnCacheModel, has_recurrent_layers
 from specchat.forward.transformers.quant_weight import quant_weights
-from specchat.forward.transformers.transformers_model import TransformersModel
+from specchat.forward.transformers.transformers_model import (
+    CHAINS,
+    OWN_CACHE,
+    TREES,
+    DecodingForm,
+    TransformersModel,
+)
 from specchat.plugins.discovery import find_extensions
+from specchat.plugins.own_plugins import install_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -44,7 +50,9 @@ QUANT_TOLERANCES = (2e-3, 0.02)
 HALF_TOLERANCE, HALF_SHARE = 0.15, 0.7  # 16 bits round, and change an expert here and there: most rows must agree
 
 LARGEST_IN_FLOAT32 = 4 * 2**30  # bytes of 16-bit weights that are probed in float32, in which they take twice as many
-PROBE_VERSION = 5  # of this file: a change of the checks asks every model again
+PROBE_VERSION = 6  # of this file: a change of the checks asks every model again
+
+RECURRENT = "its recurrent layers have one state and not one for each branch"
 
 ModelBuilder = Callable[["PreTrainedModel", int | None, "BatchLimits"], TransformersModel]
 
@@ -62,20 +70,25 @@ def find_form(network: PreTrainedModel, limits: BatchLimits) -> DecodingForm:
                 reason = fault
                 continue
             if not fault:
-                return DecodingForm(form.name, RECURRENT if is_recurrent and form.name != STEPWISE else reason)
+                return DecodingForm(form.name, RECURRENT if is_recurrent and form == forms[0] else reason)
             reason = reason or fault
-    raise ModelError(f"passes over parts of a text do not give the logits of the whole text: {reason}")
+    remedy = f"; a plugin may decode it: {each}" if (each := missing_plugin_line()) else ""
+    raise ModelError(f"passes over parts of a text do not give the logits of the whole text: {reason}{remedy}")
+
+
+def missing_plugin_line() -> str:
+    """How the plugin with more forms is installed; empty where a plugin has some."""
+    return "" if find_extensions("decoding_forms") else install_line("hybrids")
 
 
 def decoding_forms() -> Mapping[str, ModelBuilder]:
     """The adapter of each form, the best form first."""
-    of_plugins = find_extensions("decoding_forms", (TREES, CHAINS, OWN_CACHE, STEPWISE))
+    of_plugins = find_extensions("decoding_forms", (TREES, CHAINS, OWN_CACHE))
     return {
         TREES: TransformersModel,
         CHAINS: TransformersModel,
         **{name: each.call for name, each in of_plugins.items()},
         OWN_CACHE: OwnCacheModel,
-        STEPWISE: partial(OwnCacheModel, is_stepwise=True),
     }
 
 
@@ -139,7 +152,7 @@ def _check(model: TransformersModel, text: list[int], expected: _Expected) -> No
 def _check_passes(model: TransformersModel, cache: KVCache, text: list[int], expected: _Expected) -> None:
     """Chunks of a prompt, a chain whose end is rejected, the next chain, one token, and the text after a rollback."""
     root, vocabulary = ROOT_TOKEN, model.vocab_size
-    chunks = PREFILL_CHUNKS if model.prefill_chunk < WHOLE_PROMPT else ((0, root),)
+    chunks = PREFILL_CHUNKS if model.prefill_chunk <= model.limits.prefill_chunk else ((0, root),)
     for first, end in chunks:
         logits = model.prefill(text[first:end], cache).logits
         expected.compare("a later part of a prompt" if first else "a prompt", logits, text[:end], slice(-1, None))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +18,6 @@ from specchat.engine.device import copy_to_device
 from specchat.engine.model import FINAL_NORM, CaptureProgress, ModelOutput, limit_context_window
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits, RowBatch, chain_nodes
-from specchat.forward.transformers.decoding_form import DecodingForm
 from specchat.forward.transformers.quant_weight import quant_weights
 
 if TYPE_CHECKING:
@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 SLIDING, CHUNKED = "sliding_attention", "chunked_attention"
 CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")  # the first since transformers 5.24
 WINDOW_LAYERS = (SLIDING, CHUNKED)  # layer types of transformers that do not see the whole text
+TREES, CHAINS, OWN_CACHE = "trees", "chains", "plain over its own cache"  # forms of ours; those of plugins have others
+
+
+@dataclass(frozen=True)
+class DecodingForm:
+    """How a network is decoded, and why not better."""
+
+    name: str = TREES
+    reason: str = ""
+
+    @property
+    def has_own_cache(self) -> bool:
+        """Whether the network keeps its keys, values and states itself."""
+        return self.name not in (TREES, CHAINS)
 
 
 class TransformersModel:
@@ -74,6 +88,12 @@ class TransformersModel:
         layers = [decoder.embed_tokens, *decoder.layers]
         modules = {layer: decoder.norm if layer == FINAL_NORM else layers[layer] for layer in hidden_state_layers}
         self._hooks = [module.register_forward_hook(self._capture_hook(layer)) for layer, module in modules.items()]
+
+    @property
+    def limitation(self) -> str:
+        """What its form is missing, in one line for the user; empty for nothing."""
+        what = "drafts are chains" if self.max_rows > 1 else "answers are not drafted"
+        return "" if self.form.name == TREES else f"{what}, because {self.form.reason}"
 
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:

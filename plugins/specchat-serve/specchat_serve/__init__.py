@@ -1,0 +1,30 @@
+"""A plugin for specchat: an HTTP server with the APIs of other servers, as a thin client of the host. Knows no model.
+
+command.py             `specchat serve`
+server.py              routes and sockets
+authorization.py       which requests are accepted
+connection_pool.py     connections to the host, one for each answer that runs
+engine_request.py      what an API asks of the engine
+answer.py              the events of an answer, collected
+replies.py             an answer to a response, whole or as a stream
+json_fields.py, api_errors.py   the fields of a body, and what is wrong with them
+tool_fields.py         tools and the arguments of their calls
+openai_chat.py, openai_completions.py, openai_responses.py   the API of OpenAI: bodies to requests, answers to objects
+openai_objects.py      what these share
+anthropic_messages.py  the API of Anthropic
+ollama_api.py          the API of Ollama
+answer_counts.py       what was answered, counted
+metrics_page.py        the page for Prometheus
+model_facts.py         what the files of the model say
+
+It is a front end: it imports `specchat.app`, `specchat.host.client` and plain types, which contracts in pyproject.toml
+hold. Every process of specchat imports this file, so it only declares the command.
+"""
+
+from specchat.plugins.hooks import Extension, hookimpl
+
+
+@hookimpl
+def register_commands() -> list[Extension]:
+    serve = "Serve programs that use the API of OpenAI, Anthropic or Ollama."
+    return [Extension("serve", serve, "specchat_serve.command:serve")]

@@ -1,0 +1,149 @@
+"""Collects the events of one answer: its text, its tool calls, its end and its numbers. Knows no API."""
+
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from specchat.chat.events import (
+    TOOL_CALLS,
+    TRUNCATED_REASONS,
+    CommittedToken,
+    Event,
+    Failed,
+    Finished,
+    LoadingProgress,
+    PrefillProgress,
+    Routed,
+    StepDone,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Totals,
+)
+from specchat.chat.streamed_calls import StreamedCalls
+from specchat.chat.turn_summary import speculation_to_json
+from specchat.errors import HostError, error_with_exit_code
+from specchat_serve.json_fields import JsonObject
+
+Delta = TextDelta | ThinkingDelta | ToolCallDelta  # what is sent of an answer
+TEXT_END_CHARACTERS = 16  # by which the place is found where a stop text cut the answer
+
+
+@dataclass
+class Answer:
+    unsent_prefix: str = ""  # of the answer: the client gave it, and gets what follows
+    stop: tuple[str, ...] = ()
+    is_parallel: bool = True  # False: only the first tool call is sent
+    keeps_tokens: bool = False  # with their probabilities
+    text_parts: list[str] = field(default_factory=list[str])
+    thinking_parts: list[str] = field(default_factory=list[str])
+    tool_calls: StreamedCalls = field(default_factory=StreamedCalls)
+    prefill: PrefillProgress | None = None
+    routed: Routed | None = None
+    finished: Finished | None = None
+    started_at: float = field(default_factory=perf_counter)
+    load_seconds: float = 0.0
+    _loading_since: float | None = None
+    _committed_bytes: bytearray = field(default_factory=bytearray)
+    _committed_tokens: list[CommittedToken] = field(default_factory=list[CommittedToken])
+
+    def on_event(self, event: Event) -> Delta | None:
+        """Process an event; returns what is to be sent of it. A Failed event raises its error."""
+        self._time_loading(event)
+        match event:
+            case TextDelta(text=text):
+                count = min(len(self.unsent_prefix), len(text))
+                self.unsent_prefix = self.unsent_prefix[count:]
+                self.text_parts.append(text[count:])
+                return TextDelta(text[count:]) if text[count:] else None
+            case ThinkingDelta(text=text):
+                self.thinking_parts.append(text)
+                self._committed_bytes.clear()  # a stop text counts in the answer only
+                self._committed_tokens.clear()
+                return event
+            case ToolCallDelta(index=index) if self.is_parallel or index == 0:
+                self.tool_calls.add(event)
+                return event
+            case StepDone(committed_tokens=tokens) if self.stop or self.keeps_tokens:
+                self._committed_bytes += b"".join(token.token_bytes for token in tokens)
+                self._committed_tokens += tokens
+            case Routed():
+                self.routed = event
+            case PrefillProgress():
+                self.prefill = event
+            case Finished(finish_reason="cancelled"):
+                raise HostError("the server cancelled the answer; ask again")
+            case Finished():
+                self.finished = event
+            case Failed(message=message, exit_code=code):
+                raise error_with_exit_code(message, code)
+            case _:
+                pass
+        return None
+
+    @property
+    def text(self) -> str:
+        text = "".join(self.text_parts)
+        return self.finished.without_repeats(text) if self.finished else text
+
+    @property
+    def text_tokens(self) -> list[CommittedToken]:
+        """The tokens of the text, without those of the thinking, of tool calls and of the end."""
+        text, end, tokens = self.text.encode(), 0, list[CommittedToken]()
+        start = max(0, bytes(self._committed_bytes).find(text))
+        for token in self._committed_tokens:
+            end += len(token.token_bytes)
+            if token.token_bytes and start < end < start + len(text) + len(token.token_bytes):
+                tokens.append(token)
+        return tokens
+
+    @property
+    def thinking(self) -> str:
+        """What the model thought before the answer; it is no part of the text."""
+        return "".join(self.thinking_parts)
+
+    @property
+    def totals(self) -> Totals:
+        return self.finished.totals if self.finished else Totals()
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the model did not end the answer: at its limit, or because it repeated itself."""
+        return self.finished is not None and self.finished.finish_reason in TRUNCATED_REASONS
+
+    @property
+    def finish_reason(self) -> str:
+        """The reason in OpenAI's words: "stop", "tool_calls" or "length"."""
+        if self.is_truncated:
+            return "length"
+        return TOOL_CALLS if self.tool_calls else "stop"
+
+    @property
+    def stop_text(self) -> str | None:
+        """The stop text that ended the answer; None for another end. The text itself does not have it."""
+        if self.is_truncated or self.tool_calls:
+            return None
+        end = self.text[-TEXT_END_CHARACTERS:]
+        return next((each for each in self.stop if (end + each).encode() in self._committed_bytes), None)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        return perf_counter() - self.started_at
+
+    def speculation_stats(self) -> JsonObject:
+        """The statistics of speculative decoding, which no API has a field for."""
+        totals = self.totals
+        return {
+            **speculation_to_json(totals),
+            "variant": self.routed.variant if self.routed else "",
+            "choice_reason": totals.drafter_report or (self.routed.reason if self.routed else ""),
+            "seed": self.routed.seed if self.routed else None,
+            "explanation": self.finished.explanation if self.finished else "",
+        }
+
+    def _time_loading(self, event: Event) -> None:
+        """Add the time until the event that follows those of loading."""
+        if isinstance(event, LoadingProgress):
+            self._loading_since = self._loading_since or perf_counter()
+        elif self._loading_since is not None:
+            self.load_seconds += perf_counter() - self._loading_since
+            self._loading_since = None

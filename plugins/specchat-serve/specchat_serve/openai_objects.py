@@ -1,0 +1,46 @@
+"""The objects that the endpoints of OpenAI's API share: errors, models, the usage. Knows no network."""
+
+from datetime import datetime
+from typing import Any
+
+from specchat import __version__
+from specchat_serve.answer import Answer
+from specchat_serve.api_errors import INTERNAL_SERVER_ERROR, ApiError
+from specchat_serve.json_fields import JsonObject
+
+OWNED_BY = "specchat"
+FINGERPRINT = f"specchat-{__version__}"
+DONE_EVENT = b"data: [DONE]\n\n"
+
+
+def error_body(api_error: ApiError) -> dict[str, Any]:
+    error_type = "invalid_request_error" if api_error.status < INTERNAL_SERVER_ERROR else "server_error"
+    return {
+        "error": {
+            "message": api_error.message, "type": error_type, "param": api_error.param, "code": api_error.code,
+        }
+    }  # fmt: skip
+
+
+def models_body(model: str, started_at: datetime, context_window: int) -> JsonObject:
+    """The body of `/v1/models`. A `context_window` of 0 is unknown."""
+    return {"object": "list", "data": [model_body(model, started_at, context_window)]}
+
+
+def model_body(model: str, started_at: datetime, context_window: int) -> JsonObject:
+    """One model; `max_model_len` as in vLLM."""
+    limits = {"max_model_len": context_window} if context_window else {}
+    return {"id": model, "object": "model", "created": int(started_at.timestamp()), "owned_by": OWNED_BY, **limits}
+
+
+def completion_usage(answer: Answer) -> JsonObject:
+    """The usage of chat completions and completions."""
+    totals = answer.totals
+    return {
+        "prompt_tokens": totals.prompt_tokens,
+        "completion_tokens": totals.completion_tokens,
+        "total_tokens": totals.prompt_tokens + totals.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": totals.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": totals.thinking_tokens},
+        "specchat": answer.speculation_stats(),
+    }

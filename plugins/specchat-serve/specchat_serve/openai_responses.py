@@ -1,0 +1,284 @@
+"""OpenAI's `/v1/responses`: a body to a request, an answer to a response or its events. Knows no network and no model.
+
+The server stores nothing, so a request has the whole conversation in its `input`.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from specchat.chat.events import ThinkingDelta, ToolCallDelta
+from specchat.chat.tools import ANY_TOOL, Tool, ToolCall, ToolResult
+from specchat.host.protocol import new_id
+from specchat_serve.answer import Answer, Delta
+from specchat_serve.api_errors import ApiError, RequestError
+from specchat_serve.engine_request import (
+    ASSISTANT,
+    SYSTEM,
+    USER,
+    AnswerOptions,
+    Message,
+    build_engine_request,
+    content_text,
+)
+from specchat_serve.json_fields import (
+    Body,
+    JsonObject,
+    UnsupportedFields,
+    checked_body,
+    parse_format,
+    parse_message_role,
+)
+from specchat_serve.openai_chat import ROLES
+from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
+from specchat_serve.tool_fields import (
+    FUNCTION,
+    TOOL_CHOICE,
+    TOOLS,
+    optional_tools,
+    parse_call_id,
+    parse_openai_tools,
+    parse_tool,
+    unsupported_kind,
+)
+
+INPUT = "input"
+TEXT_PARTS = ("input_text", "output_text", "text")
+MESSAGE, REASONING = "message", "reasoning"  # types of items; the model does not read earlier reasoning
+FUNCTION_CALL, FUNCTION_CALL_OUTPUT = "function_call", "function_call_output"
+PART_TYPES = {MESSAGE: "output_text", REASONING: "reasoning_text"}
+ITEM_PREFIXES = {MESSAGE: "msg", REASONING: "rs"}
+IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
+FORMAT_HINT = "the type of the format must be text, json_object, or json_schema with a schema"
+STORES_NOTHING = "this server stores no responses; send the whole conversation as input"
+UNSUPPORTED_FIELDS: UnsupportedFields = {
+    "previous_response_id": (("",), STORES_NOTHING),
+    "conversation": (("",), STORES_NOTHING),
+    "background": ((False,), STORES_NOTHING),
+    "prompt": ((), "stored prompts are not supported; send instructions and input"),
+    "truncation": (("disabled",), "a conversation that is too long is an error; send less"),
+    "top_logprobs": ((0,), "probabilities are not available"),
+}
+
+
+@dataclass
+class ResponseReply:
+    """`given` has the fields of the request that a response repeats."""
+
+    model: str
+    answer: Answer
+    given: JsonObject
+    content_type: str = EVENT_STREAM
+    id: str = field(default_factory=lambda: f"resp_{new_id()}")
+    item_id: str = field(default_factory=new_id)
+    created_at: int = field(default_factory=lambda: int(time.time()))
+    _sequence_number: int = 0
+    _sent_item: JsonObject = field(default_factory=dict[str, Any])  # the item that is being sent, as it began
+    _item_count: int = 0
+
+    def begin(self) -> bytes:
+        started = self._response(IN_PROGRESS, [])
+        return self._event("response.created", response=started) + self._event("response.in_progress", response=started)
+
+    def delta(self, delta: Delta) -> bytes:
+        if isinstance(delta, ToolCallDelta):
+            opened = self._open_item(self._call_item(ToolCall(delta.id, delta.name, ""), IN_PROGRESS))
+            return opened + (self._arguments_event("delta", delta=delta.arguments) if delta.arguments else b"")
+        if isinstance(delta, ThinkingDelta):
+            opened = self._open_item(self._empty_item(REASONING))
+            return opened + self._part_event("response.reasoning_text.delta", delta=delta.text)
+        opened = self._open_item(self._empty_item(MESSAGE))
+        return opened + self._part_event("response.output_text.delta", delta=delta.text, logprobs=[])
+
+    def end(self) -> bytes:
+        whole = self.whole()
+        return b"".join([
+            b"" if self.answer.tool_calls else self._open_item(self._empty_item(MESSAGE)),
+            self._close_item(whole["output"][-1]),
+            self._event(f"response.{whole['status']}", response=whole),
+        ])  # fmt: skip
+
+    def failure(self, api_error: ApiError) -> bytes:
+        error = {"code": "server_error", "message": api_error.message}
+        return self._event(
+            "response.failed", response=self._response(FAILED, self._output(INCOMPLETE)) | {"error": error}
+        )
+
+    def whole(self) -> JsonObject:
+        status = INCOMPLETE if self.answer.is_truncated else COMPLETED
+        details = {"reason": "max_output_tokens"} if self.answer.is_truncated else None
+        return self._response(status, self._output(status)) | {"incomplete_details": details, "usage": self._usage()}
+
+    def _output(self, status: str) -> list[JsonObject]:
+        """All items; only the last one may be incomplete."""
+        answer, items = self.answer, list[JsonObject]()
+        if answer.thinking:
+            items.append(self._item(REASONING))
+        if answer.text or not answer.tool_calls:
+            items.append(self._item(MESSAGE))
+        items += [self._call_item(call, COMPLETED) for call in answer.tool_calls]
+        return [*items[:-1], {**items[-1], "status": status}]
+
+    def _open_item(self, item: JsonObject) -> bytes:
+        """The events between the last item and this one; none when it is open."""
+        if self._sent_item.get("id") == item["id"]:
+            return b""
+        sent = [each for each in self._output(COMPLETED) if each["id"] == self._sent_item.get("id")]
+        closed = b"".join(map(self._close_item, sent))
+        self._sent_item, self._item_count = item, self._item_count + 1
+        added = self._event("response.output_item.added", output_index=self._output_index, item=item)
+        if item["type"] == FUNCTION_CALL:
+            return closed + added
+        return closed + added + self._part_event("response.content_part.added", part=_part(item["type"], ""))
+
+    def _close_item(self, item: JsonObject) -> bytes:
+        if item["type"] == FUNCTION_CALL:
+            last = self._arguments_event("done", arguments=item["arguments"], name=item["name"])
+        else:
+            kind, (part,) = item["type"], item["content"]
+            logprobs = {"logprobs": []} if kind == MESSAGE else {}
+            last = self._part_event(f"response.{PART_TYPES[kind]}.done", text=part["text"], **logprobs)
+            last += self._part_event("response.content_part.done", part=part)
+        return last + self._event("response.output_item.done", output_index=self._output_index, item=item)
+
+    @property
+    def _output_index(self) -> int:
+        return self._item_count - 1
+
+    def _item(self, kind: str) -> JsonObject:
+        text = self.answer.thinking if kind == REASONING else self.answer.text
+        return {**self._empty_item(kind), "status": COMPLETED, "content": [_part(kind, text)]}
+
+    def _empty_item(self, kind: str) -> JsonObject:
+        own = {"role": "assistant"} if kind == MESSAGE else {"summary": []}
+        return {
+            "id": f"{ITEM_PREFIXES[kind]}_{self.item_id}",
+            "type": kind,
+            "status": IN_PROGRESS,
+            "content": [],
+            **own,
+        }
+
+    def _call_item(self, call: ToolCall, status: str) -> JsonObject:
+        return {
+            "id": f"fc_{call.id}", "type": FUNCTION_CALL, "status": status, "call_id": call.id, "name": call.name,
+            "arguments": call.arguments,
+        }  # fmt: skip
+
+    def _response(self, status: str, output: list[JsonObject]) -> JsonObject:
+        return {
+            "id": self.id, "object": "response", "created_at": self.created_at, "status": status, "error": None,
+            "incomplete_details": None, "model": self.model, "output": output, "usage": None, "background": False,
+            "previous_response_id": None, "store": False, "truncation": "disabled", **self.given,
+        }  # fmt: skip
+
+    def _usage(self) -> JsonObject:
+        totals = self.answer.totals
+        return {
+            "input_tokens": totals.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": totals.cached_tokens, "cache_write_tokens": 0},
+            "output_tokens": totals.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": totals.thinking_tokens},
+            "total_tokens": totals.prompt_tokens + totals.completion_tokens,
+            "specchat": self.answer.speculation_stats(),
+        }
+
+    def _part_event(self, name: str, **fields: Any) -> bytes:
+        item_id = self._sent_item["id"]
+        return self._event(name, item_id=item_id, output_index=self._output_index, content_index=0, **fields)
+
+    def _arguments_event(self, stage: str, **fields: Any) -> bytes:
+        item_id, event = self._sent_item["id"], f"response.function_call_arguments.{stage}"
+        return self._event(event, item_id=item_id, output_index=self._output_index, **fields)
+
+    def _event(self, event_type: str, **fields: Any) -> bytes:
+        event = sse_event({"type": event_type, "sequence_number": self._sequence_number, **fields}, event_type)
+        self._sequence_number += 1
+        return event
+
+
+def translate_response(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
+    """A body of `/v1/responses`; RequestError for a wrong or unsupported field."""
+    body = checked_body(fields, served_models, UNSUPPORTED_FIELDS)
+    text_settings = body.object("text")
+    options = AnswerOptions(
+        max_tokens=body.number("max_output_tokens", int),
+        seed=body.number("seed", int),
+        temperature=body.number("temperature"),
+        stop=body.stop(),
+        answer_format=parse_format(text_settings.object("format"), "text", FORMAT_HINT),
+        sampling=body.sampling(),
+        thinking="off" if body.object("reasoning").get("effort") == "none" else None,
+        tool_options=parse_openai_tools(body, _parse_tools(body)),
+    )
+    instructions = body.text("instructions")
+    request = build_engine_request([Message(SYSTEM, instructions), *_parse_input(body)], options, INPUT)
+    given: JsonObject = {
+        "instructions": instructions or None,
+        "max_output_tokens": options.max_tokens,
+        "metadata": body.object("metadata"),
+        "parallel_tool_calls": options.tool_options.is_parallel,
+        "temperature": options.temperature,
+        "text": text_settings or {"format": {"type": "text"}},
+        "tool_choice": body.get(TOOL_CHOICE) or ANY_TOOL,
+        "tools": optional_tools(body),
+        "top_p": body.get("top_p"),
+    }
+    answer = Answer(request.request.answer_prefix, is_parallel=options.tool_options.is_parallel)
+    reply = ResponseReply(served_models[0], answer, given)
+    return TranslatedRequest(request, reply, body.flag("stream"))
+
+
+def _parse_input(body: Body) -> Iterator[Message]:
+    if isinstance(text := body.get(INPUT), str):
+        yield Message(USER, text)
+        return
+    items = body.filled_list(INPUT, "a text, or a list of messages that ends with one of the user")
+    for at, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise RequestError(f"{INPUT}[{at}]: an item is an object with a role and a content", INPUT)
+        item = cast("JsonObject", item)
+        if item.get("type") != REASONING:
+            yield _parse_item(item, f"{INPUT}[{at}]")
+
+
+def _parse_item(item: JsonObject, field_path: str) -> Message:
+    kind = item.get("type", MESSAGE)
+    if kind == FUNCTION_CALL:
+        return Message(ASSISTANT, "", tool_calls=(_parse_call(item, field_path),))
+    if kind == FUNCTION_CALL_OUTPUT:
+        return Message(USER, "", tool_results=(_parse_result(item, field_path),))
+    if kind != MESSAGE:
+        words = f"items of type {kind!r} are not supported, only messages, calls of functions and their outputs"
+        raise RequestError(f"{field_path}: {words}", INPUT, code="unsupported_parameter")
+    _, role = parse_message_role(item, ROLES, field_path, INPUT)
+    return Message(ROLES[role], content_text(item.get("content"), field_path, INPUT, TEXT_PARTS))
+
+
+def _parse_call(item: JsonObject, field_path: str) -> ToolCall:
+    match item:
+        case {"call_id": str(call_id), "name": str(name), "arguments": str(arguments)} if call_id and name:
+            return ToolCall(call_id, name, arguments)
+        case _:
+            raise RequestError(f"{field_path}: a call has a call_id, a name and arguments, which are a text", INPUT)
+
+
+def _parse_result(item: JsonObject, field_path: str) -> ToolResult:
+    call_id = parse_call_id(item, "call_id", "an output", field_path, INPUT)
+    return ToolResult(call_id, "", content_text(item.get("output"), field_path, INPUT, TEXT_PARTS))
+
+
+def _parse_tools(body: Body) -> Iterator[Tool]:
+    for at, tool in enumerate(optional_tools(body)):
+        if not isinstance(tool, dict):
+            raise RequestError(f"{TOOLS}[{at}]: a tool is an object with a type and a name", TOOLS)
+        tool = cast("JsonObject", tool)
+        if tool.get("type") != FUNCTION:
+            raise unsupported_kind(str(tool.get("type")), f"{TOOLS}[{at}]")
+        yield parse_tool(tool.get("name"), tool.get("description"), tool.get("parameters"), f"{TOOLS}[{at}]")
+
+
+def _part(kind: str, text: str) -> JsonObject:
+    own = {"annotations": [], "logprobs": []} if kind == MESSAGE else {}
+    return {"type": PART_TYPES[kind], "text": text, **own}

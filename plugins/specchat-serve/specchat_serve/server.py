@@ -1,0 +1,263 @@
+"""Routes and sockets: requests in, JSON or server-sent events out. Other modules parse and build the objects."""
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from specchat.errors import SpecchatError, UsageError
+from specchat.host.client import SessionRequest
+from specchat.host.protocol import MAX_LINE_BYTES
+from specchat_serve import anthropic_messages, ollama_api, openai_objects
+from specchat_serve.answer import Answer
+from specchat_serve.answer_counts import AnswerCounts
+from specchat_serve.anthropic_messages import translate_count, translate_message
+from specchat_serve.api_errors import INTERNAL_SERVER_ERROR, NOT_IMPLEMENTED, ApiError, RequestError, to_api_error
+from specchat_serve.authorization import AccessPolicy, is_loopback
+from specchat_serve.connection_pool import ConnectionPool
+from specchat_serve.json_fields import JsonObject, check_model, parse_json_body
+from specchat_serve.metrics_page import CONTENT_TYPE, metrics_page, read_host_stats
+from specchat_serve.model_facts import ModelFacts, read_model_facts
+from specchat_serve.ollama_api import show_body, tags_body, translate_generate, translate_ollama_chat, version_body
+from specchat_serve.openai_chat import translate_chat
+from specchat_serve.openai_completions import translate_completion
+from specchat_serve.openai_responses import translate_response
+from specchat_serve.replies import TranslatedRequest, send_reply
+
+log = logging.getLogger(__name__)
+
+RUN_APP_OPTIONS: dict[str, Any] = {
+    "access_log": None,
+    "shutdown_timeout": 5.0,  # seconds
+    "keepalive_timeout": 30.0,  # seconds until a connection without a next request is closed
+    "handler_cancellation": True,  # a disconnected client cancels its answer
+}
+ANTHROPIC_VERSION = "anthropic-version"  # the header of its clients; any version will do
+ALLOWED_HEADERS = "Authorization, Content-Type"  # of web pages, unless their browser asks for others
+PREFLIGHT_HEADERS = {
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Max-Age": "600",
+}
+Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
+TRANSLATIONS: dict[str, Translate] = {
+    "/v1/chat/completions": translate_chat,
+    "/v1/completions": translate_completion,
+    "/v1/responses": translate_response,
+    "/v1/messages": translate_message,
+    "/api/chat": translate_ollama_chat,
+    "/api/generate": translate_generate,
+}
+# The error body of the API that a path belongs to.
+ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
+    ("/api/", ollama_api.error_body),
+    ("/v1/messages", anthropic_messages.error_body),
+    ("/", openai_objects.error_body),
+)
+EMBEDDING_PATHS = ("/v1/embeddings", "/api/embed", "/api/embeddings")
+NO_EMBEDDINGS = "the model of this server writes text; it has no embeddings"
+UNKNOWN_PATH = "unknown"  # a client may ask for any text
+ENDPOINTS_HINT = f"the endpoints are {', '.join(TRANSLATIONS)}, /v1/models, /api/tags, /api/show, /api/version"
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    models: tuple[str, ...]  # the names of the model; clients see the first one
+    session_request: SessionRequest
+    access_policy: AccessPolicy
+    target: str = ""  # the model of the profile; "": no details of it are known
+
+    @property
+    def model(self) -> str:
+        return self.models[0]
+
+
+class ApiServer:
+    def __init__(self, config: ServeConfig, notify: Callable[[str], None]) -> None:
+        self._config, self._notify = config, notify
+        self._started_at = datetime.now(UTC)
+        self._model_facts: ModelFacts | None = None
+        self._answer_counts = AnswerCounts()
+        self._request_counts = Counter[tuple[str, str]]()  # by path and status
+        self._connection_pool: ConnectionPool | None = None
+
+    def application(self) -> web.Application:
+        middlewares = [self._counting_middleware, self._access_and_error_middleware]
+        application = web.Application(middlewares=middlewares, client_max_size=MAX_LINE_BYTES)
+        application.add_routes([
+            web.get("/v1/models", self.list_models),
+            web.get("/v1/models/{name:.+}", self.get_model),
+            web.post("/v1/messages/count_tokens", self.count_tokens),
+            web.get("/", self.greet),
+            web.get("/health", self.health),
+            web.get("/metrics", self.metrics),
+            web.get("/api/version", self.ollama_version),
+            web.get("/api/tags", self.ollama_tags),
+            web.post("/api/show", self.ollama_show),
+            *(web.post(path, self.refuse_embeddings) for path in EMBEDDING_PATHS),
+            *(web.post(path, self._answer_handler(translate)) for path, translate in TRANSLATIONS.items()),
+        ])  # fmt: skip
+        application.on_response_prepare.append(self._on_response_prepare)
+        application.on_startup.append(self._on_startup)
+        application.on_shutdown.append(self._on_shutdown)
+        return application
+
+    @property
+    def connection_pool(self) -> ConnectionPool:
+        """The connections that answer; available after startup."""
+        assert self._connection_pool is not None
+        return self._connection_pool
+
+    async def list_models(self, request: web.Request) -> web.Response:
+        model, window = self._config.model, self.connection_pool.context_window
+        if ANTHROPIC_VERSION in request.headers:
+            return web.json_response(anthropic_messages.models_body(model, self._started_at))
+        return web.json_response(openai_objects.models_body(model, self._started_at, window))
+
+    async def get_model(self, request: web.Request) -> web.Response:
+        model, window = self._config.model, self.connection_pool.context_window
+        check_model(request.match_info["name"], self._config.models)
+        if ANTHROPIC_VERSION in request.headers:
+            return web.json_response(anthropic_messages.model_body(model, self._started_at))
+        return web.json_response(openai_objects.model_body(model, self._started_at, window))
+
+    async def count_tokens(self, request: web.Request) -> web.Response:
+        """The number of prompt tokens of a message. The engine counts them when it begins to prefill them."""
+        counted = translate_count(parse_json_body(await request.read()), self._config.models)
+        answer = Answer()
+        async with aclosing(self.connection_pool.stream_answer(counted)) as events:
+            async for event in events:
+                answer.on_event(event)
+                if answer.prefill:
+                    break
+        tokens = answer.prefill.prompt_tokens if answer.prefill else answer.totals.prompt_tokens
+        return web.json_response({"input_tokens": tokens})
+
+    async def greet(self, _request: web.Request) -> web.Response:
+        """Clients of Ollama look here whether a server runs."""
+        return web.Response(text="specchat is running")
+
+    async def health(self, _request: web.Request) -> web.Response:
+        """The server is well while it answers this; the engine loads the models for the next answer if necessary."""
+        host_stats = await asyncio.to_thread(read_host_stats)
+        return web.json_response({"status": "ok", "engine": host_stats["state"], "model": self._config.model})
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        pool, host_stats = self.connection_pool, await asyncio.to_thread(read_host_stats)
+        load = pool.running_count, pool.waiting_count
+        page = metrics_page(self._answer_counts, self._request_counts, *load, host_stats)
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
+
+    async def ollama_version(self, _request: web.Request) -> web.Response:
+        return web.json_response(version_body())
+
+    async def ollama_tags(self, _request: web.Request) -> web.Response:
+        return web.json_response(tags_body(self._config.model, await self._read_model_facts()))
+
+    async def ollama_show(self, request: web.Request) -> web.Response:
+        body, facts = parse_json_body(await request.read()), await self._read_model_facts()
+        return web.json_response(show_body(body, self._config.models, facts, self.connection_pool.context_window))
+
+    async def refuse_embeddings(self, _request: web.Request) -> web.Response:
+        raise RequestError(NO_EMBEDDINGS, status=NOT_IMPLEMENTED, code="unsupported_endpoint")
+
+    async def _read_model_facts(self) -> ModelFacts:
+        if self._model_facts is None:
+            self._model_facts = await asyncio.to_thread(read_model_facts, self._config.target, self._started_at)
+        return self._model_facts
+
+    def _answer_handler(self, translate: Translate) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            translated = translate(parse_json_body(await request.read()), self._config.models)
+            async with aclosing(self.connection_pool.stream_answer(translated.request)) as events:
+                return await send_reply(request, events, translated)
+
+        return handle
+
+    @web.middleware
+    async def _counting_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Count requests by route and status, and none of a client that has disconnected."""
+        response, resource = await handler(request), request.match_info.route.resource
+        path = resource.canonical if resource else UNKNOWN_PATH
+        self._request_counts[path, str(response.status)] += 1
+        return response
+
+    @web.middleware
+    async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        origin, authorization = request.headers.get("Origin"), request.headers.get("Authorization")
+        if self._config.access_policy.allows_preflight(request.host, request.method, origin):
+            allowed = request.headers.get("Access-Control-Request-Headers", ALLOWED_HEADERS)
+            return web.Response(status=204, headers={**PREFLIGHT_HEADERS, "Access-Control-Allow-Headers": allowed})
+        error_response, api_key = partial(_error_response, request), request.headers.get("x-api-key")
+        access_error = self._config.access_policy.check_access(request.host, origin, authorization, api_key)
+        if access_error is not None:
+            return error_response(access_error)
+        try:
+            return await handler(request)
+        except SpecchatError as error:
+            return error_response(to_api_error(error))
+        except web.HTTPNotFound:
+            return error_response(ApiError(404, f"{request.path} does not exist; {ENDPOINTS_HINT}"))
+        except web.HTTPException as error:
+            return error_response(ApiError(error.status, f"{request.method} {request.path}: {error.reason}"))
+        except ConnectionError:
+            raise  # the client has disconnected
+        except Exception as error:  # the edge: no request may end the server
+            log.exception("a request failed")
+            message = f"unexpected {type(error).__name__}; see stderr of the server"
+            return error_response(ApiError(INTERNAL_SERVER_ERROR, message))
+
+    async def _on_response_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Let a web page read the response where pages may bring the token."""
+        if (origin := request.headers.get("Origin")) is not None and self._config.access_policy.token:
+            response.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
+
+    async def _on_startup(self, _: web.Application) -> None:
+        self._connection_pool = ConnectionPool(self._config.session_request, self._notify, self._answer_counts.on_event)
+        await self._connection_pool.preload()
+
+    async def _on_shutdown(self, _: web.Application) -> None:
+        self.connection_pool.close()
+
+
+def _error_response(request: web.Request, api_error: ApiError) -> web.Response:
+    """The error in the form of the API that a request belongs to."""
+    by_path = (error_body for prefix, error_body in ERROR_BODIES if request.path.startswith(prefix))
+    body = anthropic_messages.error_body if ANTHROPIC_VERSION in request.headers else next(by_path)
+    return web.json_response(body(api_error), status=api_error.status)
+
+
+def bind_socket(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 selects a free port. UsageError when the address is not available."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, number)
+    except OSError as error:
+        raise UsageError(f"--host {host}: {error.strerror}") from error
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"{host}, port {port}: {error.strerror}; choose another --port") from error
+    return listener
+
+
+def is_loopback_socket(listener: socket.socket) -> bool:
+    return is_loopback(str(listener.getsockname()[0]))
+
+
+def serve(
+    config: ServeConfig, listener: socket.socket, notify: Callable[[str], None], on_ready: Callable[[], None]
+) -> None:
+    """Serve until Ctrl-C or SIGTERM. Calls `on_ready` when the server accepts requests."""
+    web.run_app(ApiServer(config, notify).application(), sock=listener, print=lambda *_: on_ready(), **RUN_APP_OPTIONS)
