@@ -21,7 +21,7 @@ from math import gcd
 
 from tree_sitter import Node
 
-from specchat.edit.hunks import split_lines
+from specchat.edit.hunks import common_prefix_length, split_lines
 from specchat.edit.operations import Rename
 from specchat.edit.parse_instruction import parse_instruction
 from specchat.syntax.parse import comment_nodes, find_nodes, syntax_tree
@@ -118,15 +118,9 @@ def _place_of_gone(
 
     def likeness(place: int) -> int:
         above, below = around
-        return _common(above[::-1], lines[:place][::-1]) + _common(below, lines[place:])
+        return common_prefix_length(above[::-1], lines[:place][::-1]) + common_prefix_length(below, lines[place:])
 
     return max(range(before + 1, following + 1), key=likeness)
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines are equal at the beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((number for number, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))
 
 
 def _breaks(condition: Postcondition, old: str, new: str, language: str) -> Iterator[tuple[int, int, int, int]]:
